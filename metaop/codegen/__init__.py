@@ -1,0 +1,1 @@
+"""Code generation: loop nests become machine code, one folder for each backend."""

@@ -1,0 +1,104 @@
+"""Compiled objects kept in a folder, shared safely by processes that come and go."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_MAGIC = b"metaop object 1\n"
+_HEADER = len(_MAGIC) + hashlib.sha256().digest_size
+_SUFFIX = ".object"
+_TEMPORARY = ".partial"
+# After an eviction the folder is this full, so that not every later write evicts again.
+_KEPT_SHARE = 0.8
+
+
+class DiskCache:
+    """A folder of byte strings by key, bounded in size, least recently used out first.
+
+    An entry that is truncated, changed, renamed or written by something else counts as absent,
+    and so does everything when the folder cannot be read; writing never raises.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], limit: int) -> None:
+        self.directory = Path(directory).expanduser()
+        self.limit = limit
+        self._size: int | None = None
+
+    def get(self, key: str) -> bytes | None:
+        """The bytes stored under `key`, or None."""
+        path = self._path(key)
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return None
+        payload = content[_HEADER:]
+        if content[:_HEADER] != _header(key, payload):
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return payload
+
+    def put(self, key: str, payload: bytes) -> bool:
+        """Stores `payload`; readers see all of it or nothing. False when it cannot be stored."""
+        content = _header(key, payload) + payload
+        if len(content) > self.limit:
+            return False
+        try:
+            self._replace(self._path(key), content)
+        except OSError:
+            return False
+        self._account(len(content))
+        return True
+
+    def _path(self, key: str) -> Path:
+        return self.directory / (key + _SUFFIX)
+
+    def _replace(self, path: Path, content: bytes) -> None:
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(_TEMPORARY, dir=self.directory)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+    def _account(self, added: int) -> None:
+        """Adds to the known size; the folder is listed at the first write and when it is full."""
+        if self._size is None:
+            self._size = sum(size for _, size, _ in self._entries())
+        else:
+            self._size += added
+        if self._size > self.limit:
+            self._size = self._evict()
+
+    def _entries(self) -> Iterator[tuple[float, int, str]]:
+        """(last use, bytes, path) of each file of ours, those that a dead writer left included."""
+        with contextlib.suppress(OSError), os.scandir(self.directory) as files:
+            for file in files:
+                if file.name.endswith((_SUFFIX, _TEMPORARY)):
+                    with contextlib.suppress(OSError):
+                        status = file.stat()
+                        yield status.st_mtime, status.st_size, file.path
+
+    def _evict(self) -> int:
+        entries = sorted(self._entries())
+        size = sum(entry_size for _, entry_size, _ in entries)
+        for _, entry_size, path in entries:
+            if size <= self.limit * _KEPT_SHARE:
+                break
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+                size -= entry_size
+        return size
+
+
+def _header(key: str, payload: bytes) -> bytes:
+    return _MAGIC + hashlib.sha256(key.encode() + b"\n" + payload).digest()

@@ -1,0 +1,226 @@
+"""From LLVM IR text to a callable address: compile, load, and remember both on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from metaop import settings
+from metaop.codegen.llvm import object_file
+from metaop.codegen.llvm.disk_cache import DiskCache
+from metaop.codegen.llvm.target import Target, host_target
+from metaop.errors import InternalError
+
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
+
+# Part of the key of every cached object: raise it when the passes or the options below change.
+_VERSION = "1"
+_CODE_GENERATOR_LEVEL = 2
+# Homes of what a code generator may call: elementary functions, conversions of float16.
+_SUPPORT_LIBRARIES = ("libm.so.6", "libgcc_s.so.1")
+
+
+@dataclass
+class Statistics:
+    """What the engine did since the process started; times in seconds."""
+
+    compiled: int = 0
+    loaded_from_disk: int = 0
+    loaded_from_memory: int = 0
+    compile_seconds: float = 0.0
+    load_seconds: float = 0.0
+
+
+statistics = Statistics()
+
+_lock = threading.RLock()
+_engines: list[llvm.ExecutionEngine] = []  # the code lives as long as its engine
+_addresses: dict[str, dict[str, int]] = {}
+
+
+def compile_object(ir_text: str, target: Target, optimise: bool = True) -> bytes:
+    """The relocatable object of a module given as LLVM IR text.
+
+    Raises `InternalError` with LLVM's message when the text is not a legal module.
+    """
+    module = _module(ir_text, target, optimise)
+    if not _calls_out(module):
+        content = _machine(target, "small").emit_object(module)
+        if not object_file.symbols(content)[1]:
+            return content
+        # The code generator called a library function on its own account.
+        module = _module(ir_text, target, optimise)
+    return _machine(target, "large").emit_object(module)
+
+
+def assembly(ir_text: str, target: Target | None = None, optimise: bool = True) -> str:
+    """The assembly that `compile_object` would encode, for reading."""
+    target = target or host_target()
+    module = _module(ir_text, target, optimise)
+    return _machine(target, "large" if _calls_out(module) else "small").emit_assembly(module)
+
+
+def load_object(object_bytes: bytes, symbols: Sequence[str]) -> dict[str, int]:
+    """The addresses of `symbols` after loading an object into the process, for good."""
+    binding = _binding()
+    _check_symbols(object_bytes, symbols)
+    engine = binding.create_mcjit_compiler(
+        binding.parse_assembly(""), _new_machine(host_target(), "large"), use_lmm=True
+    )
+    engine.add_object_file(binding.ObjectFileRef.from_data(object_bytes))
+    engine.finalize_object()
+    _engines.append(engine)
+    return {symbol: engine.get_function_address(symbol) for symbol in symbols}
+
+
+def compile_kernel(ir_text: str, symbol: str) -> int:
+    """The address of a function of a module, compiled at most once on this machine."""
+    return compile_symbols(ir_text, (symbol,))[symbol]
+
+
+def compile_symbols(ir_text: str, symbols: Sequence[str]) -> dict[str, int]:
+    """Like `compile_kernel`, for several functions of one module."""
+    target = host_target()
+    key = _key(ir_text, symbols, target)
+    with _lock:
+        addresses = _addresses.get(key)
+        if addresses is not None:
+            statistics.loaded_from_memory += 1
+            return addresses
+        object_bytes = _stored_or_compiled(key, ir_text, target)
+        start = time.perf_counter()
+        addresses = _addresses[key] = load_object(object_bytes, symbols)
+        statistics.load_seconds += time.perf_counter() - start
+        return addresses
+
+
+def _stored_or_compiled(key: str, ir_text: str, target: Target) -> bytes:
+    cache = _disk_cache()
+    object_bytes = cache.get(key) if cache else None
+    if object_bytes is not None:
+        statistics.loaded_from_disk += 1
+        return object_bytes
+    start = time.perf_counter()
+    object_bytes = compile_object(ir_text, target)
+    statistics.compiled += 1
+    statistics.compile_seconds += time.perf_counter() - start
+    if cache:
+        cache.put(key, object_bytes)
+    return object_bytes
+
+
+def _disk_cache() -> DiskCache | None:
+    if not settings.get("METAOP_DISK_CACHE"):
+        return None
+    return _disk_cache_at(settings.get("METAOP_CACHE_DIR"), settings.get("METAOP_CACHE_BYTES"))
+
+
+_disk_cache_at = functools.cache(DiskCache)
+
+
+def _key(ir_text: str, symbols: Sequence[str], target: Target) -> str:
+    version = ".".join(map(str, _binding().llvm_version_info))
+    parts = (_VERSION, version, target.cpu, target.features, ",".join(symbols), ir_text)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@functools.cache
+def _binding() -> Any:
+    """llvmlite, imported and initialised at the first use because that takes 30 ms."""
+    import llvmlite.binding as binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    return binding
+
+
+@functools.cache
+def _machine(target: Target, code_model: str) -> llvm.TargetMachine:
+    return _new_machine(target, code_model)
+
+
+def _new_machine(target: Target, code_model: str) -> llvm.TargetMachine:
+    """A fresh code generator: an execution engine takes the one it is given for itself.
+
+    The small code model addresses constants relative to the program counter, which is legal
+    because the memory manager of `load_object` places all sections of an object in one block.
+    That manager has no room for a table of far symbols, so code that calls out of its object
+    needs the large model.
+    """
+    return (
+        _binding()
+        .Target.from_default_triple()
+        .create_target_machine(
+            cpu=target.cpu,
+            features=target.features,
+            opt=_CODE_GENERATOR_LEVEL,
+            reloc="pic" if code_model == "small" else "static",
+            codemodel=code_model,
+            jit=True,
+        )
+    )
+
+
+def _calls_out(module: llvm.ModuleRef) -> bool:
+    """Whether a module declares functions that end up as calls of a library."""
+    return any(
+        function.is_declaration
+        and (not function.name.startswith("llvm.") or function.name.startswith("llvm.mem"))
+        for function in module.functions
+    )
+
+
+def _module(ir_text: str, target: Target, optimise: bool) -> llvm.ModuleRef:
+    machine = _machine(target, "small")
+    try:
+        module = _binding().parse_assembly(ir_text)
+        module.triple = machine.triple
+        module.data_layout = str(machine.target_data)
+        module.verify()
+    except RuntimeError as error:
+        raise InternalError(f"LLVM refuses the generated code: {error}\n{ir_text}") from None
+    if optimise:
+        _run_passes(module, machine)
+    return module
+
+
+def _run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    """The passes that pay for kernels whose vectors and loops are explicit already."""
+    binding = _binding()
+    builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options())
+    passes = binding.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.run(module, builder)
+
+
+def _check_symbols(object_bytes: bytes, wanted: Sequence[str]) -> None:
+    """LLVM would end the process for a missing symbol; an exception names it."""
+    defined, undefined = object_file.symbols(object_bytes)
+    absent = sorted(set(wanted) - defined)
+    if absent:
+        raise InternalError(f"the compiled code lacks {absent}, it has {sorted(defined)}")
+    unknown = sorted(name for name in undefined if not _find_symbol(name))
+    if unknown:
+        raise InternalError(f"the compiled code calls {unknown}, which no library here defines")
+
+
+def _find_symbol(name: str) -> bool:
+    binding = _binding()
+    if binding.address_of_symbol(name):
+        return True
+    for library in _SUPPORT_LIBRARIES:
+        with contextlib.suppress(RuntimeError):
+            binding.load_library_permanently(library)
+            if binding.address_of_symbol(name):
+                return True
+    return False

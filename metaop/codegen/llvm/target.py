@@ -1,0 +1,102 @@
+"""The processor that code is made for: name, features and vector width."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+
+from metaop import settings
+from metaop.errors import ArgumentError, DeviceError
+
+
+@dataclass(frozen=True)
+class Target:
+    """A processor as LLVM names it.
+
+    `features` is LLVM's list (`+avx2,-avx512f,...`); `vector_bytes` is the width that kernels
+    should use, 64, 32 or 16.
+    """
+
+    name: str
+    cpu: str
+    features: str
+    vector_bytes: int
+    _enabled: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        enabled = frozenset(part[1:] for part in self.features.split(",") if part[:1] == "+")
+        object.__setattr__(self, "_enabled", enabled)
+
+    def has(self, feature: str) -> bool:
+        """Whether the processor has a feature, by LLVM's name for it (`avx512bf16`)."""
+        return feature in self._enabled
+
+    @property
+    def has_avx512(self) -> bool:
+        """The 512-bit instructions of all processors since Skylake-X: F, BW, CD, DQ and VL."""
+        return _AVX512 <= self._enabled
+
+    @property
+    def has_f16c(self) -> bool:
+        """Conversions between float16 and float32."""
+        return self.has("f16c")
+
+    @property
+    def has_fma(self) -> bool:
+        """Fused multiply-add of 32-byte vectors or wider."""
+        return self.has("fma")
+
+
+_AVX2 = frozenset("avx,avx2,bmi,bmi2,f16c,fma,lzcnt,movbe,popcnt,sse4.1,sse4.2,ssse3".split(","))
+_AVX512 = frozenset("avx512f,avx512bw,avx512cd,avx512dq,avx512vl".split(","))
+_BASELINE = frozenset("sse,sse2".split(","))
+# The microarchitecture levels of the x86-64 ABI: features that code of this level may use.
+_LEVELS = {
+    "avx512": ("x86-64-v4", _AVX2 | _AVX512, 64),
+    "avx2": ("x86-64-v3", _AVX2, 32),
+    "baseline": ("x86-64", _BASELINE, 16),
+}
+
+
+def host_target() -> Target:
+    """The processor of this machine, or the narrower one that METAOP_TARGET asks for.
+
+    Raises `DeviceError` when the machine lacks the instructions asked for.
+    """
+    return _target(settings.get("METAOP_TARGET"))
+
+
+@functools.cache
+def _host() -> tuple[str, frozenset[str], str]:
+    """LLVM's name of this processor, its enabled features and the full feature text."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    enabled = frozenset(name for name, present in features.items() if present)
+    return llvm.get_host_cpu_name(), enabled, features.flatten()
+
+
+@functools.cache
+def _target(name: str) -> Target:
+    cpu, enabled, features = _host()
+    if name == "native":
+        return Target(name, cpu, features, _vector_bytes(enabled))
+    if name not in _LEVELS:
+        raise ArgumentError(
+            f"METAOP_TARGET is {name!r}",
+            fix=f"set it to native, {', '.join(_LEVELS)}, or unset it",
+        )
+    level_cpu, needed, vector_bytes = _LEVELS[name]
+    if not needed <= enabled:
+        raise DeviceError(
+            f"METAOP_TARGET={name} needs {', '.join(sorted(needed - enabled))}, "
+            f"which this processor ({cpu}) lacks",
+            fix="unset METAOP_TARGET",
+        )
+    return Target(name, level_cpu, ",".join(f"+{one}" for one in sorted(needed)), vector_bytes)
+
+
+def _vector_bytes(enabled: frozenset[str]) -> int:
+    if _AVX512 <= enabled:
+        return 64
+    return 32 if _AVX2 <= enabled else 16

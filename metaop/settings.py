@@ -1,0 +1,62 @@
+"""Every METAOP_* environment variable: its type, default and meaning in one table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from metaop.errors import ArgumentError
+
+
+class Setting(NamedTuple):
+    """One environment variable. `default` is the text that an unset variable stands for."""
+
+    name: str
+    type: type
+    default: str
+    meaning: str
+
+
+SETTINGS = (
+    Setting("METAOP_CACHE_DIR", str, "~/.cache/metaop", "folder of compiled kernels"),
+    Setting("METAOP_DISK_CACHE", bool, "true", "keep compiled kernels between processes"),
+    Setting("METAOP_CACHE_BYTES", int, str(1 << 30), "size bound of the folder of kernels"),
+    Setting("METAOP_TARGET", str, "native", "CPU code: native, avx512, avx2 or baseline"),
+    Setting("METAOP_NUM_THREADS", int, "0", "threads of a kernel; 0 means every core"),
+    Setting(
+        "METAOP_MEMORY_CACHE_BYTES",
+        int,
+        "-1",
+        "freed host memory kept for reuse; -1 means a quarter of the machine's memory",
+    ),
+)
+
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+_TRUTH = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off", ""), False),
+}
+_PARSERS: dict[type, Callable[[str], Any]] = {
+    bool: lambda text: _TRUTH[text.strip().lower()],
+    int: lambda text: int(text.replace("_", "")),
+    float: float,
+    str: lambda text: text,
+}
+
+
+def get(name: str) -> Any:
+    """The value of a setting, read from the environment at the time of the call.
+
+    Raises `ArgumentError` when the variable holds text that its type does not allow.
+    Example: `get("METAOP_DISK_CACHE")` is `True` unless the environment says otherwise.
+    """
+    setting = _BY_NAME[name]
+    text = os.environ.get(name, setting.default)
+    try:
+        return _PARSERS[setting.type](text)
+    except (KeyError, ValueError):
+        raise ArgumentError(
+            f"the environment variable {name} is {text!r}, which is no {setting.type.__name__}",
+            fix=f"unset it or set it like {name}={setting.default} ({setting.meaning})",
+        ) from None
