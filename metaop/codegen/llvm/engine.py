@@ -138,6 +138,7 @@ def _binding() -> Any:
 
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
+    binding.initialize_native_asmparser()
     return binding
 
 

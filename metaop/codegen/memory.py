@@ -1,0 +1,187 @@
+"""Host memory for tensors: aligned buffers that return to a pool when nobody holds them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from metaop import settings
+
+ALIGNMENT = 64
+# A foreign array is used in place when it has at least the alignment that NumPy guarantees.
+_FOREIGN_ALIGNMENT = 16
+
+
+class _SizeClass:
+    """Freed blocks of one size, each an (address, owner of the memory) pair."""
+
+    __slots__ = ("nbytes", "blocks", "allocator")
+
+    def __init__(self, nbytes: int, allocator: Allocator) -> None:
+        self.nbytes = nbytes
+        self.blocks: list[tuple[int, np.ndarray]] = []
+        self.allocator = allocator
+
+
+class Buffer:
+    """A piece of host memory: `address` and `nbytes`; it is freed when its last user lets go.
+
+    `numpy.asarray(buffer)` is its bytes as an array that keeps the buffer alive.
+    """
+
+    __slots__ = ("address", "nbytes", "_owner", "_size_class", "__weakref__")
+
+    address: int
+    nbytes: int
+    _owner: np.ndarray
+    _size_class: _SizeClass | None
+
+    @staticmethod
+    def from_numpy(array: np.ndarray) -> Buffer:
+        """The memory of `array`, shared when it is writable, C-contiguous and 16-byte aligned.
+
+        Otherwise a C-contiguous copy, so that writing the buffer never changes an array that
+        its user protected.
+        """
+        address: int = array.__array_interface__["data"][0]
+        flags = array.flags
+        shareable = flags.c_contiguous and flags.writeable and array.nbytes
+        if not shareable or address % _FOREIGN_ALIGNMENT:
+            buffer = allocate(array.nbytes)
+            buffer.view(array.shape, array.dtype)[...] = array
+            return buffer
+        return _buffer(address, array.nbytes, array, None)
+
+    def view(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        """A C-contiguous array on the first bytes of this buffer, which it keeps alive.
+
+        Raises `ValueError` when the buffer is smaller than the array.
+        """
+        dtype = np.dtype(dtype)
+        needed = dtype.itemsize
+        for extent in shape:
+            needed *= extent
+        if needed > self.nbytes:
+            raise ValueError(
+                f"an array of shape {tuple(shape)} and type {dtype} needs {needed} bytes, "
+                f"the buffer has {self.nbytes}"
+            )
+        return np.ndarray(shape, dtype, np.asarray(self))
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (self.nbytes,),
+            "data": (self.address, False),
+        }
+
+    def __del__(self) -> None:
+        size_class = self._size_class
+        if size_class is not None:
+            allocator = size_class.allocator
+            nbytes = size_class.nbytes
+            allocator.used -= nbytes
+            if allocator.cached + nbytes <= allocator.limit:
+                allocator.cached += nbytes
+                size_class.blocks.append((self.address, self._owner))
+
+
+class Allocator:
+    """A caching allocator: freed blocks wait by size class for the next request of that size.
+
+    All counts are in bytes and count whole blocks: `used` by live buffers, `cached` in freed
+    blocks, `peak` the most ever used at once. `limit` bounds `cached`.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.cached = 0
+        self.peak = 0
+        self._classes: dict[int, _SizeClass] = {}
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """A buffer of `nbytes` (zero is legal), 64-byte aligned, with arbitrary contents.
+
+        Raises `MemoryError`, which names the size, when the machine cannot provide it.
+        """
+        rounded = _block_size(nbytes)
+        try:
+            size_class = self._classes[rounded]
+            address, owner = size_class.blocks.pop()
+            self.cached -= rounded
+        except (KeyError, IndexError):
+            size_class = self._classes.setdefault(rounded, _SizeClass(rounded, self))
+            address, owner = self._fresh_block(nbytes, rounded)
+        self.used += rounded
+        if self.used > self.peak:
+            self.peak = self.used
+        return _buffer(address, nbytes, owner, size_class)
+
+    def release_cached(self) -> int:
+        """Gives all freed blocks back to the system; returns how many bytes that were."""
+        released = 0
+        for size_class in list(self._classes.values()):
+            with contextlib.suppress(IndexError):  # the list may shrink under our hands
+                while True:
+                    size_class.blocks.pop()
+                    self.cached -= size_class.nbytes
+                    released += size_class.nbytes
+        return released
+
+    def _fresh_block(self, nbytes: int, rounded: int) -> tuple[int, np.ndarray]:
+        for attempt in range(2):
+            try:
+                owner = np.empty(rounded + ALIGNMENT, np.uint8)
+            except (MemoryError, ValueError):
+                if attempt == 0 and self.release_cached():
+                    continue
+                break
+            start: int = owner.__array_interface__["data"][0]
+            return start + -start % ALIGNMENT, owner
+        raise MemoryError(
+            f"cannot allocate {nbytes} bytes ({nbytes / 2**30:.3g} GiB) of host memory; "
+            f"{self.used} bytes are in use by other tensors"
+        )
+
+
+def _block_size(nbytes: int) -> int:
+    """Rounds up to a multiple of 64 and, above 1 KiB, to four significant binary digits."""
+    if nbytes > 1024:
+        shift = (nbytes - 1).bit_length() - 4
+        return (nbytes + (1 << shift) - 1) >> shift << shift
+    if nbytes < 0:
+        raise ValueError(f"a buffer cannot have {nbytes} bytes")
+    return (nbytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT or ALIGNMENT
+
+
+_new_buffer = Buffer.__new__
+
+
+def _buffer(
+    address: int, nbytes: int, owner: np.ndarray, size_class: _SizeClass | None
+) -> Buffer:
+    buffer = _new_buffer(Buffer)
+    buffer.address = address
+    buffer.nbytes = nbytes
+    buffer._owner = owner
+    buffer._size_class = size_class
+    return buffer
+
+
+def _limit() -> int:
+    limit: int = settings.get("METAOP_MEMORY_CACHE_BYTES")
+    if limit >= 0:
+        return limit
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+
+
+host = Allocator(_limit())
+allocate = host.allocate
+release_cached = host.release_cached
