@@ -1,0 +1,17 @@
+"""What every backend offers: programs that turn arguments into result buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, Union
+
+from metaop.codegen.memory import Buffer
+
+Argument = Union[Buffer, int, float, bool]
+
+
+class Program(Protocol):
+    """A compiled static subgraph."""
+
+    def run(self, arguments: Sequence[Argument]) -> list[Buffer]:
+        """The buffers of the outputs; scalars among the arguments are Python numbers."""

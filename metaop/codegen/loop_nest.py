@@ -1,0 +1,381 @@
+"""The low-level IR: loop nests over buffers. LLVM IR and CUDA C++ are two printers of it.
+
+Integers that shape a nest (extents, strides, offsets, bounds) are literals or arguments of the
+kernel; `generalise` turns those in which two nests differ into arguments, so that one compiled
+kernel serves many sizes.
+
+    stmt  ::= For(axis, extent, kind, body, accumulators) | Let | CheckedIndex | Store | Update
+            | Accumulate | Alloc | MicroKernel
+    expr  ::= Load | Number | IndexValue | Apply | Choose | Name
+    index ::= constant + sum of factor * integer        factor ::= LoopIndex | ValueIndex | // | %
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Union
+
+from metaop.unified_graph.dtype import DType
+
+
+class Argument(NamedTuple):
+    """An integer that the kernel receives when it runs: element `position` of its scalars."""
+
+    position: int
+
+    def __repr__(self) -> str:
+        return f"arg{self.position}"
+
+
+Integer = Union[int, Argument]
+
+
+# --- indices --------------------------------------------------------------------------------
+
+
+class LoopIndex(NamedTuple):
+    """The variable of an enclosing loop."""
+
+    axis: str
+
+    def __repr__(self) -> str:
+        return self.axis
+
+
+class ValueIndex(NamedTuple):
+    """An integer value bound by Let or CheckedIndex; it may differ from lane to lane."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return f"[{self.name}]"
+
+
+class QuotientIndex(NamedTuple):
+    """`dividend // divisor` with a positive divisor; the dividend is never negative."""
+
+    dividend: Sum
+    divisor: Integer
+
+    def __repr__(self) -> str:
+        return f"({self.dividend!r} // {self.divisor})"
+
+
+class RemainderIndex(NamedTuple):
+    """`dividend % divisor` with a positive divisor; the dividend is never negative."""
+
+    dividend: Sum
+    divisor: Integer
+
+    def __repr__(self) -> str:
+        return f"({self.dividend!r} % {self.divisor})"
+
+
+Factor = Union[LoopIndex, ValueIndex, QuotientIndex, RemainderIndex]
+
+
+class Sum(NamedTuple):
+    """`constant + Σ factor * coefficient`; int64 arithmetic."""
+
+    terms: tuple[tuple[Factor, Integer], ...]
+    constant: Integer
+
+    def __repr__(self) -> str:
+        parts = [repr(f) if c == 1 else f"{f!r}*{c}" for f, c in self.terms]
+        if self.constant != 0 or not parts:
+            parts.append(str(self.constant))
+        return " + ".join(parts)
+
+
+class InBounds(NamedTuple):
+    """`0 <= index < extent`."""
+
+    index: Sum
+    extent: Integer
+
+    def __repr__(self) -> str:
+        return f"0 <= {self.index!r} < {self.extent}"
+
+
+class MultipleOf(NamedTuple):
+    """`index % divisor == 0`; the index may be negative."""
+
+    index: Sum
+    divisor: Integer
+
+    def __repr__(self) -> str:
+        return f"{self.index!r} % {self.divisor} == 0"
+
+
+Condition = Union[InBounds, MultipleOf]
+
+
+# --- expressions ----------------------------------------------------------------------------
+
+
+class Number(NamedTuple):
+    """A literal of a type."""
+
+    value: Union[int, float, bool]
+    dtype: DType
+
+    def __repr__(self) -> str:
+        return f"{self.value}:{self.dtype.name}"
+
+
+class Load(NamedTuple):
+    """Element `offset` of a buffer where all conditions hold, else `fill` (never read then)."""
+
+    buffer: int
+    offset: Sum
+    dtype: DType
+    conditions: tuple[Condition, ...] = ()
+    fill: Union[int, float, bool] = 0
+
+    def __repr__(self) -> str:
+        text = f"b{self.buffer}[{self.offset!r}]"
+        if self.conditions:
+            holds = " and ".join(map(repr, self.conditions))
+            text = f"({text} if {holds} else {self.fill})"
+        return text
+
+
+class IndexValue(NamedTuple):
+    """An index as an int64 value."""
+
+    index: Sum
+
+    def __repr__(self) -> str:
+        return f"int({self.index!r})"
+
+
+class Apply(NamedTuple):
+    """A row of the function table applied to operands of one type; `dtype` is the result's.
+
+    `operand_dtype` is the type of the operands ("where" excepts its first, a bool); "cast"
+    converts from it to `dtype`.
+    """
+
+    function: str
+    operands: tuple[Expr, ...]
+    dtype: DType
+    operand_dtype: DType
+
+    def __repr__(self) -> str:
+        name = f"cast<{self.dtype.name}>" if self.function == "cast" else self.function
+        return f"{name}({', '.join(map(repr, self.operands))})"
+
+
+class Choose(NamedTuple):
+    """`value` where all conditions hold, else `otherwise`; both are computed."""
+
+    conditions: tuple[Condition, ...]
+    value: Expr
+    otherwise: Expr
+    dtype: DType
+
+    def __repr__(self) -> str:
+        holds = " and ".join(map(repr, self.conditions))
+        return f"({self.value!r} if {holds} else {self.otherwise!r})"
+
+
+class Name(NamedTuple):
+    """A value bound by Let, or the result of an accumulator after its loop."""
+
+    name: str
+    dtype: DType
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+Expr = Union[Number, Load, IndexValue, Apply, Choose, Name]
+
+
+# --- statements -----------------------------------------------------------------------------
+
+
+class Let(NamedTuple):
+    """Binds a name to a value for the rest of the enclosing body."""
+
+    name: str
+    value: Expr
+
+
+class CheckedIndex(NamedTuple):
+    """Binds `name` to an int64 value that must lie in `0 … bound-1`.
+
+    A value outside writes {1, operator, value, bound} to the kernel's error slot (first one wins)
+    and counts as 0, so that no access leaves its buffer. Where `conditions` do not hold the value
+    is not checked and counts as 0.
+    """
+
+    name: str
+    value: Expr
+    bound: Integer
+    operator: int
+    conditions: tuple[Condition, ...] = ()
+
+
+class Store(NamedTuple):
+    """Writes a value to a buffer where all conditions hold."""
+
+    buffer: int
+    offset: Sum
+    value: Expr
+    conditions: tuple[Condition, ...] = ()
+
+
+class Update(NamedTuple):
+    """`buffer[offset] = combine(buffer[offset], value)`, lanes one after another when they may
+    collide; `atomic` when other tasks may write the same element."""
+
+    buffer: int
+    offset: Sum
+    reducer: str
+    value: Expr
+    conditions: tuple[Condition, ...] = ()
+    atomic: bool = False
+
+
+class Accumulator(NamedTuple):
+    """A value that a loop carries: starts at the reducer's identity, combined by Accumulate."""
+
+    name: str
+    reducer: str
+    dtype: DType
+
+
+class Accumulate(NamedTuple):
+    """`name = combine(name, value)` for an accumulator of an enclosing loop."""
+
+    name: str
+    value: Expr
+
+
+class Alloc(NamedTuple):
+    """Scratch memory, private to a task, under a buffer number behind those of the parameters."""
+
+    buffer: int
+    elements: Integer
+    dtype: DType
+
+
+class MicroKernel(NamedTuple):
+    """The register-tiled inner product of packed panels, added to a tile of scratch memory.
+
+    `left` is packed [k][rows], `right` is packed [k][columns]; with `accumulate` 0 the tile
+    `target` [rows][stride] is overwritten, else added to. Offsets are in elements.
+    """
+
+    left: int
+    left_offset: Sum
+    right: int
+    right_offset: Sum
+    target: int
+    target_offset: Sum
+    target_stride: Integer
+    rows: int
+    columns: int
+    depth: Sum
+    accumulate: Sum
+    dtype: DType
+
+
+class For(NamedTuple):
+    """A loop `axis = 0 … extent-1`.
+
+    `kind` is "parallel" (the outermost loop: its range is split into tasks), "serial" or
+    "unroll". `vector` lets lanes run side by side: the body then holds straight-line statements
+    and serial loops only, iterations are independent but for the accumulators. After the loop the
+    names of its accumulators are bound to their final values.
+    """
+
+    axis: str
+    extent: Integer
+    kind: str
+    body: tuple[Statement, ...]
+    accumulators: tuple[Accumulator, ...] = ()
+    vector: bool = False
+
+
+Statement = Union[
+    Let, CheckedIndex, Store, Update, Accumulate, Alloc, MicroKernel, For
+]
+
+
+class Parameter(NamedTuple):
+    """A buffer that the kernel is called with; `role` is "read", "write" or "update"."""
+
+    dtype: DType
+    role: str
+
+
+class LoopNest(NamedTuple):
+    """A kernel: its buffers, the values of its integer arguments, and its statements.
+
+    The body is a sequence of statements of which at most one, the last, is a parallel loop; with
+    none the kernel is one task. `grain` is the least number of parallel iterations worth a task.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    arguments: tuple[int, ...]
+    body: tuple[Statement, ...]
+    grain: int = 1
+
+    @property
+    def tasks(self) -> int:
+        """How many iterations the parallel loop has (1 when there is none)."""
+        last = self.body[-1] if self.body else None
+        if isinstance(last, For) and last.kind == "parallel":
+            extent = last.extent
+            return self.arguments[extent.position] if isinstance(extent, Argument) else extent
+        return 1
+
+
+def show(nest: LoopNest) -> str:
+    """The nest as stable, readable text."""
+    roles = ", ".join(
+        f"b{k}: {p.role} {p.dtype.name}" for k, p in enumerate(nest.parameters)
+    )
+    lines = [f"kernel {nest.name}({roles}) arguments {list(nest.arguments)} grain {nest.grain}"]
+    _show_body(nest.body, 1, lines)
+    return "\n".join(lines) + "\n"
+
+
+def _show_body(body: tuple[Statement, ...], depth: int, lines: list[str]) -> None:
+    for statement in body:
+        if isinstance(statement, For):
+            vector = " vector" if statement.vector else ""
+            carried = "".join(
+                f" {a.name}={a.reducer}:{a.dtype.name}" for a in statement.accumulators
+            )
+            head = f"{statement.kind}{vector} for {statement.axis} < {statement.extent}:{carried}"
+            lines.append("  " * depth + head)
+            _show_body(statement.body, depth + 1, lines)
+        else:
+            lines.append("  " * depth + _show_statement(statement))
+
+
+def _show_statement(statement: Statement) -> str:
+    if isinstance(statement, Let):
+        return f"{statement.name} = {statement.value!r}"
+    if isinstance(statement, CheckedIndex):
+        return f"{statement.name} = check({statement.value!r} < {statement.bound})"
+    if isinstance(statement, Store):
+        return f"b{statement.buffer}[{statement.offset!r}] = {statement.value!r}" + _when(statement)
+    if isinstance(statement, Update):
+        atomic = "atomic " if statement.atomic else ""
+        target = f"b{statement.buffer}[{statement.offset!r}]"
+        return f"{atomic}{target} {statement.reducer}= {statement.value!r}" + _when(statement)
+    if isinstance(statement, Accumulate):
+        return f"{statement.name} <- {statement.value!r}"
+    if isinstance(statement, Alloc):
+        return f"alloc b{statement.buffer}: {statement.elements} x {statement.dtype.name}"
+    return repr(statement)
+
+
+def _when(statement: Union[Store, Update]) -> str:
+    if not statement.conditions:
+        return ""
+    return " where " + " and ".join(map(repr, statement.conditions))

@@ -1,0 +1,1 @@
+"""Differentiation: one transposition rule per family, and the tape of recorded calls."""

@@ -1,0 +1,302 @@
+"""The tape: gradients of recorded calls, recorded as composites like any other call.
+
+The gradient of a composite is a composite again. It reads the cotangents and the *residuals* of
+the forward call: its inputs, its results, and interior nodes that are dear to compute again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from metaop.elementwise.meta_op import Elementwise
+from metaop.errors import GradientError, describe_location
+from metaop.reindex.meta_op import Reindex
+from metaop.differentiation.transposition import pullback
+from metaop.unified_graph.composite import Composite, Signature, composite
+from metaop.unified_graph.cut import residual_parts
+from metaop.unified_graph.node import Constant, Index, Input, Node, input_node, topological
+from metaop.unified_graph.recording import Call, modes, part, record
+from metaop.unified_graph.rewrite import rebuild
+
+Residual = tuple[str, int]
+# The cotangents that have arrived at a call, by output index.
+Pending = dict[Call, dict[int, Call]]
+
+
+@dataclass(frozen=True)
+class GradientPlan:
+    """How to record the gradient of a signature.
+
+    `composite` takes the residuals followed by the cotangents; `targets` lists the inputs whose
+    gradients it returns, in order (inputs that nothing flows to are missing).
+    """
+
+    composite: Composite
+    residuals: tuple[Residual, ...]
+    targets: tuple[int, ...]
+
+
+def gradient_plan(
+    signature: Signature, outputs: tuple[int, ...], wanted: tuple[int, ...]
+) -> GradientPlan | None:
+    """The plan for the gradients of inputs `wanted` from cotangents of `outputs`; memoised."""
+    key = (outputs, wanted)
+    if key not in signature.gradients:
+        signature.gradients[key] = _derive(signature, outputs, wanted)
+    return signature.gradients[key]
+
+
+def _derive(
+    signature: Signature, outputs: tuple[int, ...], wanted: tuple[int, ...]
+) -> GradientPlan | None:
+    first_slot = len(signature.inputs)
+    results = [signature.outputs[k] for k in outputs]
+    cotangents = [
+        input_node(first_slot + k, node.shape, node.dtype) for k, node in enumerate(results)
+    ]
+    sources = [signature.inputs[k] for k in wanted]
+    gradients = pullback(results, cotangents, sources)
+    targets = tuple(k for k, gradient in zip(wanted, gradients) if gradient is not None)
+    found = [gradient for gradient in gradients if gradient is not None]
+    if not found:
+        return None
+    residuals = _residuals(signature, found, set(cotangents))
+    places = [
+        signature.inputs[index] if kind == "input" else signature.outputs[index]
+        for kind, index in residuals
+    ]
+
+    def expansion(*nodes: Node) -> tuple[Node, ...]:
+        return tuple(rebuild(found, dict(zip([*places, *cotangents], nodes))))
+
+    gradient = Composite(f"{signature.composite.name}.gradient", expansion)
+    return GradientPlan(gradient, residuals, targets)
+
+
+def _residuals(
+    signature: Signature, gradients: Sequence[Node], cotangents: set[Node]
+) -> tuple[Residual, ...]:
+    """Where the backward graph touches the forward one, past all that is cheap to compute again."""
+    forward = set(topological(signature.outputs))
+    results = signature.outputs[: signature.result_count]
+    places: dict[Residual, None] = {}
+    seen: set[Node] = set()
+    stack = list(gradients)
+    while stack:
+        node = stack.pop()
+        if node in seen or node in cotangents:
+            continue
+        seen.add(node)
+        if isinstance(node.op, Input):
+            places["input", signature.inputs.index(node)] = None
+        elif node in forward and node in results and not isinstance(node.op, (Constant, Index)):
+            places["output", results.index(node)] = None
+        elif node in forward and not _is_cheap(node):
+            places["output", signature.output_index(node)] = None
+        else:
+            stack.extend(node.inputs)
+    return tuple(places)
+
+
+def _is_cheap(node: Node) -> bool:
+    return isinstance(node.op, (Elementwise, Reindex, Constant, Index))
+
+
+def live_residuals(call: Call) -> list[Call]:
+    """What the gradient of a call will read, should it be asked for."""
+    signature = call.signature
+    assert signature is not None
+    wanted = tuple(k for k, source in enumerate(call.inputs) if source.requires_grad)
+    outputs = tuple(
+        k for k in range(signature.result_count) if signature.types[k].differentiable
+    )
+    plan = gradient_plan(signature, outputs, wanted)
+    return [] if plan is None else residual_parts(call, plan.residuals)
+
+
+@dataclass
+class TapeEntry:
+    """What only some calls need: a leaf's owner, hooks, or a gradient written by the user.
+
+    `accumulate` takes the finished gradient of a leaf; `hooks` see (and may replace) the gradient
+    of this call; `function` computes the gradients of `sources` by user code.
+    """
+
+    accumulate: Callable[[Call], None] | None = None
+    hooks: list[Callable[[Call], Call | None]] = field(default_factory=list)
+    function: Callable[[Sequence[Call | None]], Sequence[Call | None]] | None = None
+    sources: tuple[Call | None, ...] = ()
+    outputs: int = 1
+
+
+
+
+
+@composite
+def add_cotangents(left: Node, right: Node) -> Node:
+    """The sum of two gradients of one value."""
+    return left + right
+
+
+def backward(
+    roots: Sequence[tuple[Call, Call]],
+    *,
+    retain_graph: bool,
+    create_graph: bool,
+    targets: Iterable[Call] = (),
+    accumulate: bool = True,
+) -> dict[Call, Call]:
+    """Records the gradients of everything that `roots` (pairs of call and cotangent) depend on.
+
+    Leaves accumulate their gradient when `accumulate` is set. Returns the gradients of `targets`.
+    Unless `retain_graph`, the tape is released: a second backward through it is an error.
+    """
+    wanted = set(targets)
+    needed = _needed(roots, wanted) if wanted else None
+    pending: Pending = {}
+    for call, cotangent in roots:
+        _accumulate(pending, call, cotangent)
+    found: dict[Call, Call] = {}
+    previous, modes.gradients = modes.gradients, create_graph
+    try:
+        for call in _reverse_order([call for call, _ in roots], needed):
+            _visit(call, pending, found, wanted, accumulate, needed)
+    finally:
+        modes.gradients = previous
+    if not retain_graph:
+        for call in _reverse_order([call for call, _ in roots], needed):
+            if call.inputs or (call.tape is not None and call.tape.function is not None):
+                call.released = True
+                if call.buffer is not None:
+                    call.inputs = ()
+                    call.parts = None
+    return found
+
+
+def _visit(
+    call: Call,
+    pending: Pending,
+    found: dict[Call, Call],
+    wanted: set[Call],
+    accumulate: bool,
+    needed: set[Call] | None,
+) -> None:
+    cotangents = pending.pop(call, None)
+    if cotangents is None:
+        return
+    tape = call.tape
+    own = cotangents.get(0)
+    if own is not None and tape is not None:
+        for hook in tuple(tape.hooks):
+            replaced = hook(own)
+            own = own if replaced is None else replaced
+        cotangents[0] = own
+    if call in wanted and own is not None:
+        found[call] = own
+    if tape is not None and tape.accumulate is not None:
+        if accumulate and own is not None:
+            tape.accumulate(own)
+        return
+    if tape is not None and tape.function is not None:
+        _check_not_released(call)
+        gradients = tape.function([cotangents.get(k) for k in range(tape.outputs)])
+        for source, gradient in zip(tape.sources, gradients):
+            if source is not None and gradient is not None and source.requires_grad:
+                _accumulate(pending, source, gradient)
+        return
+    if call.signature is None:
+        if call.inputs:
+            assert own is not None
+            _accumulate(pending, call.inputs[0], own, call.index)
+        elif call.released:
+            _check_not_released(call)
+        return
+    _record_gradient(call, cotangents, pending, needed)
+
+
+def _record_gradient(
+    call: Call, cotangents: dict[int, Call], pending: Pending, needed: set[Call] | None
+) -> None:
+    _check_not_released(call)
+    wanted = tuple(
+        k
+        for k, source in enumerate(call.inputs)
+        if source.requires_grad and (needed is None or source in needed)
+    )
+    plan = gradient_plan(call.signature, tuple(sorted(cotangents)), wanted)  # type: ignore
+    if plan is None:
+        return
+    inputs = residual_parts(call, plan.residuals)
+    for source in inputs:
+        _check_not_overwritten(call, source)
+    inputs.extend(cotangents[k] for k in sorted(cotangents))
+    gradient = record(plan.composite, inputs)
+    if gradient.location is None:
+        gradient.location = call.location
+    for position, target in enumerate(plan.targets):
+        _accumulate(pending, call.inputs[target], part(gradient, position))
+
+
+def _accumulate(pending: Pending, call: Call, cotangent: Call, index: int = 0) -> None:
+    slots = pending.setdefault(call, {})
+    if index in slots:
+        slots[index] = record(add_cotangents, (slots[index], cotangent))
+    else:
+        slots[index] = cotangent
+
+
+def _sources(call: Call) -> tuple[Call | None, ...]:
+    tape = call.tape
+    if tape is not None:
+        if tape.accumulate is not None:
+            return ()
+        if tape.function is not None:
+            return tape.sources
+    return call.inputs
+
+
+def _reverse_order(roots: Sequence[Call], needed: set[Call] | None) -> list[Call]:
+    seen = set(roots)
+    stack = list(roots)
+    while stack:
+        for source in _sources(stack.pop()):
+            if source is None or source in seen or not source.requires_grad:
+                continue
+            if needed is None or source in needed:
+                seen.add(source)
+                stack.append(source)
+    return sorted(seen, key=lambda call: -call.sequence)
+
+
+def _needed(roots: Sequence[tuple[Call, Call]], targets: set[Call]) -> set[Call]:
+    """The calls on a path from a root to a target."""
+    reached = _reverse_order([call for call, _ in roots], None)
+    needed = set(targets)
+    for call in reversed(reached):
+        if any(source in needed for source in _sources(call) if source is not None):
+            needed.add(call)
+    return needed
+
+
+def _check_not_released(call: Call) -> None:
+    if call.released:
+        name = call.signature.composite.name if call.signature is not None else "this call"
+        raise GradientError(
+            f"backward through {name} a second time: its saved values have been freed",
+            fix="pass retain_graph=True to the first backward, or run the forward pass again",
+        )
+
+
+def _check_not_overwritten(call: Call, source: Call) -> None:
+    culprit = source.overwritten
+    if culprit is None:
+        return
+    name = call.signature.composite.name  # type: ignore[union-attr]
+    where = describe_location(call.location)
+    raise GradientError(
+        f"one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation: {name}{' at ' + where if where else ''} saved a value of shape "
+        f"{list(source.type.shape)} that {culprit} replaced before backward",
+        fix="use the out-of-place form, or clone the tensor before changing it",
+    )

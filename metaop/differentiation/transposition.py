@@ -1,0 +1,154 @@
+"""The transposition rules: how a cotangent flows through a meta-operator, one rule per family."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from metaop.elementwise.meta_op import Elementwise, apply, cast, where
+from metaop.errors import UnsupportedError
+from metaop.reduce.meta_op import Reduce, reduce_with_map
+from metaop.reindex.meta_op import Reindex, reindex
+from metaop.reindex.views import reshape, slice_dimension
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.node import Node, constant, index_node, topological
+
+
+
+def transpose_node(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
+    """The cotangents of the inputs of `node`, from the cotangent of its result."""
+    op = node.op
+    if isinstance(op, Elementwise):
+        return _transpose_elementwise(op, node, cotangent)
+    if isinstance(op, Reindex):
+        source, operands = node.inputs[0], node.inputs[1:]
+        back = reduce_with_map("add", cotangent, op.map, source.shape, operands)
+        return (back, *(None for _ in operands))
+    if isinstance(op, Reduce):
+        return _transpose_reduce(op, node, cotangent)
+    raise UnsupportedError(f"{op.describe(node)} has no gradient")
+
+
+def _transpose_elementwise(op: Elementwise, node: Node, cotangent: Node) -> tuple[Node | None, ...]:
+    function = op.function
+    if function.name == "cast":
+        source = node.inputs[0]
+        return (cast(cotangent, source.dtype) if source.dtype.kind == "float" else None,)
+    if function.gradient is None:
+        return (None,) * len(node.inputs)
+    return tuple(function.gradient(cotangent, node, *node.inputs))
+
+
+def _transpose_reduce(op: Reduce, node: Node, cotangent: Node) -> tuple[Node | None, ...]:
+    source, operands = node.inputs[0], node.inputs[1:]
+    none = tuple(None for _ in operands)
+    reducer = op.reducer
+    spread = reindex(cotangent, op.map, 0, operands)
+    if reducer.name == "add":
+        return (spread, *none)
+    if reducer.combine in ("maximum", "minimum"):
+        return (_extreme_gradient(op, node, spread), *none)
+    if reducer.name == "mul":
+        return (_product_gradient(op, node, cotangent, spread), *none)
+    return (None, *none)
+
+
+def _extreme_gradient(op: Reduce, node: Node, spread: Node) -> Node:
+    """The cotangent where an element is the extreme; ties as the reducer says."""
+    source, operands = node.inputs[0], node.inputs[1:]
+    extreme = reindex(node, op.map, 0, operands)
+    # NaN is an extreme that equals nothing, itself included.
+    equal = source.equals(extreme) | (apply("isnan", source) & apply("isnan", extreme))
+    if op.reducer.ties == "all":
+        count = reduce_with_map("add", cast(equal, node.dtype), op.map, node.shape, operands)
+        share = spread / reindex(count, op.map, 1, operands)
+        return where(equal, share, 0.0)
+    place = index_node(
+        index_expr.linear_offset(IndexMap.axes(source.shape), source.shape), source.shape
+    )
+    candidates = where(equal, place, constant(source.size, place.dtype, source.shape))
+    first = reduce_with_map("min", candidates, op.map, node.shape, operands)
+    chosen = place.equals(reindex(first, op.map, -1, operands))
+    return where(chosen, spread, 0.0)
+
+
+def _product_gradient(op: Reduce, node: Node, cotangent: Node, spread: Node) -> Node:
+    """The product of the other elements times the cotangent, exact when elements are zero."""
+    source, operands = node.inputs[0], node.inputs[1:]
+    plain = _reduced_axes(op.map, node)
+    if plain is not None:
+        # Halving keeps every partial product, so zeros cost nothing in any order of derivative.
+        (gradient,) = pullback([_halving_product(source, plain, node)], [cotangent], [source])
+        assert gradient is not None
+        return gradient
+    is_zero = source.equals(0.0)
+    others = where(is_zero, 1.0, source)
+    product = reduce_with_map("mul", others, op.map, node.shape, operands)
+    zeros = reduce_with_map("add", cast(is_zero, node.dtype), op.map, node.shape, operands)
+    product = reindex(product, op.map, 0, operands)
+    zeros = reindex(zeros, op.map, 0, operands)
+    partial = where(
+        is_zero,
+        where(zeros.equals(1.0), product, 0.0),
+        where(zeros.equals(0.0), product / others, 0.0),
+    )
+    return spread * partial
+
+
+def _reduced_axes(index_map: IndexMap, node: Node) -> list[int] | None:
+    """The axes that a plain map drops, or None when the map does more than drop axes."""
+    if index_map.is_guarded:
+        return None
+    axes = IndexMap.axes(index_map.domain)
+    used = [expr for expr in index_map.indices if not expr.is_constant]
+    positions = [axes.index(expr) if expr in axes else -1 for expr in used]
+    if -1 in positions or positions != sorted(set(positions)):
+        return None
+    if any(expr.is_constant and expr.constant for expr in index_map.indices):
+        return None
+    if any(index_map.domain[p] != e for p, e in zip(positions, (n for n in node.shape if n != 1))):
+        return None
+    return [k for k in range(len(axes)) if k not in positions]
+
+
+def _halving_product(source: Node, dims: Sequence[int], node: Node) -> Node:
+    result = source
+    for dim in dims:
+        while result.shape[dim] > 1:
+            extent = result.shape[dim]
+            half = extent // 2
+            left = slice_dimension(result, dim, 0, half)
+            right = slice_dimension(result, dim, half, half)
+            product = left * right
+            if extent % 2:
+                from metaop.reindex.views import concatenate
+
+                rest = slice_dimension(result, dim, extent - 1, 1)
+                product = concatenate([product, rest], dim)
+            result = product
+    return reshape(result, node.shape)
+
+
+def pullback(
+    outputs: Sequence[Node], cotangents: Sequence[Node | None], sources: Sequence[Node]
+) -> list[Node | None]:
+    """The cotangents of `sources`, given those of `outputs`; None where nothing flows."""
+    order = topological(outputs)
+    active = set(sources)
+    for node in order:
+        if any(source in active for source in node.inputs):
+            active.add(node)
+    flowing: dict[Node, Node] = {}
+    for output, cotangent in zip(outputs, cotangents):
+        if cotangent is not None and output in active:
+            flowing[output] = flowing[output] + cotangent if output in flowing else cotangent
+    wanted = set(sources)
+    for node in reversed(order):
+        cotangent = flowing.get(node)
+        if cotangent is None or node in wanted or not any(s in active for s in node.inputs):
+            continue
+        for source, back in zip(node.inputs, transpose_node(node, cotangent)):
+            if back is None or source not in active or source.dtype.kind != "float":
+                continue
+            flowing[source] = flowing[source] + back if source in flowing else back
+    return [flowing.get(source) for source in sources]

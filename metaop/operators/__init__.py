@@ -1,0 +1,1 @@
+"""Named compositions: every high-level operator as a function from nodes to nodes."""

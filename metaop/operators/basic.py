@@ -1,0 +1,45 @@
+"""The composites that everything else uses: aliases, conversions, fills."""
+
+from __future__ import annotations
+
+from metaop.elementwise.meta_op import cast
+from metaop.reindex.views import broadcast_to
+from metaop.unified_graph.composite import composite
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.node import Node, Scalar, Shape, constant
+
+
+@composite
+def alias(source: Node) -> Node:
+    """The same value under another name."""
+    return source
+
+
+@composite(differentiable=False)
+def detach(source: Node) -> Node:
+    """The same value, cut off from its gradient."""
+    return source
+
+
+@composite
+def convert(source: Node, dtype: DType) -> Node:
+    """The values as another element type."""
+    return cast(source, dtype)
+
+
+@composite
+def expand(source: Node, shape: Shape) -> Node:
+    """The values repeated along dimensions of extent 1 and new leading dimensions."""
+    return broadcast_to(source, shape)
+
+
+@composite
+def filled(value: Node, shape: Shape, dtype: DType) -> Node:
+    """A tensor with one value everywhere, given as a scalar argument."""
+    return broadcast_to(cast(value, dtype), shape)
+
+
+@composite(variadic=True)
+def constant_fill(inputs: tuple[Node, ...], value: Scalar, shape: Shape, dtype: DType) -> Node:
+    """A tensor of a number known when it is compiled (zeros, ones); takes no inputs."""
+    return constant(value, dtype, shape)

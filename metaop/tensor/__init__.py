@@ -1,0 +1,1 @@
+"""The Tensor and the functions on it."""

@@ -1,0 +1,31 @@
+"""Makes methods of the functions: each function module lists the names that tensors offer too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from types import ModuleType
+from typing import Any
+
+from metaop.tensor.core import Tensor, in_place
+
+
+def bind(module: ModuleType) -> None:
+    """Attaches the functions in `module.METHODS` to Tensor, and in-place forms of `IN_PLACE`.
+
+    The first parameter of each function is the tensor. `name_` is made from `name` for every name
+    in `IN_PLACE`: it computes the function and writes the result into the tensor.
+    """
+    for name in getattr(module, "METHODS", ()):
+        setattr(Tensor, name, getattr(module, name))
+    for name in getattr(module, "IN_PLACE", ()):
+        setattr(Tensor, name + "_", _in_place_form(getattr(module, name)))
+
+
+def _in_place_form(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @wraps(function)
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return in_place(self, function, *args, **kwargs)
+
+    method.__name__ = function.__name__ + "_"
+    return method

@@ -1,0 +1,186 @@
+"""Index maps with guards, and the access record from which every rule of the compiler is derived.
+
+An `IndexMap` takes a point of an iteration box to an element of a tensor, where its guards hold.
+`Access` collects the maps of one meta-operator: loop extents, one map per read, one for the write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Union
+
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
+
+if TYPE_CHECKING:
+    from metaop.unified_graph.node import Node
+
+
+class Within(NamedTuple):
+    """The condition `0 <= expr < extent`."""
+
+    expr: IndexExpr
+    extent: int
+
+    @property
+    def always(self) -> bool:
+        return self.expr.low >= 0 and self.expr.high < self.extent
+
+    @property
+    def never(self) -> bool:
+        return self.expr.high < 0 or self.expr.low >= self.extent
+
+    def __repr__(self) -> str:
+        return f"0 <= {self.expr} < {self.extent}"
+
+
+class Divisible(NamedTuple):
+    """The condition `expr % divisor == 0`."""
+
+    expr: IndexExpr
+    divisor: int
+
+    @property
+    def always(self) -> bool:
+        return (self.expr % self.divisor) is index_expr.constant(0)
+
+    @property
+    def never(self) -> bool:
+        rest = self.expr % self.divisor
+        return rest.low > 0
+
+    def __repr__(self) -> str:
+        return f"{self.expr} % {self.divisor} == 0"
+
+
+Guard = Union[Within, Divisible]
+
+
+class IndexMap:
+    """An interned map from the points of a box to the elements of a tensor, under guards.
+
+    `domain` are the extents of the box; axis k of the box is the atom `Axis(k, domain[k])`.
+    `indices` has one expression per dimension of the tensor. `guards` must all hold for the map
+    to be defined at a point; a map that is defined nowhere has `never` set.
+    """
+
+    __slots__ = ("domain", "indices", "guards", "never", "__weakref__")
+    _table: dict[tuple, IndexMap] = {}
+    domain: tuple[int, ...]
+    indices: tuple[IndexExpr, ...]
+    guards: tuple[Guard, ...]
+    never: bool
+
+    def __new__(
+        cls,
+        domain: Iterable[int],
+        indices: Iterable[IndexExpr],
+        guards: Iterable[Guard] = (),
+    ) -> IndexMap:
+        kept: dict[Guard, None] = {}
+        never = False
+        for guard in guards:
+            never = never or guard.never
+            if not guard.always:
+                kept[guard] = None
+        key = (tuple(domain), tuple(indices), tuple(kept), never)
+        found = cls._table.get(key)
+        if found is None:
+            found = object.__new__(cls)
+            found.domain, found.indices, found.guards, found.never = key
+            cls._table[key] = found
+        return found
+
+    def __reduce__(self) -> tuple:
+        raise TypeError("index maps are interned; pickle the program, not its maps")
+
+    @staticmethod
+    def axes(domain: Sequence[int]) -> tuple[IndexExpr, ...]:
+        """The axes of a box as expressions."""
+        return tuple(index_expr.axis(k, extent) for k, extent in enumerate(domain))
+
+    @staticmethod
+    def identity(shape: Sequence[int]) -> IndexMap:
+        """The map of a box onto the tensor of the same shape."""
+        return IndexMap(shape, IndexMap.axes(shape))
+
+    @property
+    def is_identity(self) -> bool:
+        return not self.guards and not self.never and self.indices == self.axes(self.domain)
+
+    @property
+    def is_guarded(self) -> bool:
+        return bool(self.guards) or self.never
+
+    def lookups(self) -> list[Lookup]:
+        """Every index-operand element that the map reads, each once, in order of appearance."""
+        found: dict[Lookup, None] = {}
+        for expr in (*self.indices, *(guard.expr for guard in self.guards)):
+            for atom in expr.atoms():
+                if isinstance(atom, Lookup):
+                    found[atom] = None
+        return list(found)
+
+    def after(self, first: IndexMap, operand_offset: int = 0) -> IndexMap:
+        """This map applied to the target of `first`: `x -> self(first(x))`.
+
+        Index operands of this map are renumbered by `operand_offset`, because they come behind
+        those of `first` in the inputs of the composed node.
+        """
+        memo: dict[Atom, IndexExpr] = {}
+
+        def replace(atom: Atom) -> IndexExpr | None:
+            if isinstance(atom, Axis):
+                return first.indices[atom.name]  # type: ignore[index]
+            if isinstance(atom, Lookup):
+                inside = [index_expr.substitute(e, replace, memo) for e in atom.indices]
+                return index_expr.lookup(atom.operand + operand_offset, inside, atom.bound)
+            return None
+
+        indices = [index_expr.substitute(expr, replace, memo) for expr in self.indices]
+        guards = list(first.guards)
+        for guard in self.guards:
+            inner = index_expr.substitute(guard.expr, replace, memo)
+            guards.append(guard._replace(expr=inner))
+        composed = IndexMap(first.domain, indices, guards)
+        if (first.never or self.never) and not composed.never:
+            composed = IndexMap(first.domain, indices, [*guards, NEVER])
+        return composed
+
+    def __repr__(self) -> str:
+        axes = ", ".join(f"i{k}<{extent}" for k, extent in enumerate(self.domain))
+        text = f"({axes}) -> ({', '.join(map(repr, self.indices))})"
+        if self.never:
+            return text + " never"
+        if self.guards:
+            text += " where " + " and ".join(map(repr, self.guards))
+        return text
+
+
+NEVER = Within(index_expr.constant(-1), 1)
+
+
+@dataclass(frozen=True)
+class Access:
+    """How one meta-operator touches memory: the record behind gradients, fusion and sharding.
+
+    `extents` is the iteration box, `reads` one map per data input, `write` the map of the result
+    and `reducer` the name of the operation that combines writes to one element (None: no two
+    points write the same element).
+    """
+
+    extents: tuple[int, ...]
+    reads: tuple[IndexMap, ...]
+    write: IndexMap
+    reducer: str | None = None
+
+    def __repr__(self) -> str:
+        reads = "; ".join(map(repr, self.reads))
+        combine = f" {self.reducer}" if self.reducer else ""
+        return f"box {self.extents} reads [{reads}] writes{combine} [{self.write!r}]"
+
+
+def access(node: Node) -> Access:
+    """The access record of a meta-operator node."""
+    return node.op.access(node)

@@ -1,0 +1,161 @@
+"""Composites: the high-level operators that a user's call records, one node per call.
+
+A composite owns an *expansion*, a pure function from symbolic inputs to meta-operator nodes. A
+`Signature` is a composite applied to attributes and input types; its expansion, and with it the
+result types, is computed once and kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from metaop.errors import DeviceError
+from metaop.unified_graph.node import Node, input_node
+from metaop.unified_graph.rewrite import rebuild
+from metaop.unified_graph.tensor_type import CPU, Device, TensorType
+
+Expansion = Callable[..., "Node | tuple[Node, ...]"]
+
+
+class Composite:
+    """An operator defined by its expansion into meta-operators.
+
+    The expansion is called as `expansion(*inputs, *attributes)`, or with all inputs in one tuple
+    when the composite is `variadic`. Absent optional inputs are None. Calling the composite on
+    nodes runs the expansion, so composites are built from composites.
+    """
+
+    __slots__ = ("name", "expansion", "variadic", "differentiable", "signatures")
+
+    def __init__(
+        self,
+        name: str,
+        expansion: Expansion,
+        variadic: bool = False,
+        differentiable: bool = True,
+    ) -> None:
+        self.name = name
+        self.expansion = expansion
+        self.variadic = variadic
+        self.differentiable = differentiable
+        self.signatures: dict[tuple, Signature] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.expansion(*arguments)
+
+    def signature(
+        self, types: tuple[TensorType | None, ...], attributes: tuple[Any, ...]
+    ) -> Signature:
+        """The signature for these input types and attributes; expanded on first use."""
+        key = (types, attributes)
+        found = self.signatures.get(key)
+        if found is None:
+            found = self.signatures[key] = Signature(self, types, attributes)
+        return found
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def composite(
+    function: Expansion | None = None, *, variadic: bool = False, differentiable: bool = True
+) -> Any:
+    """Makes a composite of an expansion function, under the function's name.
+
+    Example:
+        @composite
+        def softplus(x: Node) -> Node:
+            return log1p(exp(x))
+    """
+
+    def wrap(expansion: Expansion) -> Composite:
+        return Composite(expansion.__name__, expansion, variadic, differentiable)
+
+    return wrap if function is None else wrap(function)
+
+
+class Signature:
+    """A composite with fixed attributes and input types, expanded into a template of nodes.
+
+    `inputs` are the placeholder nodes of the template, `outputs` its results followed by the
+    interior nodes that gradients ask for (`output_index` appends them); `types` are the types of
+    the outputs. `id` is a small integer that stands for the signature in cache keys.
+    """
+
+    __slots__ = (
+        "id",
+        "composite",
+        "attributes",
+        "input_types",
+        "inputs",
+        "outputs",
+        "types",
+        "result_count",
+        "differentiable",
+        "device",
+        "gradients",
+        "residual_memo",
+    )
+    _ids = itertools.count(1)
+
+    def __init__(
+        self,
+        composite: Composite,
+        input_types: tuple[TensorType | None, ...],
+        attributes: tuple[Any, ...],
+    ) -> None:
+        self.composite = composite
+        self.attributes = attributes
+        self.input_types = input_types
+        present = [kind for kind in input_types if kind is not None]
+        self.device = _common_device(composite.name, present)
+        self.inputs = [input_node(k, kind.shape, kind.dtype) for k, kind in enumerate(present)]
+        nodes = iter(self.inputs)
+        arguments = tuple(None if kind is None else next(nodes) for kind in input_types)
+        if composite.variadic:
+            arguments = (arguments,)
+        results = composite.expansion(*arguments, *attributes)
+        self.outputs: list[Node] = [results] if isinstance(results, Node) else list(results)
+        self.result_count = len(self.outputs)
+        self.types = [self._type(node) for node in self.outputs]
+        self.differentiable = composite.differentiable and any(
+            kind.differentiable for kind in self.types
+        )
+        self.gradients: dict[tuple, Any] = {}
+        self.residual_memo: dict[tuple, Any] = {}
+        self.id = next(Signature._ids)
+
+    def _type(self, node: Node) -> TensorType:
+        return TensorType(node.shape, node.dtype, self.device)
+
+    def output_index(self, node: Node) -> int:
+        """The position of a template node among the outputs, appended when it is new."""
+        for position, output in enumerate(self.outputs):
+            if output is node:
+                return position
+        self.outputs.append(node)
+        self.types.append(self._type(node))
+        return len(self.outputs) - 1
+
+    def instantiate(self, inputs: Sequence[Node]) -> list[Node]:
+        """The outputs of the template with its placeholders replaced by `inputs`."""
+        return rebuild(self.outputs, dict(zip(self.inputs, inputs)))
+
+    def __repr__(self) -> str:
+        inputs = ", ".join("none" if kind is None else repr(kind) for kind in self.input_types)
+        attributes = "".join(f", {value!r}" for value in self.attributes)
+        return f"{self.composite.name}({inputs}{attributes})"
+
+
+def _common_device(name: str, types: Sequence[TensorType]) -> Device:
+    devices = {kind.device for kind in types if kind.shape != ()}
+    if len(devices) > 1:
+        listed = " and ".join(sorted(map(str, devices)))
+        raise DeviceError(
+            f"{name}: operands are on {listed}", fix="move them to one device with .to(device)"
+        )
+    if devices:
+        return devices.pop()
+    return types[0].device if types else CPU

@@ -1,0 +1,179 @@
+"""Cutting: takes the pending part of the recorded graph as one static subgraph.
+
+A cut runs everything that is pending and that a live handle can see. It also keeps the interior
+values that a live backward pass will need, so nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from weakref import ref
+
+from metaop.unified_graph.node import Node, input_node
+from metaop.unified_graph.recording import Call, part
+
+
+class Handle(Protocol):
+    """What a user holds: something with a call."""
+
+    _call: Call
+
+
+class Recorder:
+    """The pending side of the unified graph: which handles may want a value.
+
+    `lock` serialises cuts; recording itself needs no lock.
+    """
+
+    def __init__(self) -> None:
+        self.handles: list[ref[Any]] = []
+        self.lock = threading.RLock()
+
+    def watch(self, handle: Handle) -> None:
+        """Makes the value of a handle an output of the next cut while the handle lives."""
+        self.handles.append(ref(handle))
+
+    def take_roots(self) -> list[Call]:
+        """The pending calls of all live handles; the list starts anew."""
+        handles, self.handles = self.handles, []
+        calls: dict[Call, None] = {}
+        for reference in handles:
+            handle = reference()
+            if handle is not None and handle._call.buffer is None:
+                calls[handle._call] = None
+        return list(calls)
+
+
+recorder = Recorder()
+
+Residuals = Callable[[Call], Iterable[Call]]
+
+
+@dataclass
+class Subgraph:
+    """A static piece of the recorded graph.
+
+    `order` lists the calls to compute, inputs first; `leaves` the values they start from, in the
+    order of first use; `outputs` the calls whose values are kept; `key` identifies the structure
+    (not the data): equal keys run the same program.
+    """
+
+    order: list[Call]
+    leaves: list[Call]
+    outputs: list[Call]
+    key: tuple[int, ...]
+    saved: list[tuple[Call, int, Call]] = field(default_factory=list)
+
+    def expand(self) -> tuple[list[Node], list[Node]]:
+        """The subgraph in meta-operators: its input nodes and its output nodes."""
+        nodes: dict[Call, list[Node]] = {}
+        inputs = []
+        for slot, call in enumerate(self.leaves):
+            node = input_node(slot, call.type.shape, call.type.dtype)
+            inputs.append(node)
+            nodes[call] = [node]
+        for call in self.order:
+            if call.signature is None:
+                nodes[call] = nodes[call.inputs[0]][call.index :]
+            else:
+                arguments = [nodes[source][0] for source in call.inputs]
+                nodes[call] = call.signature.instantiate(arguments)
+        return inputs, [nodes[call][0] for call in self.outputs]
+
+
+def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
+    """The subgraph that computes the pending `roots`.
+
+    `residuals` gives, for a call whose gradient may still be asked for, the parts and inputs
+    that the gradient will read.
+    """
+    order = _pending_order(roots)
+    kept: dict[Call, None] = dict.fromkeys(roots)
+    saved: list[tuple[Call, int, Call]] = []
+    alive = _alive_tapes(order, roots)
+    for call in alive:
+        for residual in residuals(call):
+            if residual.is_pending:
+                if residual.signature is None and residual.inputs[0] is call:
+                    saved.append((call, residual.index, residual))
+                kept[residual] = None
+    if alive:
+        order = _pending_order(list(kept))
+    leaves: list[Call] = []
+    key: list[int] = []
+    number = 0
+    for call in order:
+        call.mark = 0
+        for source in call.inputs:
+            source.mark = 0
+    for call in order:
+        inputs = call.inputs
+        signature = call.signature
+        key.append(signature.id if signature is not None else -call.index)
+        for source in inputs:
+            if source.mark == 0:
+                number += 1
+                source.mark = number
+                leaves.append(source)
+                key.append(-1 if source.scalar is None else -2)
+            key.append(source.mark)
+        number += 1
+        call.mark = number
+    key.append(0)
+    key.extend([call.mark for call in kept])
+    return Subgraph(order, leaves, list(kept), tuple(key), saved)
+
+
+def _pending_order(roots: Sequence[Call]) -> list[Call]:
+    seen = set(roots)
+    stack = list(roots)
+    while stack:
+        for source in stack.pop().inputs:
+            if source not in seen and source.is_pending:
+                seen.add(source)
+                stack.append(source)
+    return sorted(seen, key=_sequence_of)
+
+
+def _sequence_of(call: Call) -> int:
+    return call.sequence
+
+
+def _alive_tapes(order: Sequence[Call], roots: Sequence[Call]) -> list[Call]:
+    """The calls whose gradient can still be asked for: on a path to a live handle that tracks."""
+    alive = {call for call in roots if call.requires_grad and not call.released}
+    if not alive:
+        return []
+    found: list[Call] = []
+    for call in reversed(order):
+        if call not in alive:
+            continue
+        if call.signature is not None:
+            found.append(call)
+        for source in call.inputs:
+            if source.requires_grad and not source.released:
+                alive.add(source)
+    return found
+
+
+def finish(subgraph: Subgraph) -> None:
+    """After the run: saved parts become reachable, inputs that no tape needs are forgotten."""
+    for call, index, value in subgraph.saved:
+        if call.parts is None:
+            call.parts = {}
+        call.parts[index] = value
+    for call in subgraph.outputs:
+        if not call.requires_grad or call.released:
+            call.inputs = ()
+        elif call.signature is None and any(value is call for _, _, value in subgraph.saved):
+            call.inputs = ()
+
+
+def residual_parts(call: Call, plan: Sequence[tuple[str, int]]) -> list[Call]:
+    """The calls that a gradient plan reads: inputs of the call, or parts of it."""
+    return [
+        call.inputs[index] if kind == "input" else part(call, index) for kind, index in plan
+    ]

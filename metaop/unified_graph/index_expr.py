@@ -1,0 +1,433 @@
+"""Integer expressions over the axes of an iteration box: the language of every index map.
+
+An `IndexExpr` is an affine sum `c0 + c1*atom1 + c2*atom2 + …`. Atoms are axes, runtime symbols,
+quotients and remainders by a constant, and elements of index operands (`Lookup`). Everything is
+interned, so equal expressions are the same object, and everything knows its range, so that
+`(a*8 + b) // 8` is `a` when `0 <= b < 8`.
+
+Example: `axis(0, 4) * 8 + axis(1, 8)` covers 0 … 31, and dividing it by 8 gives `axis(0, 4)`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Union
+
+_UNBOUNDED = 1 << 62
+
+
+class Atom:
+    """A term that an affine sum multiplies by a constant; subclasses are interned by content."""
+
+    __slots__ = ("key", "low", "high", "order")
+    _table: dict[tuple, Atom] = {}
+    key: tuple
+    low: int
+    high: int
+    order: int
+
+    @classmethod
+    def _intern(cls, key: tuple, low: int, high: int) -> tuple[Atom, bool]:
+        found = Atom._table.get(key)
+        if found is not None:
+            return found, False
+        atom = object.__new__(cls)
+        atom.key, atom.low, atom.high = key, low, high
+        atom.order = len(Atom._table)
+        Atom._table[key] = atom
+        return atom, True
+
+    def __reduce__(self) -> tuple:
+        raise TypeError("index expressions are interned; pickle the program, not its maps")
+
+
+class Axis(Atom):
+    """The index of one axis of the iteration box, `0 <= axis < extent`."""
+
+    __slots__ = ("name", "extent")
+    name: Union[int, str]
+    extent: int
+
+    def __new__(cls, name: Union[int, str], extent: int) -> Axis:
+        atom, new = cls._intern(("axis", name, extent), 0, max(extent - 1, 0))
+        if new:
+            atom.name, atom.extent = name, extent  # type: ignore[attr-defined]
+        return atom  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return f"i{self.name}" if isinstance(self.name, int) else self.name
+
+
+class Symbol(Atom):
+    """An integer that is known only when the kernel runs: a rank offset, a shift."""
+
+    __slots__ = ("name",)
+    name: str
+
+    def __new__(cls, name: str, low: int = -_UNBOUNDED, high: int = _UNBOUNDED) -> Symbol:
+        atom, new = cls._intern(("symbol", name, low, high), low, high)
+        if new:
+            atom.name = name  # type: ignore[attr-defined]
+        return atom  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return f"${self.name}"
+
+
+class Quotient(Atom):
+    """`dividend // divisor`, rounded down."""
+
+    __slots__ = ("dividend", "divisor")
+    dividend: IndexExpr
+    divisor: int
+
+    def __new__(cls, dividend: IndexExpr, divisor: int) -> Quotient:
+        atom, new = cls._intern(
+            ("//", dividend, divisor), dividend.low // divisor, dividend.high // divisor
+        )
+        if new:
+            atom.dividend, atom.divisor = dividend, divisor  # type: ignore[attr-defined]
+        return atom  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return f"({self.dividend} // {self.divisor})"
+
+
+class Remainder(Atom):
+    """`dividend % divisor`, never negative."""
+
+    __slots__ = ("dividend", "divisor")
+    dividend: IndexExpr
+    divisor: int
+
+    def __new__(cls, dividend: IndexExpr, divisor: int) -> Remainder:
+        atom, new = cls._intern(("%", dividend, divisor), 0, divisor - 1)
+        if new:
+            atom.dividend, atom.divisor = dividend, divisor  # type: ignore[attr-defined]
+        return atom  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return f"({self.dividend} % {self.divisor})"
+
+
+class Lookup(Atom):
+    """An element of an index operand: `operand[indices]`, promised to lie in `0 … bound-1`.
+
+    `operand` is the position of the index tensor among the inputs of the node that owns the map.
+    Backends check the promise and report the offending value.
+    """
+
+    __slots__ = ("operand", "indices", "bound")
+    operand: int
+    indices: tuple[IndexExpr, ...]
+    bound: int
+
+    def __new__(cls, operand: int, indices: tuple[IndexExpr, ...], bound: int) -> Lookup:
+        atom, new = cls._intern(("lookup", operand, indices, bound), 0, max(bound - 1, 0))
+        if new:
+            atom.operand, atom.indices, atom.bound = (  # type: ignore[attr-defined]
+                operand,
+                indices,
+                bound,
+            )
+        return atom  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        inside = ", ".join(map(repr, self.indices))
+        return f"operand{self.operand}[{inside}]"
+
+
+class IndexExpr:
+    """An interned affine sum of atoms, with the range of values it can take."""
+
+    __slots__ = ("terms", "constant", "low", "high", "__weakref__")
+    _table: dict[tuple, IndexExpr] = {}
+    terms: tuple[tuple[Atom, int], ...]
+    constant: int
+    low: int
+    high: int
+
+    def __new__(cls, terms: tuple[tuple[Atom, int], ...], constant: int) -> IndexExpr:
+        key = (terms, constant)
+        found = cls._table.get(key)
+        if found is not None:
+            return found
+        expr = object.__new__(cls)
+        expr.terms, expr.constant = terms, constant
+        low = high = constant
+        for atom, coefficient in terms:
+            if coefficient > 0:
+                low += coefficient * atom.low
+                high += coefficient * atom.high
+            else:
+                low += coefficient * atom.high
+                high += coefficient * atom.low
+        expr.low, expr.high = low, high
+        cls._table[key] = expr
+        return expr
+
+    def __reduce__(self) -> tuple:
+        raise TypeError("index expressions are interned; pickle the program, not its maps")
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.terms
+
+    def coefficient(self, atom: Atom) -> int:
+        """The multiplier of `atom` itself (not of quotients that contain it)."""
+        for candidate, value in self.terms:
+            if candidate is atom:
+                return value
+        return 0
+
+    def __add__(self, other: Union[IndexExpr, int]) -> IndexExpr:
+        if isinstance(other, int):
+            return IndexExpr(self.terms, self.constant + other) if other else self
+        return _collect(self.terms + other.terms, self.constant + other.constant)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> IndexExpr:
+        return self * -1
+
+    def __sub__(self, other: Union[IndexExpr, int]) -> IndexExpr:
+        return self + (-other)
+
+    def __rsub__(self, other: int) -> IndexExpr:
+        return -self + other
+
+    def __mul__(self, factor: int) -> IndexExpr:
+        if factor == 1:
+            return self
+        if factor == 0:
+            return constant(0)
+        terms = tuple((atom, value * factor) for atom, value in self.terms)
+        return IndexExpr(terms, self.constant * factor)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, divisor: int) -> IndexExpr:
+        if divisor == 1:
+            return self
+        whole, rest = self._split(divisor)
+        if 0 <= rest.low and rest.high < divisor:
+            return whole
+        return whole + _quotient(rest, divisor)
+
+    def __mod__(self, divisor: int) -> IndexExpr:
+        if divisor == 1:
+            return constant(0)
+        _, rest = self._split(divisor)
+        if 0 <= rest.low and rest.high < divisor:
+            return rest
+        return _remainder(rest, divisor)
+
+    def _split(self, divisor: int) -> tuple[IndexExpr, IndexExpr]:
+        """`self = whole * divisor + rest` with every multiple of the divisor in `whole`."""
+        whole = tuple((a, c // divisor) for a, c in self.terms if c % divisor == 0)
+        rest = tuple((a, c) for a, c in self.terms if c % divisor)
+        steps = self.constant // divisor
+        remaining = IndexExpr(rest, self.constant - steps * divisor)
+        # A negative term may make the rest leave [0, divisor) at one end only: shift it back.
+        shift = remaining.low // divisor
+        if shift and remaining.high - shift * divisor < divisor:
+            steps += shift
+            remaining = remaining - shift * divisor
+        return IndexExpr(whole, steps), remaining
+
+    def substitute(self, replace: Callable[[Atom], Union[IndexExpr, None]]) -> IndexExpr:
+        """The expression with every atom for which `replace` gives an expression replaced.
+
+        Atoms inside quotients, remainders and lookups are reached too.
+        """
+        return substitute(self, replace, {})
+
+    def atoms(self) -> Iterable[Atom]:
+        """Every atom, those inside other atoms included, outermost first."""
+        pending: list[IndexExpr] = [self]
+        while pending:
+            for atom, _ in pending.pop().terms:
+                yield atom
+                if isinstance(atom, (Quotient, Remainder)):
+                    pending.append(atom.dividend)
+                elif isinstance(atom, Lookup):
+                    pending.extend(atom.indices)
+
+    def __repr__(self) -> str:
+        parts = []
+        for atom, coefficient in self.terms:
+            text = repr(atom) if coefficient == 1 else f"{coefficient}*{atom!r}"
+            parts.append(text)
+        if self.constant or not parts:
+            parts.append(str(self.constant))
+        return " + ".join(parts).replace("+ -", "- ")
+
+
+def _collect(terms: Sequence[tuple[Atom, int]], offset: int) -> IndexExpr:
+    sums: dict[Atom, int] = {}
+    for atom, coefficient in terms:
+        sums[atom] = sums.get(atom, 0) + coefficient
+    rejoined = _rejoin(sums)
+    if rejoined is not None:
+        extra_terms, extra = rejoined
+        return _collect(extra_terms, offset + extra)
+    kept = [(atom, value) for atom, value in sums.items() if value]
+    kept.sort(key=lambda term: term[0].order)
+    return IndexExpr(tuple(kept), offset)
+
+
+def _rejoin(sums: dict[Atom, int]) -> Union[tuple[list[tuple[Atom, int]], int], None]:
+    """Recognise `c*n*(x // n) + c*(x % n) = c*x`; None when nothing joins."""
+    for atom, value in sums.items():
+        if not (value and isinstance(atom, Remainder)):
+            continue
+        for other, coefficient in sums.items():
+            if (
+                isinstance(other, Quotient)
+                and other.divisor == atom.divisor
+                and coefficient == value * atom.divisor
+                and other.dividend is atom.dividend
+            ):
+                left = [(a, c) for a, c in sums.items() if a is not atom and a is not other]
+                joined = atom.dividend * value
+                return left + list(joined.terms), joined.constant
+    return None
+
+
+def _quotient(rest: IndexExpr, divisor: int) -> IndexExpr:
+    common = divisor
+    for _, coefficient in rest.terms:
+        common = math.gcd(common, coefficient)
+    if common > 1:
+        terms = tuple((atom, value // common) for atom, value in rest.terms)
+        reduced = IndexExpr(terms, rest.constant // common)
+        return reduced // (divisor // common)
+    if len(rest.terms) == 1 and rest.constant == 0 and rest.terms[0][1] == 1:
+        atom = rest.terms[0][0]
+        if isinstance(atom, Quotient):
+            return atom.dividend // (atom.divisor * divisor)
+        if isinstance(atom, Remainder) and atom.divisor % divisor == 0:
+            return (atom.dividend // divisor) % (atom.divisor // divisor)
+    if rest.low // divisor == rest.high // divisor:
+        return constant(rest.low // divisor)
+    return IndexExpr(((Quotient(rest, divisor), 1),), 0)
+
+
+def _remainder(rest: IndexExpr, divisor: int) -> IndexExpr:
+    terms: list[tuple[Atom, int]] = []
+    offset = rest.constant
+    for atom, coefficient in rest.terms:
+        if isinstance(atom, Remainder) and atom.divisor * coefficient % divisor == 0:
+            # c*(x % m) and c*x agree modulo a divisor of c*m.
+            terms += [(inner, coefficient * c) for inner, c in atom.dividend.terms]
+            offset += coefficient * atom.dividend.constant
+        else:
+            terms.append((atom, coefficient))
+    if len(terms) != len(rest.terms) or offset != rest.constant or tuple(terms) != rest.terms:
+        return _collect(terms, offset) % divisor
+    common = math.gcd(divisor, *(coefficient for _, coefficient in rest.terms), rest.constant)
+    if common > 1:
+        terms = [(atom, coefficient // common) for atom, coefficient in rest.terms]
+        return (IndexExpr(tuple(terms), rest.constant // common) % (divisor // common)) * common
+    quotient = rest.low // divisor
+    if quotient == rest.high // divisor:
+        return rest - quotient * divisor
+    return IndexExpr(((Remainder(rest, divisor), 1),), 0)
+
+
+def constant(value: int) -> IndexExpr:
+    """The expression that is always `value`."""
+    return IndexExpr((), int(value))
+
+
+def axis(name: Union[int, str], extent: int) -> IndexExpr:
+    """The index of axis `name` of an iteration box; the constant 0 when the extent is 1."""
+    return constant(0) if extent == 1 else of(Axis(name, extent))
+
+
+def symbol(name: str, low: int = -_UNBOUNDED, high: int = _UNBOUNDED) -> IndexExpr:
+    """A runtime integer within `low … high`."""
+    return of(Symbol(name, low, high))
+
+
+def lookup(operand: int, indices: Iterable[IndexExpr], bound: int) -> IndexExpr:
+    """The element of index operand `operand` at `indices`, promised to be in `0 … bound-1`."""
+    return of(Lookup(operand, tuple(indices), bound))
+
+
+def of(atom: Atom) -> IndexExpr:
+    """The expression that is one atom."""
+    return IndexExpr(((atom, 1),), 0)
+
+
+def substitute(
+    expr: IndexExpr,
+    replace: Callable[[Atom], Union[IndexExpr, None]],
+    memo: dict[Atom, IndexExpr],
+) -> IndexExpr:
+    """`IndexExpr.substitute` with a memo that several expressions can share."""
+    if not expr.terms:
+        return expr
+    result = constant(expr.constant)
+    for atom, coefficient in expr.terms:
+        new = memo.get(atom)
+        if new is None:
+            new = _substitute_atom(atom, replace, memo)
+            memo[atom] = new
+        result = result + new * coefficient
+    return result
+
+
+def _substitute_atom(
+    atom: Atom,
+    replace: Callable[[Atom], Union[IndexExpr, None]],
+    memo: dict[Atom, IndexExpr],
+) -> IndexExpr:
+    replaced = replace(atom)
+    if replaced is not None:
+        return replaced
+    if isinstance(atom, Quotient):
+        return substitute(atom.dividend, replace, memo) // atom.divisor
+    if isinstance(atom, Remainder):
+        return substitute(atom.dividend, replace, memo) % atom.divisor
+    if isinstance(atom, Lookup):
+        indices = (substitute(index, replace, memo) for index in atom.indices)
+        return lookup(atom.operand, indices, atom.bound)
+    return of(atom)
+
+
+def evaluate(expr: IndexExpr, value_of: Callable[[Atom], object]) -> object:
+    """The value of `expr` when `value_of` gives the values of axes, symbols and lookups.
+
+    Values may be integers or NumPy arrays that broadcast against each other.
+    """
+    total: object = expr.constant
+    for atom, coefficient in expr.terms:
+        if isinstance(atom, Quotient):
+            value = evaluate(atom.dividend, value_of) // atom.divisor  # type: ignore[operator]
+        elif isinstance(atom, Remainder):
+            value = evaluate(atom.dividend, value_of) % atom.divisor  # type: ignore[operator]
+        else:
+            value = value_of(atom)
+        total = total + value * coefficient  # type: ignore[operator]
+    return total
+
+
+def linear_offset(indices: Sequence[IndexExpr], shape: Sequence[int]) -> IndexExpr:
+    """The row-major offset of element `indices` in an array of `shape`."""
+    offset = constant(0)
+    stride = 1
+    for index, extent in zip(reversed(indices), reversed(shape)):
+        offset = offset + index * stride
+        stride *= extent
+    return offset
+
+
+def unravel(offset: IndexExpr, shape: Sequence[int]) -> tuple[IndexExpr, ...]:
+    """The row-major indices of element number `offset` of an array of `shape`."""
+    indices: list[IndexExpr] = []
+    for extent in reversed(shape):
+        indices.append(offset % extent if extent else constant(0))
+        offset = offset // extent if extent else constant(0)
+    return tuple(reversed(indices))

@@ -1,0 +1,177 @@
+"""Recording: every user call appends one light `Call` to the unified graph.
+
+A call is a composite's signature and the calls it takes its inputs from. Nothing is computed
+until a cut (see `cut`) takes the pending part of the graph.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from types import CodeType
+from typing import Any
+
+from metaop.errors import user_location
+from metaop.unified_graph.composite import Composite, Signature
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.tensor_type import CPU, Device, TensorType
+
+_sequence = itertools.count(1)
+
+
+class Modes:
+    """What recording does besides recording: track gradients, remember source lines.
+
+    `locations` is switched on by the profiler; calls that can fail when they run remember their
+    line always.
+    """
+
+    __slots__ = ("gradients", "locations")
+
+    def __init__(self) -> None:
+        self.gradients = True
+        self.locations = False
+
+
+modes = Modes()
+
+
+class Call:
+    """One recorded value: a leaf with a buffer or a number, a composite call, or a further output.
+
+    `signature` is None for leaves and for projections; a projection is output number `index` of
+    the call in `inputs[0]` (a call itself stands for its output 0). `buffer` holds the value once
+    computed. `sequence` grows with time, so it orders a graph topologically. `tape` holds what
+    only some calls need for gradients, `overwritten` names the in-place operation that replaced
+    this value in its tensor.
+    """
+
+    __slots__ = (
+        "signature",
+        "inputs",
+        "index",
+        "type",
+        "buffer",
+        "scalar",
+        "sequence",
+        "requires_grad",
+        "released",
+        "parts",
+        "tape",
+        "overwritten",
+        "location",
+        "mark",
+        "__weakref__",
+    )
+    signature: Signature | None
+    inputs: tuple[Call, ...]
+    index: int
+    type: TensorType
+    buffer: Any
+    scalar: int | float | bool | None
+    sequence: int
+    requires_grad: bool
+    released: bool
+    parts: dict[int, Call] | None
+    tape: Any
+    overwritten: str | None
+    location: tuple[CodeType, int] | None
+    mark: int
+
+    def __init__(
+        self,
+        signature: Signature | None,
+        inputs: tuple[Call, ...],
+        type: TensorType,
+        requires_grad: bool,
+    ) -> None:
+        self.signature = signature
+        self.inputs = inputs
+        self.type = type
+        self.requires_grad = requires_grad
+        self.sequence = next(_sequence)
+        self.index = 0
+        self.buffer = None
+        self.scalar = None
+        self.released = False
+        self.parts = None
+        self.tape = None
+        self.overwritten = None
+        self.location = None
+        self.mark = 0
+
+    @property
+    def is_pending(self) -> bool:
+        """Not computed yet and not a leaf."""
+        return self.buffer is None and bool(self.signature is not None or self.inputs)
+
+    def __repr__(self) -> str:
+        if self.signature is not None:
+            return f"call {self.sequence} {self.signature}"
+        if self.inputs:
+            return f"output {self.index} of {self.inputs[0]!r}"
+        return f"leaf {self.sequence} {self.type}"
+
+
+def leaf(type: TensorType, buffer: Any) -> Call:
+    """A value that exists already."""
+    call = Call(None, (), type, False)
+    call.buffer = buffer
+    return call
+
+
+_scalar_types: dict[tuple[DType, Device], TensorType] = {}
+
+
+def scalar_leaf(value: int | float | bool, dtype: DType, device: Device = CPU) -> Call:
+    """A Python number that programs take as an argument, so that its value compiles nothing."""
+    kind = _scalar_types.get((dtype, device))
+    if kind is None:
+        kind = _scalar_types[(dtype, device)] = TensorType((), dtype, device)
+    call = Call(None, (), kind, False)
+    call.scalar = value
+    return call
+
+
+def record(
+    composite: Composite, inputs: Sequence[Call | None], attributes: tuple[Any, ...] = ()
+) -> Call:
+    """Appends a call of `composite` and returns it (its first result).
+
+    `inputs` may contain None for absent optional operands. Shape and dtype errors are raised
+    here, at the user's line.
+    """
+    types = tuple([None if call is None else call.type for call in inputs])
+    signature = composite.signatures.get((types, attributes))
+    if signature is None:
+        signature = composite.signature(types, attributes)
+    if None in types:
+        inputs = [call for call in inputs if call is not None]
+    requires_grad = False
+    if modes.gradients and signature.differentiable:
+        for call in inputs:
+            if call.requires_grad:  # type: ignore[union-attr]
+                requires_grad = True
+                break
+    call = Call(signature, tuple(inputs), signature.types[0], requires_grad)  # type: ignore
+    if modes.locations:
+        call.location = user_location()
+    return call
+
+
+def part(call: Call, index: int) -> Call:
+    """Output number `index` of a call (0 is the call itself)."""
+    if index == 0:
+        return call
+    if call.parts is not None and index in call.parts:
+        return call.parts[index]
+    kind = call.signature.types[index]  # type: ignore[union-attr]
+    requires_grad = call.requires_grad and kind.differentiable
+    projection = Call(None, (call,), kind, requires_grad)
+    projection.index = index
+    return projection
+
+
+def results(call: Call) -> tuple[Call, ...]:
+    """All results of a call, in the order in which its composite returns them."""
+    return tuple(part(call, k) for k in range(call.signature.result_count))  # type: ignore

@@ -1,0 +1,25 @@
+"""Rebuilding a graph with some nodes replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from metaop.unified_graph.node import Node, topological
+
+
+def rebuild(
+    outputs: Sequence[Node],
+    replace: Mapping[Node, Node] | None = None,
+    transform: Callable[[Node], Node] | None = None,
+) -> list[Node]:
+    """The outputs rebuilt bottom-up.
+
+    Nodes in `replace` become their replacement; every other node is rebuilt on its new inputs and
+    handed to `transform`, which may give another node of the same type.
+    """
+    done: dict[Node, Node] = dict(replace or {})
+    for node in topological(outputs, stops=tuple(done)):
+        inputs = tuple(done[source] for source in node.inputs)
+        new = node if inputs == node.inputs else Node(node.op, inputs, node.shape, node.dtype)
+        done[node] = transform(new) if transform is not None else new
+    return [done[output] for output in outputs]
