@@ -1,0 +1,1 @@
+"""The rows of the function table, one module a subject."""

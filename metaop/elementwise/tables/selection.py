@@ -1,0 +1,108 @@
+"""Choosing between values: extremes, clamps, relu, where, and conversion between types."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from metaop.elementwise import reference
+from metaop.elementwise.gradients import call, drop, keep, of_maximum, of_minimum
+from metaop.elementwise.meta_op import cast
+from metaop.elementwise.scalar_function import ScalarFunction
+
+# Extremes and clamps propagate NaN; `x != x` holds for NaN alone.
+_GREATER = "({0} != {0} || {0} > {1} ? {0} : {1})"
+_SMALLER = "({0} != {0} || {0} < {1} ? {0} : {1})"
+
+ROWS = (
+    ScalarFunction(
+        "maximum",
+        2,
+        numpy=np.maximum,
+        llvm=lambda b, x, y: b.maximum(x, y),
+        cuda=_GREATER,
+        gradient=of_maximum,
+    ),
+    ScalarFunction(
+        "minimum",
+        2,
+        numpy=np.minimum,
+        llvm=lambda b, x, y: b.minimum(x, y),
+        cuda=_SMALLER,
+        gradient=of_minimum,
+    ),
+    # fmax and fmin ignore a NaN operand; ties send the whole cotangent to the first operand.
+    ScalarFunction(
+        "fmax",
+        2,
+        numpy=np.fmax,
+        llvm=lambda b, x, y: b.fmax(x, y),
+        cuda="({1} != {1} || {0} >= {1} ? {0} : {1})",
+        gradient=lambda g, y, a, b: _of_fextreme(g, a >= b, b),
+    ),
+    ScalarFunction(
+        "fmin",
+        2,
+        numpy=np.fmin,
+        llvm=lambda b, x, y: b.fmin(x, y),
+        cuda="({1} != {1} || {0} <= {1} ? {0} : {1})",
+        gradient=lambda g, y, a, b: _of_fextreme(g, a <= b, b),
+    ),
+    # A clamp passes the whole cotangent to the clamped operand at its boundary.
+    ScalarFunction(
+        "clamp_min",
+        2,
+        numpy=np.maximum,
+        llvm=lambda b, x, y: b.maximum(x, y),
+        cuda=_GREATER,
+        gradient=lambda g, y, x, low: (keep(x >= low, g), keep(x < low, g)),
+    ),
+    ScalarFunction(
+        "clamp_max",
+        2,
+        numpy=np.minimum,
+        llvm=lambda b, x, y: b.minimum(x, y),
+        cuda=_SMALLER,
+        gradient=lambda g, y, x, high: (keep(x <= high, g), keep(x > high, g)),
+    ),
+    ScalarFunction(
+        "relu",
+        1,
+        numpy=lambda x: np.maximum(x, np.zeros((), x.dtype)),
+        llvm=lambda b, x: b.maximum(x, b.constant_like(x, 0)),
+        cuda="({0} <= 0 ? 0 : {0})",
+        gradient=lambda g, y, x: (drop(y <= 0, g),),
+        accepts=("int", "float"),
+    ),
+    ScalarFunction(
+        "heaviside",
+        2,
+        numpy=reference.heaviside,
+        llvm=lambda b, x, y: b.math.heaviside(x, y),
+        cuda="({0} == 0 ? {1} : {0} > 0)",
+    ),
+    # The first operand is a truth value; `where` in meta_op builds the node.
+    ScalarFunction(
+        "where",
+        3,
+        numpy=np.where,
+        llvm=lambda b, condition, x, y: b.select(condition, x, y),
+        cuda="({0} ? {1} : {2})",
+        gradient=lambda g, y, condition, a, b: (None, keep(condition, g), drop(condition, g)),
+    ),
+    # The result type is the node's own. The emitter converts with `Builder.convert`, or with a
+    # static_cast to the compute type of the result, in place of these two entries.
+    ScalarFunction(
+        "cast",
+        1,
+        numpy=lambda x: x,
+        llvm=lambda b, x: x,
+        cuda="({0})",
+        gradient=lambda g, y, x: (cast(g, x.dtype) if x.dtype.kind == "float" else None,),
+        degree="linear",
+    ),
+)
+
+
+def _of_fextreme(g, first_wins, second):
+    first = call("logical_or", first_wins, call("isnan", second))
+    return keep(first, g), drop(first, g)
