@@ -108,6 +108,21 @@ class Tensor:
         if call.buffer is None:
             recorder.watch(self)
 
+    def _assign(self, call: Call, operator: str) -> None:
+        """Makes the fresh, untracked `call` the value of a tensor that is no view, unchecked.
+
+        The short way for many tensors at once (an optimizer's step): a leaf stays a leaf, what
+        was saved for a backward pass counts as overwritten.
+        """
+        old = self._call
+        if old.requires_grad:
+            call.requires_grad = True
+            call.tape = old.tape
+        old.overwritten = operator
+        self._call = call
+        self._version += 1
+        recorder.watch(self)
+
     def _write_base(self, call: Call, operator: str) -> None:
         base = self._base
         assert base is not None

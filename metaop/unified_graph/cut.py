@@ -149,7 +149,7 @@ def _alive_tapes(order: Sequence[Call], roots: Sequence[Call]) -> list[Call]:
         return []
     found: list[Call] = []
     for call in reversed(order):
-        if call not in alive:
+        if call not in alive or _is_gradient_leaf(call):
             continue
         if call.signature is not None:
             found.append(call)
@@ -159,6 +159,11 @@ def _alive_tapes(order: Sequence[Call], roots: Sequence[Call]) -> list[Call]:
     return found
 
 
+def _is_gradient_leaf(call: Call) -> bool:
+    """Whether gradients stop here although the value is computed: a parameter after an update."""
+    return call.tape is not None and call.tape.accumulate is not None
+
+
 def finish(subgraph: Subgraph) -> None:
     """After the run: saved parts become reachable, inputs that no tape needs are forgotten."""
     for call, index, value in subgraph.saved:
@@ -166,7 +171,7 @@ def finish(subgraph: Subgraph) -> None:
             call.parts = {}
         call.parts[index] = value
     for call in subgraph.outputs:
-        if not call.requires_grad or call.released:
+        if not call.requires_grad or call.released or _is_gradient_leaf(call):
             call.inputs = ()
         elif call.signature is None and any(value is call for _, _, value in subgraph.saved):
             call.inputs = ()
