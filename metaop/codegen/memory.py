@@ -164,9 +164,7 @@ def _block_size(nbytes: int) -> int:
 _new_buffer = Buffer.__new__
 
 
-def _buffer(
-    address: int, nbytes: int, owner: np.ndarray, size_class: _SizeClass | None
-) -> Buffer:
+def _buffer(address: int, nbytes: int, owner: np.ndarray, size_class: _SizeClass | None) -> Buffer:
     buffer = _new_buffer(Buffer)
     buffer.address = address
     buffer.nbytes = nbytes

@@ -195,9 +195,7 @@ def test_entry_that_is_a_folder(fresh: Path, monkeypatch: pytest.MonkeyPatch) ->
     check_scale(engine.compile_kernel(scale_text(6), "scale"), 6)
 
 
-def test_folder_that_cannot_be_written(
-    fresh: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_that_cannot_be_written(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fresh.write_text("a file where the folder should be")
     check_scale(engine.compile_kernel(scale_text(7), "scale"), 7)
     assert counts() == (1, 0, 0)
@@ -257,7 +255,9 @@ def test_targets(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         target = host_target()
         assert target is host_target() and target.vector_bytes == width
         assert (target.has_avx512, target.has_fma, target.has_f16c) == (
-            width == 64, width >= 32, width >= 32,
+            width == 64,
+            width >= 32,
+            width >= 32,
         )
         check_scale(engine.compile_kernel(scale_text(8), "scale"), 8)
     monkeypatch.setenv("METAOP_TARGET", "avx1024")

@@ -129,7 +129,7 @@ def read_only() -> np.ndarray:
         np.arange(24)[::2],
         np.broadcast_to(np.float32(3), (4, 5)),
         np.zeros((3, 0)),
-        np.array(5).astype(ml_dtypes.bfloat16)[None][::-1],
+        np.arange(5).astype(ml_dtypes.bfloat16)[::-1],
         misaligned(),
         read_only(),
     ],

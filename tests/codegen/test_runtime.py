@@ -152,6 +152,33 @@ def test_work_is_shared_by_threads(pool: Runtime) -> None:
     assert counter[0] == 2
 
 
+def test_caller_sleeps_until_the_last_worker_is_done(pool: Runtime) -> None:
+    """One of two tasks is long, so whoever has the other one waits past the spinning."""
+    text = """
+    define void @slow(ptr %buffers, ptr %scalars, i64 %begin, i64 %end, ptr %error) {
+    entry:
+      %counts = load ptr, ptr %buffers
+      %place = getelementptr i64, ptr %counts, i64 %begin
+      %long = mul i64 %begin, 1000000
+      br label %loop
+    loop:
+      %k = phi i64 [ 0, %entry ], [ %next, %loop ]
+      store volatile i64 %k, ptr %place
+      %next = add i64 %k, 1
+      %more = icmp sle i64 %next, %long
+      br i1 %more, label %loop, label %done
+    done:
+      ret void
+    }"""
+    pool.set_num_threads(2)
+    counts = np.zeros(2, np.int64)
+    launch = Launch([Step(engine.compile_kernel(text, "slow"), [0], [], 2, 1)], [counts])
+    for _ in range(50):
+        counts[:] = -1
+        assert launch.run() == 0
+        assert counts.tolist() == [0, 1_000_000]
+
+
 def test_slots_scalars_and_sizes(pool: Runtime) -> None:
     generator = np.random.default_rng(1)
     left, right = generator.integers(-100, 100, (2, 50))
@@ -290,15 +317,15 @@ run()
 def test_interpreter_exit(mode: str) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for _ in range(3):
-        subprocess.run(
-            [sys.executable, "-c", _EXIT, mode], env=environment, check=True, timeout=60
-        )
+        subprocess.run([sys.executable, "-c", _EXIT, mode], env=environment, check=True, timeout=60)
 
 
 def test_environment_sets_the_thread_count() -> None:
     code = "from metaop.codegen.llvm.runtime import runtime; print(runtime().get_num_threads())"
     environment = {
-        **os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "METAOP_NUM_THREADS": "5",
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "METAOP_NUM_THREADS": "5",
     }
     output = subprocess.check_output([sys.executable, "-c", code], env=environment, timeout=60)
     assert int(output) == 5
