@@ -70,7 +70,8 @@ class Buffer:
                 f"an array of shape {tuple(shape)} and type {dtype} needs {needed} bytes, "
                 f"the buffer has {self.nbytes}"
             )
-        return np.ndarray(shape, dtype, np.asarray(self))
+        array: np.ndarray = np.ndarray(shape, dtype, np.asarray(self))
+        return array
 
     @property
     def __array_interface__(self) -> dict[str, Any]:

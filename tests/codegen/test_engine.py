@@ -244,6 +244,7 @@ def test_processes_share_the_cache(fresh: Path) -> None:
 
 
 def test_targets(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("METAOP_TARGET", raising=False)
     native = host_target()
     widths = {"avx512": 64, "avx2": 32, "baseline": 16}
     for name, width in widths.items():

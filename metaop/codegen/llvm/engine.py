@@ -52,19 +52,22 @@ def compile_object(ir_text: str, target: Target, optimise: bool = True) -> bytes
     """
     module = _module(ir_text, target, optimise)
     if not _calls_out(module):
-        content = _machine(target, "small").emit_object(module)
+        content: bytes = _machine(target, "small").emit_object(module)
         if not object_file.symbols(content)[1]:
             return content
         # The code generator called a library function on its own account.
         module = _module(ir_text, target, optimise)
-    return _machine(target, "large").emit_object(module)
+    content = _machine(target, "large").emit_object(module)
+    return content
 
 
 def assembly(ir_text: str, target: Target | None = None, optimise: bool = True) -> str:
     """The assembly that `compile_object` would encode, for reading."""
     target = target or host_target()
     module = _module(ir_text, target, optimise)
-    return _machine(target, "large" if _calls_out(module) else "small").emit_assembly(module)
+    machine = _machine(target, "large" if _calls_out(module) else "small")
+    text: str = machine.emit_assembly(module)
+    return text
 
 
 def load_object(object_bytes: bytes, symbols: Sequence[str]) -> dict[str, int]:

@@ -17,7 +17,8 @@ def symbols(object_bytes: bytes) -> tuple[frozenset[str], frozenset[str]]:
     """(defined, undefined) names of a little-endian 64-bit ELF object; both empty for others."""
     if object_bytes[:6] != b"\x7fELF\x02\x01":
         return frozenset(), frozenset()
-    defined, undefined = set(), set()
+    defined: set[str] = set()
+    undefined: set[str] = set()
     for name, section in _named_symbols(object_bytes):
         (defined if section else undefined).add(name)
     return frozenset(defined), frozenset(undefined)
