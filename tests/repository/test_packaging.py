@@ -1,0 +1,35 @@
+"""The metadata agrees with the folders."""
+
+from __future__ import annotations
+
+import configparser
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def read_configuration() -> configparser.ConfigParser:
+    configuration = configparser.ConfigParser()
+    configuration.read(ROOT / "setup.cfg")
+    return configuration
+
+
+def test_every_package_is_listed_for_the_wheel() -> None:
+    listed = set(read_configuration()["options"]["packages"].split())
+    found = {"metaop", "metaop.models"}
+    for module in (ROOT / "metaop").rglob("*.py"):
+        found.add(".".join(module.parent.relative_to(ROOT).parts))
+    assert listed == found
+
+
+def test_the_version_is_written_once() -> None:
+    version = read_configuration()["metadata"]["version"]
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_readme_points_at_files_that_exist() -> None:
+    import re
+
+    for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name} points at {target}"
