@@ -1,118 +1,278 @@
-"""Elementwise functions on tensors and numbers, with PyTorch's promotion."""
+"""Elementwise functions of tensors and numbers: arithmetic, transcendental functions, bits."""
 
 from __future__ import annotations
 
 import math
-from typing import Union
+from typing import Any
 
-from metaop.errors import ArgumentTypeError
+from metaop.errors import ArgumentError, DTypeError
+from metaop.operators import pointwise as operators
 from metaop.operators.pointwise import POINTWISE
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.promotion import (
+    Number,
+    Operand,
+    binary,
+    binary_function,
+    defaults,
+    mixed,
+    number_call,
+    pointwise,
+    result_type,
+    tensor_argument,
+    unary_function,
+)
 from metaop.unified_graph import dtype as dtypes
-from metaop.unified_graph.dtype import DType, kind_rank, promote
-from metaop.unified_graph.recording import Call, record, scalar_leaf
-from metaop.unified_graph.tensor_type import Device
+from metaop.unified_graph.recording import record
 
-Number = Union[int, float, bool]
-Operand = Union[Tensor, Number]
-
-# Numbers that are compiled in, because kernels get simpler with them. All others are arguments,
-# so that a number that changes from step to step compiles nothing.
-_COMPILED_IN = {(kind, value) for kind in (int, float) for value in (kind(-1), kind(1), kind(2))}
-_COMPILED_IN |= {(int, 0), (float, 0.5), (bool, True), (bool, False)}
+__all__ = ["Number", "Operand", "defaults", "number_call", "pointwise", "result_type"]
 
 
-def default_dtype_of(number: Number) -> DType:
-    """The type that a Python number has beside tensors of a lower kind."""
-    if isinstance(number, bool):
-        return dtypes.bool_
-    if isinstance(number, int):
-        return dtypes.int64
-    return defaults.dtype
+abs = unary_function("abs")
+acos = unary_function("acos")
+acosh = unary_function("acosh")
+asin = unary_function("asin")
+asinh = unary_function("asinh")
+atan = unary_function("atan")
+atanh = unary_function("atanh")
+bitwise_not = unary_function("bitwise_not")
+ceil = unary_function("ceil")
+cos = unary_function("cos")
+cosh = unary_function("cosh")
+digamma = unary_function("digamma")
+erf = unary_function("erf")
+erfc = unary_function("erfc")
+erfinv = unary_function("erfinv")
+exp = unary_function("exp")
+exp2 = unary_function("exp2")
+expm1 = unary_function("expm1")
+floor = unary_function("floor")
+frac = unary_function("frac")
+lgamma = unary_function("lgamma")
+log = unary_function("log")
+log10 = unary_function("log10")
+log1p = unary_function("log1p")
+log2 = unary_function("log2")
+neg = unary_function("neg")
+reciprocal = unary_function("reciprocal")
+relu = unary_function("relu")
+rsqrt = unary_function("rsqrt")
+sgn = unary_function("sgn")
+sigmoid = unary_function("sigmoid")
+sign = unary_function("sign")
+sin = unary_function("sin")
+sinh = unary_function("sinh")
+sqrt = unary_function("sqrt")
+tan = unary_function("tan")
+tanh = unary_function("tanh")
+trunc = unary_function("trunc")
+
+bitwise_and = binary_function("bitwise_and")
+bitwise_or = binary_function("bitwise_or")
+bitwise_xor = binary_function("bitwise_xor")
+bitwise_left_shift = binary_function("bitwise_left_shift", "left_shift")
+bitwise_right_shift = binary_function("bitwise_right_shift", "right_shift")
+fmod = binary_function("fmod")
+heaviside = binary_function("heaviside")
+hypot = binary_function("hypot")
+logaddexp = binary_function("logaddexp")
+maximum = binary_function("maximum")
+minimum = binary_function("minimum")
+fmax = binary_function("fmax")
+fmin = binary_function("fmin")
+mul = binary_function("mul")
+nextafter = binary_function("nextafter")
+remainder = binary_function("remainder")
+floor_divide = binary_function("floor_divide")
 
 
-class Defaults:
-    """The default floating-point type (`set_default_dtype`)."""
-
-    __slots__ = ("dtype",)
-
-    def __init__(self) -> None:
-        self.dtype = dtypes.float32
+def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
+    """`input + alpha * other`."""
+    return binary(POINTWISE["add"], input, other if alpha == 1 else _scaled(input, other, alpha))
 
 
-defaults = Defaults()
+def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
+    """`input - alpha * other`."""
+    return binary(POINTWISE["sub"], input, other if alpha == 1 else _scaled(input, other, alpha))
 
 
-def result_type(*operands: Operand) -> DType:
-    """PyTorch's result type: tensors with dimensions first, then 0-d tensors, then numbers.
-
-    A lower category decides only when its kind (bool, int, float) is higher.
-    """
-    categories: list[DType | None] = [None, None, None]
-    for operand in operands:
-        if isinstance(operand, Tensor):
-            category, dtype = (0 if operand.ndim else 1), operand.dtype
-        else:
-            category, dtype = 2, default_dtype_of(operand)
-        current = categories[category]
-        categories[category] = dtype if current is None else promote(current, dtype)
-    result: DType | None = None
-    for dtype in categories:
-        if dtype is not None and (result is None or kind_rank(dtype) > kind_rank(result)):
-            result = dtype
-    assert result is not None
-    return result
+def rsub(input: Tensor, other: Operand, *, alpha: Number = 1) -> Tensor:
+    """`other - alpha * input`."""
+    return binary(POINTWISE["sub"], other, input if alpha == 1 else _scaled(other, input, alpha))
 
 
-def pointwise(name: str, *operands: Operand) -> Tensor:
-    """The scalar function `name` of the table applied to tensors and numbers."""
-    first = operands[0]
-    if len(operands) == 1:
-        if not isinstance(first, Tensor):
-            raise _not_a_tensor(name, first)
-        return wrap(record(POINTWISE[name], (first.call,)))
-    second = operands[1]
-    if isinstance(first, Tensor) and isinstance(second, Tensor) and len(operands) == 2:
-        left, right = first.call, second.call
-        if left.type.dtype is right.type.dtype:
-            return wrap(record(POINTWISE[name], (left, right)))
-    return _mixed(name, operands)
+def _scaled(input: Operand, other: Operand, alpha: Number) -> Operand:
+    if isinstance(alpha, float) and result_type(input, other).kind != "float":
+        raise DTypeError(
+            "For integral input tensors, argument alpha must not be a floating point number.",
+            fix="pass an int, or convert the tensors with .float()",
+        )
+    return other * alpha
 
 
-def _mixed(name: str, operands: tuple[Operand, ...]) -> Tensor:
-    dtype = result_type(*(_checked(name, operand) for operand in operands))
-    device = next((x.device for x in operands if isinstance(x, Tensor)), None)
-    number: Number | None = None
-    calls: list[Call | None] = []
-    for operand in operands:
-        if isinstance(operand, Tensor):
-            calls.append(operand.call)
-        elif number is None and (type(operand), operand) in _COMPILED_IN:
-            number = operand
-            calls.append(None)
-        else:
-            assert device is not None
-            calls.append(number_call(operand, dtype, device))
-    return wrap(record(POINTWISE[name], calls, (dtype, number)))
-
-
-def number_call(number: Number, dtype: DType, device: Device) -> Call:
-    """A Python number as a program argument of type `dtype`."""
-    if dtype.kind == "int" and isinstance(number, float) and not math.isfinite(number):
-        number = 0
-    return scalar_leaf(number, dtype, device)
-
-
-def _checked(name: str, operand: Operand) -> Operand:
-    if isinstance(operand, (Tensor, int, float)):
-        return operand
-    raise _not_a_tensor(name, operand)
-
-
-def _not_a_tensor(name: str, operand: object) -> ArgumentTypeError:
-    return ArgumentTypeError(
-        f"{name}(): argument must be Tensor or Number, not {type(operand).__name__}",
-        fix="make it a tensor with metaop.tensor(...)",
+def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Tensor:
+    """The quotient: true division, or rounded ("floor" or "trunc" as `rounding_mode`)."""
+    if rounding_mode is None:
+        return _in_floats("div", input, other)
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    if rounding_mode == "trunc":
+        return binary(POINTWISE["trunc_divide"], input, other)
+    raise ArgumentError(
+        f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
+        f"{rounding_mode!r}",
+        fix="use one of these",
     )
 
 
+def _in_floats(name: str, input: Operand, other: Operand) -> Tensor:
+    """A binary function for which integers are converted to the default float type."""
+    dtype = input.dtype if isinstance(input, Tensor) else None
+    if dtype is not None and dtype.kind == "float":
+        return binary(POINTWISE[name], input, other)
+    dtype = result_type(input, other)
+    return mixed(POINTWISE[name], (input, other), dtype if dtype.kind == "float" else defaults.dtype)
+
+
+def copysign(input: Operand, other: Operand) -> Tensor:
+    """The magnitude of `input` with the sign of `other`."""
+    return _in_floats("copysign", input, other)
+
+
+def xlogy(input: Operand, other: Operand) -> Tensor:
+    """`input * log(other)`, 0 where `input` is 0."""
+    return _in_floats("xlogy", input, other)
+
+
+def atan2(input: Tensor, other: Tensor) -> Tensor:
+    """The angle of the point (other, input) with the first axis."""
+    return _in_floats("atan2", input, other)
+
+
+def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
+    """`log2(2**input + 2**other)` without overflow."""
+    return logaddexp(input * math.log(2), other * math.log(2)) / math.log(2)
+
+
+def pow(input: Operand, exponent: Operand) -> Tensor:
+    """`input ** exponent`; small whole exponents are compiled in."""
+    if isinstance(exponent, (int, float)) and isinstance(input, Tensor):
+        dtype = input.dtype
+        if dtype.kind != "float":
+            if exponent < 0 and not isinstance(exponent, float):
+                raise DTypeError(
+                    "Integers to negative integer powers are not allowed.",
+                    fix="convert the base with .float()",
+                )
+        elif -4 <= exponent <= 4 and exponent == int(exponent):
+            return wrap(record(POINTWISE["pow"], (input.call, None), (None, float(exponent))))
+    return binary(POINTWISE["pow"], input, exponent)
+
+
+def float_power(input: Operand, exponent: Operand) -> Tensor:
+    """`input ** exponent` in float64."""
+    return mixed(POINTWISE["pow"], (input, exponent), dtypes.float64)
+
+
+def square(input: Tensor) -> Tensor:
+    """The square of every element."""
+    if tensor_argument(input, "square").dtype.kind == "bool":
+        return pow(input, 2)
+    return wrap(record(POINTWISE["square"], (input.call,)))
+
+
+def positive(input: Tensor) -> Tensor:
+    """The tensor itself; booleans have no sign."""
+    if input.dtype.kind == "bool":
+        raise DTypeError(
+            "The `+` operator, on a bool tensor is not supported.", fix="convert it with .int()"
+        )
+    return input
+
+
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """Rounded to the nearest integer, or to `decimals` places; halves go to the even neighbour."""
+    step = POINTWISE["round"]
+    if decimals == 0 or input.dtype.kind != "float":
+        return wrap(record(step, (input.call,)))
+    scale = 10.0**decimals
+    return wrap(record(step, ((input * scale).call,))) / scale
+
+
+def deg2rad(input: Tensor) -> Tensor:
+    """Degrees to radians."""
+    return input * (math.pi / 180)
+
+
+def rad2deg(input: Tensor) -> Tensor:
+    """Radians to degrees."""
+    return input * (180 / math.pi)
+
+
+def sinc(input: Tensor) -> Tensor:
+    """`sin(pi x) / (pi x)`, 1 at 0."""
+    return _composed(operators.sinc, input)
+
+
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    """`log(x / (1 - x))`; with `eps`, x is first clamped to [eps, 1 - eps]."""
+    return _composed(operators.logit, input, eps)
+
+
+def nan_to_num(
+    input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """NaN and the infinities replaced: by 0 and the largest finite numbers unless given."""
+    return wrap(record(operators.nan_to_num, (input.call,), (nan, posinf, neginf)))
+
+
+def polygamma(n: int, input: Tensor) -> Tensor:
+    """The derivative of order `n` of digamma; n is 0 or 1."""
+    if n == 0:
+        return digamma(input)
+    if n == 1:
+        return _composed(POINTWISE["trigamma"], input)
+    raise ArgumentError(f"polygamma of order {n} is not available", fix="orders 0 and 1 are")
+
+
+def _composed(step: Any, input: Tensor, *attributes: Any) -> Tensor:
+    """A composite of one float tensor; integers are converted to the default type."""
+    if tensor_argument(input, step.name).dtype.kind != "float":
+        input = input.to(defaults.dtype)
+    return wrap(record(step, (input.call,), attributes))
+
+
+absolute = abs
+arccos = acos
+arccosh = acosh
+arcsin = asin
+arcsinh = asinh
+arctan = atan
+arctan2 = atan2
+arctanh = atanh
+divide = div
+fix = trunc
+multiply = mul
+negative = neg
+subtract = sub
+true_divide = div
+
+_UNARY = (
+    *("abs", "absolute", "acos", "acosh", "arccos", "arccosh", "arcsin", "arcsinh", "arctan"),
+    *("arctanh", "asin", "asinh", "atan", "atanh", "bitwise_not", "ceil", "cos", "cosh"),
+    *("deg2rad", "digamma", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "fix", "floor"),
+    *("frac", "lgamma", "log", "log10", "log1p", "log2", "logit", "nan_to_num", "neg"),
+    *("negative", "rad2deg", "reciprocal", "relu", "round", "rsqrt", "sgn", "sigmoid", "sign"),
+    *("sin", "sinc", "sinh", "sqrt", "square", "tan", "tanh", "trunc"),
+)
+_BINARY = (
+    *("add", "arctan2", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or"),
+    *("bitwise_right_shift", "bitwise_xor", "copysign", "div", "divide", "float_power"),
+    *("floor_divide", "fmod", "heaviside", "hypot", "mul", "multiply", "nextafter", "pow"),
+    *("remainder", "sub", "subtract", "true_divide", "xlogy"),
+)
+IN_PLACE = (*_UNARY, *_BINARY)
+METHODS = (
+    *IN_PLACE,
+    *("fmax", "fmin", "logaddexp", "logaddexp2", "maximum", "minimum", "positive"),
+)

@@ -1,0 +1,82 @@
+"""metaop: deep learning in PyTorch's words, compiled from three families of operators.
+
+Functions, types and classes are named as in PyTorch. Submodules (`metaop.nn`, `metaop.optim`, …)
+are imported when they are first used, so that `import metaop` is quick.
+"""
+
+from __future__ import annotations
+
+import importlib as _importlib
+import math as _math
+from typing import Any as _Any
+
+from metaop.tensor.core import Size, Tensor
+from metaop.tensor.comparison import (
+    allclose, eq, equal, ge, greater, greater_equal, gt, isclose, isfinite, isinf, isnan, isneginf,
+    isposinf, isreal, le, less, less_equal, logical_and, logical_not, logical_or, logical_xor, lt,
+    ne, not_equal, signbit,
+)
+from metaop.tensor.conversion import (
+    can_cast, conj, get_default_dtype, is_complex, is_floating_point, is_nonzero, is_signed,
+    is_tensor, numel, promote_types, real, set_default_dtype,
+)
+from metaop.tensor.creation import (
+    as_tensor, asarray, empty, empty_like, from_numpy, frombuffer, full, full_like, ones,
+    ones_like, scalar_tensor, tensor, zeros, zeros_like,
+)
+from metaop.tensor.linear_algebra import (
+    addbmm, addmm, addmv, baddbmm, bmm, dot, matmul, mm, mv,
+)
+from metaop.tensor.options import get_default_device, set_default_device
+from metaop.tensor.pointwise import (
+    abs, absolute, acos, acosh, add, arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh,
+    asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or,
+    bitwise_right_shift, bitwise_xor, ceil, copysign, cos, cosh, deg2rad, digamma, div, divide, erf,
+    erfc, erfinv, exp, exp2, expm1, fix, float_power, floor, floor_divide, fmax, fmin, fmod, frac,
+    heaviside, hypot, lgamma, log, log10, log1p, log2, logaddexp, logaddexp2, logit, maximum,
+    minimum, mul, multiply, nan_to_num, neg, negative, nextafter, polygamma, positive, pow,
+    rad2deg, reciprocal, relu, remainder, round, rsqrt, rsub, sgn, sigmoid, sign, sin, sinc, sinh,
+    sqrt, square, sub, subtract, tan, tanh, true_divide, trunc, xlogy,
+)
+from metaop.tensor.printing import set_printoptions
+from metaop.tensor.promotion import result_type
+from metaop.tensor.ranges import (
+    arange, eye, linspace, logspace, tril_indices, triu_indices,
+)
+from metaop.tensor.reductions import (
+    all, amax, amin, aminmax, any, argmax, argmin, count_nonzero, logsumexp, max, mean, min,
+    nanmean, nansum, prod, std, std_mean, sum, var, var_mean,
+)
+from metaop.tensor.selection import addcdiv, addcmul, clamp, clamp_max, clamp_min, clip, lerp, where
+from metaop.unified_graph.dtype import (
+    DType as dtype,
+    bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8,
+    bool_ as bool,
+)
+from metaop.unified_graph.tensor_type import Device as device
+
+__version__ = "0.1.0"
+
+half, double, float = float16, float64, float32
+short, int, long = int16, int32, int64
+
+e, pi, inf, nan = _math.e, _math.pi, _math.inf, _math.nan
+newaxis = None
+
+_SUBMODULES = frozenset(
+    (
+        *("amp", "autograd", "cuda", "data", "dist", "distributions", "fft", "func", "graph"),
+        *("hub", "inspect", "jit", "linalg", "models", "nn", "optim", "profiler", "random"),
+        *("special", "utils", "vision"),
+    )
+)
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _SUBMODULES:
+        try:
+            return _importlib.import_module(f"metaop.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"metaop.{name}":
+                raise
+    raise AttributeError(f"module 'metaop' has no attribute {name!r}")

@@ -1,0 +1,82 @@
+"""Small expressions on nodes that many operators are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+from metaop.elementwise.meta_op import Elementwise, cast, where
+from metaop.elementwise.scalar_function import ScalarFunction
+from metaop.reduce.meta_op import reduce_axes
+from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.node import Node, Scalar, Shape, index_node
+
+# The identity without a gradient. Right where the result does not depend on the operand at all,
+# like softmax on the maximum that it subtracts: then derivatives of every order stay exact.
+_STOP_GRADIENT = ScalarFunction(
+    "stop_gradient", 1, numpy=lambda x: x, llvm=lambda b, x: x, cuda="({0})"
+)
+
+
+def stop_gradient(node: Node) -> Node:
+    """The value of `node`, which no gradient flows into."""
+    return Node(Elementwise(_STOP_GRADIENT), (node,), node.shape, node.dtype)
+
+
+def in_compute_type(expansion: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes an expansion compute on 16-bit floats in float32, rounding only its results.
+
+    Floating-point results get the type of the first operand.
+    """
+
+    @wraps(expansion)
+    def widened(*arguments: Any) -> Any:
+        first = arguments[0].dtype
+        wide = [_widen(argument) for argument in arguments]
+        results = expansion(*wide)
+        if first.compute is first:
+            return results
+        if isinstance(results, Node):
+            return _narrow(results, first)
+        return tuple(_narrow(result, first) for result in results)
+
+    return widened
+
+
+def _widen(argument: Any) -> Any:
+    return cast(argument, argument.dtype.compute) if isinstance(argument, Node) else argument
+
+
+def _narrow(result: Node, dtype: Any) -> Node:
+    return cast(result, dtype) if result.dtype.kind == "float" else result
+
+
+def index_along(shape: Shape, dim: int) -> Node:
+    """The int64 tensor of `shape` that holds each element's index along `dim`."""
+    return index_node(IndexMap.axes(shape)[dim], shape)
+
+
+def mean(node: Node, dims: Sequence[int], keepdim: bool = False) -> Node:
+    """The average over `dims`; NaN over no elements."""
+    count = math.prod(node.shape[dim] for dim in dims)
+    total = reduce_axes("add", node, dims, keepdim)
+    return total / float(count)
+
+
+def reduce_loss(loss: Node, reduction: str) -> Node:
+    """A loss per element reduced as its `reduction` argument says: none, mean or sum."""
+    dims = range(loss.ndim)
+    if reduction == "none":
+        return loss
+    if reduction == "sum":
+        return reduce_axes("add", loss, dims)
+    return mean(loss, dims)
+
+
+def clip(node: Node, low: Scalar, high: Scalar) -> Node:
+    """`node` limited to `low … high`, with gradient zero on and beyond the limits."""
+    return where(node <= low, low, where(node >= high, high, node))
+
+

@@ -1,0 +1,238 @@
+"""Element types and devices of tensors, conversions between them, and facts about a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from metaop.errors import ArgumentTypeError, DeviceError, DTypeError
+from metaop.operators.basic import alias, convert
+from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.options import device_of
+from metaop.tensor.core import Size, Tensor, in_place, wrap
+from metaop.tensor.promotion import default_dtype_of, defaults, result_type
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.recording import record
+from metaop.unified_graph.tensor_type import Device
+
+
+def to(
+    input: Tensor,
+    *args: Any,
+    dtype: DType | None = None,
+    device: Any = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
+    """`input` as another dtype or on another device; itself when it is there already.
+
+    Accepts what PyTorch's `to` accepts: a dtype, a device, a device and a dtype, another tensor.
+    """
+    for argument in args:
+        if isinstance(argument, DType):
+            dtype = argument
+        elif isinstance(argument, Tensor):
+            dtype, device = argument.dtype, argument.device
+        elif isinstance(argument, (Device, str, int)) and not isinstance(argument, bool):
+            device = argument
+        elif isinstance(argument, bool):
+            copy = copy or (argument and argument is args[-1] and len(args) > 2)
+        elif argument is not None:
+            raise ArgumentTypeError(
+                f"to() received {type(argument).__name__}",
+                fix="pass a dtype, a device or a tensor",
+            )
+    call = input.call
+    result = input
+    if dtype is not None and dtype is not call.type.dtype:
+        result = wrap(record(convert, (call,), (dtype,)))
+    if device is not None:
+        result = _move(result, device_of(device))
+    return result.clone() if copy and result is input else result
+
+
+def _move(input: Tensor, device: Device) -> Tensor:
+    if input.device is device:
+        return input
+    raise DeviceError(
+        f"cannot move a tensor from {input.device} to {device}",
+        fix="this machine has no usable device of that kind; stay on the CPU",
+    )
+
+
+def _converter(dtype: DType, name: str) -> Any:
+    def function(input: Tensor, memory_format: Any = None) -> Tensor:
+        call = input.call
+        if call.type.dtype is dtype:
+            return input
+        return wrap(record(convert, (call,), (dtype,)))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The values as {dtype.name}."
+    return function
+
+
+bool = _converter(dtypes.bool_, "bool")
+byte = _converter(dtypes.uint8, "byte")
+char = _converter(dtypes.int8, "char")
+short = _converter(dtypes.int16, "short")
+int = _converter(dtypes.int32, "int")
+long = _converter(dtypes.int64, "long")
+half = _converter(dtypes.float16, "half")
+bfloat16 = _converter(dtypes.bfloat16, "bfloat16")
+float = _converter(dtypes.float32, "float")
+double = _converter(dtypes.float64, "double")
+
+_TYPE_NAMES = {
+    dtypes.bool_: "Bool",
+    dtypes.uint8: "Byte",
+    dtypes.int8: "Char",
+    dtypes.int16: "Short",
+    dtypes.int32: "Int",
+    dtypes.int64: "Long",
+    dtypes.float16: "Half",
+    dtypes.bfloat16: "BFloat16",
+    dtypes.float32: "Float",
+    dtypes.float64: "Double",
+}
+_TYPES_BY_NAME = {f"metaop.{name}Tensor": dtype for dtype, name in _TYPE_NAMES.items()}
+
+
+def type(input: Tensor, dtype: Any = None, non_blocking: Any = False) -> Any:
+    """The name of the tensor's type ("metaop.FloatTensor"), or the values as another type."""
+    if dtype is None:
+        place = "" if input.device.type == "cpu" else f"{input.device.type}."
+        return f"metaop.{place}{_TYPE_NAMES[input.dtype]}Tensor"
+    if isinstance(dtype, str):
+        if dtype not in _TYPES_BY_NAME:
+            raise ArgumentTypeError(f"invalid type: {dtype!r}", fix="pass a dtype")
+        dtype = _TYPES_BY_NAME[dtype]
+    return to(input, dtype)
+
+
+def type_as(input: Tensor, other: Tensor) -> Tensor:
+    """The values in the type of `other`."""
+    return to(input, other)
+
+
+def cpu(input: Tensor, memory_format: Any = None) -> Tensor:
+    """The tensor on the CPU."""
+    return to(input, device="cpu")
+
+
+def cuda(input: Tensor, device: Any = None, non_blocking: Any = False) -> Tensor:
+    """The tensor on a CUDA device, the first one unless `device` says otherwise."""
+    return to(input, device="cuda" if device is None else device)
+
+
+def size(input: Tensor, dim: Any = None) -> Any:
+    """The shape, or the extent of one dimension."""
+    if dim is None:
+        return input.shape
+    return input.shape[wrap_dim(dim, input.ndim)]
+
+
+def numel(input: Tensor) -> Any:
+    """The number of elements."""
+    return input.call.type.size
+
+
+def dim(input: Tensor) -> Any:
+    """The number of dimensions."""
+    return input.ndim
+
+
+def element_size(input: Tensor) -> Any:
+    """The bytes of one element."""
+    return input.dtype.itemsize
+
+
+def is_floating_point(input: Tensor) -> Any:
+    """Whether the elements are floating-point numbers."""
+    return input.dtype.kind == "float"
+
+
+def is_complex(input: Tensor) -> Any:
+    """Whether the elements are complex: never."""
+    return False
+
+
+def is_signed(input: Tensor) -> Any:
+    """Whether the element type has negative numbers."""
+    return input.dtype.signed
+
+
+def is_nonzero(input: Tensor) -> Any:
+    """Whether the single element differs from zero."""
+    return input.item() != 0
+
+
+def is_tensor(obj: Any) -> Any:
+    """Whether `obj` is a metaop tensor."""
+    return isinstance(obj, Tensor)
+
+
+def real(input: Tensor) -> Tensor:
+    """The tensor itself: there are no complex tensors."""
+    return input
+
+
+conj = real
+nelement = numel
+ndimension = dim
+
+
+def copy_(input: Tensor, src: Any, non_blocking: Any = False) -> Tensor:
+    """Writes the values of `src` into the tensor, converted and broadcast."""
+    source = src.to(input.dtype) if isinstance(src, Tensor) else src
+    return in_place(input, _copied, source)
+
+
+def _copied(input: Tensor, source: Tensor) -> Tensor:
+    return source.expand(input.shape) if source.shape != input.shape else source
+
+
+_copied.__name__ = "copy"
+
+
+def can_cast(from_: DType, to: DType) -> Any:
+    """Whether a value of one type may be written into a tensor of the other."""
+    return dtypes.kind_rank(from_) <= dtypes.kind_rank(to)
+
+
+def promote_types(type1: DType, type2: DType) -> DType:
+    """The smallest type that both types can be converted to."""
+    return dtypes.promote(type1, type2)
+
+
+def get_default_dtype() -> DType:
+    """The type of float tensors made without a dtype."""
+    return defaults.dtype
+
+
+def set_default_dtype(d: DType) -> None:
+    """Sets the type of float tensors made without a dtype."""
+    if d.kind != "float":
+        raise ArgumentTypeError(
+            "only floating-point types are supported as the default type", fix="pass a float dtype"
+        )
+    defaults.dtype = d
+
+
+def array(input: Tensor, dtype: Any = None, copy: Any = None) -> np.ndarray:
+    """What `numpy.asarray(tensor)` gives."""
+    values = input.numpy()
+    if dtype is not None and values.dtype != dtype:
+        return values.astype(dtype)
+    return values.copy() if copy else values
+
+
+METHODS = (
+    *("to", "bool", "byte", "char", "short", "int", "long", "half", "bfloat16", "float"),
+    *("double", "type", "type_as", "cpu", "cuda", "size", "numel", "nelement", "dim"),
+    *("ndimension", "element_size", "is_floating_point", "is_complex", "is_signed"),
+    *("is_nonzero", "copy_", "conj"),
+)

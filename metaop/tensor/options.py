@@ -1,0 +1,72 @@
+"""Options that many functions share: the dimensions of a reduction, the shape and the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Union
+
+from metaop.errors import ArgumentError, ShapeError
+from metaop.tensor.arguments import sizes, wrap_dim, wrap_dims
+from metaop.unified_graph.node import Shape
+from metaop.unified_graph.tensor_type import CPU, Device
+
+DeviceLike = Union[Device, str, int, None]
+Dimensions = Union[int, Sequence[int], None]
+
+
+def reduced_dimensions(dim: Dimensions, ndim: int) -> tuple[int, ...]:
+    """The dimensions to reduce, in order: all of them for None and (); a 0-d tensor has none."""
+    if dim is None or dim == () or dim == []:
+        return tuple(range(ndim))
+    if isinstance(dim, int):
+        position = wrap_dim(dim, ndim)
+        return (position,) if ndim else ()
+    chosen = tuple(sorted(wrap_dims(dim, ndim)))
+    return chosen if ndim else ()
+
+
+def shape_of(arguments: tuple[Any, ...]) -> Shape:
+    """The shape in `f(2, 3)` or `f((2, 3))`; ShapeError when a size is negative."""
+    shape = sizes(arguments)
+    for extent in shape:
+        if extent < 0:
+            raise ShapeError(
+                f"Trying to create tensor with negative dimension {extent}: {list(shape)}",
+                fix="sizes are 0 or more",
+            )
+    return shape
+
+
+def device_of(device: DeviceLike) -> Device:
+    """The device named by a string or a CUDA device number; the default device for None."""
+    if device is None:
+        return default_device.device
+    if isinstance(device, Device):
+        return device
+    if isinstance(device, int):
+        return Device("cuda", device)
+    if device.partition(":")[0] not in ("cpu", "cuda"):
+        raise ArgumentError(f"unknown device {device!r}", fix='use "cpu", "cuda" or "cuda:0"')
+    return Device(device)
+
+
+class DefaultDevice:
+    """Where new tensors are made unless the call says so (`set_default_device`)."""
+
+    __slots__ = ("device",)
+
+    def __init__(self) -> None:
+        self.device = CPU
+
+
+default_device = DefaultDevice()
+
+
+def get_default_device() -> Device:
+    """The device where new tensors are made unless the call says so."""
+    return default_device.device
+
+
+def set_default_device(device: DeviceLike) -> None:
+    """Sets the device where new tensors are made; None means the CPU."""
+    default_device.device = CPU if device is None else device_of(device)

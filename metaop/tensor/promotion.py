@@ -1,0 +1,189 @@
+"""Calling scalar functions on tensors and Python numbers, with PyTorch's type promotion."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Union
+
+import numpy as np
+
+from metaop.elementwise.functions import FUNCTIONS
+from metaop.elementwise.scalar_function import to_float
+from metaop.errors import ArgumentTypeError
+from metaop.operators.pointwise import POINTWISE
+from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.composite import Composite
+from metaop.unified_graph.dtype import DType, kind_rank, promote
+from metaop.unified_graph.recording import Call, record, scalar_leaf
+from metaop.unified_graph.tensor_type import Device
+
+Number = Union[int, float, bool]
+Operand = Union[Tensor, Number]
+
+# Numbers that are compiled in, because kernels get simpler with them. All others are arguments,
+# so that a number that changes from step to step compiles nothing.
+_COMPILED_IN = {(kind, value) for kind in (int, float) for value in (kind(-1), kind(1), kind(2))}
+_COMPILED_IN |= {(int, 0), (float, 0.5), (bool, True), (bool, False)}
+
+
+class Defaults:
+    """The default floating-point type (`set_default_dtype`)."""
+
+    __slots__ = ("dtype",)
+
+    def __init__(self) -> None:
+        self.dtype = dtypes.float32
+
+
+defaults = Defaults()
+
+
+def default_dtype_of(number: Number) -> DType:
+    """The type that a Python number has beside tensors of a lower kind."""
+    if isinstance(number, bool):
+        return dtypes.bool_
+    if isinstance(number, int):
+        return dtypes.int64
+    return defaults.dtype
+
+
+def result_type(*operands: Operand) -> DType:
+    """PyTorch's result type: tensors with dimensions first, then 0-d tensors, then numbers.
+
+    A lower category decides only when its kind (bool, int, float) is higher.
+    """
+    categories: list[DType | None] = [None, None, None]
+    for operand in operands:
+        if isinstance(operand, Tensor):
+            category, dtype = (0 if operand.ndim else 1), operand.dtype
+        else:
+            category, dtype = 2, default_dtype_of(operand)
+        current = categories[category]
+        categories[category] = dtype if current is None else promote(current, dtype)
+    result: DType | None = None
+    for candidate in categories:
+        if candidate is not None and (result is None or kind_rank(candidate) > kind_rank(result)):
+            result = candidate
+    assert result is not None
+    return result
+
+
+def pointwise(name: str, *operands: Any) -> Tensor:
+    """The scalar function `name` of the table applied to tensors and numbers."""
+    if len(operands) == 2:
+        return binary(POINTWISE[name], operands[0], operands[1])
+    if len(operands) == 1:
+        return wrap(record(POINTWISE[name], (tensor_argument(operands[0], name).call,)))
+    return mixed(POINTWISE[name], operands)
+
+
+def binary(step: Composite, left: Any, right: Any) -> Tensor:
+    """A scalar function of two operands, of which at least one is a tensor."""
+    if isinstance(left, Tensor):
+        if isinstance(right, Tensor):
+            first, second = left.call, right.call
+            if first.type.dtype is second.type.dtype:
+                return wrap(record(step, (first, second)))
+        elif type(right) is float or type(right) is int:
+            # The common case of a number that does not change the tensor's type.
+            call = left.call
+            dtype = call.type.dtype
+            if dtype.kind == "float" or (dtype.kind == "int" and type(right) is int):
+                if (type(right), right) in _COMPILED_IN:
+                    return wrap(record(step, (call, None), (None, right)))
+                number = scalar_leaf(right, dtype, call.type.device)
+                return wrap(record(step, (call, number)))
+    return mixed(step, (left, right))
+
+
+def mixed(step: Composite, operands: tuple[Any, ...], dtype: DType | None = None) -> Tensor:
+    """A scalar function of any operands, converted to `dtype` (their result type) first."""
+    operands = tuple([operand_argument(operand, step.name) for operand in operands])
+    if dtype is None:
+        dtype = result_type(*operands)
+    device = device_among(operands)
+    number: Number | None = None
+    calls: list[Call | None] = []
+    for operand in operands:
+        if isinstance(operand, Tensor):
+            calls.append(operand.call)
+        elif number is None and (type(operand), operand) in _COMPILED_IN:
+            number = operand
+            calls.append(None)
+        else:
+            calls.append(number_call(operand, dtype, device))
+    return wrap(record(step, calls, (dtype, number)))
+
+
+def device_among(operands: tuple[Any, ...]) -> Device:
+    """The device of the first tensor with dimensions, else of the first tensor."""
+    tensors = [operand for operand in operands if isinstance(operand, Tensor)]
+    if not tensors:
+        raise ArgumentTypeError(
+            f"no tensor among the operands {operands!r}", fix="make one with metaop.tensor(...)"
+        )
+    return next((tensor for tensor in tensors if tensor.ndim), tensors[0]).device
+
+
+def number_call(number: Number, dtype: DType, device: Device) -> Call:
+    """A Python number as a program argument of type `dtype`."""
+    if dtype.kind == "int" and isinstance(number, float) and not math.isfinite(number):
+        number = 0
+    return scalar_leaf(number, dtype, device)
+
+
+def operand_argument(operand: Any, name: str) -> Operand:
+    """A tensor or a Python number; NumPy scalars and arrays are converted."""
+    if isinstance(operand, (Tensor, bool, int, float)):
+        return operand
+    if isinstance(operand, np.generic):
+        return operand.item()
+    if isinstance(operand, np.ndarray):
+        dtype = dtypes.from_numpy_dtype(operand.dtype)
+        if dtype is not None:
+            return from_array(operand, dtype)
+    raise _not_a_tensor(name, operand)
+
+
+def tensor_argument(operand: Any, name: str) -> Tensor:
+    """`operand` itself when it is a tensor; ArgumentTypeError otherwise."""
+    if isinstance(operand, Tensor):
+        return operand
+    raise _not_a_tensor(name, operand)
+
+
+def _not_a_tensor(name: str, operand: object) -> ArgumentTypeError:
+    return ArgumentTypeError(
+        f"{name}(): argument must be Tensor or Number, not {type(operand).__name__}",
+        fix="make it a tensor with metaop.tensor(...)",
+    )
+
+
+def unary_function(name: str, row: str = "") -> Callable[[Tensor], Tensor]:
+    """The user's function for a row of the table with one operand, to be called `name`."""
+    step = POINTWISE[row or name]
+    makes_floats = FUNCTIONS[row or name].operand is to_float
+
+    def function(input: Tensor) -> Tensor:
+        call = tensor_argument(input, name).call
+        if makes_floats and call.type.dtype.kind != "float":
+            return wrap(record(step, (call,), (defaults.dtype,)))
+        return wrap(record(step, (call,)))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`{row or name}` of every element; same shape."
+    return function
+
+
+def binary_function(name: str, row: str = "") -> Callable[[Operand, Operand], Tensor]:
+    """The user's function for a row of the table with two operands, to be called `name`."""
+    step = POINTWISE[row or name]
+
+    def function(input: Operand, other: Operand) -> Tensor:
+        return binary(step, input, other)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`{row or name}` of the elements of two operands that broadcast."
+    return function

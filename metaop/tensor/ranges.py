@@ -1,0 +1,124 @@
+"""Ranges, the identity matrix, triangles and grids."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from metaop.errors import ArgumentError, ShapeError
+from metaop.operators import creation as operators
+from metaop.tensor.options import DeviceLike, device_of
+from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.promotion import Number, defaults, number_call
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.recording import record
+
+
+def _finish(result: Tensor, device: DeviceLike, requires_grad: bool) -> Tensor:
+    result = result.to(device=device_of(device))
+    return result.requires_grad_() if requires_grad else result
+
+
+def _number(value: Any) -> Number:
+    return value.item() if isinstance(value, Tensor) else value
+
+
+def arange(
+    start: Number,
+    end: Number | None = None,
+    step: Number = 1,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+) -> Tensor:
+    """`start`, `start + step`, … up to but without `end`; int64 when all are whole numbers."""
+    if end is None:
+        start, end = 0, start
+    start, end, step = _number(start), _number(end), _number(step)
+    if step == 0:
+        raise ArgumentError("arange: step must be nonzero", fix="use a step other than 0")
+    if (end - start) * step < 0:
+        raise ArgumentError(
+            "upper bound and lower bound inconsistent with step sign",
+            fix=f"from {start} to {end} in steps of {step} there is no way",
+        )
+    whole = all(isinstance(value, int) for value in (start, end, step))
+    extent = -((start - end) // step) if whole else math.ceil((end - start) / step)
+    work = dtypes.int64 if whole else dtypes.float64
+    dtype = dtype or (dtypes.int64 if whole else defaults.dtype)
+    place = device_of(None)
+    numbers = [
+        None if value == absent else number_call(value, work, place)
+        for value, absent in ((start, 0), (step, 1))
+    ]
+    result = wrap(record(operators.arange, numbers, (extent, dtype)))
+    return _finish(result, device, requires_grad)
+
+
+def linspace(
+    start: Number,
+    end: Number,
+    steps: int,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`steps` evenly spaced numbers from `start` to `end`, both included."""
+    if steps < 0:
+        raise ShapeError("number of steps must be non-negative", fix="pass steps >= 0")
+    bounds = [number_call(_number(x), dtypes.float64, device_of(None)) for x in (start, end)]
+    result = wrap(record(operators.linspace, bounds, (steps, dtype or defaults.dtype)))
+    return _finish(result, device, requires_grad)
+
+
+def logspace(
+    start: Number,
+    end: Number,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`base` to the power of evenly spaced exponents."""
+    exponents = linspace(start, end, steps, dtype=dtypes.float64)
+    result = (float(base) ** exponents).to(dtype or defaults.dtype)
+    return _finish(result, device, requires_grad)
+
+
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The identity matrix (n, m)."""
+    attributes = (n, n if m is None else m, dtype or defaults.dtype)
+    return _finish(wrap(record(operators.eye, (), attributes)), device, requires_grad)
+
+
+def tril_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
+    """The row and column numbers of the lower triangle, int64 (2, count)."""
+    return _indices(np.tril_indices(row, offset, col), **options)
+
+
+def triu_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
+    """The row and column numbers of the upper triangle, int64 (2, count)."""
+    return _indices(np.triu_indices(row, offset, col), **options)
+
+
+def _indices(
+    found: tuple[np.ndarray, ...], dtype: DType = dtypes.int64, device: DeviceLike = None
+) -> Tensor:
+    array = np.stack(found).astype(dtype.numpy)
+    return _finish(from_array(array, dtype), device, False)
+

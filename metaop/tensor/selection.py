@@ -1,0 +1,120 @@
+"""Choosing and mixing values: clamp, where, lerp, addcmul, addcdiv."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from metaop.errors import ArgumentError, DTypeError, UnsupportedError
+from metaop.operators import pointwise as operators
+from metaop.operators.pointwise import POINTWISE
+from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.promotion import (
+    Number,
+    Operand,
+    device_among,
+    mixed,
+    number_call,
+    operand_argument,
+    result_type,
+)
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.recording import Call, record
+from metaop.unified_graph.tensor_type import Device
+
+
+def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
+    """Limited to [min, max]; either bound may be a number, a tensor that broadcasts, or None.
+
+    Where min > max the result is max. The gradient is 1 at the bounds.
+    """
+    if min is None and max is None:
+        raise ArgumentError(
+            "torch.clamp: At least one of 'min' or 'max' must not be None", fix="pass a bound"
+        )
+    operands = [x for x in (input, min, max) if x is not None]
+    dtype = result_type(*operands)
+    result = input
+    if min is not None:
+        result = mixed(POINTWISE["clamp_min"], (result, min), dtype)
+    if max is not None:
+        result = mixed(POINTWISE["clamp_max"], (result, max), dtype)
+    return result
+
+
+def clamp_min(input: Tensor, min: Operand) -> Tensor:
+    """Limited from below."""
+    return clamp(input, min, None)
+
+
+def clamp_max(input: Tensor, max: Operand) -> Tensor:
+    """Limited from above."""
+    return clamp(input, None, max)
+
+
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """`input` where `condition` holds, else `other`; the indices of `condition` when alone."""
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
+    if condition.dtype.kind != "bool":
+        raise DTypeError(
+            f"where expected condition to be a boolean tensor, but got a tensor with dtype "
+            f"{condition.dtype.name}",
+            fix="compare first: where(x != 0, ...)",
+        )
+    branches = (operand_argument(input, "where"), operand_argument(other, "where"))
+    dtype = result_type(*branches)
+    device = device_among((condition, *branches))
+    calls = [operand_call(branch, dtype, device) for branch in branches]
+    return wrap(record(operators.select, (condition.call, *calls)))
+
+
+def operand_call(operand: Operand, dtype: DType, device: Device) -> Call:
+    """A tensor's value, or a number as an argument, converted to `dtype`."""
+    if isinstance(operand, Tensor):
+        return operand.to(dtype).call
+    return number_call(operand, dtype, device)
+
+
+def _where_method(input: Tensor, condition: Tensor, other: Operand) -> Tensor:
+    return where(condition, input, other)
+
+
+def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
+    """`input + weight * (end - input)`."""
+    if input.dtype is not end.dtype:
+        raise DTypeError(
+            f"expected dtype {input.dtype.name} for `end` but got dtype {end.dtype.name}",
+            fix="convert one of them with .to()",
+        )
+    factor = operand_call(weight, input.dtype, input.device)
+    return wrap(record(operators.lerp, (input.call, end.call, factor)))
+
+
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
+    """`input + value * tensor1 * tensor2`."""
+    return _combined(operators.addcmul, input, tensor1, tensor2, value)
+
+
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
+    """`input + value * tensor1 / tensor2`."""
+    if result_type(tensor1, tensor2).kind != "float":
+        raise UnsupportedError(
+            "Integer division with addcdiv is no longer supported",
+            fix="convert the tensors with .float()",
+        )
+    return _combined(operators.addcdiv, input, tensor1, tensor2, value)
+
+
+def _combined(
+    step: Any, input: Tensor, tensor1: Tensor, tensor2: Tensor, value: Number
+) -> Tensor:
+    dtype = result_type(input, tensor1, tensor2)
+    scale = None if value == 1 else number_call(value, dtype, input.device)
+    return wrap(record(step, (input.call, tensor1.call, tensor2.call, scale), (dtype,)))
+
+
+clip = clamp
+
+IN_PLACE = ("clamp", "clip", "clamp_min", "clamp_max", "lerp", "addcmul", "addcdiv")
+METHODS = IN_PLACE
+Tensor.where = _where_method  # type: ignore[attr-defined]

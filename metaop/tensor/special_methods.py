@@ -1,0 +1,185 @@
+"""The Python operators and protocols of tensors: arithmetic, comparison, conversion, copying."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from metaop.errors import ArgumentTypeError, ShapeError
+from metaop.operators.pointwise import POINTWISE
+from metaop.tensor import comparison, conversion, pointwise, printing
+from metaop.tensor.core import Tensor, from_array, in_place
+from metaop.tensor.promotion import binary
+
+
+def _is_operand(value: Any) -> bool:
+    return isinstance(value, (Tensor, int, float, np.ndarray, np.generic))
+
+
+def _forward(function: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Any], Any]:
+    def method(self: Tensor, other: Any) -> Any:
+        return function(self, other) if _is_operand(other) else NotImplemented
+
+    return method
+
+
+def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Any], Any]:
+    def method(self: Tensor, other: Any) -> Any:
+        return function(other, self) if _is_operand(other) else NotImplemented
+
+    return method
+
+
+def _in_place(function: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Any], Any]:
+    def method(self: Tensor, other: Any) -> Any:
+        return in_place(self, function, other) if _is_operand(other) else NotImplemented
+
+    return method
+
+
+_ARITHMETIC: dict[str, Callable[[Any, Any], Tensor]] = {
+    "add": pointwise.add,
+    "sub": pointwise.sub,
+    "mul": pointwise.mul,
+    "truediv": pointwise.div,
+    "floordiv": pointwise.floor_divide,
+    "mod": pointwise.remainder,
+    "pow": pointwise.pow,
+    "and": pointwise.bitwise_and,
+    "or": pointwise.bitwise_or,
+    "xor": pointwise.bitwise_xor,
+    "lshift": pointwise.bitwise_left_shift,
+    "rshift": pointwise.bitwise_right_shift,
+}
+for _name, _function in _ARITHMETIC.items():
+    setattr(Tensor, f"__{_name}__", _forward(_function))
+    setattr(Tensor, f"__r{_name}__", _reflected(_function))
+    setattr(Tensor, f"__i{_name}__", _in_place(_function))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(Tensor, f"__{_name}__", _forward(getattr(comparison, _name)))
+
+
+def _add(self: Tensor, other: Any) -> Any:
+    return binary(_ADD, self, other) if _is_operand(other) else NotImplemented
+
+
+def _sub(self: Tensor, other: Any) -> Any:
+    return binary(_SUB, self, other) if _is_operand(other) else NotImplemented
+
+
+_ADD, _SUB = POINTWISE["add"], POINTWISE["sub"]
+
+
+def _matmul(self: Tensor, other: Any) -> Any:
+    return self.matmul(other) if isinstance(other, Tensor) else NotImplemented  # type: ignore
+
+
+def _reflected_matmul(self: Tensor, other: Any) -> Any:
+    return other.matmul(self) if isinstance(other, Tensor) else NotImplemented
+
+
+def _length(self: Tensor) -> int:
+    if self.ndim == 0:
+        raise ArgumentTypeError("len() of a 0-d tensor", fix="use .numel()")
+    return self.shape[0]
+
+
+def _iterate(self: Tensor) -> Iterator[Tensor]:
+    if self.ndim == 0:
+        raise ArgumentTypeError("iteration over a 0-d tensor", fix="use .item()")
+    return iter([self[k] for k in range(self.shape[0])])  # type: ignore[index]
+
+
+def _contains(self: Tensor, element: Any) -> bool:
+    return bool(comparison.eq(self, element).any())  # type: ignore[attr-defined]
+
+
+def _truth(self: Tensor) -> bool:
+    size = self.call.type.size
+    if size != 1:
+        raise ShapeError(
+            "Boolean value of Tensor with "
+            + ("no values" if size == 0 else "more than one value")
+            + " is ambiguous",
+            fix="use .any(), .all() or .numel()",
+        )
+    return bool(self.item())
+
+
+def _index(self: Tensor) -> int:
+    if self.dtype.kind == "float" or self.call.type.size != 1:
+        raise ArgumentTypeError(
+            "only integer tensors of a single element can be converted to an index",
+            fix="convert it with int(tensor)",
+        )
+    return int(self.item())
+
+
+def _format(self: Tensor, spec: str) -> str:
+    if self.ndim == 0 and not self.requires_grad or self.ndim == 0 and spec:
+        return self.item().__format__(spec)
+    return object.__format__(self, spec)
+
+
+def _deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
+    if id(self) in memo:
+        return memo[id(self)]
+    if not self.is_leaf:
+        raise ArgumentTypeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+            "protocol at the moment.",
+            fix="detach the tensor first",
+        )
+    result = object.__new__(self.__class__)
+    plain = self.detach().clone()  # type: ignore[attr-defined]
+    result.__dict__.update(plain.__dict__)
+    memo[id(self)] = result
+    for name, value in self.__dict__.items():
+        if name not in plain.__dict__:
+            result.__dict__[name] = value
+    result.requires_grad_(self.requires_grad)
+    if self.grad is not None:
+        result.grad = _deep_copy(self.grad, memo)
+    return result
+
+
+def _rebuild(array: np.ndarray, dtype: Any, requires_grad: bool) -> Tensor:
+    result = from_array(array.view(dtype.numpy), dtype)
+    return result.requires_grad_() if requires_grad else result
+
+
+def _reduce(self: Tensor, protocol: Any) -> tuple[Any, ...]:
+    # Bytes, because NumPy cannot pickle the types that it has from elsewhere (bfloat16).
+    values = np.array(self.detach()._array())  # type: ignore[attr-defined]
+    raw = values.view(np.uint16) if values.dtype.kind == "V" else values
+    return _rebuild, (raw, self.dtype, self.requires_grad and self.is_leaf)
+
+
+_METHODS: dict[str, Any] = {
+    "__add__": _add,
+    "__sub__": _sub,
+    "__neg__": pointwise.neg,
+    "__pos__": pointwise.positive,
+    "__abs__": pointwise.abs,
+    "__invert__": pointwise.bitwise_not,
+    "__matmul__": _matmul,
+    "__rmatmul__": _reflected_matmul,
+    "__len__": _length,
+    "__iter__": _iterate,
+    "__contains__": _contains,
+    "__bool__": _truth,
+    "__int__": lambda self: int(self.item()),
+    "__float__": lambda self: float(self.item()),
+    "__index__": _index,
+    "__hash__": lambda self: id(self),
+    "__format__": _format,
+    "__repr__": printing.text_of,
+    "__str__": printing.text_of,
+    "__array__": conversion.array,
+    "__deepcopy__": _deep_copy,
+    "__reduce_ex__": _reduce,
+}
+for _name, _method in _METHODS.items():
+    setattr(Tensor, _name, _method)
