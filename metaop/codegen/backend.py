@@ -15,3 +15,12 @@ class Program(Protocol):
 
     def run(self, arguments: Sequence[Argument]) -> list[Buffer]:
         """The buffers of the outputs; scalars among the arguments are Python numbers."""
+
+
+class IndexFault(Exception):
+    """A kernel met an index out of range; the executor names the operator and the line."""
+
+    def __init__(self, value: int, bound: int) -> None:
+        super().__init__(f"index {value} is out of range for a dimension of size {bound}")
+        self.value = value
+        self.bound = bound

@@ -253,7 +253,7 @@ class Accumulate(NamedTuple):
 
 
 class Alloc(NamedTuple):
-    """Scratch memory, private to a task, under a buffer number behind those of the parameters."""
+    """Scratch memory, private to a task, under a negative buffer number."""
 
     buffer: int
     elements: Integer

@@ -1,0 +1,115 @@
+"""Programs on the CPU: compiled kernels, a table of steps and one native call per run."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from metaop.codegen.backend import Argument, IndexFault
+from metaop.codegen.llvm.kernels import kernel_cache
+from metaop.codegen.llvm.runtime import ERROR_WORDS, Step, StepTable, runtime
+from metaop.codegen.memory import Buffer, allocate
+from metaop.codegen.schedule import Schedule
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.node import Input, Node
+
+_SCALAR_FORMATS = {
+    "bool": "<?", "uint8": "<B", "int8": "<b", "int16": "<h", "int32": "<i", "int64": "<q",
+    "float16": "<e", "float32": "<f", "float64": "<d",
+}  # fmt: skip
+_SCALAR_BYTES = 8
+
+
+class LLVMProgram:
+    """A schedule compiled for the host.
+
+    The table of addresses (`slots`) holds the inputs, then the distinct outputs, then the
+    temporaries. `observers` are called with the program and its step times when not empty.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self._number_slots(schedule)
+        cache = kernel_cache()
+        steps = []
+        for launch in schedule.launches:
+            address, arguments = cache.kernel_for(launch.nest)
+            slots = [self._slot_of[node] for node in launch.buffers]
+            steps.append(Step(address, slots, arguments, launch.nest.tasks, launch.nest.grain))
+        self._table = StepTable(steps)
+        self._count = len(steps)
+        self._steps_address = self._table.address
+        self._run = runtime().run
+
+    def _number_slots(self, schedule: Schedule) -> None:
+        self._slot_of: dict[Node, int] = {node: k for k, node in enumerate(schedule.inputs)}
+        self._input_types = [node.dtype for node in schedule.inputs]
+        self._made: list[tuple[int, int]] = []
+        self._results: list[tuple[bool, int]] = []
+        for node in schedule.outputs:
+            if isinstance(node.op, Input):
+                self._results.append((True, self._slot_of[node]))
+                continue
+            if node not in self._slot_of:
+                self._slot_of[node] = len(schedule.inputs) + len(self._made)
+                self._made.append((self._slot_of[node], node.nbytes))
+            self._results.append((False, self._slot_of[node] - len(schedule.inputs)))
+        first = len(schedule.inputs) + len(self._made)
+        for k, node in enumerate(schedule.temporaries):
+            self._slot_of[node] = first + k
+        self._temporaries = slice(first, first + len(schedule.temporaries))
+        self._offsets = np.array(schedule.offsets, np.int64)
+        self._slot_count = first + len(schedule.temporaries)
+
+    def run(self, arguments: Sequence[Argument]) -> list[Buffer]:
+        """Runs the steps; raises IndexFault when a kernel met an index out of range."""
+        addresses: list[int] = []
+        scalars = bytearray()
+        scalar_slots: list[int] = []
+        for slot, argument in enumerate(arguments):
+            if isinstance(argument, Buffer):
+                addresses.append(argument.address)
+            else:
+                scalar_slots.append(slot)
+                addresses.append(len(scalars))
+                scalars += _pack(argument, self._input_types[slot])
+        made = [allocate(nbytes) for _, nbytes in self._made]
+        addresses.extend([buffer.address for buffer in made])
+        slots = np.empty(self._slot_count, np.int64)
+        slots[: len(addresses)] = addresses
+        if scalars:
+            block = np.frombuffer(scalars, np.uint8)
+            slots[scalar_slots] += block.ctypes.data
+        arena = allocate(self.schedule.arena_bytes) if self.schedule.arena_bytes else None
+        if arena is not None:
+            np.add(self._offsets, arena.address, out=slots[self._temporaries])
+        self._launch(slots)
+        return [
+            arguments[k] if is_input else made[k]  # type: ignore[misc]
+            for is_input, k in self._results
+        ]
+
+    def _launch(self, slots: np.ndarray) -> None:
+        error = np.zeros(ERROR_WORDS, np.int64)
+        failed = self._run(
+            self._steps_address, self._count, slots.ctypes.data, error.ctypes.data, 0
+        )
+        if failed:
+            raise IndexFault(value=int(error[2]), bound=int(error[3]))
+
+
+def _pack(number: int | float | bool, dtype: DType) -> bytes:
+    """A Python number as eight bytes that begin with its value of type `dtype`."""
+    if dtype.kind == "int":
+        bits = 8 * dtype.itemsize
+        value = int(number) & ((1 << bits) - 1)
+        return value.to_bytes(_SCALAR_BYTES, "little")
+    pattern = _SCALAR_FORMATS.get(dtype.name)
+    if pattern is None or dtype.itemsize == 2:
+        return np.asarray(number).astype(dtype.numpy).tobytes().ljust(_SCALAR_BYTES, b"\0")
+    try:
+        return struct.pack(pattern, number).ljust(_SCALAR_BYTES, b"\0")
+    except OverflowError:
+        return np.asarray(number).astype(dtype.numpy).tobytes().ljust(_SCALAR_BYTES, b"\0")

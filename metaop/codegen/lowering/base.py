@@ -1,0 +1,63 @@
+"""What all schedules share: buffer numbers, their roles, and the values of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.values import Values
+from metaop.fusion.kernel import Indices, Kernel
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.node import Input, Node
+
+# Work worth handing to another thread, in elements.
+GRAIN = 16384
+
+
+@dataclass(frozen=True)
+class LoweredKernel:
+    """A loop nest with the nodes behind its buffer parameters, in order."""
+
+    nest: ir.LoopNest
+    buffers: tuple[Node, ...]
+
+
+class Lowering:
+    """What all schedules share: buffer numbers, roles and values."""
+
+    def __init__(
+        self, kernel: Kernel, is_stored: Callable[[Node], bool], uses: dict[Node, int]
+    ) -> None:
+        self.kernel = kernel
+        self.is_stored = is_stored
+        self.buffers: dict[Node, int] = {}
+        self.roles: dict[Node, str] = {}
+        self.waiting = set(kernel.roots)
+        self.values = Values(self._number_of, uses)
+
+    def _number_of(self, node: Node) -> int | None:
+        if node in self.waiting:
+            return None
+        if isinstance(node.op, Input) or self.is_stored(node):
+            if self.roles.get(node) == "write":
+                self.roles[node] = "update"
+            return self._parameter(node, "read")
+        return None
+
+    def _parameter(self, node: Node, role: str) -> int:
+        if node not in self.buffers:
+            self.buffers[node] = len(self.buffers)
+            self.roles[node] = role
+        return self.buffers[node]
+
+    def _store(self, node: Node, at: Indices, value: ir.Expr) -> None:
+        number = self._parameter(node, "write")
+        offset = self.values.sum(index_expr.linear_offset(at, node.shape))
+        self.values.emit(ir.Store(number, offset, value))
+        self.waiting.discard(node)
+
+    def _finish(self, name: str, body: tuple[ir.Statement, ...], grain: int) -> LoweredKernel:
+        parameters = tuple(ir.Parameter(n.dtype, self.roles[n]) for n in self.buffers)
+        nest = ir.LoopNest(name, parameters, (), body, max(grain, 1))
+        return LoweredKernel(nest, tuple(self.buffers))

@@ -1,0 +1,242 @@
+"""The schedule of maps and row-staged reductions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.base import GRAIN, LoweredKernel, Lowering
+from metaop.codegen.lowering.loops import Loop, LoopPlan, split_index
+from metaop.fusion.kernel import Indices, Kernel
+from metaop.reduce.meta_op import Reduce
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.index_expr import Axis, IndexExpr
+from metaop.unified_graph.node import Node
+
+# Vector loops shorter than this waste most of their lanes; two axes run side by side then.
+_SHORT = 8
+# Reduced loops of this length are cut into blocks, so that partial sums stay short and exact.
+_LONG_REDUCTION = 1 << 14
+_BLOCK = 1 << 12
+
+
+class Rows(Lowering):
+    """Maps and row-staged reductions: kept loops around the stages of a row.
+
+    A stage is one pass over the reduced axes. It combines all reductions, and stores all
+    element-level results, that depend on the same earlier stages.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        is_stored: Callable[[Node], bool],
+        uses: dict[Node, int],
+        plan: LoopPlan,
+    ) -> None:
+        super().__init__(kernel, is_stored, uses)
+        self.plan = plan
+        self.axes: Indices = plan.axes
+        self.stage_of = _stages(kernel, is_stored)
+
+    def lower(self) -> LoweredKernel:
+        kept, reduced = list(self.plan.kept()), list(self.plan.reduced())
+        last_is_kept = bool(self.plan.loops) and not self.plan.loops[-1].reduced
+        per_row = math.prod(loop.extent for loop in reduced)
+        name = "rows" if reduced else "map"
+        if not last_is_kept:
+            body = self._row_loops(kept, reduced)
+            return self._finish(name, body, GRAIN // max(per_row, 1))
+        body = self._lane_loops(kept, reduced)
+        parallel = body[-1]
+        assert isinstance(parallel, ir.For)
+        total = math.prod(loop.extent for loop in kept) * per_row
+        each = max(total // max(int(parallel.extent), 1), 1)  # type: ignore[arg-type]
+        grain = max(GRAIN // each, 1)
+        return self._finish(name, body, -(-grain // 64) * 64 if parallel.vector else grain)
+
+    def _row_loops(self, kept: list[Loop], reduced: list[Loop]) -> tuple[ir.Statement, ...]:
+        """Lanes run along the innermost reduced loop; rows are the tasks."""
+        if not kept:
+            self._stages(reduced, vector=True)
+            return self.values.close()
+        with_rows = self._parallel(kept)
+        self._stages(reduced, vector=True)
+        return (ir.For("p", with_rows, "parallel", self.values.close()),)
+
+    def _lane_loops(self, kept: list[Loop], reduced: list[Loop]) -> tuple[ir.Statement, ...]:
+        """Lanes run along the innermost kept loop; reduced loops are serial inside."""
+        outer, lanes = kept[:-1], kept[-1:]
+        while outer and math.prod(loop.extent for loop in lanes) < _SHORT:
+            lanes.insert(0, outer.pop())
+        if not outer:
+            extent = self._open_joined(lanes, "l")
+            self._stages(reduced, vector=False)
+            body = self.values.close()
+            return (ir.For(self._lane_name(lanes, "l"), extent, "parallel", body, (), True),)
+        rows = self._parallel(outer)
+        extent = self._open_joined(lanes, "l")
+        self._stages(reduced, vector=False)
+        body = self.values.close()
+        inner = ir.For(self._lane_name(lanes, "l"), extent, "serial", body, (), True)
+        self.values.emit(inner)
+        return (ir.For("p", rows, "parallel", self.values.close()),)
+
+    def _parallel(self, loops: list[Loop]) -> int:
+        """Opens the parallel loop over the product of `loops`."""
+        variable, parts = split_index(loops, "p")
+        self.values.open("p")
+        self._replace(parts)
+        return math.prod(loop.extent for loop in loops)
+
+    def _open_joined(self, loops: list[Loop], name: str) -> int:
+        if len(loops) == 1:
+            self.values.open(loops[0].name)
+            return loops[0].extent
+        _, parts = split_index(loops, name)
+        self.values.open(name)
+        self._replace(parts)
+        return math.prod(loop.extent for loop in loops)
+
+    @staticmethod
+    def _lane_name(loops: list[Loop], name: str) -> str:
+        return loops[0].name if len(loops) == 1 else name
+
+    def _replace(self, parts: dict[str, IndexExpr]) -> None:
+        def replace(atom: index_expr.Atom) -> IndexExpr | None:
+            return parts.get(str(atom.name)) if isinstance(atom, Axis) else None
+
+        self.axes = tuple(axis.substitute(replace) for axis in self.axes)
+
+    # --- stages of a row ----------------------------------------------------------------------
+
+    def _stages(self, reduced: list[Loop], vector: bool) -> None:
+        kernel = self.kernel
+        loops = _blocked(reduced, self._replace)
+        self.values.inner_loops = frozenset(loop.name for loop in loops)
+        for stage in range(-1, max(self.stage_of.values()) + 1):
+            members = [r for r in kernel.roots if self.stage_of[r] == stage]
+            inside = [r for r in members if self._is_inside(r)]
+            if inside and loops:
+                self._loop_stage(inside, loops, vector)
+            elif inside:
+                for root in inside:
+                    self._compute_root(root)
+            for root in members:
+                if root not in inside:
+                    self._compute_root(root)
+
+    def _is_inside(self, root: Node) -> bool:
+        """Whether a root is computed for every point of the reduced axes."""
+        if isinstance(root.op, Reduce):
+            return True
+        return not self.kernel.reduced or root.shape == self.kernel.shape
+
+    def _compute_root(self, root: Node) -> None:
+        at = self._indices(root)
+        if isinstance(root.op, Reduce):
+            # Every reduced axis has extent 1: the reduction is its only element.
+            value = self.values.value(root.inputs[0], self.axes)
+        else:
+            value = self.values.value(root, at)
+        if root in self.kernel.private and self._stays_known(root):
+            return
+        self._store(root, at, value)
+
+    def _stays_known(self, root: Node) -> bool:
+        """Whether the value is bound outside the loops of the later stages that read it."""
+        return not self._is_inside(root) or not self.values.inner_loops
+
+    def _indices(self, root: Node) -> Indices:
+        at = self.kernel.indices_of(root)
+        assert at is not None
+
+        def replace(atom: index_expr.Atom) -> IndexExpr | None:
+            if isinstance(atom, Axis):
+                return self.axes[int(str(atom.name)[1:])]
+            return None
+
+        return tuple(index.substitute(replace) for index in at)
+
+    def _loop_stage(self, members: list[Node], loops: list[Loop], vector: bool) -> None:
+        values = self.values
+        reductions = [root for root in members if isinstance(root.op, Reduce)]
+        names = [[values.fresh("a") for _ in loops] for _ in reductions]
+        for loop in loops:
+            values.open(loop.name)
+        for root in members:
+            if isinstance(root.op, Reduce):
+                value = values.value(root.inputs[0], self.axes)
+                name = names[reductions.index(root)][-1]
+                values.emit(ir.Accumulate(name, value))
+            else:
+                self._store(root, self._indices(root), values.value(root, self._indices(root)))
+        for depth in reversed(range(len(loops))):
+            loop = loops[depth]
+            carried = tuple(
+                ir.Accumulator(names[k][depth], root.op.reducer.name, root.dtype)  # type: ignore
+                for k, root in enumerate(reductions)
+            )
+            is_vector = vector and depth == len(loops) - 1
+            body = values.close()
+            values.emit(ir.For(loop.name, loop.extent, "serial", body, carried, is_vector))
+            if depth:
+                for k, root in enumerate(reductions):
+                    result = ir.Name(names[k][depth], root.dtype)
+                    values.emit(ir.Accumulate(names[k][depth - 1], result))
+        for k, root in enumerate(reductions):
+            result = ir.Name(names[k][0], root.dtype)
+            values.reduced[root] = result
+            if root in self.kernel.private:
+                self.waiting.discard(root)
+            else:
+                self._store(root, self._indices(root), result)
+
+
+def _blocked(
+    loops: list[Loop], replace: Callable[[dict[str, IndexExpr]], None]
+) -> list[Loop]:
+    """Very long reduced loops cut in blocks, so that partial sums stay short and exact."""
+    result: list[Loop] = []
+    for loop in loops:
+        if loop.extent < _LONG_REDUCTION or loop.extent % _BLOCK:
+            result.append(loop)
+            continue
+        outer = Loop(f"{loop.name}o", loop.extent // _BLOCK, True)
+        inner = Loop(f"{loop.name}b", _BLOCK, True)
+        joined = index_expr.axis(outer.name, outer.extent) * _BLOCK
+        replace({loop.name: joined + index_expr.axis(inner.name, _BLOCK)})
+        result += [outer, inner]
+    return result
+
+
+def _stages(kernel: Kernel, is_stored: Callable[[Node], bool]) -> dict[Node, int]:
+    """The pass over the row in which each root is computed.
+
+    Results of the reductions of pass `k` are known from pass `k + 1` on; row-level roots are
+    computed behind the pass whose results they need (-1: none).
+    """
+    members = set(kernel.roots)
+    passes: dict[Node, int] = {}
+    for root in kernel.roots:
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in passes:
+                stack.pop()
+            elif node not in members and (is_stored(node) or not node.inputs):
+                passes[node] = 0
+            else:
+                missing = [source for source in node.inputs if source not in passes]
+                if missing:
+                    stack.extend(missing)
+                    continue
+                reduces = node in members and isinstance(node.op, Reduce)
+                passes[node] = max(passes[source] for source in node.inputs) + int(reduces)
+    return {
+        root: passes[root]
+        if not kernel.reduced or (root.shape == kernel.shape and not isinstance(root.op, Reduce))
+        else passes[root] - 1
+        for root in kernel.roots
+    }

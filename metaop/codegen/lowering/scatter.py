@@ -1,0 +1,77 @@
+"""The schedule of scatters: writes through index operands."""
+
+from __future__ import annotations
+
+import math
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.base import GRAIN, LoweredKernel, Lowering
+from metaop.codegen.lowering.loops import plain_plan
+from metaop.fusion.inline import map_at
+from metaop.fusion.kernel import Kernel
+from metaop.reduce.meta_op import Reduce
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.node import Node
+
+
+
+def lower_fill(root: Node) -> LoweredKernel:
+    """The result of a scatter before anything is written: the reducer's identity everywhere."""
+    op = root.op
+    assert isinstance(op, Reduce)
+    number = ir.Number(op.reducer.identity(root.dtype), root.dtype)
+    store = ir.Store(0, ir.Sum(((ir.LoopIndex("i0"), 1),), 0), number)
+    loop = ir.For("i0", root.size, "parallel", (store,), (), True)
+    nest = ir.LoopNest("fill", (ir.Parameter(root.dtype, "write"),), (), (loop,), GRAIN)
+    return LoweredKernel(nest, (root,))
+
+
+class Scatter(Lowering):
+    """Writes through index operands: rows one after another, independent columns side by side."""
+
+    def lower(self) -> LoweredKernel:
+        kernel, values = self.kernel, self.values
+        root = kernel.roots[0]
+        op = root.op
+        assert isinstance(op, Reduce)
+        free = _independent_axes(op, kernel)
+        plan = plain_plan(kernel)
+        self.axes = plan.axes
+        lanes = [loop for loop in plan.loops if loop.name in free][-1:]
+        serial = [loop for loop in plan.loops if loop not in lanes]
+        order = lanes + serial
+        for loop in order:
+            values.open(loop.name)
+        targets, guards = map_at(
+            op.map, self.axes, lambda atom, inside: values.look(root, atom, inside, ())
+        )
+        value = values.value(root.inputs[0], self.axes, guards)
+        number = self._parameter(root, "update")
+        offset = values.sum(index_expr.linear_offset(targets, root.shape))
+        conditions = values.conditions(guards)
+        values.emit(ir.Update(number, offset, op.reducer.name, value, conditions))
+        self.waiting.discard(root)
+        for depth in reversed(range(len(order))):
+            loop = order[depth]
+            is_lane = loop in lanes
+            body = values.close()
+            kind = "parallel" if is_lane else "serial"
+            values.emit(ir.For(loop.name, loop.extent, kind, body, (), is_lane))
+        body = values.close()
+        others = math.prod(loop.extent for loop in serial)
+        grain = max(GRAIN // max(others, 1), 64)
+        return self._finish("scatter", body, grain)
+
+
+def _independent_axes(op: Reduce, kernel: Kernel) -> set[str]:
+    """Axes that choose a dimension of the target by themselves: different points never collide."""
+    free: set[str] = set()
+    for k, extent in enumerate(kernel.shape):
+        expr = index_expr.axis(k, extent)
+        if expr.is_constant or expr not in op.map.indices:
+            continue
+        atom = expr.terms[0][0]
+        elsewhere = [other for other in op.map.indices if other is not expr]
+        if all(atom not in set(other.atoms()) for other in elsewhere):
+            free.add(f"i{k}")
+    return free

@@ -1,0 +1,241 @@
+"""Values inside a kernel: nodes at index expressions become loop-nest expressions.
+
+Statements go to the outermost loop body in which all their axes are known, so what does not
+change in a loop is computed before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from metaop.codegen import loop_nest as ir
+from metaop.elementwise.meta_op import Elementwise
+from metaop.errors import InternalError
+from metaop.fusion.inline import map_at
+from metaop.fusion.kernel import Indices
+from metaop.reindex.meta_op import Reindex
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import Guard, Within
+from metaop.unified_graph.index_expr import (
+    Atom,
+    Axis,
+    IndexExpr,
+    Lookup,
+    Quotient,
+    Remainder,
+    Symbol,
+)
+from metaop.unified_graph.node import Constant, Index, Node
+
+# Expressions are bound to a name when they get deeper than this.
+_DEEPEST = 12
+Guards = tuple[Guard, ...]
+Place = tuple[Node, Indices, Guards]
+
+
+@dataclass
+class Scope:
+    """One loop body under construction: its statements and the values known in it."""
+
+    axis: str | None
+    statements: list[ir.Statement] = field(default_factory=list)
+    known: dict[Place, ir.Expr] = field(default_factory=dict)
+
+
+class Values:
+    """Makes expressions of nodes, within a stack of open loop bodies.
+
+    `buffers` gives the number of a node's buffer (adding a parameter when it is new) or None
+    when the node is inlined; `uses` counts the readers of every node.
+    """
+
+    def __init__(self, buffers: Callable[[Node], int | None], uses: dict[Node, int]) -> None:
+        self.buffers = buffers
+        self.uses = uses
+        self.scopes: list[Scope] = [Scope(None)]
+        # Results of reductions of this kernel, once their loops are closed.
+        self.reduced: dict[Node, ir.Name] = {}
+        # The body in which a checked index was bound.
+        self.depth_of_name: dict[str, int] = {}
+        # Bodies outside these loops are computed once for many iterations: they bind values.
+        self.inner_loops: frozenset[str] = frozenset()
+        self.offsets: list[IndexExpr] = []
+        self._names = 0
+        self._depths: dict[int, int] = {}
+        self._sums: dict[IndexExpr, ir.Sum] = {}
+
+    # --- loops ------------------------------------------------------------------------------
+
+    def open(self, axis: str) -> None:
+        """Starts the body of a loop over `axis`."""
+        self.scopes.append(Scope(axis))
+
+    def close(self) -> tuple[ir.Statement, ...]:
+        """Ends the innermost body and returns its statements."""
+        return tuple(self.scopes.pop().statements)
+
+    def emit(self, statement: ir.Statement) -> None:
+        """Appends a statement to the innermost body."""
+        self.scopes[-1].statements.append(statement)
+
+    def fresh(self, prefix: str) -> str:
+        """A new name."""
+        self._names += 1
+        return f"{prefix}{self._names}"
+
+    # --- indices ----------------------------------------------------------------------------
+
+    def sum(self, expr: IndexExpr) -> ir.Sum:
+        """An index expression as an index of the loop-nest language."""
+        found = self._sums.get(expr)
+        if found is None:
+            self.offsets.append(expr)
+            found = self._sums[expr] = self._convert(expr)
+        return found
+
+    def _convert(self, expr: IndexExpr) -> ir.Sum:
+        terms = tuple((self._factor(atom), value) for atom, value in expr.terms)
+        return ir.Sum(terms, expr.constant)
+
+    def _factor(self, atom: Atom) -> ir.Factor:
+        if isinstance(atom, Axis):
+            return ir.LoopIndex(str(atom.name))
+        if isinstance(atom, Symbol):
+            return ir.ValueIndex(atom.name)
+        if isinstance(atom, Quotient):
+            return ir.QuotientIndex(self._convert(atom.dividend), atom.divisor)
+        if isinstance(atom, Remainder):
+            return ir.RemainderIndex(self._convert(atom.dividend), atom.divisor)
+        raise InternalError(f"an index operand that was not resolved: {atom!r}")
+
+    def conditions(self, guards: Iterable[Guard]) -> tuple[ir.Condition, ...]:
+        """Guards as conditions of the loop-nest language."""
+        return tuple(
+            ir.InBounds(self.sum(guard.expr), guard.extent)
+            if isinstance(guard, Within)
+            else ir.MultipleOf(self.sum(guard.expr), guard.divisor)
+            for guard in guards
+        )
+
+    def _depth(self, exprs: Iterable[IndexExpr]) -> int:
+        """The innermost open body whose axis (or bound value) one of the expressions needs."""
+        deepest = 0
+        axes = {scope.axis: depth for depth, scope in enumerate(self.scopes)}
+        for expr in exprs:
+            for atom in expr.atoms():
+                if isinstance(atom, Axis):
+                    deepest = max(deepest, axes.get(str(atom.name), 0))
+                elif isinstance(atom, Symbol):
+                    deepest = max(deepest, self.depth_of_name.get(atom.name, 0))
+        return deepest
+
+    # --- values -----------------------------------------------------------------------------
+
+    def value(self, node: Node, at: Indices, guards: Guards = ()) -> ir.Expr:
+        """The value of `node` at indices `at`; only needed, and only safe, where `guards` hold."""
+        if node in self.reduced:
+            return self.reduced[node]
+        place = (node, at, guards)
+        for scope in reversed(self.scopes):
+            found = scope.known.get(place)
+            if found is not None:
+                return found
+        depth = self._depth((*at, *(guard.expr for guard in guards)))
+        inner, self.scopes = self.scopes, self.scopes[: depth + 1]
+        hoisted = len(inner) > len(self.scopes)
+        result = self._compute(node, at, guards)
+        if isinstance(node.op, Elementwise) and (
+            hoisted or self._is_outer() or self.uses.get(node, 0) > 1 or self._height(result) > _DEEPEST
+        ):
+            result = self._bind(result, node)
+        self.scopes[-1].known[place] = result
+        self.scopes = inner
+        return result
+
+    def _is_outer(self) -> bool:
+        return bool(self.inner_loops) and self.scopes[-1].axis not in self.inner_loops
+
+    def _bind(self, value: ir.Expr, node: Node) -> ir.Expr:
+        if isinstance(value, (ir.Name, ir.Number)):
+            return value
+        name = self.fresh("v")
+        self.emit(ir.Let(name, value))
+        return ir.Name(name, node.dtype)
+
+    def _height(self, expr: ir.Expr) -> int:
+        if not isinstance(expr, (ir.Apply, ir.Choose)):
+            return 0
+        found = self._depths.get(id(expr))
+        if found is None:
+            parts = expr.operands if isinstance(expr, ir.Apply) else (expr.value, expr.otherwise)
+            found = 1 + max((self._height(part) for part in parts), default=0)
+            self._depths[id(expr)] = found
+        return found
+
+    def _compute(self, node: Node, at: Indices, guards: Guards) -> ir.Expr:
+        number = self.buffers(node)
+        if number is not None:
+            return self.load(number, node, at, guards if _may_leave(node, at) else (), 0)
+        op = node.op
+        if isinstance(op, Constant):
+            return ir.Number(op.value(node.dtype).item(), node.dtype)
+        if isinstance(op, Index):
+            return ir.IndexValue(self.sum(_at(op.expr, at)))
+        if isinstance(op, Elementwise):
+            operands = tuple(self.value(source, at, guards) for source in node.inputs)
+            operand_dtype = node.inputs[-1].dtype if node.inputs else node.dtype
+            return ir.Apply(op.function.name, operands, node.dtype, operand_dtype)
+        if isinstance(op, Reindex):
+            return self._reindexed(op, node, at, guards)
+        raise InternalError(f"{node!r} cannot be computed inside a kernel")
+
+    def _reindexed(self, op: Reindex, node: Node, at: Indices, guards: Guards) -> ir.Expr:
+        source = node.inputs[0]
+        targets, own = map_at(op.map, at, lambda atom, inside: self.look(node, atom, inside, guards))
+        if not own:
+            return self.value(source, targets, guards)
+        every = tuple(dict.fromkeys((*guards, *own)))
+        number = self.buffers(source)
+        if number is not None and source not in self.reduced:
+            return self.load(number, source, targets, every, op.fill)
+        inner = self.value(source, targets, every)
+        return ir.Choose(self.conditions(own), inner, ir.Number(op.fill, node.dtype), node.dtype)
+
+    def load(
+        self, number: int, node: Node, at: Indices, guards: Guards, fill: int | float | bool
+    ) -> ir.Load:
+        """The element of a buffer at `at` where the guards hold."""
+        offset = self.sum(index_expr.linear_offset(at, node.shape))
+        return ir.Load(number, offset, node.dtype, self.conditions(guards), fill)
+
+    def look(self, node: Node, atom: Lookup, inside: Indices, guards: Guards) -> IndexExpr:
+        """The value of an index operand, checked against its bound, as an index expression."""
+        operand = node.inputs[atom.operand]
+        place = (operand, (*inside, index_expr.constant(atom.bound)), guards)
+        for scope in reversed(self.scopes):
+            found = scope.known.get(place)
+            if isinstance(found, ir.Name):
+                return index_expr.symbol(found.name, 0, atom.bound - 1)
+        depth = self._depth((*inside, *(guard.expr for guard in guards)))
+        inner, self.scopes = self.scopes, self.scopes[: depth + 1]
+        value = self.value(operand, inside, guards)
+        if operand.dtype is not dtypes.int64:
+            value = ir.Apply("cast", (value,), dtypes.int64, operand.dtype)
+        name = self.fresh("k")
+        self.emit(ir.CheckedIndex(name, value, atom.bound, 0, self.conditions(guards)))
+        self.depth_of_name[name] = depth
+        self.scopes[-1].known[place] = ir.Name(name, dtypes.int64)
+        self.scopes = inner
+        return index_expr.symbol(name, 0, atom.bound - 1)
+
+
+def _at(expr: IndexExpr, at: Indices) -> IndexExpr:
+    return expr.substitute(lambda atom: at[atom.name] if isinstance(atom, Axis) else None)  # type: ignore
+
+
+def _may_leave(node: Node, at: Indices) -> bool:
+    return any(index.low < 0 or index.high >= extent for index, extent in zip(at, node.shape))
+
+

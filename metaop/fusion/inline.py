@@ -1,0 +1,103 @@
+"""What a root computes when everything without a buffer is inlined into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from metaop.elementwise.meta_op import Elementwise
+from metaop.fusion.kernel import Indices
+from metaop.reduce.meta_op import Reduce
+from metaop.reindex.meta_op import Reindex
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import Guard, IndexMap
+from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
+from metaop.unified_graph.node import Node
+
+# Relative cost of a scalar function against one multiplication.
+_DEAR = {
+    "div": 4, "floor_divide": 6, "trunc_divide": 6, "remainder": 6, "fmod": 6, "sqrt": 4,
+    "reciprocal": 4, "rsqrt": 5, "random_bits": 12,
+}  # fmt: skip
+_TRANSCENDENTAL = 12
+_CHEAP = frozenset(
+    """add sub mul neg abs sign sgn square relu maximum minimum fmax fmin eq ne lt le gt ge
+    logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not
+    left_shift right_shift isnan isinf isfinite signbit where cast floor ceil round trunc frac
+    copysign heaviside""".split()
+)
+
+
+def function_cost(name: str) -> int:
+    """The cost of one application of a scalar function."""
+    return 1 if name in _CHEAP else _DEAR.get(name, _TRANSCENDENTAL)
+
+
+def map_at(index_map: IndexMap, indices: Sequence[IndexExpr], look: LookUp) -> Mapped:
+    """The target indices and guards of a map at a point given in other axes.
+
+    `look` turns an index-operand element, with its indices at that point, into an expression.
+    """
+    memo: dict[Atom, IndexExpr] = {}
+
+    def replace(atom: Atom) -> IndexExpr | None:
+        if isinstance(atom, Axis):
+            return indices[atom.name]  # type: ignore[index]
+        if isinstance(atom, Lookup):
+            inside = tuple(index_expr.substitute(e, replace, memo) for e in atom.indices)
+            return look(atom, inside)
+        return None
+
+    guards: list[Guard] = []
+    for guard in index_map.guards:
+        moved = guard._replace(expr=index_expr.substitute(guard.expr, replace, memo))
+        if not moved.always:
+            guards.append(moved)
+    targets = tuple(index_expr.substitute(e, replace, memo) for e in index_map.indices)
+    return targets, tuple(guards)
+
+
+LookUp = Callable[[Lookup, Indices], IndexExpr]
+Mapped = tuple[Indices, tuple[Guard, ...]]
+
+
+def reads(
+    root: Node, box: Indices, at: Indices, has_buffer: Callable[[Node], bool]
+) -> Iterator[tuple[Node, Indices]]:
+    """Every node with a buffer that computing `root` reads, with the place read.
+
+    `box` are the axes of the kernel, `at` the indices at which the root is written. Nodes without
+    a buffer are walked through; a node read at two places comes twice.
+    """
+    seen: set[tuple[Node, Indices]] = set()
+    stack: list[tuple[Node, Indices]] = []
+
+    def visit(node: Node, place: Indices) -> None:
+        if (node, place) not in seen:
+            seen.add((node, place))
+            stack.append((node, place))
+
+    _visit_inputs(root, box if isinstance(root.op, Reduce) else at, visit)
+    while stack:
+        node, place = stack.pop()
+        if has_buffer(node):
+            yield node, place
+        else:
+            _visit_inputs(node, place, visit)
+
+
+def _visit_inputs(node: Node, at: Indices, visit: Callable[[Node, Indices], None]) -> None:
+    op = node.op
+    if isinstance(op, Elementwise):
+        for source in node.inputs:
+            visit(source, at)
+        return
+
+    def look(lookup: Lookup, inside: Indices) -> IndexExpr:
+        visit(node.inputs[lookup.operand], inside)
+        return index_expr.symbol(f"{id(node)}.{lookup!r}{inside}", 0, lookup.bound - 1)
+
+    if isinstance(op, Reindex):
+        visit(node.inputs[0], map_at(op.map, at, look)[0])
+    elif isinstance(op, Reduce):
+        visit(node.inputs[0], at)
+        map_at(op.map, at, look)

@@ -1,0 +1,56 @@
+"""The static memory plan: every temporary of a program gets an offset in one arena."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_ALIGNMENT = 64
+
+
+class Lifetime(NamedTuple):
+    """A temporary of `nbytes` that is first written in step `first` and last read in `last`."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
+def plan(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
+    """Offsets for the temporaries, and the size of the arena.
+
+    The largest are placed first, each at the lowest offset that is free during its whole life:
+    the result is near the lower bound, the peak of the bytes alive in any step.
+    """
+    offsets = [0] * len(lifetimes)
+    placed: list[tuple[int, int, int, int]] = []
+    size = 0
+    by_size = sorted(range(len(lifetimes)), key=lambda k: (-lifetimes[k].nbytes, k))
+    for k in by_size:
+        life = lifetimes[k]
+        nbytes = -(-life.nbytes // _ALIGNMENT) * _ALIGNMENT
+        offset = 0
+        for start, end, first, last in placed:
+            if first <= life.last and life.first <= last:
+                if offset + nbytes <= start:
+                    break
+                offset = max(offset, end)
+        offsets[k] = offset
+        size = max(size, offset + nbytes)
+        placed.append((offset, offset + nbytes, life.first, life.last))
+        placed.sort()
+    return offsets, size
+
+
+def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
+    """The most bytes alive in any one step: no plan needs less."""
+    changes: dict[int, int] = {}
+    for life in lifetimes:
+        nbytes = -(-life.nbytes // _ALIGNMENT) * _ALIGNMENT
+        changes[life.first] = changes.get(life.first, 0) + nbytes
+        changes[life.last + 1] = changes.get(life.last + 1, 0) - nbytes
+    peak = alive = 0
+    for step in sorted(changes):
+        alive += changes[step]
+        peak = max(peak, alive)
+    return peak

@@ -1,0 +1,120 @@
+"""Recognising contractions: sums of products, from their access maps alone.
+
+`sum over k of A[f(b,m,k)] * B[g(b,k,n)]`: the axes of the box are sorted by which factors use
+them. Matrix products in all transpositions, convolutions and their gradients are all of this form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from metaop.elementwise.meta_op import Elementwise
+from metaop.fusion.inline import map_at
+from metaop.fusion.kernel import Indices, box_axes, reduced_axes
+from metaop.reduce.meta_op import Reduce
+from metaop.reindex.meta_op import Reindex
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.index_expr import Axis, IndexExpr, Lookup
+from metaop.unified_graph.node import Constant, Index, Input, Node
+
+# Fewer multiplications than this are done faster by a plain row kernel than by packing.
+_LEAST_WORK = 1 << 13
+_LEAST_EXTENT = 4
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """The factors of a contraction and the box axes by their use.
+
+    `batch` axes are in both factors and the result, `rows` in `left` and the result, `columns`
+    in `right` and the result, `depth` is reduced. The innermost axis of the result is a column.
+    """
+
+    left: Node
+    right: Node
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    depth: tuple[int, ...]
+
+
+def recognise(node: Node, has_buffer: Callable[[Node], bool]) -> Contraction | None:
+    """The contraction that a reduction is, or None when a packed schedule would not pay."""
+    op = node.op
+    reduced = reduced_axes(node)
+    if not (isinstance(op, Reduce) and reduced and op.reducer.name == "add"):
+        return None
+    product = node.inputs[0]
+    if node.dtype.kind != "float" or has_buffer(product):
+        return None
+    if not (isinstance(product.op, Elementwise) and product.op.function.name == "mul"):
+        return None
+    left, right = product.inputs
+    box = box_axes(product.shape)
+    left_axes = axes_used(left, box, has_buffer)
+    right_axes = axes_used(right, box, has_buffer)
+    shape = product.shape
+    kept = [k for k in range(len(shape)) if k not in reduced and shape[k] != 1]
+    innermost = _innermost(op, kept)
+    if innermost in left_axes and innermost not in right_axes:
+        left, right, left_axes, right_axes = right, left, right_axes, left_axes
+    batch, rows, columns = [], [], []
+    for k in kept:
+        if k in left_axes and k in right_axes:
+            batch.append(k)
+        elif k in left_axes:
+            rows.append(k)
+        else:
+            columns.append(k)
+    depth = tuple(sorted(k for k in reduced if shape[k] != 1))
+    extents = [math.prod(shape[k] for k in group) for group in (rows, columns, depth)]
+    if min(extents) < _LEAST_EXTENT or math.prod(extents) < _LEAST_WORK:
+        return None
+    return Contraction(left, right, tuple(batch), tuple(rows), tuple(columns), depth)
+
+
+def _innermost(op: Reduce, kept: list[int]) -> int:
+    """The box axis along which the result is contiguous."""
+    for expr in reversed(op.map.indices):
+        if not expr.is_constant:
+            return int(expr.terms[0][0].name)  # type: ignore[attr-defined]
+    return kept[-1] if kept else -1
+
+
+def axes_used(node: Node, box: Indices, has_buffer: Callable[[Node], bool]) -> set[int]:
+    """The box axes on which the value of `node`, read at `box`, depends."""
+    used: set[int] = set()
+    seen: set[tuple[Node, Indices]] = set()
+    stack: list[tuple[Node, Indices]] = [(node, box)]
+
+    def note(exprs: tuple[IndexExpr, ...]) -> None:
+        for expr in exprs:
+            for atom in expr.atoms():
+                if isinstance(atom, Axis):
+                    used.add(int(str(atom.name)[1:]))
+
+    while stack:
+        place = stack.pop()
+        if place in seen:
+            continue
+        seen.add(place)
+        current, at = place
+        op = current.op
+        if isinstance(op, Constant):
+            continue
+        if has_buffer(current) or isinstance(op, (Input, Index, Reduce)):
+            note(at)
+        elif isinstance(op, Reindex):
+
+            def look(lookup: Lookup, inside: Indices, owner: Node = current) -> IndexExpr:
+                stack.append((owner.inputs[lookup.operand], inside))
+                return index_expr.symbol("looked up", 0, lookup.bound - 1)
+
+            targets, guards = map_at(op.map, at, look)
+            note(tuple(guard.expr for guard in guards))
+            stack.append((current.inputs[0], targets))
+        else:
+            stack.extend((source, at) for source in current.inputs)
+    return used
