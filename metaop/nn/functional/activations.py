@@ -1,0 +1,188 @@
+"""Activation functions. Each takes `inplace=True` to write its result into the input."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from metaop.errors import ArgumentError
+from metaop.operators import activations as operators
+from metaop.operators.pointwise import POINTWISE
+from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.core import Tensor, wrap
+from metaop.unified_graph.composite import Composite
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.recording import record
+
+_NEG = POINTWISE["neg"]
+_RELU = POINTWISE["relu"]
+_SIGMOID = POINTWISE["sigmoid"]
+_TANH = POINTWISE["tanh"]
+_LOGSIGMOID = POINTWISE["logsigmoid"]
+
+
+def _activate(
+    operator: Composite, input: Tensor, inplace: bool = False, attributes: tuple[Any, ...] = ()
+) -> Tensor:
+    call = record(operator, (input.call,), attributes)
+    if not inplace:
+        return wrap(call)
+    input._rebind(call, operator.name + "_")
+    return input
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(0, x); the gradient at 0 is 0 and NaN stays NaN."""
+    return _activate(_RELU, input, inplace)
+
+
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """min(max(0, x), 6)."""
+    return _activate(operators.hardtanh, input, inplace, (0.0, 6.0))
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """x where it is positive, else x * negative_slope."""
+    return _activate(operators.leaky_relu, input, inplace, (float(negative_slope),))
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x where it is positive, else alpha * (exp(x) - 1)."""
+    return _activate(operators.elu, input, inplace, (float(alpha),))
+
+
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """ELU with the constants that keep mean 0 and variance 1 through deep networks."""
+    return _activate(operators.selu, input, inplace)
+
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x where it is positive, else alpha * (exp(x / alpha) - 1)."""
+    if alpha == 0:
+        raise ArgumentError("celu: alpha cannot be 0", fix="pass another alpha")
+    return _activate(operators.celu, input, inplace, (float(alpha),))
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """x times the normal distribution function of x; `approximate="tanh"` is cheaper."""
+    if approximate not in ("none", "tanh"):
+        raise ArgumentError(
+            f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}", fix="use one"
+        )
+    return _activate(operators.gelu, input, False, (approximate,))
+
+
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * sigmoid(x)."""
+    return _activate(operators.silu, input, inplace)
+
+
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * tanh(softplus(x))."""
+    return _activate(operators.mish, input, inplace)
+
+
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta * x)) / beta, and x itself where beta * x exceeds `threshold`."""
+    return _activate(operators.softplus, input, False, (float(beta), float(threshold)))
+
+
+def softsign(input: Tensor) -> Tensor:
+    """x / (1 + |x|)."""
+    return _activate(operators.softsign, input)
+
+
+def hardtanh(
+    input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Tensor:
+    """x limited to min_val … max_val."""
+    if min_val > max_val:
+        raise ArgumentError(
+            f"hardtanh: min_val {min_val} is greater than max_val {max_val}", fix="exchange them"
+        )
+    return _activate(operators.hardtanh, input, inplace, (float(min_val), float(max_val)))
+
+
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * relu6(x + 3) / 6."""
+    return _activate(operators.hardswish, input, inplace)
+
+
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """relu6(x + 3) / 6."""
+    return _activate(operators.hardsigmoid, input, inplace)
+
+
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x where it lies outside -lambd … lambd, else 0."""
+    return _activate(operators.hardshrink, input, False, (float(lambd),))
+
+
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x moved towards 0 by `lambd`, and 0 where it is not further away than that."""
+    if lambd < 0:
+        raise ArgumentError(f"softshrink: lambd must be 0 or more, got {lambd}", fix="negate it")
+    return _activate(operators.softshrink, input, False, (float(lambd),))
+
+
+def tanhshrink(input: Tensor) -> Tensor:
+    """x - tanh(x)."""
+    return _activate(operators.tanhshrink, input)
+
+
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """x where it exceeds `threshold`, else `value`."""
+    return _activate(operators.threshold, input, inplace, (threshold, value))
+
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """x where it is positive, else x times a learned slope: one, or one per channel."""
+    return wrap(record(operators.prelu, (input.call, weight.call)))
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """The first half of dimension `dim` times the sigmoid of the second half."""
+    return _activate(operators.glu, input, False, (wrap_dim(dim, input.ndim),))
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(sigmoid(x)), stable for large negative x."""
+    return _activate(_LOGSIGMOID, input)
+
+
+def sigmoid(input: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))."""
+    return _activate(_SIGMOID, input)
+
+
+def tanh(input: Tensor) -> Tensor:
+    """The hyperbolic tangent."""
+    return _activate(_TANH, input)
+
+
+def softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
+) -> Tensor:
+    """exp(x) over its sum along `dim`; `dtype` converts the input first."""
+    return _activate(operators.softmax, input, False, (_softmax_dim(dim, input), dtype))
+
+
+def softmin(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
+) -> Tensor:
+    """softmax(-x)."""
+    return softmax(_activate(_NEG, input), dim, _stacklevel, dtype)
+
+
+def log_softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
+) -> Tensor:
+    """log(softmax(x)), stable for large x."""
+    return _activate(operators.log_softmax, input, False, (_softmax_dim(dim, input), dtype))
+
+
+def _softmax_dim(dim: int | None, input: Tensor) -> int:
+    if dim is None:
+        warnings.warn("implicit dimension choice for softmax is outdated; pass dim", stacklevel=3)
+        dim = 0 if input.ndim in (0, 1, 3) else 1
+    return wrap_dim(dim, input.ndim)

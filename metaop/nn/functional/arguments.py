@@ -1,0 +1,76 @@
+"""Reading the arguments of layers: sizes per dimension, reductions, seeds."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Sequence
+from operator import index
+from typing import Union
+
+from metaop.errors import ArgumentError, ArgumentTypeError
+from metaop.tensor.core import Tensor
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.recording import Call, scalar_leaf
+from metaop.unified_graph.tensor_type import Device
+
+Sizes = Union[int, Sequence[int]]
+
+_seeds = itertools.count(1)
+
+
+def spread(value: Sizes, count: int, name: str) -> tuple[int, ...]:
+    """One size per dimension: an int or a sequence of one element stands for all of them."""
+    if type(value) is int:
+        return (value,) * count
+    if isinstance(value, (tuple, list)):
+        sizes = tuple([index(size) for size in value])
+        if len(sizes) == 1:
+            return sizes * count
+        if len(sizes) == count:
+            return sizes
+        raise ArgumentError(
+            f"{name} must be an int or {count} of them, got {value!r}",
+            fix=f"pass {count} values, one per dimension",
+        )
+    try:
+        return (index(value),) * count
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{name} must be an int or a tuple of ints, got {value!r}",
+            fix="pass an int, or one per dimension",
+        ) from None
+
+
+def optional(tensor: Tensor | None) -> Call | None:
+    """The recorded value of an operand that may be absent."""
+    return None if tensor is None else tensor.call
+
+
+def reduction_of(
+    operator: str,
+    reduction: str,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    allowed: tuple[str, ...] = ("none", "mean", "sum"),
+) -> str:
+    """The reduction's name, checked; the outdated boolean arguments override it."""
+    if size_average is not None or reduce is not None:
+        warnings.warn(
+            "size_average and reduce are outdated; use reduction='none', 'mean' or 'sum'",
+            stacklevel=3,
+        )
+        if reduce is False:
+            return "none"
+        return "sum" if size_average is False else "mean"
+    if reduction not in allowed:
+        raise ArgumentError(
+            f"{operator}: {reduction!r} is not a valid value for reduction",
+            fix="use one of " + ", ".join(map(repr, allowed)),
+        )
+    return reduction
+
+
+def next_seed(device: Device) -> Call:
+    """A fresh seed for a random operator, as a program argument."""
+    return scalar_leaf(next(_seeds), dtypes.int64, device)

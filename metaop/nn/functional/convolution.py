@@ -1,0 +1,216 @@
+"""Convolutions, their transpositions, and sliding windows as columns."""
+
+from __future__ import annotations
+
+from typing import Union
+
+from metaop.errors import ArgumentError
+from metaop.nn.functional.arguments import Sizes, optional, spread
+from metaop.operators import convolution as operators
+from metaop.tensor.core import Tensor, wrap
+from metaop.unified_graph.recording import record
+
+Padding = Union[str, Sizes]
+
+
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Padding = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolution of (N, C, L) or (C, L) with weight (O, C / groups, K)."""
+    return _convolve(1, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Padding = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolution of (N, C, H, W) or (C, H, W) with weight (O, C / groups, KH, KW).
+
+    `padding` is a size, one per dimension, "valid" (none) or "same" (keeps the extents; stride 1).
+    Raises ShapeError when channels or kernel do not fit.
+
+    Example:
+        conv2d(images, weight, padding="same")
+    """
+    return _convolve(2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Padding = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolution of (N, C, D, H, W) or (C, D, H, W) with weight (O, C / groups, KD, KH, KW)."""
+    return _convolve(3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _convolve(
+    spatial: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sizes,
+    padding: Padding,
+    dilation: Sizes,
+    groups: int,
+) -> Tensor:
+    steps = spread(stride, spatial, "stride")
+    spacing = spread(dilation, spatial, "dilation")
+    if isinstance(padding, str):
+        before, after = _named_padding(padding, weight, steps, spacing)
+    else:
+        before = after = spread(padding, spatial, "padding")
+        if min(before) < 0:
+            raise ArgumentError(
+                f"conv{spatial}d: negative padding {list(before)} is not supported",
+                fix="slice the input instead",
+            )
+    if min(steps) < 1 or min(spacing) < 1:
+        raise ArgumentError(
+            f"conv{spatial}d: stride and dilation must be positive, got {list(steps)} and "
+            f"{list(spacing)}",
+            fix="use 1 or more",
+        )
+    calls = (input.call, weight.call, None if bias is None else bias.call)
+    return wrap(record(operators.convolution, calls, (steps, before, after, spacing, groups)))
+
+
+def _named_padding(
+    name: str, weight: Tensor, stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if name == "valid":
+        return (0,) * len(stride), (0,) * len(stride)
+    if name != "same":
+        raise ArgumentError(f"padding {name!r} is unknown", fix="use 'same', 'valid' or sizes")
+    if any(step != 1 for step in stride):
+        raise ArgumentError(
+            f"padding='same' is not supported for strided convolutions (stride {list(stride)})",
+            fix="give the padding as sizes",
+        )
+    total = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:])]
+    return tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+
+
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+    groups: int = 1,
+    dilation: Sizes = 1,
+) -> Tensor:
+    """Transposed convolution of (N, C, L) or (C, L) with weight (C, O / groups, K)."""
+    return _transposed(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+    groups: int = 1,
+    dilation: Sizes = 1,
+) -> Tensor:
+    """Transposed convolution of (N, C, H, W) or (C, H, W) with weight (C, O / groups, KH, KW).
+
+    `output_padding` enlarges the result at its end: it says which of the sizes that `conv2d` with
+    the same stride maps to the input's size is meant.
+    """
+    return _transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+    groups: int = 1,
+    dilation: Sizes = 1,
+) -> Tensor:
+    """Transposed convolution of (N, C, D, H, W) or (C, D, H, W); weight (C, O / groups, …)."""
+    return _transposed(3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def _transposed(
+    spatial: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sizes,
+    padding: Sizes,
+    output_padding: Sizes,
+    groups: int,
+    dilation: Sizes,
+) -> Tensor:
+    steps = spread(stride, spatial, "stride")
+    spacing = spread(dilation, spatial, "dilation")
+    extra = spread(output_padding, spatial, "output_padding")
+    if any(e < 0 or e >= max(s, d) for e, s, d in zip(extra, steps, spacing)):
+        raise ArgumentError(
+            f"conv_transpose{spatial}d: output padding must be smaller than either stride or "
+            f"dilation, got output_padding {list(extra)}, stride {list(steps)}, dilation "
+            f"{list(spacing)}",
+            fix="reduce output_padding",
+        )
+    attributes = (steps, spread(padding, spatial, "padding"), extra, spacing, groups)
+    calls = (input.call, weight.call, optional(bias))
+    return wrap(record(operators.transposed_convolution, calls, attributes))
+
+
+def unfold(
+    input: Tensor,
+    kernel_size: Sizes,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    stride: Sizes = 1,
+) -> Tensor:
+    """Sliding windows as columns: (N, C, H, W) -> (N, C * KH * KW, windows)."""
+    attributes = (
+        spread(kernel_size, 2, "kernel_size"),
+        spread(dilation, 2, "dilation"),
+        spread(padding, 2, "padding"),
+        spread(stride, 2, "stride"),
+    )
+    return wrap(record(operators.unfold, (input.call,), attributes))
+
+
+def fold(
+    input: Tensor,
+    output_size: Sizes,
+    kernel_size: Sizes,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    stride: Sizes = 1,
+) -> Tensor:
+    """Columns added back where `unfold` took them: (N, C * KH * KW, windows) -> (N, C, H, W)."""
+    attributes = (
+        spread(output_size, 2, "output_size"),
+        spread(kernel_size, 2, "kernel_size"),
+        spread(dilation, 2, "dilation"),
+        spread(padding, 2, "padding"),
+        spread(stride, 2, "stride"),
+    )
+    return wrap(record(operators.fold, (input.call,), attributes))
+
+

@@ -1,0 +1,92 @@
+"""Dropout of elements and of whole channels."""
+
+from __future__ import annotations
+
+import warnings
+
+from metaop.errors import ArgumentError
+from metaop.nn.functional.arguments import next_seed
+from metaop.operators import dropout as operators
+from metaop.tensor.core import Tensor, wrap
+from metaop.unified_graph.composite import Composite
+from metaop.unified_graph.recording import record
+
+
+def _drop(
+    operator: Composite,
+    input: Tensor,
+    probability: float,
+    training: bool,
+    inplace: bool,
+    lead: int | None = None,
+) -> Tensor:
+    if not 0.0 <= probability <= 1.0:
+        raise ArgumentError(
+            f"{operator.name}: dropout probability has to be between 0 and 1, but got "
+            f"{probability}",
+            fix="p is the part that is dropped",
+        )
+    if not training or probability == 0.0:
+        return input
+    source = input.call
+    calls = (source, next_seed(source.type.device))
+    call = record(operator, calls, (float(probability), lead))
+    if not inplace:
+        return wrap(call)
+    input._rebind(call, operator.name + "_")
+    return input
+
+
+def dropout(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Zeroes elements with probability `p` and scales the others by 1 / (1 - p)."""
+    return _drop(operators.dropout, input, p, training, inplace)
+
+
+def alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """Dropout that keeps mean 0 and variance 1 of activations that SELU made."""
+    return _drop(operators.alpha_dropout, input, p, training, inplace)
+
+
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """`alpha_dropout` of whole channels: input (N, C, …)."""
+    return _drop(operators.alpha_dropout, input, p, training, inplace, 2)
+
+
+def dropout1d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Zeroes whole channels of (N, C, L) or (C, L) with probability `p`."""
+    return _drop_channels(1, input, p, training, inplace)
+
+
+def dropout2d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Zeroes whole channels of (N, C, H, W) with probability `p`."""
+    if input.ndim == 3:
+        warnings.warn(
+            "dropout2d: a 3-D input is taken as (N, C, L), as PyTorch does; use dropout1d",
+            stacklevel=2,
+        )
+        return _drop(operators.dropout, input, p, training, inplace, 2)
+    return _drop_channels(2, input, p, training, inplace)
+
+
+def dropout3d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Zeroes whole channels of (N, C, D, H, W) or (C, D, H, W) with probability `p`."""
+    return _drop_channels(3, input, p, training, inplace)
+
+
+def _drop_channels(
+    spatial: int, input: Tensor, p: float, training: bool, inplace: bool
+) -> Tensor:
+    # The channels of an unbatched input come first.
+    return _drop(operators.dropout, input, p, training, inplace, 1 if input.ndim == spatial + 1 else 2)

@@ -1,0 +1,144 @@
+"""Normalisation over batches, layers, groups and instances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Union
+
+from metaop.errors import ArgumentError
+from metaop.nn.functional.arguments import optional
+from metaop.operators import normalisation as operators
+from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.arguments import wrap_dim
+from metaop.unified_graph.recording import part, record, scalar_leaf
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalised per channel (dimension 1): by the batch when training, else by running statistics.
+
+    When training, `running_mean` and `running_var` (unbiased) are moved towards the statistics of
+    the batch by the fraction `momentum`, in place.
+    """
+    parameters = (input.call, optional(weight), optional(bias))
+    if not training:
+        if running_mean is None or running_var is None:
+            raise ArgumentError(
+                "batch_norm: running_mean and running_var are needed when not training",
+                fix="pass them, or training=True",
+            )
+        calls = (*parameters, running_mean.call, running_var.call)
+        return wrap(record(operators.batch_norm_evaluation, calls, (eps,)))
+    if running_mean is None or running_var is None:
+        calls = (*parameters, None, None, None)
+        return wrap(record(operators.batch_norm_training, calls, (eps,)))
+    old = running_mean.call
+    rate = scalar_leaf(momentum, old.type.dtype, old.type.device)
+    calls = (*parameters, old, running_var.call, rate)
+    call = record(operators.batch_norm_training, calls, (eps,))
+    for position, running in enumerate((running_mean, running_var), 1):
+        updated = part(call, position)
+        # The statistics of the next step must not remember this one.
+        updated.requires_grad = False
+        running._rebind(updated, "batch_norm")
+    return wrap(call)
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalised per sample and channel over the other dimensions: input (N, C, …)."""
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    parameters = (input.call, optional(weight), optional(bias))
+    if running_mean is None or running_var is None:
+        calls = (*parameters, None, None, None)
+        return wrap(record(operators.instance_norm, calls, (eps,)))
+    old = running_mean.call
+    rate = scalar_leaf(momentum, old.type.dtype, old.type.device)
+    call = record(operators.instance_norm, (*parameters, old, running_var.call, rate), (eps,))
+    for position, running in enumerate((running_mean, running_var), 1):
+        updated = part(call, position)
+        updated.requires_grad = False
+        running._rebind(updated, "instance_norm")
+    return wrap(call)
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalised over the last dimensions, whose extents are `normalized_shape`."""
+    calls = (input.call, optional(weight), optional(bias))
+    return wrap(record(operators.layer_norm, calls, (_shape(normalized_shape), eps)))
+
+
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """Divided by the root of the mean square over the last dimensions.
+
+    `eps` defaults to the machine epsilon of the type that is computed in.
+    """
+    if eps is None:
+        eps = 2.0**-52 if input.dtype.itemsize == 8 else 2.0**-23
+    calls = (input.call, optional(weight))
+    return wrap(record(operators.rms_norm, calls, (_shape(normalized_shape), eps)))
+
+
+def _shape(normalized_shape: Union[int, Sequence[int]]) -> tuple[int, ...]:
+    return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+
+
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalised over each of `num_groups` groups of channels of each sample: input (N, C, …)."""
+    calls = (input.call, optional(weight), optional(bias))
+    return wrap(record(operators.group_norm, calls, (num_groups, eps)))
+
+
+def local_response_norm(
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
+    """Divided by `(k + alpha * mean square of size neighbouring channels) ** beta`."""
+    attributes = (size, float(alpha), float(beta), float(k))
+    return wrap(record(operators.local_response_norm, (input.call,), attributes))
+
+
+def normalize(
+    input: Tensor,
+    p: float = 2.0,
+    dim: Union[int, Sequence[int]] = 1,
+    eps: float = 1e-12,
+    out: None = None,
+) -> Tensor:
+    """Divided by the norm of order `p` along `dim`, but by `eps` at least."""
+    dims = (dim,) if isinstance(dim, int) else dim
+    chosen = tuple(wrap_dim(one, input.ndim) for one in dims)
+    return wrap(record(operators.normalize, (input.call,), (float(p), chosen, eps)))

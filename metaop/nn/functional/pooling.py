@@ -1,0 +1,247 @@
+"""Pooling over windows of one, two and three dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Union
+
+from metaop.errors import ArgumentError
+from metaop.nn.functional.arguments import Sizes, spread
+from metaop.operators import pooling as operators
+from metaop.tensor.core import Tensor, wrap
+from metaop.unified_graph.recording import record, results
+
+Pooled = Union[Tensor, tuple[Tensor, Tensor]]
+OutputSizes = Union[int, None, Sequence[Union[int, None]]]
+
+
+def _max_pool(spatial: int) -> Callable[..., Pooled]:
+    def max_pool(
+        input: Tensor,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Pooled:
+        kernel = spread(kernel_size, spatial, "kernel_size")
+        attributes = (
+            kernel,
+            spread(stride, spatial, "stride") if stride else kernel,
+            spread(padding, spatial, "padding"),
+            spread(dilation, spatial, "dilation"),
+            ceil_mode,
+        )
+        if not return_indices:
+            return wrap(record(operators.max_pool, (input.call,), attributes))
+        call = record(operators.max_pool_with_indices, (input.call,), attributes)
+        values, indices = results(call)
+        return wrap(values), wrap(indices)
+
+    return _named(max_pool, f"max_pool{spatial}d", _MAX_POOL)
+
+
+_MAX_POOL = """The largest element of every window; padding never wins.
+
+stride defaults to kernel_size; with `ceil_mode` a last partial window counts too. With
+`return_indices` the places of the maxima come as a second result, for `max_unpool`.
+"""
+
+
+def _named(function: Callable, name: str, doc: str) -> Callable:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+max_pool1d, max_pool2d, max_pool3d = (_max_pool(spatial) for spatial in (1, 2, 3))
+
+
+def max_pool1d_with_indices(input: Tensor, *args: object, **kwargs: object) -> Pooled:
+    """`max_pool1d` that returns the places of the maxima too."""
+    return max_pool1d(input, *args, **{**kwargs, "return_indices": True})
+
+
+def max_pool2d_with_indices(input: Tensor, *args: object, **kwargs: object) -> Pooled:
+    """`max_pool2d` that returns the places of the maxima too."""
+    return max_pool2d(input, *args, **{**kwargs, "return_indices": True})
+
+
+def max_pool3d_with_indices(input: Tensor, *args: object, **kwargs: object) -> Pooled:
+    """`max_pool3d` that returns the places of the maxima too."""
+    return max_pool3d(input, *args, **{**kwargs, "return_indices": True})
+
+
+def _average_pool(
+    spatial: int,
+    input: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor:
+    if divisor_override == 0:
+        raise ArgumentError("avg_pool: divisor must be not zero", fix="leave it out, or pass n > 0")
+    kernel = spread(kernel_size, spatial, "kernel_size")
+    attributes = (
+        kernel,
+        spread(stride, spatial, "stride") if stride else kernel,
+        spread(padding, spatial, "padding"),
+        ceil_mode,
+        count_include_pad,
+        divisor_override,
+    )
+    return wrap(record(operators.average_pool, (input.call,), attributes))
+
+
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """The mean of every window of (N, C, L) or (C, L); see `avg_pool2d`."""
+    return _average_pool(
+        1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None
+    )
+
+
+def avg_pool2d(
+    input: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of every window of (N, C, H, W) or (C, H, W).
+
+    Padding counts as zeros unless `count_include_pad` is False; `divisor_override` replaces the
+    number of elements that the sum is divided by.
+    """
+    return _average_pool(
+        2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
+
+
+def avg_pool3d(
+    input: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of every window of (N, C, D, H, W) or (C, D, H, W); see `avg_pool2d`."""
+    return _average_pool(
+        3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
+
+
+def _power_pool(spatial: int) -> Callable[..., Tensor]:
+    def lp_pool(
+        input: Tensor,
+        norm_type: float,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        ceil_mode: bool = False,
+    ) -> Tensor:
+        kernel = spread(kernel_size, spatial, "kernel_size")
+        steps = spread(stride, spatial, "stride") if stride else kernel
+        attributes = (float(norm_type), kernel, steps, ceil_mode)
+        return wrap(record(operators.power_pool, (input.call,), attributes))
+
+    doc = "The root of order `norm_type` of the sum of powers of that order over every window."
+    return _named(lp_pool, f"lp_pool{spatial}d", doc)
+
+
+lp_pool1d, lp_pool2d, lp_pool3d = (_power_pool(spatial) for spatial in (1, 2, 3))
+
+
+def _output_size(output_size: OutputSizes, input: Tensor, spatial: int) -> tuple[int, ...]:
+    """The output's extents, None standing for the input's."""
+    sizes = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * spatial
+    if len(sizes) == 1:
+        sizes = tuple(sizes) * spatial
+    if len(sizes) != spatial:
+        raise ArgumentError(
+            f"output_size {output_size!r} must have {spatial} elements", fix="or pass one int"
+        )
+    extents = input.shape[-spatial:]
+    return tuple(n if size is None else size for size, n in zip(sizes, extents))
+
+
+def _adaptive_average(spatial: int) -> Callable[..., Tensor]:
+    def adaptive_avg_pool(input: Tensor, output_size: OutputSizes) -> Tensor:
+        attributes = (_output_size(output_size, input, spatial),)
+        return wrap(record(operators.adaptive_average_pool, (input.call,), attributes))
+
+    doc = "The mean over windows that cut the last dimensions into `output_size` parts."
+    return _named(adaptive_avg_pool, f"adaptive_avg_pool{spatial}d", doc)
+
+
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
+    _adaptive_average(spatial) for spatial in (1, 2, 3)
+)
+
+
+def _adaptive_max(spatial: int) -> Callable[..., Pooled]:
+    def adaptive_max_pool(
+        input: Tensor, output_size: OutputSizes, return_indices: bool = False
+    ) -> Pooled:
+        attributes = (_output_size(output_size, input, spatial),)
+        call = record(operators.adaptive_max_pool, (input.call,), attributes)
+        if not return_indices:
+            return wrap(call)
+        values, indices = results(call)
+        return wrap(values), wrap(indices)
+
+    doc = "The maximum over windows that cut the last dimensions into `output_size` parts."
+    return _named(adaptive_max_pool, f"adaptive_max_pool{spatial}d", doc)
+
+
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
+    _adaptive_max(spatial) for spatial in (1, 2, 3)
+)
+
+
+def _max_unpool(spatial: int) -> Callable[..., Tensor]:
+    def max_unpool(
+        input: Tensor,
+        indices: Tensor,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        output_size: Sequence[int] | None = None,
+    ) -> Tensor:
+        kernel = spread(kernel_size, spatial, "kernel_size")
+        steps = spread(stride, spatial, "stride") if stride else kernel
+        pads = spread(padding, spatial, "padding")
+        natural = tuple(
+            (n - 1) * s - 2 * p + k
+            for n, s, p, k in zip(input.shape[-spatial:], steps, pads, kernel)
+        )
+        output = natural
+        if output_size is not None:
+            output = tuple(output_size)[-spatial:]
+            if any(abs(o - n) >= s for o, n, s in zip(output, natural, steps)):
+                raise ArgumentError(
+                    f"max_unpool{spatial}d: output_size {list(output)} does not fit the natural "
+                    f"size {list(natural)}",
+                    fix="it may differ by less than the stride",
+                )
+        calls = (input.call, indices.call)
+        return wrap(record(operators.max_unpool, calls, (output,)))
+
+    doc = "Maxima put back where `max_pool` found them, zeros elsewhere."
+    return _named(max_unpool, f"max_unpool{spatial}d", doc)
+
+
+max_unpool1d, max_unpool2d, max_unpool3d = (_max_unpool(spatial) for spatial in (1, 2, 3))

@@ -1,0 +1,52 @@
+"""Dropout: elements or whole channels zeroed by a mask of counter-based random bits.
+
+The mask is a function of the seed and the element's index: recomputing it gives it again.
+"""
+
+from __future__ import annotations
+
+import math
+
+from metaop.elementwise.meta_op import apply, where
+from metaop.reindex.views import broadcast_to
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.composite import composite
+from metaop.unified_graph.node import Node, Shape, constant, index_node
+
+# What a dropped element holds before alpha dropout's affine correction: the limit of SELU.
+_SATURATION = -1.7580993408473766
+
+
+def _kept(seed: Node, shape: Shape, probability: float) -> Node:
+    """A truth value per element, true with the probability 1 - `probability`."""
+    counter = index_node(index_expr.linear_offset(IndexMap.axes(shape), shape), shape)
+    bits = apply("random_bits", broadcast_to(seed, shape), counter)
+    bound = int(probability * 2.0**64) - (1 << 63)
+    return bits >= min(bound, (1 << 63) - 1)
+
+
+def _mask_shape(shape: Shape, lead: int | None) -> Shape:
+    """The shape of a mask that is constant behind the first `lead` dimensions."""
+    return shape if lead is None else (*shape[:lead], *(1 for _ in shape[lead:]))
+
+
+@composite
+def dropout(input: Node, seed: Node, probability: float, lead: int | None) -> Node:
+    """Zeroes elements, or channels, with `probability` and scales the others to keep the mean."""
+    if probability == 1:
+        return input * 0
+    kept = _kept(seed, _mask_shape(input.shape, lead), probability)
+    return where(kept, input * (1.0 / (1.0 - probability)), 0)
+
+
+@composite
+def alpha_dropout(input: Node, seed: Node, probability: float, lead: int | None) -> Node:
+    """Dropout that keeps mean 0 and variance 1 of activations that SELU made."""
+    if probability == 1:
+        return input * 0
+    keep = 1.0 - probability
+    scale = 1.0 / math.sqrt(keep * (1.0 + probability * _SATURATION**2))
+    kept = _kept(seed, _mask_shape(input.shape, lead), probability)
+    shift = -scale * probability * _SATURATION
+    return where(kept, input * scale + shift, constant(_SATURATION * scale + shift, input.dtype))

@@ -1,0 +1,245 @@
+"""Pooling: reductions over sliding windows, and over the windows that divide a size evenly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from metaop.elementwise.meta_op import apply, cast, where
+from metaop.errors import ArgumentError, ShapeError
+from metaop.operators.expressions import in_compute_type, index_along
+from metaop.reduce.meta_op import reduce_axes, reduce_with_map
+from metaop.reindex.meta_op import reindex
+from metaop.reindex.views import reshape, window_count, windows
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import IndexMap, Within
+from metaop.unified_graph.composite import composite
+from metaop.unified_graph.index_expr import IndexExpr
+from metaop.unified_graph.node import Node, Shape, constant, index_node
+
+Sizes = tuple[int, ...]
+
+
+@composite
+def max_pool(
+    input: Node, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
+) -> Node:
+    """The largest element of every window of the last dimensions; padding never wins."""
+    _check_windows("max_pool", input, kernel, stride, padding, dilation, ceil_mode)
+    shown = windows(input, kernel, stride, padding, dilation, input.dtype.lowest, ceil_mode)
+    return reduce_axes("max", shown, range(input.ndim, shown.ndim))
+
+
+@composite
+def max_pool_with_indices(
+    input: Node, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
+) -> tuple[Node, Node]:
+    """`max_pool` and the place of each maximum, as an offset within the pooled dimensions."""
+    _check_windows("max_pool", input, kernel, stride, padding, dilation, ceil_mode)
+    shown = windows(input, kernel, stride, padding, dilation, input.dtype.lowest, ceil_mode)
+    # Padding has an offset behind every element, so that it never is the first maximum.
+    last = math.prod(input.shape[-len(kernel) :])
+    offset = windows(_offsets(input, len(kernel)), kernel, stride, padding, dilation, last, ceil_mode)
+    return _largest(shown, offset, input.ndim, last)
+
+
+def _offsets(input: Node, spatial: int) -> Node:
+    """Each element's row-major offset within the last `spatial` dimensions."""
+    axes = IndexMap.axes(input.shape)[-spatial:]
+    return index_node(index_expr.linear_offset(axes, input.shape[-spatial:]), input.shape)
+
+
+def _largest(shown: Node, offset: Node, ndim: int, last: int) -> tuple[Node, Node]:
+    inner = range(ndim, shown.ndim)
+    largest = reduce_axes("max", shown, inner)
+    kept = reshape(largest, (*largest.shape, *(1 for _ in inner)))
+    wins = shown.equals(kept)
+    if shown.dtype.kind == "float":
+        wins = wins | apply("isnan", shown)
+    first = reduce_axes("min", where(wins, offset, last), inner)
+    return largest, apply("minimum", first, last - 1)
+
+
+@composite
+def max_unpool(input: Node, indices: Node, output: Sizes) -> Node:
+    """Elements put back at the offsets that `max_pool_with_indices` gave, zero elsewhere.
+
+    Elements that overlapping windows chose twice are written once.
+    """
+    if input.shape != indices.shape:
+        raise ShapeError(
+            f"max_unpool: input {list(input.shape)} and indices {list(indices.shape)} differ",
+            fix="pass the indices that max_pool returned with this output",
+        )
+    lead = input.ndim - len(output)
+    size = math.prod(output)
+    axes = IndexMap.axes(input.shape)
+    place = index_expr.lookup(1, axes, size)
+    target = IndexMap(input.shape, [*axes[:lead], place])
+    flat = (*input.shape[:lead], size)
+    total = reduce_with_map("add", input, target, flat, (indices,))
+    times = reduce_with_map("add", constant(1, input.dtype, input.shape), target, flat, (indices,))
+    return reshape(total / apply("clamp_min", times, 1), (*input.shape[:lead], *output))
+
+
+@composite
+@in_compute_type
+def average_pool(
+    input: Node,
+    kernel: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
+) -> Node:
+    """The mean of every window; padding counts as zeros only with `count_include_pad`."""
+    ones = (1,) * len(kernel)
+    _check_windows("avg_pool", input, kernel, stride, padding, ones, ceil_mode)
+    shown = windows(input, kernel, stride, padding, ones, 0, ceil_mode)
+    total = reduce_axes("add", shown, range(input.ndim, shown.ndim))
+    if divisor is not None:
+        return total / float(divisor)
+    lead = input.ndim - len(kernel)
+    common = 1
+    for k, extent in enumerate(input.shape[lead:]):
+        count = _counted(
+            total.shape, lead + k, extent, kernel[k], stride[k], padding[k], count_include_pad
+        )
+        if isinstance(count, int):
+            common *= count
+        else:
+            total = total / cast(count, total.dtype)
+    return total if common == 1 else total / float(common)
+
+
+def _counted(
+    shape: Shape, dim: int, extent: int, kernel: int, stride: int, padding: int, with_padding: bool
+) -> Node | int:
+    """How many elements of one dimension a window averages: a number when all windows agree."""
+    low, high = (-padding, extent + padding) if with_padding else (0, extent)
+    starts = [o * stride - padding for o in range(shape[dim])]
+    counts = {min(s + kernel, high) - max(s, low) for s in starts}
+    if len(counts) == 1:
+        return counts.pop()
+    start = index_along(shape, dim) * stride - padding
+    return apply("minimum", start + kernel, high) - apply("maximum", start, low)
+
+
+@composite
+@in_compute_type
+def power_pool(
+    input: Node, power: float, kernel: Sizes, stride: Sizes, ceil_mode: bool
+) -> Node:
+    """`(sum of x**power over the window) ** (1/power)`, of the positive part as in PyTorch."""
+    zeros = (0,) * len(kernel)
+    averaged = average_pool(
+        apply("pow", input, power), kernel, stride, zeros, ceil_mode, True, None
+    )
+    size = float(math.prod(kernel))
+    positive = apply("sign", averaged) * apply("relu", apply("abs", averaged))
+    return apply("pow", positive * size, 1.0 / power)
+
+
+@composite
+@in_compute_type
+def adaptive_average_pool(input: Node, output: Sizes) -> Node:
+    """The mean over windows that cut each of the last dimensions into `output` parts."""
+    shown = _adaptive_windows(input, output, 0)
+    total = reduce_axes("add", shown, range(input.ndim, shown.ndim))
+    lead = input.ndim - len(output)
+    common = 1
+    for k, extent in enumerate(input.shape[lead:]):
+        parts = output[k]
+        if extent % parts == 0:
+            common *= extent // parts
+            continue
+        part = index_along(total.shape, lead + k)
+        end = _floor((part + 1) * extent + (parts - 1), parts)
+        total = total / cast(end - _floor(part * extent, parts), total.dtype)
+    return total if common == 1 else total / float(common)
+
+
+def _floor(node: Node, divisor: int) -> Node:
+    return apply("floor_divide", node, divisor)
+
+
+@composite
+def adaptive_max_pool(input: Node, output: Sizes) -> tuple[Node, Node]:
+    """The maximum over windows that cut each of the last dimensions into `output` parts.
+
+    The second result is the place of each maximum, as an offset within the pooled dimensions.
+    """
+    shown = _adaptive_windows(input, output, input.dtype.lowest)
+    last = math.prod(input.shape[-len(output) :])
+    offset = _adaptive_windows(_offsets(input, len(output)), output, last)
+    return _largest(shown, offset, input.ndim, last)
+
+
+def _adaptive_windows(input: Node, output: Sizes, fill: float) -> Node:
+    """Windows from `floor(o * n / parts)` to `ceil((o + 1) * n / parts)`: (…, *parts, *widest)."""
+    lead = input.ndim - len(output)
+    extents = input.shape[lead:]
+    if lead < 1 or lead > 2 or 0 in extents:
+        raise ShapeError(
+            f"adaptive pooling to {list(output)}: input {list(input.shape)} must be (N, C, *extents) "
+            f"or (C, *extents) without empty extents",
+            fix="add or merge dimensions first",
+        )
+    widest = [
+        max(-(-(o + 1) * n // parts) - o * n // parts for o in range(parts)) if parts else 1
+        for n, parts in zip(extents, output)
+    ]
+    shape = (*input.shape[:lead], *output, *widest)
+    axes = IndexMap.axes(shape)
+    indices: list[IndexExpr] = list(axes[:lead])
+    guards = []
+    for k, (n, parts) in enumerate(zip(extents, output)):
+        part, inner = axes[lead + k], axes[lead + len(output) + k]
+        place = part * n // max(parts, 1) + inner
+        indices.append(place)
+        if n % max(parts, 1):
+            end = (part * n + (n + parts - 1)) // parts
+            guards.append(Within(end - 1 - place, widest[k]))
+    return reindex(input, IndexMap(shape, indices, guards), fill)
+
+
+def _check_windows(
+    operator: str,
+    input: Node,
+    kernel: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    ceil_mode: bool,
+) -> None:
+    spatial = len(kernel)
+    if input.ndim not in (spatial + 1, spatial + 2):
+        raise ShapeError(
+            f"{operator}{spatial}d: expected input of {spatial + 1} or {spatial + 2} dimensions, "
+            f"got {list(input.shape)}",
+            fix="inputs are (N, C, *extents) or (C, *extents)",
+        )
+    if min((*kernel, *stride, *dilation)) < 1:
+        raise ArgumentError(
+            f"{operator}{spatial}d: kernel_size, stride and dilation must be greater than zero",
+            fix=f"got kernel {list(kernel)}, stride {list(stride)}, dilation {list(dilation)}",
+        )
+    if any(2 * p > k for p, k in zip(padding, kernel)) or min(padding) < 0:
+        raise ArgumentError(
+            f"{operator}{spatial}d: padding {list(padding)} should be at most half of kernel "
+            f"{list(kernel)}",
+            fix="pad the input with nn.functional.pad",
+        )
+    counts = [
+        window_count(n, k, s, p, d, ceil_mode)
+        for n, k, s, p, d in zip(input.shape[-spatial:], kernel, stride, padding, dilation)
+    ]
+    if min(counts) < 1:
+        raise ShapeError(
+            f"{operator}{spatial}d: kernel {list(kernel)} does not fit input {list(input.shape)}: "
+            f"the output would have extents {counts}",
+            fix="use a smaller kernel, or pad the input",
+        )
+
+
