@@ -24,6 +24,14 @@ from metaop.tensor.creation import (
     as_tensor, asarray, empty, empty_like, from_numpy, frombuffer, full, full_like, ones,
     ones_like, scalar_tensor, tensor, zeros, zeros_like,
 )
+from metaop.tensor.gradients import (
+    enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled,
+)
+from metaop.tensor.joining import (
+    atleast_1d, atleast_2d, atleast_3d, broadcast_tensors, cat, chunk, column_stack, concat,
+    concatenate, dsplit, dstack, hsplit, hstack, meshgrid, row_stack, split, stack, tensor_split,
+    unbind, vsplit, vstack,
+)
 from metaop.tensor.linear_algebra import (
     addbmm, addmm, addmv, baddbmm, bmm, dot, matmul, mm, mv,
 )
@@ -43,11 +51,20 @@ from metaop.tensor.promotion import result_type
 from metaop.tensor.ranges import (
     arange, eye, linspace, logspace, tril_indices, triu_indices,
 )
+from metaop.tensor.rearranging import (
+    diag, diag_embed, diagflat, flip, fliplr, flipud, repeat_interleave, roll, rot90, tile, tril,
+    triu,
+)
 from metaop.tensor.reductions import (
     all, amax, amin, aminmax, any, argmax, argmin, count_nonzero, logsumexp, max, mean, min,
     nanmean, nansum, prod, std, std_mean, sum, var, var_mean,
 )
 from metaop.tensor.selection import addcdiv, addcmul, clamp, clamp_max, clamp_min, clip, lerp, where
+from metaop.tensor.shaping import (
+    adjoint, as_strided, broadcast_to, clone, diagonal, flatten, moveaxis, movedim, narrow,
+    permute, ravel, reshape, select, squeeze, swapaxes, swapdims, t, transpose, unflatten,
+    unsqueeze,
+)
 from metaop.unified_graph.dtype import (
     DType as dtype,
     bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8,

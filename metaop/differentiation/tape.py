@@ -16,7 +16,7 @@ from metaop.differentiation.transposition import pullback
 from metaop.unified_graph.composite import Composite, Signature, composite
 from metaop.unified_graph.cut import residual_parts
 from metaop.unified_graph.node import Constant, Index, Input, Node, input_node, topological
-from metaop.unified_graph.recording import Call, modes, part, record
+from metaop.unified_graph.recording import Call, Epoch, modes, part, record
 from metaop.unified_graph.rewrite import rebuild
 
 Residual = tuple[str, int]
@@ -120,17 +120,22 @@ class TapeEntry:
     """What only some calls need: a leaf's owner, hooks, or a gradient written by the user.
 
     `accumulate` takes the finished gradient of a leaf; `hooks` see (and may replace) the gradient
-    of this call; `function` computes the gradients of `sources` by user code.
+    of this call, and `after` is called when a leaf has accumulated it; `function` (called `name`)
+    computes the gradients of `sources` by user code.
     """
 
     accumulate: Callable[[Call], None] | None = None
     hooks: list[Callable[[Call], Call | None]] = field(default_factory=list)
+    after: list[Callable[[Call], None]] = field(default_factory=list)
     function: Callable[[Sequence[Call | None]], Sequence[Call | None]] | None = None
     sources: tuple[Call | None, ...] = ()
     outputs: int = 1
+    name: str = ""
 
 
-
+def pass_through(cotangents: Sequence[Call | None]) -> Sequence[Call | None]:
+    """The gradient of a value that was replaced outside the tape: as if it had not been."""
+    return cotangents
 
 
 @composite
@@ -197,6 +202,8 @@ def _visit(
     if tape is not None and tape.accumulate is not None:
         if accumulate and own is not None:
             tape.accumulate(own)
+            for done in tuple(tape.after):
+                done(own)
         return
     if tape is not None and tape.function is not None:
         _check_not_released(call)
@@ -229,7 +236,8 @@ def _record_gradient(
         return
     inputs = residual_parts(call, plan.residuals)
     for source in inputs:
-        _check_not_overwritten(call, source)
+        if source.epoch is not None and source.epoch.ended_by is not None:
+            _check_not_overwritten(call, source, source.epoch)
     inputs.extend(cotangents[k] for k in sorted(cotangents))
     gradient = record(plan.composite, inputs)
     if gradient.location is None:
@@ -288,15 +296,14 @@ def _check_not_released(call: Call) -> None:
         )
 
 
-def _check_not_overwritten(call: Call, source: Call) -> None:
-    culprit = source.overwritten
-    if culprit is None:
+def _check_not_overwritten(call: Call, source: Call, epoch: Epoch) -> None:
+    if call.sequence >= epoch.ended_at:
         return
     name = call.signature.composite.name  # type: ignore[union-attr]
     where = describe_location(call.location)
     raise GradientError(
         f"one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: {name}{' at ' + where if where else ''} saved a value of shape "
-        f"{list(source.type.shape)} that {culprit} replaced before backward",
+        f"{list(source.type.shape)} that {epoch.ended_by} replaced before backward",
         fix="use the out-of-place form, or clone the tensor before changing it",
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from metaop.elementwise.meta_op import cast
+from metaop.elementwise.meta_op import cast, where
 from metaop.reindex.views import broadcast_to
+from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node, Scalar, Shape, constant
@@ -15,10 +16,10 @@ def alias(source: Node) -> Node:
     return source
 
 
-@composite(differentiable=False)
-def detach(source: Node) -> Node:
-    """The same value, cut off from its gradient."""
-    return source
+@composite
+def overwrite(old: Node, new: Node) -> Node:
+    """`new`, in the place of `old`, whose gradient becomes zero."""
+    return where(constant(False, dtypes.bool_, new.shape), old, new)
 
 
 @composite

@@ -4,10 +4,15 @@ from metaop.tensor import (
     comparison,
     conversion,
     creation,
+    gradients,
+    indexing,
+    joining,
     linear_algebra,
     pointwise,
+    rearranging,
     reductions,
     selection,
+    shaping,
     special_methods,
 )
 from metaop.tensor.binding import bind
@@ -20,5 +25,10 @@ for _module in (
     conversion,
     reductions,
     linear_algebra,
+    shaping,
+    rearranging,
+    joining,
+    indexing,
+    gradients,
 ):
     bind(_module)

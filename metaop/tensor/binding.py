@@ -13,11 +13,16 @@ from metaop.tensor.core import Tensor, in_place
 def bind(module: ModuleType) -> None:
     """Attaches the functions in `module.METHODS` to Tensor, and in-place forms of `IN_PLACE`.
 
-    The first parameter of each function is the tensor. `name_` is made from `name` for every name
+    `PROPERTIES` become properties, `SPECIAL` gives Python's special methods by name. The first
+    parameter of each function is the tensor. `name_` is made from `name` for every name
     in `IN_PLACE`: it computes the function and writes the result into the tensor.
     """
     for name in getattr(module, "METHODS", ()):
         setattr(Tensor, name, getattr(module, name))
+    for name in getattr(module, "PROPERTIES", ()):
+        setattr(Tensor, name, property(getattr(module, name)))
+    for name, function in getattr(module, "SPECIAL", {}).items():
+        setattr(Tensor, name, function)
     for name in getattr(module, "IN_PLACE", ()):
         setattr(Tensor, name + "_", _in_place_form(getattr(module, name)))
 

@@ -1,8 +1,11 @@
 """The Tensor: a handle on a recorded value, with PyTorch's aliasing and gradient semantics.
 
-Values are immutable; an in-place operation binds the handle to a new value. A view remembers its
-base and the view operators between them: it derives itself again when the base has changed, and
-writing through it writes the base.
+Values are immutable; an in-place operation binds the handle to a new value. Two ways of sharing
+storage follow from that:
+- A *view* remembers its base and the view operators between them. It derives itself again when
+  the base has been written, and writing through it writes the base.
+- *Peers* (a tensor and what `detach()` and `data` make of it) share a cell: who writes puts the
+  value there, and the others adopt it, each with its own gradient history, when they are read.
 """
 
 from __future__ import annotations
@@ -14,17 +17,48 @@ from weakref import ref
 import numpy as np
 
 from metaop.codegen.memory import Buffer
-from metaop.differentiation.tape import TapeEntry
+from metaop.differentiation.tape import TapeEntry, pass_through
 from metaop.errors import GradientError, ShapeError
 from metaop.executor import realize
+from metaop.operators.basic import alias, overwrite
 from metaop.operators.view_write import view_write
+from metaop.tensor.strides import has_overlap
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.dtype import DType
-from metaop.unified_graph.recording import Call, leaf, modes, record
+from metaop.unified_graph.node import Shape
+from metaop.unified_graph.recording import (
+    Call,
+    Epoch,
+    leaf,
+    modes,
+    next_sequence,
+    record,
+    share_epoch,
+)
 from metaop.unified_graph.tensor_type import CPU, Device, TensorType
 
 ViewStep = tuple[Composite, tuple[Any, ...]]
+
+
+class Cell:
+    """The storage that a tensor shares with its detached peers.
+
+    `_call` is the value, without gradient history; `writes` counts its changes. A cell is watched
+    like a handle, so that its value does not hold the graph that made it longer than needed.
+    """
+
+    __slots__ = ("_call", "writes", "__weakref__")
+
+    def __init__(self, call: Call) -> None:
+        self.writes = 0
+        self.put(call)
+
+    def put(self, call: Call) -> None:
+        """Replaces the value."""
+        self._call = _untracked(call)
+        if self._call.buffer is None:
+            recorder.watch(self)
 
 
 class Size(tuple):
@@ -47,11 +81,15 @@ class Tensor:
     """
 
     _call: Call
-    grad: Tensor | None
-    _base: Tensor | None
+    grad: Tensor | None = None
+    # The base of a view and the view operators between them.
+    _base: Tensor | None = None
     _steps: tuple[ViewStep, ...]
+    # What a tensor that is no view shares with its detached peers.
+    _cell: Cell | None = None
+    # How many writes of the base or the cell this tensor has seen; how often it was written.
     _seen: int
-    _version: int
+    _writes: int = 0
     # Lets `numpy_array * tensor` reach Tensor.__rmul__.
     __array_priority__ = 1000
 
@@ -60,91 +98,98 @@ class Tensor:
 
     @property
     def call(self) -> Call:
-        """The recorded value, derived again from the base when that has changed."""
-        base = self._base
-        if base is not None and self._seen != base._version:
-            self._derive(base)
+        """The recorded value, brought up to date with what shares the storage."""
+        if self._base is not None or self._cell is not None:
+            self._refresh()
         return self._call
 
-    def _derive(self, base: Tensor) -> None:
-        call = base.call
-        tracks = modes.gradients
-        for step, attributes in self._steps:
-            if step.differentiable:
-                call = record(step, (call,), attributes)
-            else:
-                modes.gradients = False
-                call = record(step, (call,), attributes)
-                modes.gradients = tracks
+    def _refresh(self) -> None:
+        base = self._base
+        if base is not None:
+            source = base.call
+            if self._seen != base._writes:
+                for step, attributes in self._steps:
+                    source = _viewed(source, step, attributes)
+                self._adopt(source, keep_history=_is_leaf_call(self._call))
+                self._seen = base._writes
+        elif self._cell is not None and self._seen != self._cell.writes:
+            self._adopt(self._cell._call, keep_history=self._call.requires_grad)
+            self._seen = self._cell.writes
+
+    def _adopt(self, value: Call, keep_history: bool) -> None:
+        call = value
+        if keep_history:
+            call = _with_history(value, self._call)
+            share_epoch(value, call)
+        self._bind(call)
+
+    def _bind(self, call: Call) -> None:
         self._call = call
-        self._seen = base._version
+        self._writes += 1
         if call.buffer is None:
             recorder.watch(self)
 
-    def _rebind(self, call: Call, operator: str) -> None:
-        """Makes `call` the value of this tensor: every in-place operation ends here."""
-        if call.type.shape != self._call.type.shape:
+    def _rebind(self, call: Call, operator: str, started: int | None = None) -> None:
+        """Makes `call` the value of this tensor: every in-place operation ends here.
+
+        `started` is the sequence number from which on calls belong to the operation itself: what
+        those save may be overwritten by it.
+        """
+        old = self.call
+        if call is old:
+            return
+        if call.type.shape != old.type.shape:
             raise ShapeError(
                 f"{operator}: the result has shape {list(call.type.shape)}, the tensor that it "
-                f"should be written into has {list(self._call.type.shape)}",
+                f"should be written into has {list(old.type.shape)}",
                 fix="use the out-of-place form",
             )
-        old = self.call
-        if self.is_leaf and self.requires_grad and modes.gradients:
-            raise GradientError(
-                f"a leaf Variable that requires grad is being used in an in-place operation "
-                f"({operator})",
-                fix="do it under metaop.no_grad(), or on a clone",
-            )
-        if self._base is not None:
-            self._write_base(call, operator)
-        if old.tape is not None and old.tape.accumulate is not None and not modes.gradients:
-            call = _own(call)
-            call.requires_grad = old.requires_grad
-            call.tape = old.tape
-        old.overwritten = operator
-        self._call = call
-        self._version += 1
-        if call.buffer is None:
-            recorder.watch(self)
-
-    def _assign(self, call: Call, operator: str) -> None:
-        """Makes the fresh, untracked `call` the value of a tensor that is no view, unchecked.
-
-        The short way for many tensors at once (an optimizer's step): a leaf stays a leaf, what
-        was saved for a backward pass counts as overwritten.
-        """
-        old = self._call
         if old.requires_grad:
-            call.requires_grad = True
-            call.tape = old.tape
-        old.overwritten = operator
-        self._call = call
-        self._version += 1
-        recorder.watch(self)
+            if not modes.gradients:
+                call = _with_history(call, old)
+            elif _is_leaf_call(old):
+                raise _leaf_write(operator)
+            elif not call.requires_grad:
+                call = record(overwrite, (old, call))
+            _move_hooks(old, call)
+        if self._base is not None:
+            self._write_base(call, operator, started)
+        if old.epoch is not None:
+            old.epoch.end(operator, call.sequence if started is None else started)
+        else:
+            old.epoch = Epoch(operator, call.sequence if started is None else started)
+        self._bind(call)
+        if self._cell is not None:
+            self._cell.put(call)
+            self._cell.writes += 1
+            self._seen = self._cell.writes
 
-    def _write_base(self, call: Call, operator: str) -> None:
+    def _write_base(self, call: Call, operator: str, started: int | None) -> None:
         base = self._base
         assert base is not None
-        steps = self._steps
-        if all(step.name in ("detach", "alias") for step, _ in steps):
-            written = call
-        else:
-            written = record(view_write, (base.call, call), (steps,))
-        tracks = modes.gradients
-        if not all(step.differentiable for step, _ in steps):
-            modes.gradients = False
-        try:
-            base._rebind(written, operator)
-        finally:
-            modes.gradients = tracks
-        self._seen = base._version
+        if has_overlap(base._shape, self._steps):
+            raise GradientError(
+                f"{operator}: unsupported operation: more than one element of the written-to "
+                "tensor refers to a single memory location",
+                fix="clone() the tensor before performing the operation",
+            )
+        written = record(view_write, (base.call, call), (self._steps,))
+        base._rebind(written, operator, started)
+        self._seen = base._writes
 
     # --- what a tensor is -------------------------------------------------------------------
 
     @property
     def shape(self) -> Size:
         return Size(self._call.type.shape)
+
+    @property
+    def _shape(self) -> Shape:
+        return self._call.type.shape
+
+    @property
+    def _version(self) -> int:
+        return self._writes if self._base is None else self._base._version
 
     @property
     def dtype(self) -> DType:
@@ -181,9 +226,11 @@ class Tensor:
                 f"only floating point tensors can require gradients, not {call.type.dtype.name}",
                 fix="convert with .float() first",
             )
-        call = self._call = _own(call)
+        epoch, call = call.epoch, _own(call)
+        call.epoch = epoch
         call.requires_grad = requires_grad
         call.tape = TapeEntry(accumulate=_accumulator(self)) if requires_grad else None
+        self._call = call
         if call.buffer is None:
             recorder.watch(self)
         return self
@@ -199,28 +246,46 @@ class Tensor:
     @property
     def is_leaf(self) -> bool:
         call = self.call
-        if not call.requires_grad:
-            return True
-        return call.tape is not None and call.tape.accumulate is not None
+        return not call.requires_grad or _is_leaf_call(call)
+
+    def detach(self) -> Tensor:
+        """The same storage without gradient tracking."""
+        return self._peer(share_epoch)
 
     @property
     def data(self) -> Tensor:
-        """The same values without gradient tracking; writing into it writes this tensor."""
-        return self.detach()  # type: ignore[attr-defined]
+        """As `detach()`, but writing into it does not count as a change for backward's checks."""
+        return self._peer(None)
+
+    def _peer(self, link: Callable[[Call, Call], None] | None) -> Tensor:
+        source = self.call
+        call = _untracked(source) if link is not None else _own(source)
+        if link is not None and call is not source:
+            link(source, call)
+        peer = wrap(call)
+        base = self._base
+        if base is not None:
+            peer._base, peer._steps = base._peer(link), self._steps
+            peer._seen = peer._base._writes
+            return peer
+        if self._cell is None:
+            self._cell = Cell(source)
+            self._seen = 0
+        peer._cell, peer._seen = self._cell, self._cell.writes
+        return peer
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        previous, modes.gradients = modes.gradients, False
-        try:
-            old, call = self.call, _own(value.call)
-            call.requires_grad, call.tape = old.requires_grad, old.tape
-            self._call = call
-            self._base, self._steps = None, ()
-            self._version += 1
-            if call.buffer is None:
-                recorder.watch(self)
-        finally:
-            modes.gradients = previous
+        other = value.detach()
+        old, call = self.call, _own(other.call)
+        call.requires_grad, call.tape = old.requires_grad, old.tape
+        if old.requires_grad and not _is_leaf_call(old):
+            call = _with_history(call, old)
+        self._base, self._cell = other._base, other._cell
+        if other._base is not None:
+            self._steps = other._steps
+        self._seen = other._seen
+        self._bind(call)
 
     # --- values -----------------------------------------------------------------------------
 
@@ -283,9 +348,6 @@ def wrap(call: Call) -> Tensor:
     """A new tensor whose value is `call`."""
     tensor = object.__new__(Tensor)
     tensor._call = call
-    tensor.grad = None
-    tensor._base = None
-    tensor._version = 0
     if call.buffer is None:
         recorder.watch(tensor)
     return tensor
@@ -293,14 +355,24 @@ def wrap(call: Call) -> Tensor:
 
 def view(source: Tensor, step: Composite, attributes: tuple[Any, ...] = ()) -> Tensor:
     """The tensor that `step` makes of `source`, sharing its storage."""
-    tensor = wrap(record(step, (source.call,), attributes))
+    call = source.call
+    tensor = wrap(_viewed(call, step, attributes))
     base = source._base
-    if base is None:
+    if base is None or (call.requires_grad and _is_leaf_call(call)):
         tensor._base, tensor._steps = source, ((step, attributes),)
     else:
         tensor._base, tensor._steps = base, (*source._steps, (step, attributes))
-    tensor._seen = tensor._base._version
+    tensor._seen = tensor._base._writes
     return tensor
+
+
+def _viewed(source: Call, step: Composite, attributes: tuple[Any, ...]) -> Call:
+    call = record(step, (source,), attributes)
+    epoch = source.epoch
+    if epoch is None:
+        epoch = source.epoch = Epoch()
+    call.epoch = epoch
+    return call
 
 
 def from_array(array: np.ndarray, dtype: DType, device: Device = CPU) -> Tensor:
@@ -314,9 +386,14 @@ def in_place(tensor: Tensor, function: Callable[..., Tensor], *args: Any, **kwar
     The result is converted to the tensor's dtype; a result of a higher kind (float into an
     integer tensor) is an error, as in PyTorch.
     """
+    started = next_sequence()
     result = function(tensor, *args, **kwargs)
     name = function.__name__ + "_"
-    tensor._rebind(convert_for_write(result, tensor.dtype, name), name)
+    call = convert_for_write(result, tensor.dtype, name)
+    if call.sequence < started:
+        # The value of another tensor: both go their own ways from here.
+        call = record(alias, (call,))
+    tensor._rebind(call, name, started)
     return tensor
 
 
@@ -337,10 +414,20 @@ def convert_for_write(result: Tensor, dtype: DType, operator: str) -> Call:
     return record(convert, (result.call,), (dtype,))
 
 
+def _is_leaf_call(call: Call) -> bool:
+    return call.tape is not None and call.tape.accumulate is not None
+
+
+def _leaf_write(operator: str) -> GradientError:
+    return GradientError(
+        "a leaf Variable that requires grad (or a view of one) is being used in an in-place "
+        f"operation ({operator})",
+        fix="do it under metaop.no_grad(), or on a clone",
+    )
+
+
 def _own(call: Call) -> Call:
     """A call of one's own with the value of `call`, to carry a tape without disturbing others."""
-    from metaop.operators.basic import alias
-
     if call.buffer is not None:
         return leaf(call.type, call.buffer)
     previous, modes.gradients = modes.gradients, False
@@ -348,6 +435,33 @@ def _own(call: Call) -> Call:
         return record(alias, (call,))
     finally:
         modes.gradients = previous
+
+
+def _untracked(call: Call) -> Call:
+    """The value of `call` without its gradient history."""
+    return _own(call) if call.requires_grad else call
+
+
+def _with_history(value: Call, old: Call) -> Call:
+    """`value` with the gradient history of `old`: what a write outside the tape leaves."""
+    call = _own(value)
+    call.requires_grad = True
+    if _is_leaf_call(old):
+        call.tape = old.tape
+    else:
+        call.tape = TapeEntry(function=pass_through, sources=(old,))
+    return call
+
+
+def _move_hooks(old: Call, new: Call) -> None:
+    """The hooks of a tensor stay with the tensor when its value is replaced."""
+    tape = old.tape
+    if tape is None or tape.accumulate is not None or not tape.hooks:
+        return
+    if new.tape is None:
+        new.tape = TapeEntry()
+    new.tape.hooks.extend(tape.hooks)
+    tape.hooks.clear()
 
 
 def calls_of(tensors: Sequence[Tensor]) -> list[Call]:

@@ -36,14 +36,33 @@ class Modes:
 modes = Modes()
 
 
+class Epoch:
+    """The time during which a storage keeps one value; all calls that show the value share it.
+
+    `ended_by` names the in-place operation that replaced the value. Calls from sequence number
+    `ended_at` on belong to that operation and may use the old value.
+    """
+
+    __slots__ = ("ended_by", "ended_at")
+
+    def __init__(self, ended_by: str | None = None, ended_at: int = 0) -> None:
+        self.ended_by = ended_by
+        self.ended_at = ended_at
+
+    def end(self, operator: str, started: int) -> None:
+        """Notes that `operator`, recorded from sequence number `started` on, wrote the storage."""
+        if self.ended_by is None:
+            self.ended_by, self.ended_at = operator, started
+
+
 class Call:
     """One recorded value: a leaf with a buffer or a number, a composite call, or a further output.
 
     `signature` is None for leaves and for projections; a projection is output number `index` of
     the call in `inputs[0]` (a call itself stands for its output 0). `buffer` holds the value once
     computed. `sequence` grows with time, so it orders a graph topologically. `tape` holds what
-    only some calls need for gradients, `overwritten` names the in-place operation that replaced
-    this value in its tensor.
+    only some calls need for gradients, `epoch` tells whether the storage that a tensor showed as
+    this value has been written since.
     """
 
     __slots__ = (
@@ -58,7 +77,7 @@ class Call:
         "released",
         "parts",
         "tape",
-        "overwritten",
+        "epoch",
         "location",
         "mark",
         "__weakref__",
@@ -74,7 +93,7 @@ class Call:
     released: bool
     parts: dict[int, Call] | None
     tape: Any
-    overwritten: str | None
+    epoch: Epoch | None
     location: tuple[CodeType, int] | None
     mark: int
 
@@ -96,7 +115,7 @@ class Call:
         self.released = False
         self.parts = None
         self.tape = None
-        self.overwritten = None
+        self.epoch = None
         self.location = None
         self.mark = 0
 
@@ -111,6 +130,18 @@ class Call:
         if self.inputs:
             return f"output {self.index} of {self.inputs[0]!r}"
         return f"leaf {self.sequence} {self.type}"
+
+
+def next_sequence() -> int:
+    """A number between those of all calls recorded so far and of those to come."""
+    return next(_sequence)
+
+
+def share_epoch(first: Call, second: Call) -> None:
+    """Lets two calls stand for the same stored value."""
+    if first.epoch is None:
+        first.epoch = Epoch()
+    second.epoch = first.epoch
 
 
 def leaf(type: TensorType, buffer: Any) -> Call:
@@ -154,7 +185,7 @@ def record(
                 requires_grad = True
                 break
     call = Call(signature, tuple(inputs), signature.types[0], requires_grad)  # type: ignore
-    if modes.locations:
+    if modes.locations or signature.can_fail:
         call.location = user_location()
     return call
 

@@ -1,0 +1,328 @@
+"""Views: tensors that show the elements of another one under another shape, sharing storage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from metaop.errors import ArgumentError, DimensionError, ShapeError, UnsupportedError
+from metaop.operators import basic
+from metaop.operators import shaping as operators
+from metaop.tensor.arguments import infer_size, sizes, wrap_dim, wrap_dims
+from metaop.tensor.core import Tensor, view as view_of, wrap
+from metaop.tensor.strides import contiguous_strides, is_row_major, view_layout
+from metaop.unified_graph.node import Shape
+from metaop.unified_graph.recording import record
+
+
+def reshape(input: Tensor, *shape: Any) -> Tensor:
+    """The elements in row-major order under another shape (one size may be -1).
+
+    A view where the layout allows one, else a copy, as in PyTorch.
+    """
+    return _reshaped(input, infer_size(sizes(shape), input.numel()))
+
+
+def _reshaped(input: Tensor, shape: Shape) -> Tensor:
+    step = (operators.reshape, (shape,))
+    if input._base is None or view_layout(input._base._shape, (*input._steps, step)):
+        return view_of(input, *step)
+    return wrap(record(operators.reshape, (input.call,), (shape,)))
+
+
+def view(input: Tensor, *shape: Any) -> Tensor:
+    """`reshape` that never copies: ShapeError when the layout does not allow a view."""
+    from metaop.unified_graph.dtype import DType
+
+    if len(shape) == 1 and isinstance(shape[0], DType):
+        if shape[0] is input.dtype:
+            return alias(input)
+        raise UnsupportedError("view(dtype) would reinterpret bits", fix="convert with .to(dtype)")
+    extents = infer_size(sizes(shape), input.numel())
+    step = (operators.reshape, (extents,))
+    if input._base is not None and not view_layout(input._base._shape, (*input._steps, step)):
+        raise ShapeError(
+            f"view: size {list(extents)} is not compatible with input tensor's size "
+            f"{list(input.shape)} and stride {list(stride(input))} (at least one dimension spans "
+            "across two contiguous subspaces)",
+            fix="use .reshape(...) instead",
+        )
+    return view_of(input, *step)
+
+
+def view_as(input: Tensor, other: Tensor) -> Tensor:
+    """`view` with the shape of `other`."""
+    return view(input, other.shape)
+
+
+def reshape_as(input: Tensor, other: Tensor) -> Tensor:
+    """`reshape` to the shape of `other`."""
+    return reshape(input, other.shape)
+
+
+def alias(input: Tensor) -> Tensor:
+    """The same tensor under another handle."""
+    return view_of(input, basic.alias)
+
+
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Dimensions `start_dim` to `end_dim` merged into one."""
+    shape = input._shape
+    first, last = wrap_dim(start_dim, len(shape)), wrap_dim(end_dim, len(shape))
+    if first > last:
+        raise ShapeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if not shape:
+        return _reshaped(input, (1,))
+    if first == last:
+        return input
+    merged = 1
+    for extent in shape[first : last + 1]:
+        merged *= extent
+    return _reshaped(input, (*shape[:first], merged, *shape[last + 1 :]))
+
+
+def ravel(input: Tensor) -> Tensor:
+    """All elements in one dimension."""
+    return _reshaped(input, (input.numel(),))
+
+
+def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """Dimension `dim` divided into several of `sizes` (one may be -1)."""
+    shape = input._shape
+    dim = wrap_dim(dim, len(shape))
+    inner = infer_size(tuple(sizes), shape[dim])
+    return _reshaped(input, (*shape[:dim], *inner, *shape[dim + 1 :]))
+
+
+def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    """The dimensions of extent 1 (all, or those in `dim`) dropped."""
+    shape = input._shape
+    candidates = range(len(shape)) if dim is None else wrap_dims(dim, len(shape))
+    dropped = {k for k in candidates if shape and shape[k] == 1}
+    kept = tuple([extent for k, extent in enumerate(shape) if k not in dropped])
+    return view_of(input, operators.reshape, (kept,))
+
+
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
+    """A new dimension of extent 1 at `dim`."""
+    shape = input._shape
+    dim = wrap_dim(dim, len(shape) + 1)
+    return view_of(input, operators.reshape, ((*shape[:dim], 1, *shape[dim:]),))
+
+
+def permute(input: Tensor, *dims: Any) -> Tensor:
+    """The dimensions in another order: dimension `k` of the result is `dims[k]`."""
+    order = sizes(dims)
+    ndim = len(input._shape)
+    if len(order) != ndim:
+        raise ShapeError(
+            f"permute: number of dimensions in the tensor input does not match the length of the "
+            f"desired ordering of dimensions i.e. input.dim() = {ndim} is not equal to "
+            f"len(dims) = {len(order)}"
+        )
+    return view_of(input, operators.permute, (wrap_dims(order, ndim),))
+
+
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Two dimensions exchanged."""
+    ndim = len(input._shape)
+    order = list(range(ndim))
+    first, second = wrap_dim(dim0, ndim), wrap_dim(dim1, ndim)
+    if ndim:
+        order[first], order[second] = second, first
+    return view_of(input, operators.permute, (tuple(order),))
+
+
+def t(input: Tensor) -> Tensor:
+    """A matrix transposed; vectors and numbers as they are."""
+    if input.ndim > 2:
+        raise ShapeError(
+            f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D",
+            fix="use .mT or .transpose(-2, -1)",
+        )
+    return transpose(input, 0, 1) if input.ndim == 2 else alias(input)
+
+
+def adjoint(input: Tensor) -> Tensor:
+    """The last two dimensions exchanged."""
+    return transpose(input, -2, -1)
+
+
+def movedim(
+    input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]
+) -> Tensor:
+    """Dimensions `source` moved to `destination`; the others keep their order."""
+    ndim = len(input._shape)
+    sources, places = wrap_dims(source, ndim), wrap_dims(destination, ndim)
+    if len(sources) != len(places):
+        raise ShapeError(
+            f"movedim: Invalid source or destination dims: source ({list(sources)}) and "
+            f"destination ({list(places)}) should contain the same number of elements"
+        )
+    rest = iter([k for k in range(ndim) if k not in sources])
+    moved = dict(zip(places, sources))
+    order = tuple([moved[k] if k in moved else next(rest) for k in range(ndim)])
+    return view_of(input, operators.permute, (order,))
+
+
+def expand(input: Tensor, *size: Any) -> Tensor:
+    """Dimensions of extent 1 repeated without copying; -1 keeps a size."""
+    wanted = sizes(size)
+    shape = input._shape
+    leading = len(wanted) - len(shape)
+    if leading < 0:
+        raise ShapeError(
+            f"expand: the number of sizes provided ({len(wanted)}) must be greater or equal to "
+            f"the number of dimensions in the tensor ({len(shape)})"
+        )
+    result = []
+    for position, extent in enumerate(wanted):
+        own = shape[position - leading] if position >= leading else 1
+        if extent == -1 and position >= leading:
+            extent = own
+        elif extent < 0 or (own != 1 and own != extent):
+            raise ShapeError(
+                f"The expanded size of the tensor ({extent}) must match the existing size ({own}) "
+                f"at non-singleton dimension {position}. Target sizes: {list(wanted)}. "
+                f"Tensor sizes: {list(shape)}"
+            )
+        result.append(extent)
+    return view_of(input, basic.expand, (tuple(result),))
+
+
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
+    """`expand` to the shape of `other`."""
+    return expand(input, other.shape)
+
+
+def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
+    """`expand` under NumPy's name."""
+    return expand(input, tuple(size))
+
+
+def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
+    """`length` elements of dimension `dim` from `start` (negative counts from the end)."""
+    shape = input._shape
+    dim = wrap_dim(dim, len(shape))
+    extent = shape[dim]
+    start = int(start)
+    if not -extent <= start <= extent:
+        raise DimensionError(
+            f"start out of range (expected to be in range of [{-extent}, {extent}], but got {start})"
+        )
+    start = start + extent if start < 0 else start
+    if length < 0 or start + length > extent:
+        raise ShapeError(
+            f"narrow: start ({start}) + length ({length}) exceeds dimension size ({extent})"
+        )
+    return view_of(input, operators.narrow, (dim, start, length))
+
+
+def select(input: Tensor, dim: int, index: int) -> Tensor:
+    """Element `index` of dimension `dim`, which disappears."""
+    shape = input._shape
+    if not shape:
+        raise DimensionError("select() cannot be applied to a 0-dim tensor.")
+    dim = wrap_dim(dim, len(shape))
+    extent = shape[dim]
+    index = int(index)
+    if not -extent <= index < extent:
+        raise DimensionError(
+            f"select(): index {index} out of range for tensor of size {list(shape)} at "
+            f"dimension {dim}"
+        )
+    return view_of(input, operators.select, (dim, index % extent))
+
+
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The diagonal of dimensions `dim1` and `dim2`, as a new last dimension."""
+    ndim = len(input._shape)
+    first, second = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
+    if first == second:
+        raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return view_of(input, operators.diagonal, (offset, first, second))
+
+
+def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """All windows of `size` elements along `dimension`, `step` apart, as a last dimension."""
+    if not input._shape:
+        return expand(unsqueeze(input, 0), size)
+    dimension = wrap_dim(dimension, len(input._shape))
+    extent = input._shape[dimension]
+    if size > extent or size < 0:
+        raise ShapeError(
+            f"maximum size for tensor at dimension {dimension} is {extent} but size is {size}"
+        )
+    if step <= 0:
+        raise ArgumentError(f"step is {step} but must be > 0")
+    return view_of(input, operators.unfold, (dimension, size, step))
+
+
+def as_strided(
+    input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """The storage of `input` (of its base, for a view) read with other sizes and strides."""
+    offset = _layout(input)[1] if storage_offset is None else storage_offset
+    source = input if input._base is None else input._base
+    size, stride = tuple(size), tuple(stride)
+    last = offset + sum((n - 1) * s for n, s in zip(size, stride))
+    if 0 not in size and last >= source.numel():
+        raise ShapeError(
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} are "
+            f"out of bounds for storage of {source.numel()} elements"
+        )
+    return view_of(source, operators.as_strided, (size, stride, offset))
+
+
+def stride(input: Tensor, dim: int | None = None) -> Any:
+    """The distances between neighbours along each dimension (or `dim`), in elements."""
+    strides = _layout(input)[0]
+    return strides if dim is None else strides[wrap_dim(dim, len(strides))]
+
+
+def storage_offset(input: Tensor) -> int:
+    """Where the first element lies in the storage of the base."""
+    return _layout(input)[1]
+
+
+def _layout(input: Tensor) -> tuple[tuple[int, ...], int]:
+    if input._base is not None:
+        found = view_layout(input._base._shape, input._steps)
+        if found is not None:
+            return found
+    return contiguous_strides(input._shape), 0
+
+
+def is_contiguous(input: Tensor, memory_format: object = None) -> bool:
+    """Whether the elements lie in row-major order without gaps."""
+    return input._base is None or is_row_major(input._shape, _layout(input)[0])
+
+
+def contiguous(input: Tensor, memory_format: object = None) -> Tensor:
+    """The tensor itself when it is contiguous, else a copy that is."""
+    return input if is_contiguous(input) else clone(input)
+
+
+def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
+    """A copy with storage of its own; gradients flow through."""
+    return wrap(record(basic.alias, (input.call,)))
+
+
+def reversed_dims(input: Tensor) -> Tensor:
+    """The dimensions in reverse order: the transpose of a matrix."""
+    return permute(input, tuple(reversed(range(input.ndim))))
+
+
+moveaxis = movedim
+swapaxes = swapdims = transpose
+
+T = H = reversed_dims
+mT = mH = adjoint
+
+PROPERTIES = ("T", "H", "mT", "mH")
+METHODS = (
+    "reshape", "view", "view_as", "reshape_as", "flatten", "ravel", "unflatten", "squeeze",
+    "unsqueeze", "permute", "transpose", "t", "adjoint", "movedim", "moveaxis", "swapaxes",
+    "swapdims", "expand", "expand_as", "broadcast_to", "narrow", "select", "diagonal", "unfold",
+    "as_strided", "stride", "storage_offset", "is_contiguous", "contiguous", "clone",
+)  # fmt: skip
