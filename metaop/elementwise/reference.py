@@ -92,7 +92,7 @@ def _inverse_erf(y: float) -> float:
         if abs(y) < 0.5:
             error = math.erf(x) - y
         else:
-            error = math.copysign((1 - abs(y)) - math.erfc(abs(x)), y)
+            error = ((1 - abs(y)) - math.erfc(abs(x))) * math.copysign(1, y)
         step = error * math.sqrt(math.pi) / 2 * math.exp(x * x)
         x -= step / (1 + x * step)
     return x
@@ -109,11 +109,6 @@ trigamma = _through_float64(_trigamma)
 def sign(x: Array) -> Array:
     """-1, 0 or 1; 0 for NaN, as PyTorch's sign."""
     return ((x > 0).astype(np.int8) - (x < 0).astype(np.int8)).astype(x.dtype)
-
-
-def sgn(x: Array) -> Array:
-    """-1, 0 or 1; NaN for NaN."""
-    return np.where(np.isnan(x), x, sign(x))
 
 
 def _with_nonzero_divisor(function: Callable[..., Any]) -> Callable[[Array, Array], Array]:

@@ -128,12 +128,13 @@ ROWS = (
         llvm=lambda b, x: b.sign(x),
         cuda="(({0} > 0) - ({0} < 0))",
     ),
+    # Real numbers have one sign function under two names.
     ScalarFunction(
         "sgn",
         1,
-        numpy=reference.sgn,
-        llvm=lambda b, x: b.select(b.compare("ne", x, x), x, b.sign(x)),
-        cuda="({0} != {0} ? {0} : ({0} > 0) - ({0} < 0))",
+        numpy=reference.sign,
+        llvm=lambda b, x: b.sign(x),
+        cuda="(({0} > 0) - ({0} < 0))",
     ),
     ScalarFunction(
         "reciprocal",
