@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from metaop.codegen.backend import Program
+import numpy as np
+
+from metaop.codegen.backend import IndexFault, Program
+from metaop.codegen.memory import Buffer
+from metaop.codegen.reference import evaluate
 from metaop.compiler import compile_graph
 from metaop.differentiation.tape import live_residuals
+from metaop.errors import DimensionError
 from metaop.unified_graph.cut import Subgraph, cut_at, finish, recorder
 from metaop.unified_graph.recording import Call
 
@@ -27,9 +32,43 @@ def run(subgraph: Subgraph) -> None:
     """Runs a subgraph and hands the values to its calls."""
     program = program_of(subgraph)
     arguments = [leaf.buffer if leaf.scalar is None else leaf.scalar for leaf in subgraph.leaves]
-    for call, buffer in zip(subgraph.outputs, program.run(arguments)):
+    try:
+        buffers = program.run(arguments)
+    except IndexFault as fault:
+        raise _located(fault, subgraph) from None
+    for call, buffer in zip(subgraph.outputs, buffers):
         call.buffer = buffer
     finish(subgraph)
+
+
+def _located(fault: IndexFault, subgraph: Subgraph) -> DimensionError:
+    """The error for an index out of range, with the operator and the line that recorded it.
+
+    Finding them costs nothing until it happens: the oracle repeats the subgraph call by call.
+    """
+    values: dict[Call, list[np.ndarray]] = {}
+    for call in subgraph.leaves:
+        shape, dtype = call.type.shape, call.type.dtype.numpy
+        if isinstance(call.buffer, Buffer):
+            values[call] = [call.buffer.view(shape, dtype)]
+        else:
+            values[call] = [np.asarray(call.scalar).astype(dtype)]
+    for call in subgraph.order:
+        signature = call.signature
+        if signature is None:
+            values[call] = values[call.inputs[0]][call.index :]
+            continue
+        try:
+            inputs = [values[source][0] for source in call.inputs]
+            values[call] = evaluate(signature.outputs, inputs)
+        except IndexError as error:
+            shapes = " and ".join(str(list(source.type.shape)) for source in call.inputs)
+            return DimensionError(
+                f"{signature.composite.name}: {error} (operands of shapes {shapes})",
+                fix="check the indices: they count from 0 and must be below the dimension's size",
+                location=call.location,
+            )
+    return DimensionError(str(fault), fix="check the indices passed to gather-like operators")
 
 
 def program_of(subgraph: Subgraph) -> Program:

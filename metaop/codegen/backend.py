@@ -20,7 +20,7 @@ class Program(Protocol):
 class IndexFault(Exception):
     """A kernel met an index out of range; the executor names the operator and the line."""
 
-    def __init__(self, value: int, bound: int) -> None:
-        super().__init__(f"index {value} is out of range for a dimension of size {bound}")
-        self.value = value
-        self.bound = bound
+    @staticmethod
+    def at(value: int, bound: int) -> IndexFault:
+        """The fault of using `value` where `0 … bound-1` is legal."""
+        return IndexFault(f"index {value} is out of range for a dimension of size {bound}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from metaop.codegen.backend import Argument
+from metaop.codegen.backend import Argument, IndexFault
 from metaop.codegen.memory import Buffer
 from metaop.unified_graph.node import Input, Node, topological
 
@@ -36,5 +36,8 @@ class ReferenceProgram:
             else np.asarray(argument).astype(node.dtype.numpy)
             for node, argument in zip(self.inputs, arguments)
         ]
-        results = evaluate(self.outputs, values)
+        try:
+            results = evaluate(self.outputs, values)
+        except IndexError as error:
+            raise IndexFault(str(error)) from None
         return [Buffer.from_numpy(np.array(result, order="C")) for result in results]

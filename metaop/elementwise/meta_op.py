@@ -22,6 +22,7 @@ class Elementwise(MetaOp):
 
     function: ScalarFunction
     name: ClassVar[str] = "elementwise"
+    is_pointwise: ClassVar[bool] = True
 
     def access(self, node: Node) -> Access:
         identity = IndexMap.identity(node.shape)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.explain import explain
-from metaop.fusion.inline import function_cost, reads
+from metaop.fusion.inline import DEAR, function_cost, is_dear, reads
 from metaop.fusion.kernel import Kernel, box_axes, reduced_axes
 from metaop.fusion.recognise import recognise
 from metaop.reduce.meta_op import Reduce
@@ -21,8 +21,6 @@ from metaop.unified_graph.node import Input, Node, topological
 # An inlined body beyond this many operations is cut in two, so that kernels stay small and long
 # chains share one kernel.
 _LONGEST_BODY = 100
-# Work that is repeated by inlining below this cost is cheaper than a trip through memory.
-_CHEAP = 8
 # A kernel with reductions needs this many rows, or fewer elements than _SMALL, to be parallel.
 _ENOUGH_ROWS = 16
 _SMALL = 1 << 15
@@ -55,7 +53,7 @@ def _stored(order: Sequence[Node], outputs: Sequence[Node]) -> set[Node]:
                 cost[source] = size[source] = 0
             # Index operands are read once per element; what computes them is kept apart.
             for operand in node.inputs[1:]:
-                if cost[operand] >= _CHEAP:
+                if cost[operand] >= DEAR:
                     stored.add(operand)
                     cost[operand] = size[operand] = 0
         if node in stored or isinstance(op, Input):
@@ -77,9 +75,8 @@ def _repeated(kernels: Sequence[Kernel], stored: set[Node]) -> set[Node]:
     for kernel in kernels:
         for node in _inlined(kernel, stored):
             other = computed_by.setdefault(node, kernel)
-            if other is not kernel and isinstance(node.op, Elementwise) and node.size > 1:
-                if function_cost(node.op.function.name) >= _CHEAP:
-                    found.add(node)
+            if other is not kernel and node.size > 1 and is_dear(node):
+                found.add(node)
     return found
 
 

@@ -19,6 +19,8 @@ _DEAR = {
     "reciprocal": 4, "rsqrt": 5, "random_bits": 12,
 }  # fmt: skip
 _TRANSCENDENTAL = 12
+# Work from this cost on is dear: it is stored rather than repeated.
+DEAR = 8
 _CHEAP = frozenset(
     """add sub mul neg abs sign sgn square relu maximum minimum fmax fmin eq ne lt le gt ge
     logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not
@@ -30,6 +32,12 @@ _CHEAP = frozenset(
 def function_cost(name: str) -> int:
     """The cost of one application of a scalar function."""
     return 1 if name in _CHEAP else _DEAR.get(name, _TRANSCENDENTAL)
+
+
+def is_dear(node: Node) -> bool:
+    """Whether computing an element again costs more than a trip through memory."""
+    op = node.op
+    return isinstance(op, Elementwise) and function_cost(op.function.name) >= DEAR
 
 
 def map_at(index_map: IndexMap, indices: Sequence[IndexExpr], look: LookUp) -> Mapped:

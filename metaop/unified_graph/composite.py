@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from metaop.errors import DeviceError
-from metaop.unified_graph.node import Node, input_node
+from metaop.unified_graph.node import Node, input_node, topological
 from metaop.unified_graph.rewrite import rebuild
 from metaop.unified_graph.tensor_type import CPU, Device, TensorType
 
@@ -95,6 +95,7 @@ class Signature:
         "result_count",
         "differentiable",
         "device",
+        "can_fail",
         "gradients",
         "residual_memo",
     )
@@ -122,6 +123,10 @@ class Signature:
         self.types = [self._type(node) for node in self.outputs]
         self.differentiable = composite.differentiable and any(
             kind.differentiable for kind in self.types
+        )
+        # Index operands are checked when the kernel runs; the error must name the user's line.
+        self.can_fail = any(
+            len(node.inputs) > 1 and not node.op.is_pointwise for node in topological(self.outputs)
         )
         self.gradients: dict[tuple, Any] = {}
         self.residual_memo: dict[tuple, Any] = {}

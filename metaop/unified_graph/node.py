@@ -22,6 +22,8 @@ class MetaOp:
     """What a node does. Subclasses are the three families and the sources."""
 
     name: ClassVar[str]
+    # Whether element i of the result depends on element i of the inputs alone.
+    is_pointwise: ClassVar[bool] = False
 
     def access(self, node: Node) -> Access:
         """How the node reads its inputs and writes its result."""

@@ -97,7 +97,7 @@ class LLVMProgram:
             self._steps_address, self._count, slots.ctypes.data, error.ctypes.data, 0
         )
         if failed:
-            raise IndexFault(value=int(error[2]), bound=int(error[3]))
+            raise IndexFault.at(int(error[2]), int(error[3]))
 
 
 def _pack(number: int | float | bool, dtype: DType) -> bytes:

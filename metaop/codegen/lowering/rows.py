@@ -8,6 +8,9 @@ from collections.abc import Callable
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel, Lowering
 from metaop.codegen.lowering.loops import Loop, LoopPlan, split_index
+from metaop.codegen.lowering.values import Carried
+from metaop.elementwise.meta_op import Elementwise
+from metaop.fusion.inline import is_dear
 from metaop.fusion.kernel import Indices, Kernel
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
@@ -19,6 +22,8 @@ _SHORT = 8
 # Reduced loops of this length are cut into blocks, so that partial sums stay short and exact.
 _LONG_REDUCTION = 1 << 14
 _BLOCK = 1 << 12
+# Rows up to this length keep dear values in scratch memory between passes.
+_LONGEST_CARRIED = 1 << 14
 
 
 class Rows(Lowering):
@@ -115,6 +120,8 @@ class Rows(Lowering):
         kernel = self.kernel
         loops = _blocked(reduced, self._replace)
         self.values.inner_loops = frozenset(loop.name for loop in loops)
+        if vector:
+            self._carry_dear_values(loops)
         for stage in range(-1, max(self.stage_of.values()) + 1):
             members = [r for r in kernel.roots if self.stage_of[r] == stage]
             inside = [r for r in members if self._is_inside(r)]
@@ -126,6 +133,41 @@ class Rows(Lowering):
             for root in members:
                 if root not in inside:
                     self._compute_root(root)
+
+    def _carry_dear_values(self, loops: list[Loop]) -> None:
+        """Gives scratch memory to dear values that more than one pass over the row needs."""
+        length = math.prod(loop.extent for loop in loops)
+        if length > _LONGEST_CARRIED:
+            return
+        passes: dict[Node, set[int]] = {}
+        for root in self.kernel.roots:
+            if self._is_inside(root):
+                for node in self._dear_sources(root):
+                    passes.setdefault(node, set()).add(self.stage_of[root])
+        offset = index_expr.linear_offset(
+            [index_expr.axis(loop.name, loop.extent) for loop in loops],
+            [loop.extent for loop in loops],
+        )
+        repeated = [node for node, stages in passes.items() if len(stages) > 1]
+        for number, node in enumerate(repeated, start=1):
+            self.values.emit(ir.Alloc(-number, length, node.dtype))
+            self.values.carried[node] = Carried(-number, self.axes, offset)
+
+    def _dear_sources(self, root: Node) -> list[Node]:
+        """The dear elementwise values at the points of the box that a root is computed from."""
+        found: list[Node] = []
+        seen: set[Node] = set()
+        stack = list(root.inputs)
+        while stack:
+            node = stack.pop()
+            if node in seen or self.is_stored(node) or not isinstance(node.op, Elementwise):
+                continue
+            seen.add(node)
+            if node.shape == self.kernel.shape and is_dear(node):
+                found.append(node)
+            else:
+                stack.extend(node.inputs)
+        return found
 
     def _is_inside(self, root: Node) -> bool:
         """Whether a root is computed for every point of the reduced axes."""

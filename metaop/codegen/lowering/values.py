@@ -44,6 +44,16 @@ class Scope:
     known: dict[Place, ir.Expr] = field(default_factory=dict)
 
 
+@dataclass
+class Carried:
+    """A value kept in scratch memory from one pass over a row to the next."""
+
+    scratch: int
+    at: Indices
+    offset: IndexExpr
+    is_stored: bool = False
+
+
 class Values:
     """Makes expressions of nodes, within a stack of open loop bodies.
 
@@ -57,6 +67,8 @@ class Values:
         self.scopes: list[Scope] = [Scope(None)]
         # Results of reductions of this kernel, once their loops are closed.
         self.reduced: dict[Node, ir.Name] = {}
+        # Dear values that later passes over the row read again, by the scratch that holds them.
+        self.carried: dict[Node, Carried] = {}
         # The body in which a checked index was bound.
         self.depth_of_name: dict[str, int] = {}
         # Bodies outside these loops are computed once for many iterations: they bind values.
@@ -175,6 +187,17 @@ class Values:
         return found
 
     def _compute(self, node: Node, at: Indices, guards: Guards) -> ir.Expr:
+        carried = self.carried.get(node)
+        if carried is None or at != carried.at or guards:
+            return self._evaluate(node, at, guards)
+        if not carried.is_stored:
+            value = self._bind(self._evaluate(node, at, guards), node)
+            self.emit(ir.Store(carried.scratch, self.sum(carried.offset), value))
+            carried.is_stored = True
+            return value
+        return ir.Load(carried.scratch, self.sum(carried.offset), node.dtype)
+
+    def _evaluate(self, node: Node, at: Indices, guards: Guards) -> ir.Expr:
         number = self.buffers(node)
         if number is not None:
             return self.load(number, node, at, guards if _may_leave(node, at) else (), 0)

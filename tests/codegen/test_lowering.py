@@ -1,0 +1,149 @@
+"""Fusion and lowering keep the value of every graph: nests interpreted against the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from metaop.codegen.reference import evaluate
+from metaop.codegen.schedule import Schedule, schedule
+from metaop.differentiation.transposition import pullback
+from metaop.elementwise import apply, cast
+from metaop.elementwise.meta_op import where
+from metaop.operators import convolution
+from metaop.reduce import reduce_axes
+from metaop.reindex import views
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.node import Input, Node, input_node, topological
+from tests.codegen.interpret import run_schedule
+
+F32 = dtypes.float32
+
+
+def tensor(slot: int, *shape: int, dtype: dtypes.DType = F32) -> Node:
+    return input_node(slot, shape, dtype)
+
+
+def softmax(x: Node, dim: int) -> Node:
+    shifted = x - reduce_axes("max", x, [dim], True)
+    exponential = apply("exp", shifted)
+    return exponential / reduce_axes("add", exponential, [dim], True)
+
+
+def layer_norm(x: Node) -> Node:
+    count = float(x.shape[-1])
+    centred = x - reduce_axes("add", x, [x.ndim - 1], True) / count
+    variance = reduce_axes("add", centred * centred, [x.ndim - 1], True) / count
+    return centred * apply("rsqrt", variance + 1e-5)
+
+
+def batch_norm(x: Node) -> Node:
+    count = float(x.size // x.shape[1])
+    centred = x - reduce_axes("add", x, [0, 2, 3], True) / count
+    variance = reduce_axes("add", centred * centred, [0, 2, 3], True) / count
+    return apply("relu", centred * apply("rsqrt", variance + 1e-5))
+
+
+def matmul(left: Node, right: Node) -> Node:
+    rows, depth, columns = left.shape[0], left.shape[1], right.shape[1]
+    shape = (rows, columns, depth)
+    a = views.broadcast_to(views.reshape(left, (rows, 1, depth)), shape)
+    b = views.reshape(views.transpose(right, 0, 1), (1, columns, depth))
+    return reduce_axes("add", a * views.broadcast_to(b, shape), [2])
+
+
+def gradients(function: Callable[..., Node], *sources: Node) -> list[Node]:
+    result = function(*sources)
+    cotangent = input_node(9, result.shape, result.dtype)
+    return [g for g in pullback([result], [cotangent], sources) if g is not None]
+
+
+X = tensor(0, 6, 10)
+IMAGE = tensor(0, 2, 3, 7, 6)
+WEIGHT = tensor(1, 4, 3, 3, 3)
+INDEX = tensor(1, 5, dtype=dtypes.int64)
+
+
+def conv(x: Node, w: Node) -> Node:
+    return convolution.convolution(x, w, None, (2, 1), (1, 1), (1, 1), (1, 1), 1)
+
+
+GRAPHS: dict[str, Callable[[], list[Node]]] = {
+    "chain": lambda: [apply("tanh", X * 2.0 + 1.0)],
+    "broadcast": lambda: [X + views.broadcast_to(tensor(1, 10), (6, 10))],
+    "transposed": lambda: [views.transpose(apply("exp", X), 0, 1) * 3.0],
+    "padded": lambda: [views.pad(apply("exp", X), (1, 0), (2, 3), 0.5)],
+    "rolled": lambda: [views.roll(X, 3, 1), views.flip(X, [0])],
+    "reshaped": lambda: [apply("sin", views.reshape(X, (4, 15))) + 1.0],
+    "concatenated": lambda: [views.concatenate([X, X * 2.0, tensor(1, 6, 1)], 1)],
+    "gathered": lambda: [views.take(X, 0, INDEX), views.take(X, 1, INDEX)],
+    "scattered": lambda: gradients(lambda x: views.take(x, 0, INDEX), X)[:1],
+    "rows": lambda: [reduce_axes("add", X, [1]), reduce_axes("max", X, [0])],
+    "everything": lambda: [reduce_axes("add", X * X, [0, 1]), reduce_axes("min", X, [0, 1])],
+    "logic": lambda: [reduce_axes("or", X > 1.0, [1]), reduce_axes("and", X > -9.0, [0])],
+    "kept": lambda: [reduce_axes("mul", tensor(0, 3, 4, 5), [0, 2], True)],
+    "softmax rows": lambda: [softmax(X, 1)],
+    "softmax columns": lambda: [softmax(X, 0)],
+    "softmax gradient": lambda: gradients(lambda x: softmax(x, 1), X),
+    "layer norm": lambda: [layer_norm(X)],
+    "layer norm gradient": lambda: gradients(layer_norm, X),
+    "batch norm": lambda: [batch_norm(IMAGE)],
+    "batch norm gradient": lambda: gradients(batch_norm, IMAGE),
+    "matmul": lambda: [apply("relu", matmul(tensor(0, 33, 40), tensor(1, 40, 37)) + 1.0)],
+    "matmul gradient": lambda: gradients(matmul, tensor(0, 20, 30), tensor(1, 30, 25)),
+    "convolution": lambda: [conv(IMAGE, WEIGHT)],
+    "several outputs": lambda: [X, X + 1.0, X + 1.0, reduce_axes("add", X + 1.0, [1])],
+    "mixed types": lambda: [cast(X, dtypes.int32), where(X > 0.0, cast(X, dtypes.float64), 1.0)],
+    "long rows": lambda: [reduce_axes("add", tensor(0, 40000), [0])],
+}
+
+
+def random_inputs(nodes: list[Node], seed: int = 0) -> list[np.ndarray]:
+    generator = np.random.default_rng(seed)
+    arrays = []
+    for node in nodes:
+        if node.dtype.kind == "int":
+            arrays.append(generator.integers(0, 5, node.shape).astype(node.dtype.numpy))
+        else:
+            arrays.append(generator.standard_normal(node.shape).astype(node.dtype.numpy))
+    return arrays
+
+
+def scheduled(outputs: list[Node]) -> tuple[Schedule, list[np.ndarray], list[np.ndarray]]:
+    found = [node for node in topological(outputs) if isinstance(node.op, Input)]
+    inputs = sorted(found, key=lambda node: node.op.slot)
+    values = random_inputs(inputs)
+    by_slot = dict(zip((node.op.slot for node in inputs), values))
+    expected = evaluate(outputs, [by_slot.get(k, values[0]) for k in range(max(by_slot) + 1)])
+    return schedule(inputs, outputs), values, expected
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_nests_compute_what_the_graph_means(name: str) -> None:
+    plan, values, expected = scheduled(GRAPHS[name]())
+    for actual, wanted in zip(run_schedule(plan, values), expected, strict=True):
+        assert actual.dtype == wanted.dtype
+        np.testing.assert_allclose(actual, wanted, rtol=2e-5, atol=2e-5)
+
+
+def launches(name: str) -> list[str]:
+    return [launch.nest.name for launch in scheduled(GRAPHS[name]())[0].launches]
+
+
+def test_consecutive_reductions_of_one_row_are_one_kernel() -> None:
+    for name in ("softmax rows", "softmax columns", "softmax gradient", "layer norm"):
+        assert launches(name) == ["rows"], name
+    assert launches("batch norm") == ["rows"]
+
+
+def test_elementwise_work_is_fused_behind_a_contraction() -> None:
+    assert launches("matmul") == ["contraction"]
+
+
+def test_chains_of_maps_are_one_kernel() -> None:
+    for name in ("chain", "broadcast", "transposed", "padded", "concatenated"):
+        assert launches(name) == ["map"], name
+
+
