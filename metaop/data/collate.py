@@ -1,0 +1,117 @@
+"""Making a batch of a list of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from metaop.errors import ArgumentTypeError, ShapeError
+from metaop.tensor.core import Tensor, from_array
+from metaop.unified_graph.dtype import from_numpy_dtype
+
+
+def default_collate(batch: Sequence[Any]) -> Any:
+    """The samples stacked along a new first dimension, structure kept.
+
+    Tensors, NumPy arrays and numbers become tensors (Python floats float64, ints int64, as in
+    PyTorch); tuples, lists and mappings are collated element by element; texts stay a list.
+    Raises ArgumentTypeError for other types and ShapeError when the shapes differ.
+    """
+    first = batch[0]
+    if isinstance(first, Tensor):
+        return _stack([sample.numpy(force=True) for sample in batch])
+    if isinstance(first, (np.ndarray, np.generic)):
+        return _collate_numpy(batch)
+    if isinstance(first, (bool, int)):
+        return _tensor(np.array(batch))
+    if isinstance(first, float):
+        return _tensor(np.array(batch, np.float64))
+    if isinstance(first, (str, bytes)):
+        return batch
+    if isinstance(first, Mapping):
+        return _like_mapping(
+            first, {key: default_collate([s[key] for s in batch]) for key in first}
+        )
+    if isinstance(first, Sequence):
+        return _collate_sequences(first, batch)
+    raise ArgumentTypeError(
+        "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
+        f"found {type(first)}",
+        fix="give DataLoader a collate_fn",
+    )
+
+
+def default_convert(data: Any) -> Any:
+    """One sample with its NumPy arrays made tensors: what an unbatched DataLoader yields."""
+    if isinstance(data, (np.ndarray, np.generic)):
+        return data if _is_text(data) else _tensor(np.asarray(data))
+    if isinstance(data, Mapping):
+        return _like_mapping(data, {key: default_convert(value) for key, value in data.items()})
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        return _like_sequence(data, [default_convert(value) for value in data])
+    return data
+
+
+def _stack(arrays: Sequence[np.ndarray]) -> Tensor:
+    shapes = {array.shape for array in arrays}
+    if len(shapes) > 1:
+        raise ShapeError(
+            "stack expects each tensor to be equal size, but the samples of this batch have the "
+            f"shapes {sorted(map(list, shapes))}",
+            fix="pad or crop in the data set, or give DataLoader a collate_fn",
+        )
+    return _tensor(np.stack(arrays))
+
+
+def _collate_numpy(batch: Sequence[Any]) -> Tensor:
+    if _is_text(batch[0]):
+        raise ArgumentTypeError(
+            f"default_collate: found an array of {batch[0].dtype}, which no tensor can hold",
+            fix="return Python strings, or give DataLoader a collate_fn",
+        )
+    return _stack([np.asarray(sample) for sample in batch])
+
+
+def _collate_sequences(first: Sequence[Any], batch: Sequence[Any]) -> Any:
+    if any(len(sample) != len(first) for sample in batch):
+        raise ShapeError(
+            "each element in list of batch should be of equal size, but the samples have the "
+            f"lengths {sorted({len(sample) for sample in batch})}",
+            fix="give DataLoader a collate_fn",
+        )
+    columns = [default_collate(column) for column in zip(*batch)]
+    return _like_sequence(first, columns)
+
+
+def _like_sequence(template: Sequence[Any], values: list[Any]) -> Any:
+    if hasattr(template, "_fields"):
+        return type(template)(*values)
+    # PyTorch gives lists for tuples: programs assign to `batch[0]`.
+    return values if isinstance(template, tuple) else _or_plain(type(template), values)
+
+
+def _like_mapping(template: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
+    return _or_plain(type(template), values)
+
+
+def _or_plain(make: Callable[[Any], Any], values: Any) -> Any:
+    try:
+        return make(values)
+    except TypeError:  # a container whose constructor takes something else
+        return values
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    dtype = from_numpy_dtype(array.dtype)
+    if dtype is None:
+        raise ArgumentTypeError(
+            f"default_collate: no tensor can hold elements of type {array.dtype}",
+            fix="convert them in the data set, for example with .astype(numpy.float32)",
+        )
+    return from_array(array, dtype)
+
+
+def _is_text(value: Any) -> bool:
+    return value.dtype.kind in "SUO"

@@ -1,0 +1,172 @@
+"""Data sets: things with samples, by index or in a stream."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar, cast
+
+import numpy as np
+
+from metaop.data.seed import Source, random_state
+from metaop.errors import ArgumentError, ArgumentTypeError
+from metaop.tensor.core import Tensor, from_array
+
+Sample = TypeVar("Sample", covariant=True)
+
+
+class Dataset(Generic[Sample]):
+    """Samples by index: a subclass defines `__getitem__(index)` and, for most samplers, `__len__`.
+
+    A subclass may also define `__getitems__(indices)`, which returns a list of samples at once.
+    """
+
+    def __getitem__(self, index: Any) -> Sample:
+        raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
+
+    def __add__(self, other: Dataset[Any]) -> ConcatDataset[Any]:
+        return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset[Sample]):
+    """Samples in a stream: a subclass defines `__iter__`.
+
+    Every worker process iterates its own copy; `get_worker_info()` tells which part is its share.
+    """
+
+    def __iter__(self) -> Iterator[Sample]:
+        raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
+
+    def __add__(self, other: Dataset[Any]) -> ChainDataset[Any]:  # type: ignore[override]
+        return ChainDataset([self, other])
+
+
+class TensorDataset(Dataset[tuple[Tensor, ...]]):
+    """Tensors of equal first dimension; sample `i` is the tuple of their elements `i`.
+
+    Example: `TensorDataset(images, labels)[0]` is `(images[0], labels[0])`.
+    """
+
+    def __init__(self, *tensors: Tensor) -> None:
+        if any(
+            len(tensor.shape) == 0 or tensor.shape[0] != tensors[0].shape[0] for tensor in tensors
+        ):
+            raise ArgumentError(
+                "Size mismatch between tensors: TensorDataset got the shapes "
+                f"{[list(tensor.shape) for tensor in tensors]}",
+                fix="give every tensor the same first dimension",
+            )
+        self.tensors = tensors
+
+    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
+        return tuple(_element(tensor, index) for tensor in self.tensors)
+
+    def __len__(self) -> int:
+        return self.tensors[0].shape[0]
+
+
+def _element(tensor: Tensor, index: Any) -> Tensor:
+    # Samples of plain data are NumPy views: no kernel runs for them, also in worker processes.
+    if tensor.requires_grad or tensor.device.type != "cpu":
+        return cast(Any, tensor)[index]
+    if isinstance(index, (int, np.integer, slice)):
+        return from_array(tensor.numpy()[index, ...], tensor.dtype)
+    return cast(Any, tensor)[index]
+
+
+class ConcatDataset(Dataset[Sample]):
+    """Several data sets one after the other, as one."""
+
+    def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise ArgumentError("datasets should not be an empty iterable")
+        if any(isinstance(dataset, IterableDataset) for dataset in self.datasets):
+            raise ArgumentTypeError(
+                "ConcatDataset does not support IterableDataset", fix="use ChainDataset"
+            )
+        self.cumulative_sizes = list(itertools.accumulate(map(_length, self.datasets)))
+
+    def __len__(self) -> int:
+        return self.cumulative_sizes[-1]
+
+    def __getitem__(self, index: int) -> Sample:
+        size = len(self)
+        if not -size <= index < size:
+            raise IndexError(f"index {index} is out of range for {size} samples")
+        index %= size
+        which = bisect.bisect_right(self.cumulative_sizes, index)
+        start = self.cumulative_sizes[which - 1] if which else 0
+        return self.datasets[which][index - start]
+
+
+class ChainDataset(IterableDataset[Sample]):
+    """Several streams one after the other, as one."""
+
+    def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
+        self.datasets = list(datasets)
+
+    def __iter__(self) -> Iterator[Sample]:
+        for dataset in self.datasets:
+            yield from cast(Iterable[Sample], dataset)
+
+    def __len__(self) -> int:
+        return sum(map(_length, self.datasets))
+
+
+class Subset(Dataset[Sample]):
+    """The samples of `dataset` at `indices`, in that order."""
+
+    def __init__(self, dataset: Dataset[Sample], indices: Sequence[int]) -> None:
+        self.dataset = dataset
+        self.indices = indices
+
+    def __getitem__(self, index: Any) -> Sample:
+        if isinstance(index, list):
+            return self.dataset[[self.indices[k] for k in index]]
+        return self.dataset[self.indices[index]]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def random_split(
+    dataset: Dataset[Sample],
+    lengths: Sequence[int | float],
+    generator: Source = None,
+) -> list[Subset[Sample]]:
+    """Random disjoint subsets of the given lengths, or of the given fractions (which sum to 1).
+
+    Samples left over by rounding fractions go to the first subsets, one each.
+    Raises ArgumentError when the lengths do not add up to the number of samples.
+    """
+    size = _length(dataset)
+    counts = _counts_of_fractions(size, lengths) if _are_fractions(lengths) else list(lengths)
+    if sum(counts) != size:
+        raise ArgumentError(
+            "Sum of input lengths does not equal the length of the input dataset: "
+            f"{list(lengths)} sum to {sum(counts)}, the data set has {size} samples"
+        )
+    order = random_state(generator).permutation(size).tolist()
+    ends = list(itertools.accumulate(int(count) for count in counts))
+    return [Subset(dataset, order[end - int(count) : end]) for end, count in zip(ends, counts)]
+
+
+def _are_fractions(lengths: Sequence[int | float]) -> bool:
+    return math.isclose(sum(lengths), 1) and sum(lengths) <= 1
+
+
+def _counts_of_fractions(size: int, fractions: Sequence[int | float]) -> list[int]:
+    for position, fraction in enumerate(fractions):
+        if not 0 <= fraction <= 1:
+            raise ArgumentError(f"Fraction at index {position} is not between 0 and 1")
+    counts = [math.floor(size * fraction) for fraction in fractions]
+    for k in range(size - sum(counts)):
+        counts[k % len(counts)] += 1
+    return counts
+
+
+def _length(dataset: Any) -> int:
+    return len(dataset)

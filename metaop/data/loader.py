@@ -1,0 +1,192 @@
+"""The DataLoader: batches of a data set, in this process or in workers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from metaop.data.collate import default_collate, default_convert
+from metaop.data.dataset import IterableDataset
+from metaop.data.fetch import fetcher
+from metaop.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+from metaop.data.seed import Source, draw_seed
+from metaop.data.worker import Plan
+from metaop.data.worker_pool import WorkerPool
+from metaop.errors import ArgumentError
+
+
+class DataLoader:
+    """Iterates over a data set in batches.
+
+    The arguments are PyTorch's. With `num_workers > 0` processes fetch and collate batches
+    ahead of time, `prefetch_factor` each, and they arrive through shared memory in order.
+    `pin_memory` is accepted and changes nothing: batches lie in ordinary memory.
+    An exception in a worker is raised here with the worker's traceback; a worker that dies, or
+    that needs more than `timeout` seconds for a batch, raises RuntimeError.
+
+    Example: `for images, labels in DataLoader(dataset, batch_size=64, shuffle=True): …`
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Source = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+    ) -> None:
+        self.dataset = dataset
+        self.num_workers = num_workers
+        self.prefetch_factor = 2 if prefetch_factor is None and num_workers else prefetch_factor
+        self.pin_memory = pin_memory
+        self.pin_memory_device = pin_memory_device
+        self.timeout = timeout
+        self.worker_init_fn = worker_init_fn
+        self.multiprocessing_context = multiprocessing_context
+        self.generator = generator
+        self.persistent_workers = persistent_workers
+        self.in_order = in_order
+        self._check_workers()
+        self._streams = isinstance(dataset, IterableDataset)
+        if self._streams:
+            self._check_stream(shuffle, sampler, batch_sampler)
+        self._choose_batches(batch_size, shuffle, sampler, batch_sampler, drop_last)
+        batched = self.batch_sampler is not None or (self._streams and batch_size is not None)
+        self._batched = batched
+        self.collate_fn = collate_fn or (default_collate if batched else default_convert)
+        self._pool: WorkerPool | None = None
+
+    def _check_workers(self) -> None:
+        if self.num_workers < 0:
+            raise ArgumentError(
+                f"num_workers option should be non-negative, not {self.num_workers}",
+                fix="use num_workers=0 to disable multiprocessing",
+            )
+        if self.timeout < 0:
+            raise ArgumentError(f"timeout option should be non-negative, not {self.timeout}")
+        if self.num_workers == 0 and (self.prefetch_factor is not None or self.persistent_workers):
+            option = "persistent_workers" if self.persistent_workers else "prefetch_factor"
+            raise ArgumentError(f"{option} option needs num_workers > 0")
+        if self.prefetch_factor is not None and self.prefetch_factor < 1:
+            raise ArgumentError(f"prefetch_factor should be positive, not {self.prefetch_factor}")
+
+    @staticmethod
+    def _check_stream(shuffle: bool | None, sampler: Any, batch_sampler: Any) -> None:
+        given = {"shuffle": shuffle, "sampler": sampler, "batch_sampler": batch_sampler}
+        for option, value in given.items():
+            if value:
+                raise ArgumentError(
+                    f"DataLoader with IterableDataset: expected unspecified {option} option, "
+                    f"but got {option}={value}",
+                    fix="let the data set decide the order of its samples",
+                )
+
+    def _choose_batches(
+        self,
+        batch_size: int | None,
+        shuffle: bool | None,
+        sampler: Any,
+        batch_sampler: Any,
+        drop_last: bool,
+    ) -> None:
+        if sampler is not None and shuffle:
+            raise ArgumentError("sampler option is mutually exclusive with shuffle")
+        if batch_sampler is not None:
+            if batch_size != 1 or shuffle or sampler is not None or drop_last:
+                raise ArgumentError(
+                    "batch_sampler option is mutually exclusive with batch_size, shuffle, "
+                    "sampler, and drop_last"
+                )
+            batch_size = None
+        elif batch_size is None and drop_last:
+            raise ArgumentError(
+                "batch_size=None option disables auto-batching and is mutually "
+                "exclusive with drop_last"
+            )
+        if sampler is None and not self._streams:
+            sampler = (
+                RandomSampler(self.dataset, generator=self.generator)
+                if shuffle
+                else SequentialSampler(self.dataset)
+            )
+        if batch_size is not None and not self._streams:
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+        self.sampler = sampler
+        self.batch_sampler = batch_sampler
+
+    def __len__(self) -> int:
+        """The number of batches; TypeError when the data set or the sampler has no length."""
+        if not self._streams:
+            return len(self._orders())  # type: ignore[arg-type]
+        size = len(self.dataset)
+        if self.batch_size is None:
+            return size
+        return size // self.batch_size if self.drop_last else math.ceil(size / self.batch_size)
+
+    def _orders(self) -> Iterable[Any]:
+        """What is fetched in turn: lists of indices, single indices, or nothing but turns."""
+        if self._streams:
+            return itertools.repeat(None)
+        return self.sampler if self.batch_sampler is None else self.batch_sampler
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._iterate_here() if self.num_workers == 0 else self._iterate_with_workers()
+
+    def _iterate_here(self) -> Iterator[Any]:
+        fetch = fetcher(
+            self.dataset,
+            self.collate_fn,
+            self._batched,
+            self._streams,
+            self.batch_size,
+            self.drop_last,
+        )
+        for indices in self._orders():
+            try:
+                batch = fetch(indices)
+            except StopIteration:
+                return
+            yield batch
+
+    def _iterate_with_workers(self) -> Iterator[Any]:
+        pool = self._pool
+        if pool is None or not pool.is_alive:
+            pool = self._start_pool()
+        if self.persistent_workers:
+            self._pool = pool
+        try:
+            yield from pool.epoch(iter(self._orders()), self.prefetch_factor or 2)
+        finally:
+            if not self.persistent_workers:
+                pool.shutdown()
+
+    def _start_pool(self) -> WorkerPool:
+        plan = Plan(
+            self.dataset,
+            self.collate_fn,
+            self._batched,
+            self._streams,
+            self.batch_size,
+            self.drop_last,
+            self.worker_init_fn,
+            draw_seed(self.generator),
+            self.num_workers,
+        )
+        return WorkerPool(plan, self.multiprocessing_context, self.timeout)

@@ -1,0 +1,227 @@
+"""Samplers: which sample comes next."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from metaop.data.seed import Source, random_state
+from metaop.errors import ArgumentError
+
+Index = TypeVar("Index", covariant=True)
+
+
+class Sampler(Generic[Index]):
+    """An order of samples: a subclass defines `__iter__` and, where it can, `__len__`."""
+
+    def __iter__(self) -> Iterator[Index]:
+        raise NotImplementedError("Subclasses of Sampler should implement __iter__.")
+
+
+class SequentialSampler(Sampler[int]):
+    """0, 1, 2, …"""
+
+    def __init__(self, data_source: Sized) -> None:
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class RandomSampler(Sampler[int]):
+    """All samples in a new random order each time, or `num_samples` draws.
+
+    Without replacement, more draws than there are samples start a new order when one is used up.
+    """
+
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Source = None,
+    ) -> None:
+        _check_count(num_samples)
+        self.data_source = data_source
+        self.replacement = replacement
+        self._num_samples = num_samples
+        self.generator = generator
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        size, count = len(self.data_source), self.num_samples
+        state = random_state(self.generator)
+        if self.replacement:
+            yield from state.integers(0, size, count).tolist()
+            return
+        while count > 0:
+            order = state.permutation(size)[:count].tolist()
+            yield from order
+            count -= size
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler[int]):
+    """The given indices in a new random order each time."""
+
+    def __init__(self, indices: Sequence[int], generator: Source = None) -> None:
+        self.indices = indices
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        for position in random_state(self.generator).permutation(len(self.indices)):
+            yield self.indices[position]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler[int]):
+    """`num_samples` draws of 0 … len(weights) - 1 with probabilities proportional to `weights`."""
+
+    def __init__(
+        self,
+        weights: Sequence[float],
+        num_samples: int,
+        replacement: bool = True,
+        generator: Source = None,
+    ) -> None:
+        _check_count(num_samples)
+        self.weights = np.asarray(weights, np.float64)
+        if self.weights.ndim != 1:
+            raise ArgumentError(
+                "weights should be a 1d sequence but given weights have shape "
+                f"{list(self.weights.shape)}"
+            )
+        drawable = int(np.count_nonzero(self.weights))
+        if not replacement and num_samples > drawable:
+            raise ArgumentError(
+                f"cannot draw {num_samples} samples without replacement from {drawable} samples "
+                "of positive weight"
+            )
+        self.num_samples = num_samples
+        self.replacement = replacement
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        probabilities = self.weights / self.weights.sum()
+        state = random_state(self.generator)
+        size = len(probabilities)
+        drawn = state.choice(size, self.num_samples, self.replacement, probabilities)
+        return iter(drawn.tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class BatchSampler(Sampler[list[int]]):
+    """Lists of `batch_size` indices of another sampler; the last may be shorter."""
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size <= 0:
+            raise ArgumentError(
+                f"batch_size should be a positive integer value, but got batch_size={batch_size}"
+            )
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        indices = iter(self.sampler)
+        while batch := list(itertools.islice(indices, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield batch
+
+    def __len__(self) -> int:
+        size = len(self.sampler)  # type: ignore[arg-type]
+        return size // self.batch_size if self.drop_last else math.ceil(size / self.batch_size)
+
+
+class DistributedSampler(Sampler[int]):
+    """The share of one rank: every `num_replicas`-th sample of an order that all ranks agree on.
+
+    Without `drop_last` the order is filled up by repeating its start, so that all ranks have
+    equally many samples. `set_epoch` changes the shuffled order; it follows `seed` and the epoch
+    alone, never the state of a generator.
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        if num_replicas is None or rank is None:
+            found = _ranks()
+            rank = found[0] if rank is None else rank
+            num_replicas = found[1] if num_replicas is None else num_replicas
+        if not 0 <= rank < num_replicas:
+            raise ArgumentError(
+                f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"
+            )
+        self.dataset = dataset
+        self.num_replicas = num_replicas
+        self.rank = rank
+        self.shuffle = shuffle
+        self.seed = seed
+        self.drop_last = drop_last
+        self.epoch = 0
+
+    @property
+    def num_samples(self) -> int:
+        size = len(self.dataset)
+        return size // self.num_replicas if self.drop_last else math.ceil(size / self.num_replicas)
+
+    @property
+    def total_size(self) -> int:
+        return self.num_samples * self.num_replicas
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next iteration use the order of this epoch."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        size = len(self.dataset)
+        if self.shuffle:
+            order = np.random.default_rng([self.seed, self.epoch]).permutation(size)
+        else:
+            order = np.arange(size)
+        filled = np.resize(order, self.total_size)
+        return iter(filled[self.rank :: self.num_replicas].tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+def _ranks() -> tuple[int, int]:
+    """This process's rank and the number of ranks, from MPI when the program uses it."""
+    try:
+        from mpi4py import MPI
+    except ImportError:
+        return 0, 1
+    world: Any = MPI.COMM_WORLD
+    return world.Get_rank(), world.Get_size()
+
+
+def _check_count(count: int | None) -> None:
+    if count is None:
+        return
+    if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
+        raise ArgumentError(
+            f"num_samples should be a positive integer value, but got num_samples={count}"
+        )

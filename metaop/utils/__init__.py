@@ -1,0 +1,1 @@
+"""Utilities under the names that PyTorch gives them."""
