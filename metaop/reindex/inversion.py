@@ -1,13 +1,253 @@
-"""Scatter to gather: a reduction whose write map is affine, as guarded reads."""
+"""Scatter to gather: a reduction whose write map is affine, as guarded reads.
+
+`y[m(i)] ⊕= x[i]` is solved for `i`: each target index gives an equation `m_j(i) = t_j`, where an
+affine sum of axes (or of quotients and remainders of axes, as reshapes leave them) equals an axis
+of the result. Sums whose terms are like the digits of a number have one solution. Where they are
+not, as in `h = s*oh + d*kh - p`, some axes stay free and the result reduces over those.
+"""
 
 from __future__ import annotations
 
-from metaop.unified_graph.node import Node
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from math import prod
+from typing import Any
+
+from metaop.reindex.meta_op import reindex
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import Divisible, Guard, IndexMap, Within
+from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Quotient, Remainder
+from metaop.unified_graph.node import Node, constant
+
+Term = tuple[Atom, int]
+Equation = tuple[IndexExpr, IndexExpr]
+# (divisor, modulus or None, value): the value of `dividend // divisor % modulus`.
+Digit = tuple[int, "int | None", IndexExpr]
 
 
 def invert(node: Node) -> Node | None:
     """An equivalent graph in which every result element gathers what is combined into it.
 
-    None when the map looks indices up in a tensor, or is not affine in its axes.
+    `node` is a Reduce; the result is a guarded Reindex, reduced over trailing axes when several
+    elements can meet in one place. None when the map looks indices up in a tensor.
     """
-    return None
+    from metaop.reduce.meta_op import reduce_axes
+
+    op: Any = node.op
+    source, index_map = node.inputs[0], op.map
+    identity = op.reducer.identity(node.dtype)
+    if index_map.lookups():
+        return None
+    if index_map.never or not source.size or not node.size:
+        return constant(identity, node.dtype, node.shape)
+    gather, free = inverse_map(index_map, node.shape)
+    gathered = reindex(source, gather, identity)
+    return reduce_axes(op.reducer.name, gathered, range(len(node.shape), len(node.shape) + free))
+
+
+def inverse_map(index_map: IndexMap, target: Sequence[int]) -> tuple[IndexMap, int]:
+    """The map from (element of the target, free axes) to the one point that is mapped there.
+
+    Its guards hold where there is such a point. Also returns the number of free axes, which come
+    behind the axes of the target.
+    """
+    solver = _Solver(index_map.domain)
+    places = [_result_axis(k, extent) for k, extent in enumerate(target)]
+    solver.solve(list(zip(index_map.indices, places)))
+    indices = [solver.substitute(axis) for axis in IndexMap.axes(index_map.domain)]
+    guards = [guard._replace(expr=solver.substitute(guard.expr)) for guard in index_map.guards]
+    # The axes have had names of their own so far, to tell them from those of the source.
+    domain = (*target, *solver.free)
+    numbers: dict[Atom, IndexExpr] = {}
+    for k, axis in enumerate([*places, *solver.free_axes]):
+        for atom, _ in axis.terms:
+            numbers[atom] = index_expr.axis(k, domain[k])
+
+    def renumber(expr: IndexExpr) -> IndexExpr:
+        return expr.substitute(numbers.get)
+
+    return (
+        IndexMap(
+            domain,
+            [renumber(index) for index in indices],
+            [guard._replace(expr=renumber(guard.expr)) for guard in (*solver.guards, *guards)],
+        ),
+        len(solver.free),
+    )
+
+
+def _result_axis(position: int, extent: int) -> IndexExpr:
+    return index_expr.axis(f"result{position}", extent)
+
+
+class _Solver:
+    """Solves equations for the axes of a box; what it cannot determine becomes a free axis."""
+
+    def __init__(self, domain: Sequence[int]) -> None:
+        # An axis of extent 1 is the constant 0 and needs no solution.
+        self.unknown: set[Atom] = {Axis(k, n) for k, n in enumerate(domain) if n > 1}
+        self.values: dict[Atom, IndexExpr] = {}
+        self.digits: dict[IndexExpr, list[Digit]] = {}
+        self.guards: list[Guard] = []
+        self.free: list[int] = []
+        self.free_axes: list[IndexExpr] = []
+
+    def substitute(self, expr: IndexExpr) -> IndexExpr:
+        """`expr` with everything that is known put in."""
+        return expr.substitute(self.values.get)
+
+    def solve(self, equations: list[Equation]) -> None:
+        """Determines every axis from `expression = value` equations."""
+        while equations or self.digits:
+            if not equations:
+                equations = self._join_digits()
+                continue
+            equations = [(self.substitute(left), right) for left, right in equations]
+            chosen = min(equations, key=lambda equation: self._cost(equation[0]))
+            equations.remove(chosen)
+            self._solve_one(*chosen)
+        for axis in sorted(self.unknown, key=lambda atom: atom.name):  # type: ignore[attr-defined]
+            if axis not in self.values:
+                self.values[axis] = self._new_free(axis)
+
+    def _cost(self, left: IndexExpr) -> int:
+        """How many values the axes have that solving this equation would leave free."""
+        free, _ = _choose(self._terms(left))
+        return prod(atom.high - atom.low + 1 for atom, _ in free)
+
+    def _terms(self, expr: IndexExpr) -> list[Term]:
+        return [term for term in expr.terms if self._is_unknown(term[0])]
+
+    def _is_unknown(self, atom: Atom) -> bool:
+        return any(inner in self.unknown for inner in index_expr.of(atom).atoms())
+
+    def _new_free(self, atom: Atom) -> IndexExpr:
+        extent = atom.high - atom.low + 1
+        axis = index_expr.axis(f"free{len(self.free)}", extent)
+        self.free.append(extent)
+        self.free_axes.append(axis)
+        return axis + atom.low
+
+    def _equal(self, left: IndexExpr, right: IndexExpr) -> None:
+        self.guards.append(Within(left - right, 1))
+
+    def _solve_one(self, left: IndexExpr, right: IndexExpr) -> None:
+        terms = self._terms(left)
+        if not terms:
+            self._equal(left, right)
+            return
+        known = left
+        for atom, coefficient in terms:
+            known = known - index_expr.of(atom) * coefficient
+        right = right - known
+        free, determined = _choose(terms)
+        for atom, coefficient in free:
+            value = self._new_free(atom)
+            self._assign(atom, value)
+            right = right - value * coefficient
+        # Count every term from its smallest value: then the sum is a number with digits >= 0.
+        for atom, coefficient in determined:
+            right = right - coefficient * (atom.low if coefficient > 0 else atom.high)
+        for position, (atom, coefficient) in enumerate(determined):
+            step = abs(coefficient)
+            if position == len(determined) - 1:
+                self.guards.append(Divisible(right, step))
+            digit, right = right // step, right % step
+            self.guards.append(Within(digit, atom.high - atom.low + 1))
+            self._assign(atom, digit + atom.low if coefficient > 0 else atom.high - digit)
+
+    def _assign(self, atom: Atom, value: IndexExpr) -> None:
+        self.values[atom] = value
+        if isinstance(atom, Axis):
+            self.unknown.discard(atom)
+        elif isinstance(atom, Quotient):
+            self.digits.setdefault(atom.dividend, []).append((atom.divisor, None, value))
+        else:
+            assert isinstance(atom, Remainder)
+            self.guards.append(Within(value, atom.divisor))
+            dividend, divisor = atom.dividend, 1
+            if len(dividend.terms) == 1 and dividend.terms[0][1] == 1 and not dividend.constant:
+                inner = dividend.terms[0][0]
+                if isinstance(inner, Quotient):
+                    dividend, divisor = inner.dividend, inner.divisor
+            self.digits.setdefault(dividend, []).append((divisor, atom.divisor, value))
+
+    def _join_digits(self) -> list[Equation]:
+        """One equation for each dividend of which quotients and remainders are known."""
+        # The values of quotients and remainders are spent here; only those of axes remain.
+        self.values = {a: v for a, v in self.values.items() if isinstance(a, Axis)}
+        pending, self.digits = self.digits, {}
+        equations: list[Equation] = []
+        for dividend, digits in pending.items():
+            dividend = self.substitute(dividend)
+            if self._terms(dividend):
+                value, digits = self._compose(dividend, digits)
+                equations.append((dividend, value))
+            else:
+                value = dividend
+            for divisor, modulus, digit in digits:
+                part = value // divisor
+                self._equal(part if modulus is None else part % modulus, digit)
+        return equations
+
+    def _compose(
+        self, dividend: IndexExpr, digits: Iterable[Digit]
+    ) -> tuple[IndexExpr, list[Digit]]:
+        """The number that has these digits, and the digits that it does not account for."""
+        total = index_expr.constant(0)
+        place = 1
+        complete = False
+        rest: list[Digit] = []
+        for digit in sorted(digits, key=lambda digit: (digit[0], digit[1] is None)):
+            divisor, modulus, value = digit
+            if complete or divisor % place:
+                rest.append(digit)
+                continue
+            if divisor > place:
+                total = total + self._free_digit(0, divisor // place - 1) * place
+            total = total + value * divisor
+            if modulus is None:
+                complete = True
+            else:
+                place = divisor * modulus
+        if not complete:
+            low, high = dividend.low // place, dividend.high // place
+            total = total + self._free_digit(low, high) * place
+        return total, rest
+
+    def _free_digit(self, low: int, high: int) -> IndexExpr:
+        if low == high:
+            return index_expr.constant(low)
+        axis = index_expr.axis(f"free{len(self.free)}", high - low + 1)
+        self.free.append(high - low + 1)
+        self.free_axes.append(axis)
+        return axis + low
+
+
+def _choose(terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
+    """Splits a sum into terms to leave free, as few values as possible, and digits to determine.
+
+    The digits come largest step first; the smaller ones never add up to the step of a larger one.
+    """
+    if not terms:
+        return [], []
+    best: tuple[int, list[Term], list[Term]] | None = None
+    for count in range(len(terms)):
+        for free in combinations(terms, count):
+            cost = prod(atom.high - atom.low + 1 for atom, _ in free)
+            if best is not None and cost >= best[0]:
+                continue
+            digits = sorted((t for t in terms if t not in free), key=lambda term: -abs(term[1]))
+            if _are_digits(digits):
+                best = cost, list(free), digits
+    assert best is not None, "a single term is always a digit"
+    return best[1], best[2]
+
+
+def _are_digits(terms: Sequence[Term]) -> bool:
+    span = 0
+    for atom, coefficient in reversed(terms):
+        if abs(coefficient) <= span:
+            return False
+        span += abs(coefficient) * (atom.high - atom.low)
+    return True
