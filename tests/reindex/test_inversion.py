@@ -125,8 +125,8 @@ def test_windows(stride: int, padding: int, dilation: int, kernel: int) -> None:
         assert isinstance(inverse.op, Reduce)
         # Only the offsets inside the window stay to be summed over (or the few positions).
         positions = source.shape[2:4]
-        free = tuple(min(kernel, count) for count in positions)
-        assert inverse.inputs[0].shape == (*base.shape, *(n for n in free if n > 1))
+        free = sorted(min(kernel, count) for count in positions if count > 1)
+        assert sorted(inverse.inputs[0].shape[4:]) == free
 
 
 @pytest.mark.parametrize(
