@@ -210,7 +210,10 @@ class _Solver:
                 complete = True
             else:
                 place = divisor * modulus
-        if not complete:
+        if not complete and dividend.high - dividend.low < place:
+            # A stretch shorter than the modulus holds each remainder once: a roll.
+            total = (total - dividend.low) % place + dividend.low
+        elif not complete:
             low, high = dividend.low // place, dividend.high // place
             total = total + self._free_digit(low, high) * place
         return total, rest
