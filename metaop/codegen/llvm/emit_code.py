@@ -1,14 +1,17 @@
 """The text of a function while it is written: instructions placed at the loop they depend on.
 
-A value has a level: the depth of the innermost loop that it depends on. `Code.pure` writes an
-instruction at its level, in front of the loops inside which it does not change, and only once:
+A value has a level: the depth of the innermost loop that it depends on. An instruction is written
+at the level of its operands, in front of the loops inside which it does not change, and only once:
 an instruction whose text is already there at that level gives the same value again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from metaop.codegen.llvm.builder import Builder, BuilderTarget
 
 
 @dataclass
@@ -16,81 +19,132 @@ class Scope:
     """The body of a loop (or the function itself) that is being written.
 
     `prelude` lies in front of the loop, inside the test whether it runs at all; it holds what
-    the body needs of the enclosing level. `writes` are the buffers that the body stores to.
+    the body needs of the enclosing level. `certain` tells that the body runs whenever the code
+    around it does; `writes` are the buffers that the body stores to.
     """
 
-    lines: list
-    prelude: list = field(default_factory=list)
+    block: str
+    prelude_block: str = ""
     certain: bool = True
     writes: frozenset[int] = frozenset()
+    lines: list = field(default_factory=list)
+    prelude: list = field(default_factory=list)
     known: dict[str, str] = field(default_factory=dict)
     known_before: dict[str, str] = field(default_factory=dict)
 
 
-class Code:
-    """Instructions, blocks and scopes of one function."""
+class Code(Builder):
+    """A builder of one function that hoists and shares instructions.
 
-    def __init__(self) -> None:
-        self.scopes = [Scope([])]
-        self.block = "entry"
+    `lines` and `block` belong to the scope that is being filled, `level` is the level at which
+    instructions are placed.
+    """
+
+    def __init__(self, target: BuilderTarget) -> None:
+        super().__init__(target)
+        self.scopes = [Scope("entry")]
+        self.lines = self.scopes[0].lines
         self.level_of: dict[str, int] = {}
-        self.declarations: dict[str, None] = {}
-        self._count = 0
+        self.level = 0
+        self._earlier: dict[str, str] = self.scopes[0].known
+        self._known: dict[str, str] = self.scopes[0].known
+        self._straight = True
 
     @property
     def depth(self) -> int:
         """The level of the code that is being written."""
         return len(self.scopes) - 1
 
-    def name(self, stem: str = "v") -> str:
-        """A fresh name of a value."""
-        self._count += 1
-        return f"%{stem}{self._count}"
-
-    def label(self, stem: str) -> str:
-        """A fresh name of a block."""
-        self._count += 1
-        return f"{stem}{self._count}"
-
-    def level(self, *operands: str) -> int:
+    def level_among(self, *operands: str) -> int:
         """The level of an instruction with these operands; constants have level 0."""
         level_of = self.level_of
-        return max((level_of.get(operand, 0) for operand in operands), default=0)
+        return max([level_of.get(operand, 0) for operand in operands], default=0)
 
-    def line(self, text: str) -> None:
-        """Writes an instruction without a result, here."""
-        self.scopes[-1].lines.append(text)
+    # --- placing ----------------------------------------------------------------------------
 
-    def here(self, text: str, stem: str = "v") -> str:
-        """Writes an instruction here and names its result."""
-        name = self.name(stem)
-        self.scopes[-1].lines.append(f"{name} = {text}")
-        self.level_of[name] = self.depth
-        return name
-
-    def pure(self, text: str, *operands: str) -> str:
-        """The result of an instruction that depends on nothing but its operands."""
-        return self.at(self.level(*operands), text)
-
-    def at(self, level: int, text: str) -> str:
-        """The result of an instruction that may stand at `level`, written there once."""
-        scopes = self.scopes
-        known = scopes[level].known
-        name = known.get(text)
+    def emit(self, instruction: str) -> str:
+        """The result of an instruction at the current level, written there once."""
+        name = self._known.get(instruction) or self._earlier.get(instruction)
         if name is not None:
             return name
-        lines = scopes[level].lines
-        if level < len(scopes) - 1:
-            inner = scopes[level + 1]
-            known, lines = inner.known_before, inner.prelude
-            name = known.get(text)
-            if name is not None:
-                return name
-        self._count += 1
-        name = known[text] = f"%v{self._count}"
-        lines.append(f"{name} = {text}")
-        self.level_of[name] = level
+        self._counter += 1
+        name = f"%v{self._counter}"
+        self.lines.append(f"  {name} = {instruction}")
+        self.level_of[name] = self.level
+        if self._straight:
+            self._known[instruction] = name
         return name
+
+    def here(self, instruction: str) -> str:
+        """The result of an instruction with effects, which is written each time."""
+        name = self.fresh()
+        self.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def pure(self, instruction: str, *operands: str) -> str:
+        """The result of an instruction that depends on nothing but its operands."""
+        return self.at(self.level_among(*operands), instruction)
+
+    def at(self, level: int, instruction: str) -> str:
+        """The result of an instruction that may stand at `level`."""
+        if level == self.level:
+            return self.emit(instruction)
+        with self.placed(level):
+            return self.emit(instruction)
+
+    @contextmanager
+    def placed(self, level: int) -> Iterator[None]:
+        """The instructions inside go to `level`: here, or in front of the loop below it."""
+        if level == self.level:
+            yield
+            return
+        before = self.lines, self.block, self.level, self._earlier, self._known, self._straight
+        scope = self.scopes[level]
+        self.level, self._earlier, self._straight = level, scope.known, True
+        inner = self.scopes[level + 1] if level < self.depth else None
+        if inner is None:
+            self.lines, self._known, self.block = scope.lines, scope.known, scope.block
+        else:
+            self.lines, self._known, self.block = inner.prelude, inner.known_before, inner.prelude_block
+        try:
+            yield
+        finally:
+            if inner is None:
+                scope.block = self.block
+            else:
+                inner.prelude_block = self.block
+            self.lines, self.block, self.level, self._earlier, self._known, self._straight = before
+
+    def fresh(self, prefix: str = "v") -> str:
+        name = super().fresh(prefix)
+        self.level_of[name] = self.level
+        return name
+
+    def start_block(self, label: str) -> None:
+        # What is written from here on need not have run before what follows the branches.
+        self._straight = False
+        super().start_block(label)
+        if self.level == self.depth:
+            self.scopes[-1].block = label
+
+    def line_label(self, label: str) -> None:
+        """Starts a block that all control passes through, or one without values for others."""
+        straight = self._straight
+        self.start_block(label)
+        self._straight = straight
+
+    def conditional(self) -> None:
+        """What is written from here on, to the end of `branching`, is not known afterwards."""
+        self._straight = False
+
+    @contextmanager
+    def branching(self) -> Iterator[None]:
+        """Control flow inside comes together at the end."""
+        before = self._straight
+        try:
+            yield
+        finally:
+            self._straight = before
 
     def safe_level(self, level: int) -> int:
         """The lowest level, from `level` up, where an instruction that may trap runs only if
@@ -107,37 +161,37 @@ class Code:
                 return depth
         return self.safe_level(level)
 
-    def forget(self, keys: Iterable[str]) -> None:
+    def forget(self, instructions: Iterable[str]) -> None:
         """Makes the next use of these instructions write them again."""
-        for key in keys:
-            for scope in self.scopes:
-                scope.known.pop(key, None)
-                scope.known_before.pop(key, None)
+        for scope in self.scopes:
+            for instruction in instructions:
+                scope.known.pop(instruction, None)
+                scope.known_before.pop(instruction, None)
 
-    def open(self, writes: frozenset[int], certain: bool) -> Scope:
-        """Starts the body of a loop."""
-        scope = Scope([], certain=certain, writes=writes)
+    # --- scopes -----------------------------------------------------------------------------
+
+    def open(self, prelude_block: str, block: str, certain: bool, writes: frozenset[int]) -> Scope:
+        """Starts the body of a loop, in a block of its own."""
+        scope = Scope(block, prelude_block, certain, writes)
         self.scopes.append(scope)
+        self._enter(scope)
         return scope
 
     def close(self) -> Scope:
         """Ends the body of a loop; the caller places its prelude and its lines."""
-        return self.scopes.pop()
+        closed = self.scopes.pop()
+        self._enter(self.scopes[-1])
+        return closed
 
-    def start(self, label: str) -> None:
-        """Starts a block here; the one before must have ended with a branch."""
-        self.line(f"{label}:")
-        self.block = label
+    def _enter(self, scope: Scope) -> None:
+        self.lines, self.block, self.level = scope.lines, scope.block, self.depth
+        self._earlier = self._known = scope.known
 
-    def declare(self, signature: str) -> None:
-        """Asks for a declaration of a function that the code calls."""
-        self.declarations[signature] = None
-
-    def text(self) -> str:
-        """The lines of the function body."""
+    def flatten(self) -> None:
+        """Joins the lines of all loops into `lines`, ready for `finish_function`."""
         result: list[str] = []
         _flatten(self.scopes[0].lines, result)
-        return "\n".join(result)
+        self.lines = result
 
 
 def _flatten(lines: list, result: list[str]) -> None:
@@ -145,4 +199,4 @@ def _flatten(lines: list, result: list[str]) -> None:
         if isinstance(line, list):
             _flatten(line, result)
         else:
-            result.append(line if line[-1] == ":" else "  " + line)
+            result.append(line)

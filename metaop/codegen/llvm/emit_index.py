@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Union
 
 from metaop.codegen.llvm.emit_code import Code
+from metaop.codegen.llvm.value import Value
 from metaop.codegen.loop_nest import (
     Argument,
     Condition,
@@ -57,24 +58,31 @@ class Lanes:
     """
 
     axis: str
-    base: str
+    base: Coefficient
     count: int
     copies: int = 1
     mask: str | None = None
 
 
-NO_LANES = Lanes("", "0", 1)
+NO_LANES = Lanes("", 0, 1)
 
 
 class IndexWriter:
-    """Writes index arithmetic; `loops` binds axes to i64 names or literals."""
+    """Writes index arithmetic.
+
+    `loops` binds axes to i64 names or literals, `bindings` the names of Let and CheckedIndex, in
+    one copy of a vector loop, to values.
+    """
 
     def __init__(self, code: Code) -> None:
         self.code = code
         self.lanes = NO_LANES
         self.loops: dict[str, Coefficient] = {}
-        # (name, copy) of Let and CheckedIndex: the name of an i64, and whether it is a vector.
-        self.values: dict[tuple[str, int], tuple[str, bool]] = {}
+        self.bindings: dict[tuple[str, int], Value] = {}
+
+    def bound(self, name: str, copy: int) -> Value:
+        """The value of a name; what was bound outside a vector loop is the same in its copies."""
+        return self.bindings.get((name, copy)) or self.bindings[name, 0]
 
     # --- scalars ----------------------------------------------------------------------------
 
@@ -98,7 +106,7 @@ class IndexWriter:
         if isinstance(left, int) and isinstance(right, int) and operation in _FOLD:
             return _FOLD[operation](left, right)
         code = self.code
-        level = code.level(str(left), str(right))
+        level = code.level_among(str(left), str(right))
         if operation in ("udiv", "urem", "srem") and isinstance(right, str):
             level = code.safe_level(level)  # an argument of 0 traps
         return code.at(level, f"{operation} i64 {left}, {right}")
@@ -125,11 +133,7 @@ class IndexWriter:
             if isinstance(factor, LoopIndex):
                 self._add_axis(terms, factor.axis, scale, copy)
             elif isinstance(factor, ValueIndex):
-                name, vector = self.values[factor.name, copy]
-                if vector:
-                    terms.vectors.append((name, scale))
-                else:
-                    terms.add_scaled(name, scale)
+                self._add_value(terms, self.bound(factor.name, copy), scale)
             else:
                 terms.add(self._divided(factor, copy), scale)
         return terms.resolved()
@@ -143,6 +147,14 @@ class IndexWriter:
         terms.add_scaled(copy * lanes.count, scale)
         if lanes.count > 1:
             terms.lane = self.binary("add", terms.lane, scale)
+
+    def _add_value(self, terms: _Terms, value: Value, scale: Coefficient) -> None:
+        with self.code.placed(self.code.level_among(value.text)):
+            wide = self.code.to_type(value, "i64")
+        if wide.lanes > 1:
+            terms.vectors.append((wide.text, scale))
+        else:
+            terms.add_scaled(int(wide.text) if wide.is_constant else wide.text, scale)
 
     def _divided(self, factor: QuotientIndex | RemainderIndex, copy: int) -> Resolved:
         dividend = self.resolve(factor.dividend, copy)
@@ -183,9 +195,8 @@ class IndexWriter:
         under = self.splat(divisor, "i64")
         under = code.pure(f"sitofp <{count} x i64> {under} to <{count} x double>", under)
         ratio = code.pure(f"fdiv <{count} x double> {wide}, {under}", wide, under)
-        code.declare(f"<{count} x double> @llvm.floor.v{count}f64(<{count} x double>)")
-        floor = f"call <{count} x double> @llvm.floor.v{count}f64(<{count} x double> {ratio})"
-        floor = code.pure(floor, ratio)
+        with code.placed(code.level_among(ratio)):
+            floor = code.floor(code.value(ratio, "double", count)).text
         return code.pure(f"fptosi <{count} x double> {floor} to <{count} x i64>", floor)
 
     # --- vectors ----------------------------------------------------------------------------
@@ -301,7 +312,7 @@ class IndexWriter:
         if isinstance(value, int):
             return min(max(value, 0), count)
         for function, limit in (("smax", 0), ("smin", count)):
-            code.declare(f"i64 @llvm.{function}.i64(i64, i64)")
+            code.declare(f"declare i64 @llvm.{function}.i64(i64, i64)")
             value = code.pure(f"call i64 @llvm.{function}.i64(i64 {value}, i64 {limit})", value)
         return code.pure(f"trunc i64 {value} to i32", value)
 

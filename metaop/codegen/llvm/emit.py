@@ -1,0 +1,133 @@
+"""LLVM IR of loop nests.
+
+A kernel is `void kernel(ptr buffers, ptr scalars, i64 begin, i64 end, ptr error)`: the addresses
+of its buffers, the values of its integer arguments, the part of the parallel loop to run, and
+four int64 that receive the first error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from metaop.codegen.llvm.emit_code import Code
+from metaop.codegen.llvm.emit_effects import EffectWriter
+from metaop.codegen.llvm.emit_expression import ExpressionWriter
+from metaop.codegen.llvm.emit_index import IndexWriter
+from metaop.codegen.llvm.emit_loops import LoopWriter
+from metaop.codegen.llvm.emit_memory import MemoryWriter
+from metaop.codegen.llvm.emit_micro_kernel import write_micro_kernel
+from metaop.codegen.llvm.emit_scratch import Scratch
+from metaop.codegen.llvm.emit_survey import loaded_buffers
+from metaop.codegen.llvm.target import Target
+from metaop.codegen.loop_nest import (
+    Accumulate,
+    Alloc,
+    CheckedIndex,
+    For,
+    Let,
+    LoopNest,
+    MicroKernel,
+    Statement,
+    Store,
+    Update,
+)
+
+
+def emit(nest: LoopNest, target: Target, symbol: str) -> str:
+    """The text of a module that defines the kernel of `nest` as the function `symbol`."""
+    return _Kernel(nest, target).text(symbol)
+
+
+class _Kernel:
+    """Writes one kernel."""
+
+    def __init__(self, nest: LoopNest, target: Target) -> None:
+        self.nest = nest
+        self.code = code = Code(target)
+        self.index = IndexWriter(code)
+        self.memory = MemoryWriter(code, self.index)
+        self.expressions = ExpressionWriter(code, self.index, self.memory)
+        self.loops = LoopWriter(
+            code, self.index, self.memory, self.expressions, target, self._body
+        )
+        self.effects = EffectWriter(code, self.index, self.memory, self.expressions, self.loops)
+        self.scratch = Scratch(code, self.index, self.memory)
+
+    def text(self, symbol: str) -> str:
+        """The module."""
+        code = self.code
+        self._enter()
+        self._body(self.nest.body)
+        self.scratch.release()
+        code.flatten()
+        parameters = [code.argument("ptr", "buffers"), code.argument("ptr", "scalars")]
+        parameters += [code.argument("i64", "begin"), code.argument("i64", "end")]
+        code.finish_function(symbol, [*parameters, code.argument("ptr", "error")])
+        return code.module_text()
+
+    def _enter(self) -> None:
+        """Fetches the addresses of the buffers and the arguments."""
+        code = self.code
+        code.line("%nowhere = alloca i64, align 8")
+        code.line("%sink = alloca i64, align 8")
+        code.line("store i64 0, ptr %nowhere")
+        for number, parameter in enumerate(self.nest.parameters):
+            place = code.emit(f"getelementptr ptr, ptr %buffers, i64 {number}")
+            code.line(f"%b{number} = load ptr, ptr {place}")
+            self.memory.buffers.append((f"%b{number}", parameter.dtype))
+        for number in range(len(self.nest.arguments)):
+            place = code.emit(f"getelementptr i64, ptr %scalars, i64 {number}")
+            code.line(f"%a{number} = load i64, ptr {place}")
+        roles = [parameter.role for parameter in self.nest.parameters]
+        self.memory.read_only = frozenset(k for k, role in enumerate(roles) if role == "read")
+        self.scratch.acquire(self.nest.body)
+
+    def _body(self, body: Sequence[Statement]) -> None:
+        group: list[Store] = []
+        for statement in body:
+            if isinstance(statement, Store):
+                written = {store.buffer for store in group}
+                if written and written & loaded_buffers(statement.value):
+                    self._stores(group)
+                    group = []
+                group.append(statement)
+                continue
+            self._stores(group)
+            group = []
+            self._statement(statement)
+        self._stores(group)
+
+    def _stores(self, group: Sequence[Store]) -> None:
+        """Neighbouring stores compute all values first: a buffer that takes the place of an
+        input may be written only after the input was read."""
+        if not group:
+            return
+        self.expressions.start_statement()
+        places = [(store, copy) for store in group for copy in self._copies()]
+        values = [self.expressions.value(store.value, copy) for store, copy in places]
+        for (store, copy), value in zip(places, values):
+            self.memory.store(store.buffer, store.offset, value, store.conditions, copy)
+
+    def _copies(self) -> range:
+        return range(self.index.lanes.copies)
+
+    def _statement(self, statement: Statement) -> None:
+        if isinstance(statement, For):
+            self.loops.write(statement)
+            return
+        if isinstance(statement, MicroKernel):
+            write_micro_kernel(statement, self.code, self.index, self.memory, self.loops)
+            return
+        if isinstance(statement, Alloc):
+            return  # acquired at the start of the kernel
+        self.expressions.start_statement()
+        for copy in self._copies():
+            if isinstance(statement, Let):
+                value = self.expressions.value(statement.value, copy)
+                self.index.bindings[statement.name, copy] = value
+            elif isinstance(statement, Accumulate):
+                self.loops.accumulate(statement, copy)
+            elif isinstance(statement, CheckedIndex):
+                self.effects.check(statement, copy)
+            elif isinstance(statement, Update):
+                self.effects.update(statement, copy)

@@ -1,0 +1,111 @@
+"""Expressions: scalar functions on values, with lanes only where lanes differ."""
+
+from __future__ import annotations
+
+from metaop.codegen.llvm.conversion import compute_type
+from metaop.codegen.llvm.emit_code import Code
+from metaop.codegen.llvm.emit_index import IndexWriter
+from metaop.codegen.llvm.emit_memory import MemoryWriter
+from metaop.codegen.llvm.value import Value
+from metaop.codegen.loop_nest import Apply, Choose, Expr, IndexValue, Load, Name, Number
+from metaop.elementwise.functions import FUNCTIONS
+from metaop.unified_graph.dtype import DType
+
+
+class ExpressionWriter:
+    """Writes expressions; each copy of a vector loop has its own values."""
+
+    def __init__(self, code: Code, index: IndexWriter, memory: MemoryWriter) -> None:
+        self.code = code
+        self.index = index
+        self.memory = memory
+        # Values of the statement at hand, by the identity of expressions, which share parts.
+        self._memo: dict[tuple[int, int], Value] = {}
+
+    def start_statement(self) -> None:
+        """Forgets the expressions of earlier statements: names and buffers may have changed."""
+        self._memo.clear()
+
+    def value(self, expr: Expr, copy: int) -> Value:
+        """The value in the compute type: a scalar where lanes do not differ, else a vector."""
+        key = (id(expr), copy)
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = self._value(expr, copy)
+        return found
+
+    def _value(self, expr: Expr, copy: int) -> Value:
+        if isinstance(expr, Apply):
+            operands = [self.value(operand, copy) for operand in expr.operands]
+            if expr.function == "cast":
+                return self.cast(operands[0], expr.dtype)
+            return self.apply(expr.function, *operands)
+        if isinstance(expr, Load):
+            return self.memory.load(expr, copy)
+        if isinstance(expr, Name):
+            return self.index.bound(expr.name, copy)
+        if isinstance(expr, Number):
+            return self.memory.constant(expr.value, expr.dtype)
+        if isinstance(expr, IndexValue):
+            return self._index_value(expr, copy)
+        return self._choose(expr, copy)
+
+    def apply(self, function: str, *operands: Value) -> Value:
+        """A row of the function table, written at the level of its operands."""
+        code = self.code
+        operands = self.aligned(*operands)
+        level = code.level_among(*[operand.text for operand in operands])
+        with code.placed(level), code.branching():
+            return FUNCTIONS[function].llvm(code, *operands)
+
+    def aligned(self, *operands: Value) -> tuple[Value, ...]:
+        """The operands with scalars splatted, outside the loops where they do not change."""
+        lanes = max(operand.lanes for operand in operands)
+        return tuple(operand if operand.lanes == lanes else self.splat(operand, lanes) for operand in operands)
+
+    def splat(self, x: Value, lanes: int) -> Value:
+        """The scalar in all lanes."""
+        with self.code.placed(self.code.level_among(x.text)):
+            return self.code.splat(x, lanes)
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        """The value converted to a type and back to the type's compute type, hence rounded."""
+        code = self.code
+        with code.placed(code.level_among(x.text)):
+            if x.is_float and dtype.kind == "int":
+                return self._truncated(x, dtype)
+            result = code.convert(x, dtype)
+            if dtype.compute is dtype:
+                return result
+            return self.memory.widened(self.memory.narrowed(result, dtype), dtype)
+
+    def _truncated(self, x: Value, dtype: DType) -> Value:
+        """A float as an integer; numbers out of range give arbitrary ones, nothing worse."""
+        wide = "i64" if dtype.itemsize == 8 else "i32"
+        first = self.code._convert("fptosi", x, wide)
+        frozen = self.code.like(first, self.code.emit(f"freeze {first.typed}"))
+        return self.code.to_type(frozen, compute_type(dtype), dtype.is_signed)
+
+    def _index_value(self, expr: IndexValue, copy: int) -> Value:
+        index = self.index.resolve(expr.index, copy)
+        if index.varies:
+            return self.code.value(self.index.vector(index), "i64", self.index.lanes.count)
+        return self.code.value(str(self.index.total(index)), "i64")
+
+    def _choose(self, expr: Choose, copy: int) -> Value:
+        code = self.code
+        scalar, lanes = self.index.conditions(expr.conditions, copy)
+        if scalar == "false":
+            return self.value(expr.otherwise, copy)
+        value = self.value(expr.value, copy)
+        if lanes is None and scalar in (None, "true"):
+            return value
+        otherwise = self.value(expr.otherwise, copy)
+        if lanes is None:
+            condition = code.value(scalar, "i1")
+        else:
+            condition = self.memory.lane_mask(None if scalar == "true" else scalar, lanes)
+            value, otherwise = (self.splat(x, condition.lanes) for x in (value, otherwise))
+        value, otherwise = self.aligned(value, otherwise)
+        with code.placed(code.level_among(condition.text, value.text, otherwise.text)):
+            return code.select(condition, value, otherwise)

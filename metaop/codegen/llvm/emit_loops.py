@@ -1,0 +1,303 @@
+"""Loops: their blocks, the values they carry, and vector loops with their remainders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from metaop.codegen.llvm.emit_code import Code
+from metaop.codegen.llvm.emit_expression import ExpressionWriter
+from metaop.codegen.llvm.emit_index import NO_LANES, Coefficient, IndexWriter, Lanes
+from metaop.codegen.llvm.emit_index import vector_literal
+from metaop.codegen.llvm.emit_memory import MemoryWriter
+from metaop.codegen.llvm.emit_survey import Survey
+from metaop.codegen.llvm.target import Target
+from metaop.codegen.llvm.value import Value
+from metaop.codegen.loop_nest import Accumulate, Accumulator, For, Statement
+from metaop.reduce.reducers import REDUCERS
+
+Run = Callable[[Coefficient, list[Value]], list[Value]]
+# Independent chains that hide the latency of an addition, while the body has at most so many
+# operations in all copies.
+_CHAINS = 4
+_WORK_IN_COPIES = 64
+
+
+class LoopWriter:
+    """Writes loops; `write_body` writes the statements inside."""
+
+    def __init__(
+        self,
+        code: Code,
+        index: IndexWriter,
+        memory: MemoryWriter,
+        expressions: ExpressionWriter,
+        target: Target,
+        write_body: Callable[[Sequence[Statement]], None],
+    ) -> None:
+        self.code = code
+        self.index = index
+        self.memory = memory
+        self.expressions = expressions
+        self.target = target
+        self.write_body = write_body
+        self._accumulators: dict[str, Accumulator] = {}
+        self._surveys: dict[int, Survey] = {}
+
+    def write(self, loop: For) -> None:
+        """Writes a loop and binds the results of its accumulators."""
+        survey = self.survey(loop)
+        for accumulator in loop.accumulators:
+            self._accumulators[accumulator.name] = accumulator
+        names = [name for name in self._accumulators if name in survey.accumulated]
+        names += [a.name for a in loop.accumulators if a.name not in names]
+        own = {accumulator.name for accumulator in loop.accumulators}
+        outer = dict(self.index.bindings)
+        parallel = loop.kind == "parallel"
+        start: Coefficient = "%begin" if parallel else 0
+        stop: Coefficient = "%end" if parallel else self.index.integer(loop.extent)
+        if loop.vector and self.index.lanes is NO_LANES:
+            results = self._vector(loop, start, stop, names)
+            for name in names:
+                if name not in own:
+                    results[name] = self._combine(name, outer[name, 0], results[name])
+            ended = {(name, 0): value for name, value in results.items()}
+        else:
+            for name in own:
+                self._start(name, self.index.lanes.count)
+            if loop.kind == "unroll":
+                self._unrolled(loop, stop)
+            else:
+                self._counted(loop, start, stop, names)
+            copies = range(self.index.lanes.copies)
+            ended = {(n, c): self.index.bindings[n, c] for n in names for c in copies}
+        self.index.bindings.clear()
+        self.index.bindings.update(outer)
+        self.index.bindings.update(ended)
+        for name in own:
+            del self._accumulators[name]
+
+    def survey(self, loop: For) -> Survey:
+        """The facts about the body of a loop."""
+        found = self._surveys.get(id(loop))
+        if found is None:
+            found = self._surveys[id(loop)] = Survey(loop.body, self.memory.buffers)
+        return found
+
+    # --- accumulators -----------------------------------------------------------------------
+
+    def accumulate(self, statement: Accumulate, copy: int) -> None:
+        """Combines a value into an accumulator; lanes that do not exist keep theirs."""
+        bindings, name = self.index.bindings, statement.name
+        old = bindings[name, copy]
+        new = self._combine(name, old, self.expressions.value(statement.value, copy))
+        mask = self.index.lanes.mask
+        if mask is not None:
+            new = self.code.select(self.code.value(mask, "i1", old.lanes), new, old)
+        bindings[name, copy] = new
+
+    def _start(self, name: str, lanes: int) -> None:
+        accumulator = self._accumulators[name]
+        identity = REDUCERS[accumulator.reducer].identity(accumulator.dtype)
+        value = self.memory.constant(identity, accumulator.dtype, lanes)
+        for copy in range(self.index.lanes.copies):
+            self.index.bindings[name, copy] = value
+
+    def _combine(self, name: str, left: Value, right: Value) -> Value:
+        return self.combined(self._accumulators[name].reducer, left, right)
+
+    def combined(self, reducer: str, left: Value, right: Value) -> Value:
+        """Two values brought together by a reducer."""
+        return self.expressions.apply(REDUCERS[reducer].combine, left, right)
+
+    def across_lanes(self, reducer: str, value: Value) -> Value:
+        """All lanes combined, as a tree."""
+        while value.lanes > 1:
+            with self.code.placed(self.code.level_among(value.text)):
+                halves = self.code.halves(value)
+            value = self.combined(reducer, *halves)
+        return value
+
+    # --- the blocks of a loop ---------------------------------------------------------------
+
+    def loop(
+        self,
+        start: Coefficient,
+        stop: Coefficient,
+        step: int,
+        carried: list[Value],
+        writes: frozenset[int],
+        run: Run,
+    ) -> list[Value]:
+        """`for i in range(start, stop, step)`: `run(i, values)` gives the next carried values."""
+        code = self.code
+        certain = isinstance(start, int) and isinstance(stop, int)
+        if certain and start >= stop:
+            return carried
+        if certain and start + step >= stop:
+            return run(start, carried)
+        before, prelude, body, done = code.block, *map(code.new_label, ("before", "loop", "done"))
+        if certain:
+            code.line(f"br label %{prelude}")
+        else:
+            some = code.emit(f"icmp slt i64 {start}, {stop}")
+            code.line(f"br i1 {some}, label %{prelude}, label %{done}")
+        scope = code.open(prelude, body, certain, writes)
+        index = code.fresh("i")
+        values = [code.like(value, code.fresh("carried")) for value in carried]
+        results = run(index, values)
+        following = code.emit(f"add nuw nsw i64 {index}, {step}")
+        again = code.emit(f"icmp slt i64 {following}, {stop}")
+        code.line(f"br i1 {again}, label %{body}, label %{done}")
+        latch, entry = scope.block, scope.prelude_block
+        code.close()
+        head = [f"  {index} = phi i64 [ {start}, %{entry} ], [ {following}, %{latch} ]"]
+        for value, first, last in zip(values, carried, results):
+            sources = f"[ {first.text}, %{entry} ], [ {last.text}, %{latch} ]"
+            head.append(f"  {value.text} = phi {value.full_type} {sources}")
+        code.lines += [f"{prelude}:", scope.prelude, f"  br label %{body}", f"{body}:", head]
+        code.lines += [scope.lines, f"{done}:"]
+        code.block = code.scopes[-1].block = done
+        return self._after(carried, results, None if certain else before, latch)
+
+    def _after(
+        self, carried: list[Value], results: list[Value], before: str | None, latch: str
+    ) -> list[Value]:
+        ended = []
+        for first, last in zip(carried, results):
+            name = self.code.fresh("ended")
+            skipped = f"[ {first.text}, %{before} ], " if before else ""
+            sources = f"{skipped}[ {last.text}, %{latch} ]"
+            self.code.lines.append(f"  {name} = phi {last.full_type} {sources}")
+            ended.append(self.code.like(last, name))
+        return ended
+
+    def _counted(
+        self, loop: For, start: Coefficient, stop: Coefficient, names: list[str]
+    ) -> None:
+        """A loop that takes one iteration after another, with the lanes there are."""
+        bindings = self.index.bindings
+        keys = [(name, copy) for name in names for copy in range(self.index.lanes.copies)]
+
+        def run(index: Coefficient, values: list[Value]) -> list[Value]:
+            self.index.loops[loop.axis] = index
+            bindings.update(zip(keys, values))
+            self.write_body(loop.body)
+            return [bindings[key] for key in keys]
+
+        carried = [bindings[key] for key in keys]
+        written = frozenset(self.survey(loop).written)
+        bindings.update(zip(keys, self.loop(start, stop, 1, carried, written, run)))
+
+    def _unrolled(self, loop: For, extent: Coefficient) -> None:
+        assert isinstance(extent, int)
+        for iteration in range(extent):
+            self.index.loops[loop.axis] = iteration
+            self.write_body(loop.body)
+
+    # --- vector loops -----------------------------------------------------------------------
+
+    def _vector(
+        self, loop: For, start: Coefficient, stop: Coefficient, names: list[str]
+    ) -> dict[str, Value]:
+        """A vector loop: several vectors at a time, single vectors, and the rest."""
+        count, copies = self._width(loop, start, stop)
+        binary = self.index.binary
+        partial = self._identities(names, count)
+        length = binary("sub", stop, start)
+        for group in sorted({copies, 1}, reverse=True):
+            if count == 1:
+                break
+            size = count * group
+            rounded = (
+                length // size * size
+                if isinstance(length, int)
+                else binary("and", length, -size)
+            )
+            end = binary("add", binary("sub", stop, length), rounded)
+            partial = self._stage(loop, start, end, Lanes(loop.axis, 0, count, group), partial)
+            start, length = end, binary("sub", length, rounded)
+        rest = length if isinstance(length, int) else None
+        if count > 1 and self.target.has_avx512 and rest != 1:
+            partial = self._stage(loop, start, stop, Lanes(loop.axis, 0, count), partial, True)
+            return self._across(partial)
+        sums = self._across(partial)
+        return self._stage(loop, start, stop, NO_LANES, sums)
+
+    def _identities(self, names: list[str], count: int) -> dict[str, Value]:
+        result = {}
+        for name in names:
+            accumulator = self._accumulators[name]
+            identity = REDUCERS[accumulator.reducer].identity(accumulator.dtype)
+            result[name] = self.memory.constant(identity, accumulator.dtype, count)
+        return result
+
+    def _across(self, partial: dict[str, Value]) -> dict[str, Value]:
+        return {
+            name: self.across_lanes(self._accumulators[name].reducer, value)
+            for name, value in partial.items()
+        }
+
+    def _width(self, loop: For, start: Coefficient, stop: Coefficient) -> tuple[int, int]:
+        """How many lanes, and how many vectors at a time."""
+        survey = self.survey(loop)
+        count = max(2, self.target.vector_bytes // survey.element_bytes)
+        copies = 1
+        if survey.accumulated or survey.has_inner_accumulators:
+            copies = _CHAINS
+            while copies > 1 and survey.work * copies > _WORK_IN_COPIES:
+                copies //= 2
+        extent = loop.extent
+        if isinstance(extent, int):
+            while count > 1 and count // 2 >= extent:
+                count //= 2
+            while copies > 1 and count * copies > extent:
+                copies //= 2
+        return count, copies
+
+    def _stage(
+        self,
+        loop: For,
+        start: Coefficient,
+        stop: Coefficient,
+        lanes: Lanes,
+        partial: dict[str, Value],
+        masked: bool = False,
+    ) -> dict[str, Value]:
+        """Runs part of a vector loop with the given lanes; the copies are combined at its end."""
+        if isinstance(start, int) and isinstance(stop, int) and start >= stop:
+            return partial
+        bindings, index = self.index.bindings, self.index
+        keys = [(name, copy) for name in partial for copy in range(lanes.copies)]
+        first = self._identities(list(partial), lanes.count)
+        carried = [partial[name] if copy == 0 else first[name] for name, copy in keys]
+
+        def run(base: Coefficient, values: list[Value]) -> list[Value]:
+            index.loops[loop.axis] = base
+            if lanes is not NO_LANES:
+                mask = self._existing(base, stop, lanes.count) if masked else None
+                index.lanes = Lanes(loop.axis, base, lanes.count, lanes.copies, mask)
+            bindings.update(zip(keys, values))
+            self.write_body(loop.body)
+            return [bindings[key] for key in keys]
+
+        step = lanes.count * lanes.copies
+        written = frozenset(self.survey(loop).written)
+        ended = dict(zip(keys, self.loop(start, stop, step, carried, written, run)))
+        index.lanes = NO_LANES
+        return {name: self._tree(name, ended, lanes.copies) for name in partial}
+
+    def _tree(self, name: str, ended: dict[tuple[str, int], Value], copies: int) -> Value:
+        values = [ended[name, copy] for copy in range(copies)]
+        while len(values) > 1:
+            values = [self._combine(name, *values[k : k + 2]) for k in range(0, len(values), 2)]
+        return values[0]
+
+    def _existing(self, base: Coefficient, stop: Coefficient, count: int) -> str:
+        """The lanes of the last, incomplete vector that exist, as a mask."""
+        code = self.code
+        if isinstance(base, int) and isinstance(stop, int):
+            return vector_literal([int(lane < stop - base) for lane in range(count)], "i1")
+        left = code.emit(f"sub i64 {stop}, {base}")
+        narrow = code.value(code.emit(f"trunc i64 {left} to i32"), "i32")
+        iota = vector_literal(list(range(count)), "i32")
+        return code.emit(f"icmp slt <{count} x i32> {iota}, {code.splat(narrow, count).text}")

@@ -1,0 +1,237 @@
+"""Loads and stores of elements: the address of an access, and the form that its lanes take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from metaop.codegen.llvm.conversion import compute_type
+from metaop.codegen.llvm.emit_code import Code
+from metaop.codegen.llvm.emit_index import Coefficient, IndexWriter, Resolved, vector_literal
+from metaop.codegen.llvm.value import Value
+from metaop.codegen.loop_nest import Condition, Load, Sum
+from metaop.unified_graph.dtype import DType
+
+_STORAGE_TYPES = {"bool": "i8", "float16": "i16", "bfloat16": "i16"}
+
+
+def storage_type(dtype: DType) -> str:
+    """The LLVM type of an element in memory."""
+    return _STORAGE_TYPES.get(dtype.name) or compute_type(dtype)
+
+
+class MemoryWriter:
+    """Writes loads and stores.
+
+    `buffers` holds the address and the element type of every buffer; those in `read_only` are
+    never written by the kernel.
+    """
+
+    def __init__(self, code: Code, index: IndexWriter) -> None:
+        self.code = code
+        self.index = index
+        self.buffers: list[tuple[str, DType]] = []
+        self.read_only: frozenset[int] = frozenset()
+        # Eight zero bytes that a load reads, and bytes that a store may spoil, instead of an
+        # element that must not be touched.
+        self.nowhere, self.sink = "%nowhere", "%sink"
+        self._loads: dict[int, list[str]] = {}
+
+    # --- storage ----------------------------------------------------------------------------
+
+    def widened(self, x: Value, dtype: DType) -> Value:
+        """A stored element in the compute type."""
+        if dtype.kind == "bool":
+            return x.differs(0)
+        if dtype.name == "float16":
+            return self.code.widen_float16(x)
+        return self.code.widen_bfloat16(x) if dtype.name == "bfloat16" else x
+
+    def narrowed(self, x: Value, dtype: DType) -> Value:
+        """A value of the compute type as it is stored."""
+        if dtype.kind == "bool":
+            return self.code.to_type(x, "i8", signed=False)
+        if dtype.name == "float16":
+            return self.code.narrow_float16(x)
+        return self.code.narrow_bfloat16(x) if dtype.name == "bfloat16" else x
+
+    def constant(self, number: Any, dtype: DType, lanes: int = 1) -> Value:
+        """A literal in the compute type."""
+        return self.code.constant(number, compute_type(dtype), lanes, dtype.is_signed)
+
+    # --- addresses --------------------------------------------------------------------------
+
+    def address(self, buffer: int, index: Resolved) -> str:
+        """The address of the uniform part of an index: outer terms first, the literal last."""
+        pointer, dtype = self.buffers[buffer]
+        element = storage_type(dtype)
+        level_of = self.code.level_of
+        for name, scale in sorted(index.scalars, key=lambda term: level_of.get(term[0], 0)):
+            pointer = self._moved(pointer, element, self.index.binary("mul", name, scale))
+        return self._moved(pointer, element, index.constant)
+
+    def _moved(self, pointer: str, element: str, offset: Coefficient) -> str:
+        if offset == 0:
+            return pointer
+        text = f"getelementptr {element}, ptr {pointer}, i64 {offset}"
+        return self.code.pure(text, pointer, str(offset))
+
+    def addresses(self, buffer: int, index: Resolved) -> str:
+        """One address for each lane."""
+        start, element = self.address(buffer, index.uniform), storage_type(self.buffers[buffer][1])
+        count, lane = self.index.lanes.count, index.lane
+        if index.vectors or isinstance(lane, str) or abs(lane) * count >= 1 << 31:
+            steps = self.index.vector(index, start=0)
+            kind = "i64"
+        else:
+            steps, kind = vector_literal([k * lane for k in range(count)], "i32"), "i32"
+        text = f"getelementptr {element}, ptr {start}, <{count} x {kind}> {steps}"
+        return self.code.pure(text, start, steps)
+
+    # --- masks ------------------------------------------------------------------------------
+
+    def masks(
+        self, conditions: tuple[Condition, ...], copy: int
+    ) -> tuple[str | None, str | None]:
+        """Where conditions hold, as (i1, vector of i1), the lanes that do not exist included."""
+        scalar, lanes = self.index.conditions(conditions, copy)
+        tail = self.index.lanes.mask
+        if tail is not None:
+            lanes = tail if lanes is None else self.index.both(tail, lanes, self.index.lanes.count)
+        return (None if scalar == "true" else scalar), lanes
+
+    def lane_mask(self, scalar: str | None, lanes: str | None) -> Value | None:
+        """Both kinds of conditions as one mask."""
+        count = self.index.lanes.count
+        if scalar is not None:
+            whole = "zeroinitializer" if scalar == "false" else self.index.splat(scalar, "i1")
+            lanes = whole if lanes is None else self.index.both(lanes, whole, count)
+        return None if lanes is None else self.code.value(lanes, "i1", count)
+
+    # --- loads ------------------------------------------------------------------------------
+
+    def load(self, load: Load, copy: int) -> Value:
+        """The value of a load: a scalar where lanes do not differ, else a vector."""
+        index = self.index.resolve(load.offset, copy)
+        scalar, lanes = self.index.conditions(load.conditions, copy)
+        fill = self.constant(load.fill, load.dtype)
+        if scalar == "false":
+            return fill
+        if not index.varies:
+            value = self._load_scalar(load, index, None if scalar == "true" else scalar)
+            if lanes is None:
+                return value
+            mask = self.code.value(lanes, "i1", self.index.lanes.count)
+            with self.code.placed(self.code.level_among(mask.text, value.text)):
+                return self.code.select(mask, value, fill)
+        mask = self.lane_mask(*self.masks(load.conditions, copy))
+        return self._load_lanes(load, index, mask)
+
+    def _load_scalar(self, load: Load, index: Resolved, condition: str | None) -> Value:
+        code = self.code
+        address = self.address(load.buffer, index)
+        if condition is not None:
+            text = f"select i1 {condition}, ptr {address}, ptr {self.nowhere}"
+            address = code.pure(text, condition, address)
+        value = self._read(load, address, code.level_among(address), 1, None, 1)
+        if condition is None:
+            return value
+        with code.placed(code.level_among(condition, value.text)):
+            fill = self.constant(load.fill, load.dtype)
+            return code.select(code.value(condition, "i1"), value, fill)
+
+    def _load_lanes(self, load: Load, index: Resolved, mask: Value | None) -> Value:
+        count, code = self.index.lanes.count, self.code
+        reverse = index.lane == -1 and not index.vectors
+        contiguous = index.lane == 1 and not index.vectors
+        if not (contiguous or reverse):
+            addresses = self.addresses(load.buffer, index)
+            level = code.level_among(addresses, mask.text if mask else "")
+            value = self._read(load, addresses, level, count, mask, count)
+            return self._filled(value, mask, load)
+        first = index._replace(constant=index.constant - (count - 1 if reverse else 0))
+        address = self.address(load.buffer, first.uniform)
+        memory_mask = self.reversed(mask) if mask and reverse else mask
+        level = code.level_among(address, memory_mask.text if memory_mask else "")
+        value = self._read(load, address, level, 1, memory_mask, count)
+        return self._filled(self.reversed(value) if reverse else value, mask, load)
+
+    def reversed(self, x: Value) -> Value:
+        """The lanes in the opposite order."""
+        with self.code.placed(self.code.level_among(x.text)):
+            return self.code.shuffle(x, None, range(x.lanes - 1, -1, -1))
+
+    def _filled(self, value: Value, mask: Value | None, load: Load) -> Value:
+        if mask is None or not load.conditions or not load.fill:
+            return value
+        with self.code.placed(self.code.level_among(mask.text, value.text)):
+            return self.code.select(mask, value, self.constant(load.fill, load.dtype))
+
+    def _read(
+        self, load: Load, address: str, level: int, addresses: int, mask: Value | None, count: int
+    ) -> Value:
+        """Reads elements and widens them; remembers what a store to the buffer makes stale."""
+        code, buffer, dtype = self.code, load.buffer, load.dtype
+        element = storage_type(dtype)
+        level = code.load_level(level, buffer)
+        where = code.value(address, "ptr", addresses)
+        signed = dtype.is_signed
+        with code.placed(level):
+            start = len(code.lines)
+            if addresses > 1:
+                every = mask or code.constant(1, "i1", count)
+                raw = code.gather(where, every, element, signed=signed)
+            elif mask is not None and count > 1:
+                raw = code.masked_load(where, mask, element, signed=signed)
+            else:
+                raw = code.load(where, element, count, signed=signed)
+            if buffer not in self.read_only:
+                written = code.lines[start:]
+                self._loads.setdefault(buffer, []).extend(
+                    line.split(" = ", 1)[1] for line in written
+                )
+            return self.widened(raw, dtype)
+
+    # --- stores -----------------------------------------------------------------------------
+
+    def store(
+        self, buffer: int, offset: Sum, value: Value, conditions: tuple[Condition, ...], copy: int
+    ) -> None:
+        """Writes a value of the compute type of the buffer."""
+        code, count = self.code, self.index.lanes.count
+        dtype = self.buffers[buffer][1]
+        with code.placed(code.level_among(value.text)):
+            value = self.narrowed(value, dtype)
+        index = self.index.resolve(offset, copy)
+        scalar, lanes = self.masks(conditions, copy)
+        if scalar == "false":
+            return
+        if count == 1 or not (index.varies or value.lanes > 1 or lanes is not None):
+            address = self.address(buffer, index)
+            if scalar is not None:
+                text = f"select i1 {scalar}, ptr {address}, ptr {self.sink}"
+                address = code.pure(text, scalar, address)
+            code.store(value, code.value(address, "ptr"))
+        else:
+            with code.placed(code.level_among(value.text)):
+                value = code.splat(value, count)
+            self._store_lanes(buffer, index, value, self.lane_mask(scalar, lanes))
+        self.stale(buffer)
+
+    def _store_lanes(self, buffer: int, index: Resolved, value: Value, mask: Value | None) -> None:
+        code, count = self.code, self.index.lanes.count
+        if index.lane not in (1, -1) or index.vectors:
+            addresses = code.value(self.addresses(buffer, index), "ptr", count)
+            code.scatter(value, addresses, mask or code.constant(1, "i1", count))
+            return
+        if index.lane == -1:
+            index = index._replace(constant=index.constant - count + 1)
+            value, mask = self.reversed(value), self.reversed(mask) if mask else None
+        address = code.value(self.address(buffer, index.uniform), "ptr")
+        if mask is None:
+            code.store(value, address)
+        else:
+            code.masked_store(value, address, mask)
+
+    def stale(self, buffer: int) -> None:
+        """The buffer was written: earlier loads of it do not tell its contents any more."""
+        self.code.forget(self._loads.pop(buffer, ()))

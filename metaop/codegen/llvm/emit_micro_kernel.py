@@ -1,0 +1,122 @@
+"""The register-tiled inner product of packed panels."""
+
+from __future__ import annotations
+
+from metaop.codegen.llvm.conversion import compute_type
+from metaop.codegen.llvm.emit_code import Code
+from metaop.codegen.llvm.emit_index import Coefficient, IndexWriter
+from metaop.codegen.llvm.emit_loops import LoopWriter
+from metaop.codegen.llvm.emit_memory import MemoryWriter
+from metaop.codegen.llvm.value import Value
+from metaop.codegen.loop_nest import MicroKernel
+
+
+def write_micro_kernel(
+    statement: MicroKernel,
+    code: Code,
+    index: IndexWriter,
+    memory: MemoryWriter,
+    loops: LoopWriter,
+) -> None:
+    """Writes the loop over the depth with all sums in registers, then the tile."""
+    _MicroKernel(statement, code, index, memory, loops).write()
+
+
+class _MicroKernel:
+    def __init__(
+        self,
+        statement: MicroKernel,
+        code: Code,
+        index: IndexWriter,
+        memory: MemoryWriter,
+        loops: LoopWriter,
+    ) -> None:
+        self.statement = statement
+        self.code = code
+        self.index = index
+        self.memory = memory
+        self.loops = loops
+        self.element = compute_type(statement.dtype)
+        widest = loops.target.vector_bytes // statement.dtype.itemsize
+        # The greatest power of two that divides the columns, up to a whole register.
+        self.lanes = min(widest, statement.columns & -statement.columns)
+        self.vectors = statement.columns // self.lanes
+
+    def write(self) -> None:
+        statement, code = self.statement, self.code
+        left = self._start(statement.left, statement.left_offset)
+        right = self._start(statement.right, statement.right_offset)
+        depth = self.index.total(self.index.resolve(statement.depth))
+        zero = code.constant(0, self.element, self.lanes)
+        sums = [zero] * (statement.rows * self.vectors)
+
+        def step(position: Coefficient, values: list[Value]) -> list[Value]:
+            return self._products(left, right, position, values)
+
+        target = frozenset({statement.target})
+        sums = self.loops.loop(0, depth, 1, sums, target, step)
+        self._write_tile(sums)
+        self.memory.stale(statement.target)
+
+    def _start(self, buffer: int, offset) -> str:
+        return self.memory.address(buffer, self.index.resolve(offset))
+
+    def _products(
+        self, left: str, right: str, position: Coefficient, values: list[Value]
+    ) -> list[Value]:
+        code, statement = self.code, self.statement
+        row_start = self._moved(left, self.index.binary("mul", position, statement.rows))
+        column_start = self._moved(right, self.index.binary("mul", position, statement.columns))
+        columns = [self._load(column_start, k * self.lanes) for k in range(self.vectors)]
+        result = []
+        for row in range(statement.rows):
+            address = code.value(self._moved(row_start, row), "ptr")
+            factor = code.splat(code.load(address, self.element), self.lanes)
+            for k, column in enumerate(columns):
+                result.append(code.fma(factor, column, values[row * self.vectors + k]))
+        return result
+
+    def _moved(self, start: str, offset: Coefficient) -> str:
+        if offset == 0:
+            return start
+        text = f"getelementptr {self.element}, ptr {start}, i64 {offset}"
+        return self.code.pure(text, start, str(offset))
+
+    def _load(self, start: str, offset: int) -> Value:
+        address = self.code.value(self._moved(start, offset), "ptr")
+        return self.code.load(address, self.element, self.lanes)
+
+    def _write_tile(self, sums: list[Value]) -> None:
+        """Stores the sums, with what the tile held before where `accumulate` is not zero."""
+        code, statement = self.code, self.statement
+        accumulate = self.index.total(self.index.resolve(statement.accumulate))
+        if isinstance(accumulate, int):
+            self._store(sums, bool(accumulate))
+            return
+        adding = code.emit(f"icmp ne i64 {accumulate}, 0")
+        add, put, done = (code.new_label(stem) for stem in ("add_tile", "put_tile", "tile"))
+        code.line(f"br i1 {adding}, label %{add}, label %{put}")
+        for label, is_added in ((add, True), (put, False)):
+            code.line_label(label)
+            with code.branching():
+                code.conditional()
+                self._store(sums, is_added)
+            code.line(f"br label %{done}")
+        code.line_label(done)
+
+    def _store(self, sums: list[Value], add: bool) -> None:
+        code, statement = self.code, self.statement
+        stride = self.index.integer(statement.target_stride)
+        start = self._start(statement.target, statement.target_offset)
+        for row in range(statement.rows):
+            row_start = self._moved(start, self.index.binary("mul", stride, row))
+            for k in range(self.vectors):
+                address = code.value(self._moved(row_start, k * self.lanes), "ptr")
+                total = sums[row * self.vectors + k]
+                if add:
+                    held = code.here(
+                        f"load {total.full_type}, ptr {address.text}, "
+                        f"align {statement.dtype.itemsize}"
+                    )
+                    total = code.add(code.like(total, held), total)
+                code.store(total, address)

@@ -1,0 +1,108 @@
+"""Scratch memory of a task: small buffers on the stack, large ones in one block of the heap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from metaop.codegen.llvm.emit_code import Code
+from metaop.codegen.llvm.emit_index import Coefficient, IndexWriter
+from metaop.codegen.llvm.emit_memory import MemoryWriter, storage_type
+from metaop.codegen.loop_nest import Alloc, For, Statement
+
+# What one kernel may take of the stack of a thread.
+_STACK_BYTES = 64 << 10
+_ALIGNMENT = 64
+# The error code for exhausted memory; the wanted bytes stand in the place of the value.
+OUT_OF_MEMORY = 2
+
+
+class Scratch:
+    """Acquires all scratch buffers at the start of a kernel and releases them at its end."""
+
+    def __init__(self, code: Code, index: IndexWriter, memory: MemoryWriter) -> None:
+        self.code = code
+        self.index = index
+        self.memory = memory
+        self._block: str | None = None
+        self._leave = ""
+
+    def acquire(self, body: Iterable[Statement]) -> None:
+        """Gives every Alloc of the kernel its address."""
+        allocs = sorted(_allocs(body), key=lambda alloc: alloc.buffer)
+        stack = 0
+        large: list[tuple[Alloc, Coefficient]] = []
+        for alloc in allocs:
+            size = self._bytes(alloc)
+            self.memory.buffers.append((f"%b{alloc.buffer}", alloc.dtype))
+            if isinstance(size, int) and stack + size <= _STACK_BYTES:
+                stack += size
+                count = max(size // alloc.dtype.itemsize, 1)
+                kind = f"[{count} x {storage_type(alloc.dtype)}]"
+                self.code.line(f"%b{alloc.buffer} = alloca {kind}, align {_ALIGNMENT}")
+            else:
+                large.append((alloc, size))
+        if large:
+            self._allocate(large)
+
+    def release(self) -> None:
+        """Frees what was acquired."""
+        if self._block is None:
+            return
+        code = self.code
+        code.declare("declare void @free(ptr)")
+        code.line(f"call void @free(ptr {self._block})")
+        code.line(f"br label %{self._leave}")
+        code.start_block(self._leave)
+
+    def _bytes(self, alloc: Alloc) -> Coefficient:
+        """The size rounded up to the alignment."""
+        binary = self.index.binary
+        size = binary("mul", self.index.integer(alloc.elements), alloc.dtype.itemsize)
+        if isinstance(size, int):
+            return -(-size // _ALIGNMENT) * _ALIGNMENT
+        return binary("and", binary("add", size, _ALIGNMENT - 1), -_ALIGNMENT)
+
+    def _allocate(self, large: list[tuple[Alloc, Coefficient]]) -> None:
+        code, binary = self.code, self.index.binary
+        starts: list[Coefficient] = []
+        total: Coefficient = 0
+        for _, size in large:
+            starts.append(total)
+            total = binary("add", total, size)
+        code.declare("declare ptr @aligned_alloc(i64, i64)")
+        self._block = code.here(f"call ptr @aligned_alloc(i64 {_ALIGNMENT}, i64 {total})")
+        failed, ready, self._leave = map(code.new_label, ("failed", "ready", "leave"))
+        none = code.emit(f"icmp eq ptr {self._block}, null")
+        code.line(f"br i1 {none}, label %{failed}, label %{ready}")
+        code.line_label(failed)
+        report(code, OUT_OF_MEMORY, 0, total, 0)
+        code.line(f"br label %{self._leave}")
+        code.line_label(ready)
+        for (alloc, _), start in zip(large, starts):
+            name = f"%b{alloc.buffer}"
+            code.line(f"{name} = getelementptr i8, ptr {self._block}, i64 {start}")
+
+
+def report(
+    code: Code, number: int, operator: int, value: Coefficient, bound: Coefficient
+) -> None:
+    """Writes an error to the kernel's error slot unless one is there already."""
+    kind = "{ i64, i1 }"
+    pair = code.here(f"cmpxchg ptr %error, i64 0, i64 {number} acq_rel monotonic")
+    first = code.here(f"extractvalue {kind} {pair}, 1")
+    inside, after = code.new_label("report"), code.new_label("reported")
+    code.line(f"br i1 {first}, label %{inside}, label %{after}")
+    code.line_label(inside)
+    for position, word in enumerate((operator, value, bound), start=1):
+        place = code.here(f"getelementptr i64, ptr %error, i64 {position}")
+        code.line(f"store i64 {word}, ptr {place}")
+    code.line(f"br label %{after}")
+    code.line_label(after)
+
+
+def _allocs(body: Iterable[Statement]) -> Iterator[Alloc]:
+    for statement in body:
+        if isinstance(statement, For):
+            yield from _allocs(statement.body)
+        elif isinstance(statement, Alloc):
+            yield statement

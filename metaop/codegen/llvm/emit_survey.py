@@ -1,0 +1,86 @@
+"""What the body of a loop does: buffers written, accumulators fed, types, amount of work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from metaop.codegen.loop_nest import (
+    Accumulate,
+    Apply,
+    CheckedIndex,
+    Choose,
+    Expr,
+    For,
+    Let,
+    Load,
+    MicroKernel,
+    Statement,
+    Store,
+    Update,
+)
+from metaop.unified_graph.dtype import DType
+
+
+class Survey:
+    """The facts about one body, its inner loops included."""
+
+    def __init__(self, body: Iterable[Statement], buffers: list[tuple[str, DType]]) -> None:
+        self.written: set[int] = set()
+        self.accumulated: dict[str, None] = {}
+        self.work = 0
+        self.weights: Counter[int] = Counter()
+        self.has_inner_accumulators = False
+        self._buffers = buffers
+        self._seen: set[int] = set()
+        self._visit(body)
+
+    def _visit(self, body: Iterable[Statement]) -> None:
+        for statement in body:
+            if isinstance(statement, For):
+                self.has_inner_accumulators |= bool(statement.accumulators)
+                self._visit(statement.body)
+            elif isinstance(statement, MicroKernel):
+                self.written.add(statement.target)
+            else:
+                self._simple(statement)
+
+    def _simple(self, statement: Statement) -> None:
+        if isinstance(statement, (Store, Update)):
+            self.written.add(statement.buffer)
+            self.weights[self._buffers[statement.buffer][1].itemsize] += 1
+        elif isinstance(statement, Accumulate):
+            self.accumulated[statement.name] = None
+        if isinstance(statement, (Store, Update, Accumulate, Let, CheckedIndex)):
+            for part in walk(statement.value, self._seen):
+                self.work += 1
+                if isinstance(part, (Load, Apply)) and part.dtype.kind != "bool":
+                    self.weights[part.dtype.itemsize] += 1
+
+    @property
+    def element_bytes(self) -> int:
+        """The size of the elements that fill the vector registers: the most frequent, then the
+        smallest."""
+        if not self.weights:
+            return 1
+        return max(self.weights, key=lambda size: (self.weights[size], -size))
+
+
+def walk(expr: Expr, seen: set[int]) -> Iterator[Expr]:
+    """All parts of an expression that are not in `seen` (by identity), each once."""
+    stack = [expr]
+    while stack:
+        part = stack.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield part
+        if isinstance(part, Apply):
+            stack.extend(part.operands)
+        elif isinstance(part, Choose):
+            stack.extend((part.value, part.otherwise))
+
+
+def loaded_buffers(expr: Expr) -> set[int]:
+    """The buffers that an expression reads."""
+    return {part.buffer for part in walk(expr, set()) if isinstance(part, Load)}
