@@ -1,0 +1,25 @@
+"""Counters: 0-d tensors whose value the host knows, so that counting computes nothing."""
+
+from __future__ import annotations
+
+from metaop.tensor.core import Tensor
+from metaop.unified_graph.recording import scalar_leaf
+
+
+def count_of(counter: Tensor) -> float:
+    """The value of a counter."""
+    known = counter.call.scalar
+    return counter.item() if known is None else known
+
+
+def set_count(counter: Tensor, value: float) -> None:
+    """Gives a counter a new value."""
+    kind = counter._call.type
+    counter._assign(scalar_leaf(value, kind.dtype, kind.device), "count")
+
+
+def increased(counter: Tensor) -> float:
+    """Adds one to a counter and returns its value."""
+    value = count_of(counter) + 1
+    set_count(counter, value)
+    return value

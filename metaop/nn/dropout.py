@@ -1,0 +1,70 @@
+"""Dropout: random zeros in training, nothing in evaluation."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from metaop.errors import ArgumentError
+from metaop.nn import functional as F
+from metaop.nn.module import Module
+from metaop.tensor.core import Tensor
+
+
+class _Dropout(Module):
+    """Zeros with probability `p`; what remains is scaled so that the mean stays."""
+
+    function: ClassVar[Any]
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        super().__init__()
+        if not 0 <= p <= 1:
+            raise ArgumentError(
+                f"dropout probability has to be between 0 and 1, but got {p}",
+                fix="pass a fraction, not a percentage",
+            )
+        self.p = p
+        self.inplace = inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return type(self).function(input, self.p, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout(_Dropout):
+    """Single elements are dropped (Srivastava et al. 2014)."""
+
+    function = staticmethod(F.dropout)
+
+
+class Dropout1d(_Dropout):
+    """Whole channels of (N, C, L) are dropped."""
+
+    function = staticmethod(F.dropout1d)
+
+
+class Dropout2d(_Dropout):
+    """Whole channels of (N, C, H, W) are dropped."""
+
+    function = staticmethod(F.dropout2d)
+
+
+class Dropout3d(_Dropout):
+    """Whole channels of (N, C, D, H, W) are dropped."""
+
+    function = staticmethod(F.dropout3d)
+
+
+class AlphaDropout(_Dropout):
+    """Dropout that keeps mean and variance, for networks of SELU (Klambauer et al. 2017)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.alpha_dropout(input, self.p, self.training)
+
+
+class FeatureAlphaDropout(_Dropout):
+    """AlphaDropout of whole channels."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.feature_alpha_dropout(input, self.p, self.training)

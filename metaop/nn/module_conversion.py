@@ -1,0 +1,163 @@
+"""Changing all values of a module at once: dtype, device, training mode, gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from metaop.errors import ArgumentError, ArgumentTypeError
+from metaop.nn.parameter import Parameter
+from metaop.nn.tracking import untracked
+from metaop.tensor.arguments import device_of
+from metaop.tensor.core import Tensor
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.tensor_type import Device
+
+if TYPE_CHECKING:
+    from metaop.nn.module import Module
+
+Self = TypeVar("Self", bound="ConversionMixin")
+
+
+class ConversionMixin:
+    """`to`, `float`, `cuda`, `train`, `requires_grad_` and their kin; all return the module."""
+
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    children: Callable[[], Iterator[Module]]
+    parameters: Callable[..., Iterator[Parameter]]
+    training: bool
+
+    @untracked()
+    def _apply(self: Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Replaces the values of all parameters, their gradients and the buffers by `fn` of them.
+
+        Parameters stay the same objects, so optimizers keep working.
+        """
+        if recurse:
+            for module in self.children():
+                module._apply(fn)
+        for parameter in self._parameters.values():
+            if parameter is None:
+                continue
+            parameter.data = fn(parameter.data)
+            if parameter.grad is not None:
+                parameter.grad = fn(parameter.grad)
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = fn(buffer)
+        return self
+
+    def apply(self: Self, fn: Callable[[Module], Any]) -> Self:
+        """Calls `fn` with every submodule, children first, then with this one."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)  # type: ignore[arg-type]
+        return self
+
+    def to(self: Self, *args: Any, **kwargs: Any) -> Self:
+        """Moves and/or converts: `to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)`.
+
+        Only floating-point parameters and buffers change their dtype.
+        """
+        device, dtype = _target(*args, **kwargs)
+        if dtype is not None and not dtype.is_floating_point:
+            raise ArgumentTypeError(
+                "nn.Module.to only accepts floating point or complex dtypes, but got desired "
+                f"dtype={dtype!r}",
+                fix="convert the tensors of the module one by one",
+            )
+
+        def convert(tensor: Tensor) -> Tensor:
+            converts = dtype is not None and tensor.dtype.is_floating_point
+            return tensor.to(device or tensor.device, dtype if converts else tensor.dtype)
+
+        return self._apply(convert)
+
+    def _to_float(self: Self, dtype: DType) -> Self:
+        return self._apply(lambda t: t.to(dtype) if t.dtype.is_floating_point else t)
+
+    def float(self: Self) -> Self:
+        """Floating-point values as float32."""
+        return self._to_float(dtypes.float32)
+
+    def double(self: Self) -> Self:
+        """Floating-point values as float64."""
+        return self._to_float(dtypes.float64)
+
+    def half(self: Self) -> Self:
+        """Floating-point values as float16."""
+        return self._to_float(dtypes.float16)
+
+    def bfloat16(self: Self) -> Self:
+        """Floating-point values as bfloat16."""
+        return self._to_float(dtypes.bfloat16)
+
+    def type(self: Self, dst_type: DType) -> Self:
+        """All values as `dst_type`."""
+        return self._apply(lambda t: t.to(dst_type))
+
+    def cpu(self: Self) -> Self:
+        """All values in host memory."""
+        return self._apply(lambda t: t.to(Device("cpu")))
+
+    def cuda(self: Self, device: int | Device | None = None) -> Self:
+        """All values on a GPU, the current one unless `device` names another."""
+        target = device if isinstance(device, Device) else Device("cuda", device)
+        return self._apply(lambda t: t.to(target))
+
+    def to_empty(self: Self, *, device: Any, recurse: bool = True) -> Self:
+        """Moves the module without its values: they are zero afterwards."""
+        from metaop.tensor.creation import empty_like
+
+        return self._apply(lambda t: empty_like(t, device=device), recurse=recurse)
+
+    def share_memory(self: Self) -> Self:
+        """The module itself: values are shared between threads anyway."""
+        return self
+
+    def train(self: Self, mode: bool = True) -> Self:
+        """Puts the module and its children into training mode (or evaluation mode)."""
+        if not isinstance(mode, bool):
+            raise ArgumentError("training mode is expected to be boolean", fix="pass True or False")
+        self.training = mode
+        for module in self.children():
+            module.train(mode)
+        return self
+
+    def eval(self: Self) -> Self:
+        """Puts the module and its children into evaluation mode."""
+        return self.train(False)
+
+    def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
+        """Makes all parameters track gradients (or stop doing so)."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients of all parameters (or fills them with zeros)."""
+        for parameter in self.parameters():
+            if parameter.grad is None or set_to_none:
+                parameter.grad = None
+            else:
+                parameter.grad = parameter.grad.detach().zero_()
+
+
+def _target(
+    *args: Any,
+    device: Any = None,
+    dtype: DType | None = None,
+    non_blocking: bool = False,
+    memory_format: Any = None,
+    tensor: Tensor | None = None,
+) -> tuple[Device | None, DType | None]:
+    for argument in (*args, tensor):
+        if isinstance(argument, Tensor):
+            return argument.device, argument.dtype
+        if isinstance(argument, DType):
+            dtype = argument
+        elif isinstance(argument, (str, int, Device)) and not isinstance(argument, bool):
+            device = argument
+    return (None if device is None else device_of(device)), dtype

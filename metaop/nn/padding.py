@@ -1,0 +1,169 @@
+"""Padding layers: one class for every way of padding and number of dimensions."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from metaop.errors import ArgumentError
+from metaop.nn import functional as F
+from metaop.nn.module import Module
+from metaop.nn.sizes import Size, many
+from metaop.tensor.core import Tensor
+
+
+class _Pad(Module):
+    """`padding` is (before, after) of the last dimension, then of the one before it, …"""
+
+    dimensions: ClassVar[int]
+    mode: ClassVar[str]
+
+    def __init__(self, padding: Size) -> None:
+        super().__init__()
+        self.padding = many(padding, 2 * self.dimensions)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pad(input, self.padding, self.mode)
+
+    def extra_repr(self) -> str:
+        return f"{self.padding}"
+
+
+class _ConstantPad(_Pad):
+    """A number around the input."""
+
+    def __init__(self, padding: Size, value: float) -> None:
+        super().__init__(padding)
+        self.value = value
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pad(input, self.padding, "constant", self.value)
+
+    def extra_repr(self) -> str:
+        return f"padding={self.padding}, value={self.value}"
+
+
+class ConstantPad1d(_ConstantPad):
+    """A number around the last dimension."""
+
+    dimensions = 1
+
+
+class ConstantPad2d(_ConstantPad):
+    """A number around the last two dimensions."""
+
+    dimensions = 2
+
+
+class ConstantPad3d(_ConstantPad):
+    """A number around the last three dimensions."""
+
+    dimensions = 3
+
+
+class _ZeroPad(_ConstantPad):
+    """Zeros around the input."""
+
+    def __init__(self, padding: Size) -> None:
+        super().__init__(padding, 0.0)
+
+    def extra_repr(self) -> str:
+        return f"{self.padding}"
+
+
+class ZeroPad1d(_ZeroPad):
+    """Zeros around the last dimension."""
+
+    dimensions = 1
+
+
+class ZeroPad2d(_ZeroPad):
+    """Zeros around the last two dimensions."""
+
+    dimensions = 2
+
+
+class ZeroPad3d(_ZeroPad):
+    """Zeros around the last three dimensions."""
+
+    dimensions = 3
+
+
+class _ReflectionPad(_Pad):
+    """The input mirrored at its edges."""
+
+    mode = "reflect"
+
+
+class ReflectionPad1d(_ReflectionPad):
+    """(N, C, L) or (C, L) mirrored at the ends."""
+
+    dimensions = 1
+
+
+class ReflectionPad2d(_ReflectionPad):
+    """(N, C, H, W) or (C, H, W) mirrored at the edges."""
+
+    dimensions = 2
+
+
+class ReflectionPad3d(_ReflectionPad):
+    """(N, C, D, H, W) or (C, D, H, W) mirrored at the faces."""
+
+    dimensions = 3
+
+
+class _ReplicationPad(_Pad):
+    """The outermost elements repeated outwards."""
+
+    mode = "replicate"
+
+
+class ReplicationPad1d(_ReplicationPad):
+    """(N, C, L) or (C, L) with repeated ends."""
+
+    dimensions = 1
+
+
+class ReplicationPad2d(_ReplicationPad):
+    """(N, C, H, W) or (C, H, W) with repeated edges."""
+
+    dimensions = 2
+
+
+class ReplicationPad3d(_ReplicationPad):
+    """(N, C, D, H, W) or (C, D, H, W) with repeated faces."""
+
+    dimensions = 3
+
+
+class _CircularPad(_Pad):
+    """What goes out on one side comes in on the other."""
+
+    mode = "circular"
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in (self.dimensions + 1, self.dimensions + 2):
+            raise ArgumentError(
+                f"expected {self.dimensions + 1}D or {self.dimensions + 2}D input "
+                f"(got {input.ndim}D input)",
+                fix="add or remove dimensions",
+            )
+        return super().forward(input)
+
+
+class CircularPad1d(_CircularPad):
+    """(N, C, L) or (C, L) as a ring."""
+
+    dimensions = 1
+
+
+class CircularPad2d(_CircularPad):
+    """(N, C, H, W) or (C, H, W) as a torus."""
+
+    dimensions = 2
+
+
+class CircularPad3d(_CircularPad):
+    """(N, C, D, H, W) or (C, D, H, W) as a torus."""
+
+    dimensions = 3

@@ -1,0 +1,116 @@
+"""Parameters and buffers: the tensors that a module owns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from metaop.differentiation.tape import TapeEntry
+from metaop.errors import ArgumentTypeError, GradientError
+from metaop.tensor.core import Tensor, _accumulator, _own, from_array
+from metaop.tensor.pointwise import defaults
+from metaop.unified_graph.cut import recorder
+from metaop.unified_graph.dtype import DType, dtype_named
+
+
+class _Owned(Tensor):
+    """A tensor of its own with the value of another: what parameters and buffers share."""
+
+    def _take(self, data: Tensor | None, requires_grad: bool) -> None:
+        if data is None:
+            data = from_array(np.empty(0, defaults.dtype.numpy), defaults.dtype)
+        if not isinstance(data, Tensor):
+            raise ArgumentTypeError(
+                f"{type(self).__name__} takes a Tensor, not {type(data).__name__}",
+                fix="make it a tensor with metaop.tensor(...)",
+            )
+        if requires_grad and not data.dtype.is_floating_point:
+            raise GradientError(
+                "Only Tensors of floating point and complex dtype can require gradients, "
+                f"not {data.dtype.name}",
+                fix="pass requires_grad=False",
+            )
+        call = self._call = _own(data.call)
+        self.grad = None
+        self._base = None
+        self._writes = 0
+        if requires_grad:
+            call.requires_grad = True
+            call.tape = TapeEntry(accumulate=_accumulator(self))
+        if call.buffer is None:
+            recorder.watch(self)
+
+    def _attributes(self) -> dict[str, Any]:
+        """What the user has attached to the tensor (`parameter.is_shared = True`)."""
+        return {k: v for k, v in self.__dict__.items() if k not in _TENSOR_FIELDS}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} containing:\n{super().__repr__()}"
+
+
+_TENSOR_FIELDS = {"_call", "grad", "_base", "_steps", "_cell", "_seen", "_writes"}
+
+
+class Parameter(_Owned):
+    """A tensor that a module registers as a parameter when it is assigned as an attribute.
+
+    Example: `self.scale = Parameter(metaop.ones(3))`
+    """
+
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
+        parameter = object.__new__(cls)
+        parameter._take(data, requires_grad)
+        return parameter
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        if id(self) in memo:
+            return memo[id(self)]
+        copied = _restore(type(self), self._array().copy(), self.dtype.name, self.requires_grad, {})
+        memo[id(self)] = copied
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        state = (self._array(), self.dtype.name, self.requires_grad, self._attributes())
+        return (_restore, (type(self), *state))
+
+
+class Buffer(_Owned):
+    """A tensor that a module registers as a buffer when it is assigned as an attribute.
+
+    `persistent` buffers are part of the module's state_dict.
+    """
+
+    persistent: bool
+
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
+        buffer = object.__new__(cls)
+        buffer._take(data, False)
+        buffer.persistent = persistent
+        return buffer
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
+        if id(self) in memo:
+            return memo[id(self)]
+        memo[id(self)] = copied = _restore(
+            type(self), self._array().copy(), self.dtype.name, False, self._attributes()
+        )
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        state = (self._array(), self.dtype.name, False, self._attributes())
+        return (_restore, (type(self), *state))
+
+
+def _restore(
+    cls: type[_Owned],
+    array: np.ndarray,
+    dtype_name: str,
+    requires_grad: bool,
+    attributes: dict[str, Any],
+) -> Any:
+    dtype: DType = dtype_named(dtype_name)
+    owned = object.__new__(cls)
+    owned._take(from_array(np.ascontiguousarray(array), dtype), requires_grad)
+    owned.__dict__.update(attributes)
+    return owned

@@ -1,0 +1,300 @@
+"""Pooling layers."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from metaop.nn import functional as F
+from metaop.nn.module import Module
+from metaop.nn.sizes import Size, many
+from metaop.tensor.core import Tensor
+
+
+class _MaxPool(Module):
+    """The largest element of every window; `return_indices` gives its position too."""
+
+    function: ClassVar[Any]
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.dilation = dilation
+        self.return_indices = return_indices
+        self.ceil_mode = ceil_mode
+
+    def forward(self, input: Tensor) -> Any:
+        return type(self).function(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            ceil_mode=self.ceil_mode,
+            return_indices=self.return_indices,
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
+            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+        )
+
+
+class MaxPool1d(_MaxPool):
+    """Max pooling of (N, C, L)."""
+
+    function = staticmethod(F.max_pool1d)
+
+
+class MaxPool2d(_MaxPool):
+    """Max pooling of (N, C, H, W)."""
+
+    function = staticmethod(F.max_pool2d)
+
+
+class MaxPool3d(_MaxPool):
+    """Max pooling of (N, C, D, H, W)."""
+
+    function = staticmethod(F.max_pool3d)
+
+
+class _MaxUnpool(Module):
+    """Puts the results of max pooling back where they came from; zeros elsewhere."""
+
+    dimensions: ClassVar[int]
+    function: ClassVar[Any]
+
+    def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
+        super().__init__()
+        self.kernel_size = many(kernel_size, self.dimensions)
+        self.stride = many(kernel_size if stride is None else stride, self.dimensions)
+        self.padding = many(padding, self.dimensions)
+
+    def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
+        return type(self).function(
+            input, indices, self.kernel_size, self.stride, self.padding, output_size
+        )
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """The inverse of MaxPool1d."""
+
+    dimensions = 1
+    function = staticmethod(F.max_unpool1d)
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """The inverse of MaxPool2d."""
+
+    dimensions = 2
+    function = staticmethod(F.max_unpool2d)
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """The inverse of MaxPool3d."""
+
+    dimensions = 3
+    function = staticmethod(F.max_unpool3d)
+
+
+class AvgPool1d(Module):
+    """Means of the windows of (N, C, L)."""
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = many(kernel_size, 1)
+        self.stride = many(kernel_size if stride is None else stride, 1)
+        self.padding = many(padding, 1)
+        self.ceil_mode = ceil_mode
+        self.count_include_pad = count_include_pad
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.avg_pool1d(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+        )
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class _AvgPool(Module):
+    """Means of windows; `divisor_override` replaces the window's size as the divisor."""
+
+    function: ClassVar[Any]
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.ceil_mode = ceil_mode
+        self.count_include_pad = count_include_pad
+        self.divisor_override = divisor_override
+
+    def forward(self, input: Tensor) -> Tensor:
+        return type(self).function(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+            self.divisor_override,
+        )
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool2d(_AvgPool):
+    """Means of the windows of (N, C, H, W)."""
+
+    function = staticmethod(F.avg_pool2d)
+
+
+class AvgPool3d(_AvgPool):
+    """Means of the windows of (N, C, D, H, W)."""
+
+    function = staticmethod(F.avg_pool3d)
+
+
+class _LPPool(Module):
+    """The p-norm of every window."""
+
+    function: ClassVar[Any]
+
+    def __init__(
+        self,
+        norm_type: float,
+        kernel_size: Size,
+        stride: Size | None = None,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        self.norm_type = norm_type
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.ceil_mode = ceil_mode
+
+    def forward(self, input: Tensor) -> Tensor:
+        return type(self).function(
+            input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
+            f"ceil_mode={self.ceil_mode}"
+        )
+
+
+class LPPool1d(_LPPool):
+    """p-norm pooling of (N, C, L)."""
+
+    function = staticmethod(F.lp_pool1d)
+
+
+class LPPool2d(_LPPool):
+    """p-norm pooling of (N, C, H, W)."""
+
+    function = staticmethod(F.lp_pool2d)
+
+
+class LPPool3d(_LPPool):
+    """p-norm pooling of (N, C, D, H, W)."""
+
+    function = staticmethod(F.lp_pool3d)
+
+
+class _AdaptivePool(Module):
+    """Pooling whose windows are chosen to give a wanted output size."""
+
+    function: ClassVar[Any]
+
+    def __init__(self, output_size: Any) -> None:
+        super().__init__()
+        self.output_size = output_size
+
+    def forward(self, input: Tensor) -> Any:
+        return type(self).function(input, self.output_size)
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveAvgPool1d(_AdaptivePool):
+    """Mean pooling of (N, C, L) to a wanted length."""
+
+    function = staticmethod(F.adaptive_avg_pool1d)
+
+
+class AdaptiveAvgPool2d(_AdaptivePool):
+    """Mean pooling of (N, C, H, W) to a wanted size; None keeps a dimension."""
+
+    function = staticmethod(F.adaptive_avg_pool2d)
+
+
+class AdaptiveAvgPool3d(_AdaptivePool):
+    """Mean pooling of (N, C, D, H, W) to a wanted size; None keeps a dimension."""
+
+    function = staticmethod(F.adaptive_avg_pool3d)
+
+
+class _AdaptiveMaxPool(_AdaptivePool):
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+    def forward(self, input: Tensor) -> Any:
+        return type(self).function(input, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    """Max pooling of (N, C, L) to a wanted length."""
+
+    function = staticmethod(F.adaptive_max_pool1d)
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    """Max pooling of (N, C, H, W) to a wanted size; None keeps a dimension."""
+
+    function = staticmethod(F.adaptive_max_pool2d)
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    """Max pooling of (N, C, D, H, W) to a wanted size; None keeps a dimension."""
+
+    function = staticmethod(F.adaptive_max_pool3d)

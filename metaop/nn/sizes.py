@@ -1,0 +1,15 @@
+"""Sizes given as one number or as one number per dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Union
+
+Size = Union[int, Sequence[int]]
+
+
+def many(size: Size, count: int) -> tuple[int, ...]:
+    """`size` as a tuple: a single number stands for every dimension."""
+    if isinstance(size, int):
+        return (size,) * count
+    return tuple(size)
