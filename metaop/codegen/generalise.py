@@ -1,0 +1,325 @@
+"""One kernel for many sizes: integers in which nests differ become arguments of the kernel.
+
+The skeleton of a nest is what is left when its integers are taken out. Nests of one skeleton form
+a family. The first nest of a family is compiled with its integers as literals, apart from those
+that `always_general` names; when a nest arrives that differs from it, the positions in which
+nests of the family ever differed become arguments, and one more kernel is compiled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from metaop.codegen.loop_nest import (
+    Accumulate,
+    Alloc,
+    Apply,
+    Argument,
+    CheckedIndex,
+    Choose,
+    Condition,
+    Expr,
+    Factor,
+    For,
+    InBounds,
+    IndexValue,
+    Integer,
+    Let,
+    Load,
+    LoopIndex,
+    LoopNest,
+    MicroKernel,
+    MultipleOf,
+    Name,
+    Number,
+    QuotientIndex,
+    Statement,
+    Store,
+    Sum,
+    Update,
+    ValueIndex,
+)
+
+# Serial loops of fewer iterations, the windows of pooling and convolution, keep their extents.
+_WINDOW = 8
+
+
+def skeleton(nest: LoopNest) -> tuple[Hashable, tuple[int, ...]]:
+    """The nest without its integers, and the integers in order.
+
+    Extents, constants and coefficients of sums, divisors, bounds and sizes are taken out. The
+    coefficients 0, 1 and -1, extents of unrolled loops and register tiles stay: they decide the
+    form of the code. Names and grain do not belong to the skeleton.
+    """
+    walker = _Walker(frozenset(), len(nest.arguments))
+    walker.nest(nest)
+    return tuple(walker.tokens), tuple(walker.integers)
+
+
+def generalise(nest: LoopNest, varying: frozenset[int]) -> LoopNest:
+    """The nest with the integers at some positions, as `skeleton` counts them, as arguments."""
+    return _Walker(varying, len(nest.arguments)).nest(nest)
+
+
+def always_general(nest: LoopNest) -> frozenset[int]:
+    """The positions that are arguments in the first kernel of a family already.
+
+    Nests that read under conditions or at constant offsets come from padding, slicing, shifting
+    and windows, of which programs use many sizes: there, everything is an argument, strides
+    included because they follow from the padded sizes; only small serial loops stay literal.
+    Nests with quotients and remainders, whose literal divisors are much faster, and those with
+    a register tile start out with literals.
+    """
+    walker = _Walker(frozenset(), len(nest.arguments))
+    walker.nest(nest)
+    if not walker.shifted or walker.divided:
+        return frozenset()
+    return frozenset(range(len(walker.integers))) - walker.windows
+
+
+class _Walker:
+    """Goes through a nest once: collects tokens and integers, and rebuilds it with arguments."""
+
+    def __init__(self, varying: frozenset[int], arguments: int) -> None:
+        self.varying = varying
+        self.tokens: list[Hashable] = []
+        self.integers: list[int] = []
+        self.added: list[int] = []
+        self.windows: set[int] = set()
+        self.shifted = False  # some load has conditions or a constant offset
+        self.divided = False  # there are quotients, remainders or register tiles
+        self._arguments = arguments
+        self._names: dict[str, int] = {}
+        self._seen: dict[int, tuple[int, Expr]] = {}
+
+    def nest(self, nest: LoopNest) -> LoopNest:
+        for parameter in nest.parameters:
+            self.tokens += (parameter.dtype.name, parameter.role)
+        self.tokens.append(len(nest.arguments))
+        body = self._body(nest.body)
+        arguments = (*nest.arguments, *self.added)
+        return nest._replace(body=body, arguments=arguments)
+
+    # --- integers and names -----------------------------------------------------------------
+
+    def _integer(self, value: Integer) -> Integer:
+        if isinstance(value, Argument):
+            self.tokens.append(("argument", value.position))
+            return value
+        self.tokens.append("#")
+        self.integers.append(value)
+        if len(self.integers) - 1 not in self.varying:
+            return value
+        self.added.append(value)
+        return Argument(self._arguments + len(self.added) - 1)
+
+    def _coefficient(self, value: Integer) -> Integer:
+        if isinstance(value, int) and -1 <= value <= 1:
+            self.tokens.append(value)
+            return value
+        return self._integer(value)
+
+    def _name(self, name: str) -> str:
+        self.tokens.append(self._names.setdefault(name, len(self._names)))
+        return name
+
+    # --- indices ----------------------------------------------------------------------------
+
+    def _sum(self, index: Sum) -> Sum:
+        self.tokens.append(len(index.terms))
+        terms = tuple((self._factor(f), self._coefficient(c)) for f, c in index.terms)
+        return Sum(terms, self._integer(index.constant))
+
+    def _factor(self, factor: Factor) -> Factor:
+        self.tokens.append(type(factor).__name__)
+        if isinstance(factor, (LoopIndex, ValueIndex)):
+            self._name(factor[0])
+            return factor
+        self.divided = True
+        dividend = self._sum(factor.dividend)
+        return type(factor)(dividend, self._integer(factor.divisor))
+
+    def _conditions(self, conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
+        self.tokens.append(len(conditions))
+        return tuple(self._condition(condition) for condition in conditions)
+
+    def _condition(self, condition: Condition) -> Condition:
+        self.tokens.append(type(condition).__name__)
+        return type(condition)(self._sum(condition.index), self._integer(condition[1]))
+
+    # --- expressions ------------------------------------------------------------------------
+
+    def _expr(self, expr: Expr) -> Expr:
+        """Expressions share parts; a part that comes again is a reference to the first."""
+        seen = self._seen.get(id(expr))
+        if seen is not None:
+            self.tokens.append(("again", seen[0]))
+            return seen[1]
+        self.tokens.append(type(expr).__name__)
+        number = len(self._seen)
+        result = _EXPRESSIONS[type(expr)](self, expr)
+        self._seen[id(expr)] = number, result
+        return result
+
+    def _number(self, expr: Number) -> Expr:
+        # 1, True and 1.0 are equal, -0.0 equals 0.0 and NaN nothing: the text tells them apart.
+        self.tokens += (repr(expr.value), expr.dtype.name)
+        return expr
+
+    def _load(self, expr: Load) -> Expr:
+        self.tokens += (expr.buffer, expr.dtype.name, repr(expr.fill))
+        if expr.conditions or expr.offset.constant != 0:
+            self.shifted = True
+        offset = self._sum(expr.offset)
+        return expr._replace(offset=offset, conditions=self._conditions(expr.conditions))
+
+    def _index_value(self, expr: IndexValue) -> Expr:
+        return IndexValue(self._sum(expr.index))
+
+    def _apply(self, expr: Apply) -> Expr:
+        self.tokens += (expr.function, len(expr.operands))
+        self.tokens += (expr.dtype.name, expr.operand_dtype.name)
+        return expr._replace(operands=tuple(self._expr(operand) for operand in expr.operands))
+
+    def _choose(self, expr: Choose) -> Expr:
+        self.tokens.append(expr.dtype.name)
+        conditions = self._conditions(expr.conditions)
+        return Choose(conditions, self._expr(expr.value), self._expr(expr.otherwise), expr.dtype)
+
+    def _name_value(self, expr: Name) -> Expr:
+        self._name(expr.name)
+        return expr
+
+    # --- statements -------------------------------------------------------------------------
+
+    def _body(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        self.tokens.append(len(body))
+        return tuple(self._statement(statement) for statement in body)
+
+    def _statement(self, statement: Statement) -> Statement:
+        self.tokens.append(type(statement).__name__)
+        return _STATEMENTS[type(statement)](self, statement)
+
+    def _let(self, statement: Let) -> Statement:
+        value = self._expr(statement.value)
+        return Let(self._name(statement.name), value)
+
+    def _accumulate(self, statement: Accumulate) -> Statement:
+        value = self._expr(statement.value)
+        return Accumulate(self._name(statement.name), value)
+
+    def _checked_index(self, statement: CheckedIndex) -> Statement:
+        self.tokens.append(statement.operator)
+        value, bound = self._expr(statement.value), self._integer(statement.bound)
+        conditions = self._conditions(statement.conditions)
+        self._name(statement.name)
+        return statement._replace(value=value, bound=bound, conditions=conditions)
+
+    def _store(self, statement: Store | Update) -> Statement:
+        self.tokens.append(statement.buffer)
+        if isinstance(statement, Update):
+            self.tokens += (statement.reducer, statement.atomic)
+        value, offset = self._expr(statement.value), self._sum(statement.offset)
+        conditions = self._conditions(statement.conditions)
+        return statement._replace(value=value, offset=offset, conditions=conditions)
+
+    def _alloc(self, statement: Alloc) -> Statement:
+        self.tokens += (statement.buffer, statement.dtype.name)
+        return statement._replace(elements=self._integer(statement.elements))
+
+    def _micro_kernel(self, statement: MicroKernel) -> Statement:
+        self.divided = True
+        changed: dict[str, Any] = {}
+        for name, value in zip(statement._fields, statement):
+            if isinstance(value, Sum):
+                changed[name] = self._sum(value)
+            elif name == "target_stride":
+                changed[name] = self._integer(value)
+            else:
+                self.tokens.append(value.name if name == "dtype" else value)
+        return statement._replace(**changed)
+
+    def _for(self, statement: For) -> Statement:
+        self.tokens += (statement.kind, statement.vector)
+        self._name(statement.axis)
+        extent = statement.extent
+        if statement.kind == "unroll":
+            self.tokens.append(extent)
+        else:
+            extent = self._extent(statement)
+        for accumulator in statement.accumulators:
+            self._name(accumulator.name)
+            self.tokens += (accumulator.reducer, accumulator.dtype.name)
+        return statement._replace(extent=extent, body=self._body(statement.body))
+
+    def _extent(self, loop: For) -> Integer:
+        small = isinstance(loop.extent, int) and loop.extent < _WINDOW
+        if small and loop.kind == "serial" and not loop.vector:
+            self.windows.add(len(self.integers))
+        return self._integer(loop.extent)
+
+
+_EXPRESSIONS: dict[type, Callable[[Any, Any], Expr]] = {
+    Number: _Walker._number,
+    Load: _Walker._load,
+    IndexValue: _Walker._index_value,
+    Apply: _Walker._apply,
+    Choose: _Walker._choose,
+    Name: _Walker._name_value,
+}
+_STATEMENTS: dict[type, Callable[[Any, Any], Statement]] = {
+    Let: _Walker._let,
+    Accumulate: _Walker._accumulate,
+    CheckedIndex: _Walker._checked_index,
+    Store: _Walker._store,
+    Update: _Walker._store,
+    Alloc: _Walker._alloc,
+    MicroKernel: _Walker._micro_kernel,
+    For: _Walker._for,
+}
+
+
+@dataclass
+class _Family:
+    """The nests of one skeleton: the integers of the first, and the kernels by what varies."""
+
+    first: tuple[int, ...]
+    varying: frozenset[int]
+    kernels: dict[frozenset[int], int] = field(default_factory=dict)
+
+    def fitting(self, differing: frozenset[int]) -> frozenset[int] | None:
+        """The arguments of the most special kernel that allows these differences."""
+        fitting = [varying for varying in self.kernels if differing <= varying]
+        return min(fitting, key=len, default=None)
+
+
+class KernelCache:
+    """Compiled kernels by skeleton; threads may share a cache.
+
+    `compile_nest` gives the address of a nest's machine code.
+    """
+
+    def __init__(self, compile_nest: Callable[[LoopNest], int]) -> None:
+        self._compile = compile_nest
+        self._families: dict[Hashable, _Family] = {}
+        self._lock = threading.Lock()
+
+    def kernel_for(self, nest: LoopNest) -> tuple[int, tuple[int, ...]]:
+        """The address of a kernel that computes the nest, and the arguments to call it with."""
+        key, integers = skeleton(nest)
+        with self._lock:
+            family = self._families.get(key)
+            if family is None:
+                family = self._families[key] = _Family(integers, always_general(nest))
+            pairs = enumerate(zip(family.first, integers))
+            differing = frozenset(k for k, (first, here) in pairs if first != here)
+            varying = family.fitting(differing)
+            if varying is None:
+                family.varying |= differing
+                varying = family.varying
+                family.kernels[varying] = self._compile(generalise(nest, varying))
+        added = [integers[position] for position in sorted(varying)]
+        return family.kernels[varying], (*nest.arguments, *added)
