@@ -16,9 +16,17 @@ from metaop.tensor.comparison import (
     isposinf, isreal, le, less, less_equal, logical_and, logical_not, logical_or, logical_xor, lt,
     ne, not_equal, signbit,
 )
+from metaop.tensor.contractions import (
+    addr, cdist, chain_matmul, cross, dist, einsum, ger, inner, kron, outer, pdist, tensordot,
+    trace, vdot,
+)
 from metaop.tensor.conversion import (
     can_cast, conj, get_default_dtype, is_complex, is_floating_point, is_nonzero, is_signed,
     is_tensor, numel, promote_types, real, set_default_dtype,
+)
+from metaop.tensor.counting import (
+    bincount, bucketize, corrcoef, cov, histc, histogram, isin, searchsorted, unique,
+    unique_consecutive,
 )
 from metaop.tensor.creation import (
     as_tensor, asarray, empty, empty_like, from_numpy, frombuffer, full, full_like, ones,
@@ -32,10 +40,21 @@ from metaop.tensor.joining import (
     concatenate, dsplit, dstack, hsplit, hstack, meshgrid, row_stack, split, stack, tensor_split,
     unbind, vsplit, vstack,
 )
+from metaop.tensor.gradients import (
+    enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled,
+)
+from metaop.tensor.joining import (
+    atleast_1d, atleast_2d, atleast_3d, broadcast_tensors, cat, chunk, column_stack, dsplit, dstack,
+    hsplit, hstack, meshgrid, split, split_with_sizes, stack, tensor_split, unbind, vsplit, vstack,
+)
 from metaop.tensor.linear_algebra import (
     addbmm, addmm, addmv, baddbmm, bmm, dot, matmul, mm, mv,
 )
+from metaop.tensor.norms import norm, renorm
 from metaop.tensor.options import get_default_device, set_default_device
+from metaop.tensor.ordering import (
+    argsort, kthvalue, median, mode, msort, nanmedian, nanquantile, quantile, sort, topk,
+)
 from metaop.tensor.pointwise import (
     abs, absolute, acos, acosh, add, arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh,
     asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or,
@@ -55,11 +74,21 @@ from metaop.tensor.rearranging import (
     diag, diag_embed, diagflat, flip, fliplr, flipud, repeat_interleave, roll, rot90, tile, tril,
     triu,
 )
+from metaop.tensor.rearranging import (
+    diag, diag_embed, diagflat, flip, fliplr, flipud, repeat_interleave, roll, rot90, tile, tril,
+    triu,
+)
 from metaop.tensor.reductions import (
     all, amax, amin, aminmax, any, argmax, argmin, count_nonzero, logsumexp, max, mean, min,
     nanmean, nansum, prod, std, std_mean, sum, var, var_mean,
 )
+from metaop.tensor.scans import cummax, cummin, cumprod, cumsum, diff, logcumsumexp, trapezoid
 from metaop.tensor.selection import addcdiv, addcmul, clamp, clamp_max, clamp_min, clip, lerp, where
+from metaop.tensor.shaping import (
+    adjoint, as_strided, broadcast_to, clone, diagonal, flatten, moveaxis, movedim, narrow,
+    permute, ravel, reshape, select, squeeze, swapaxes, swapdims, t, transpose, unflatten,
+    unsqueeze,
+)
 from metaop.tensor.shaping import (
     adjoint, as_strided, broadcast_to, clone, diagonal, flatten, moveaxis, movedim, narrow,
     permute, ravel, reshape, select, squeeze, swapaxes, swapdims, t, transpose, unflatten,

@@ -50,7 +50,7 @@ def drawn(name: str, shape: tuple[int, ...], dtype: str, position: int = 0) -> n
 def test_unary_floats(name: str, dtype: str) -> None:
     for shape in [(), (5,), (2, 0, 3), (2, 3, 4)]:
         # PyTorch's trigamma has nine digits.
-        check(name, drawn(name, shape, dtype), tolerance=1e-8 if name == "digamma" else None)
+        check(name, drawn(name, shape, dtype), tolerance=1e-6 if name == "digamma" else None)
 
 
 @pytest.mark.parametrize("name", ["exp", "sigmoid", "tanh", "sqrt", "neg", "relu", "abs"])

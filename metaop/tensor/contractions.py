@@ -1,0 +1,158 @@
+"""Einstein sums and the products that are special cases of them; distances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from metaop.errors import ShapeError
+from metaop.operators import distances, einsum as operators
+from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.core import Tensor, wrap
+from metaop.unified_graph.recording import record
+
+
+def einsum(equation: str, *operands: Any) -> Tensor:
+    """The Einstein sum: `einsum("bik,bkj->bij", a, b)` is a batched matrix product.
+
+    Letters that the right side lacks are summed; an ellipsis stands for leading dimensions that
+    broadcast; a letter twice in one term takes the diagonal.
+    """
+    tensors = operands[0] if isinstance(operands[0], (list, tuple)) else operands
+    parsed = operators.parse(equation, [tensor.ndim for tensor in tensors])
+    return wrap(record(operators.einsum, [tensor.call for tensor in tensors], (parsed,)))
+
+
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """All products of the elements of two vectors: (n), (m) -> (n, m)."""
+    if input.ndim != 1 or vec2.ndim != 1:
+        raise ShapeError(
+            f"outer: Expected 1-D arguments, but got {input.ndim}-D and {vec2.ndim}-D",
+            fix="flatten them first",
+        )
+    return input.unsqueeze(1) * vec2
+
+
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """The sum of products over the last dimensions."""
+    if input.ndim == 0 or other.ndim == 0:
+        return input * other
+    dims = ([-1], [-1])
+    return tensordot(input, other, dims)
+
+
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """The sum of products over the given dimensions: the last of `a` and first of `b`, or lists."""
+    if isinstance(dims, int):
+        left, right = list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    else:
+        chosen = dims.tolist() if isinstance(dims, Tensor) else dims
+        left = [wrap_dim(dim, a.ndim) for dim in _listed(chosen[0])]
+        right = [wrap_dim(dim, b.ndim) for dim in _listed(chosen[1])]
+    for i, j in zip(left, right):
+        if a.shape[i] != b.shape[j]:
+            raise ShapeError(
+                f"tensordot: contracted dimensions need to match, but first has size "
+                f"{a.shape[i]} in dim {i} and second has size {b.shape[j]} in dim {j}",
+                fix="name the dimensions of equal size",
+            )
+    letters = [chr(ord("a") + k) for k in range(26)] + [chr(ord("A") + k) for k in range(26)]
+    first = letters[: a.ndim]
+    second = letters[a.ndim : a.ndim + b.ndim]
+    for i, j in zip(left, right):
+        second[j] = first[i]
+    kept = [x for k, x in enumerate(first) if k not in left]
+    kept += [x for k, x in enumerate(second) if k not in right]
+    return einsum(f"{''.join(first)},{''.join(second)}->{''.join(kept)}", a, b)
+
+
+def _listed(dims: Any) -> Sequence[int]:
+    return [dims] if isinstance(dims, int) else dims
+
+
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """The product of several matrices, in the cheapest order that pairs allow."""
+    letters = [chr(ord("a") + k) for k in range(len(matrices) + 1)]
+    terms = ",".join(x + y for x, y in zip(letters, letters[1:]))
+    return einsum(f"{terms}->{letters[0]}{letters[-1]}", *matrices)
+
+
+def kron(input: Tensor, other: Tensor) -> Tensor:
+    """The Kronecker product."""
+    rank = max(input.ndim, other.ndim)
+    left = (1,) * (rank - input.ndim) + tuple(input.shape)
+    right = (1,) * (rank - other.ndim) + tuple(other.shape)
+    wide = [size for extent in left for size in (extent, 1)]
+    narrow = [size for extent in right for size in (1, extent)]
+    product = input.reshape(wide) * other.reshape(narrow)
+    return product.reshape([m * n for m, n in zip(left, right)])
+
+
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+    """The cross product of vectors along `dim` (the first of size 3 when None)."""
+    if dim is None:
+        dim = next((k for k, extent in enumerate(input.shape) if extent == 3), -1)
+    if input.shape[dim] != 3 or other.shape[dim] != 3:
+        raise ShapeError(
+            f"cross: inputs dimension {dim} must have length 3. Got {list(input.shape)} and "
+            f"{list(other.shape)}",
+            fix="pass dim=",
+        )
+    following, before = (-1, dim), (-2, dim)
+    return input.roll(*following) * other.roll(*before) - input.roll(*before) * other.roll(
+        *following
+    )
+
+
+def trace(input: Tensor) -> Tensor:
+    """The sum of the diagonal of a matrix."""
+    if input.ndim != 2:
+        raise ShapeError(f"trace: expected a matrix, but got {input.ndim} dimensions")
+    return input.diagonal().sum()
+
+
+def vdot(input: Tensor, other: Tensor) -> Tensor:
+    """The sum of the products of two vectors."""
+    return input.dot(other)
+
+
+def addr(
+    input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    """`beta * input + alpha * outer(vec1, vec2)`."""
+    product = outer(vec1, vec2)
+    if alpha != 1:
+        product = product * alpha
+    return product if beta == 0 else (input if beta == 1 else input * beta) + product
+
+
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    """The p-norm of the difference."""
+    return (input - other).norm(p)
+
+
+def cdist(
+    x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist"
+) -> Tensor:
+    """All distances between rows: (…, m, k) and (…, n, k) -> (…, m, n)."""
+    if x1.shape[-1] != x2.shape[-1]:
+        raise ShapeError(
+            f"cdist: X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: "
+            f"{x2.shape[-1]}",
+            fix="make the last dimensions equal",
+        )
+    return wrap(record(distances.pairwise, (x1.call, x2.call), (float(p),)))
+
+
+def pdist(input: Tensor, p: float = 2) -> Tensor:
+    """The distances between all pairs of different rows, in the order of the upper triangle."""
+    from metaop.tensor.ranges import triu_indices
+
+    rows, columns = triu_indices(len(input), len(input), 1)
+    return (input.index_select(0, rows) - input.index_select(0, columns)).norm(p, 1)
+
+
+ger = outer
+
+IN_PLACE = ("addr",)
+METHODS = ("outer", "ger", "inner", "kron", "cross", "trace", "vdot", "dist", "addr")
