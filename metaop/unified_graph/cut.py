@@ -42,7 +42,7 @@ class Recorder:
         calls: dict[Call, None] = {}
         for reference in handles:
             handle = reference()
-            if handle is not None and handle._call.buffer is None:
+            if handle is not None and handle._call.is_pending:
                 calls[handle._call] = None
         return list(calls)
 
@@ -131,8 +131,10 @@ def _pending_order(roots: Sequence[Call]) -> list[Call]:
     seen = set(roots)
     stack = list(roots)
     while stack:
-        for source in stack.pop().inputs:
-            if source not in seen and source.is_pending:
+        call = stack.pop()
+        for source in call.inputs:
+            # A further output of a call that has run already takes running it again.
+            if source not in seen and (source.is_pending or call.signature is None):
                 seen.add(source)
                 stack.append(source)
     return sorted(seen, key=_sequence_of)
@@ -149,31 +151,33 @@ def _alive_tapes(order: Sequence[Call], roots: Sequence[Call]) -> list[Call]:
         return []
     found: list[Call] = []
     for call in reversed(order):
-        if call not in alive or _is_gradient_leaf(call):
+        if call not in alive:
             continue
-        if call.signature is not None:
+        if call.signature is not None and not _has_own_gradient(call):
             found.append(call)
-        for source in call.inputs:
-            if source.requires_grad and not source.released:
+        sources = call.inputs if call.tape is None else (*call.inputs, *call.tape.sources)
+        for source in sources:
+            if source is not None and source.requires_grad and not source.released:
                 alive.add(source)
     return found
 
 
-def _is_gradient_leaf(call: Call) -> bool:
-    """Whether gradients stop here although the value is computed: a parameter after an update."""
-    return call.tape is not None and call.tape.accumulate is not None
+def _has_own_gradient(call: Call) -> bool:
+    """Leaves, and values whose gradient is user code: their inputs only compute the value."""
+    tape = call.tape
+    return tape is not None and (tape.accumulate is not None or tape.function is not None)
 
 
 def finish(subgraph: Subgraph) -> None:
     """After the run: saved parts become reachable, inputs that no tape needs are forgotten."""
+    saved = set()
     for call, index, value in subgraph.saved:
         if call.parts is None:
             call.parts = {}
         call.parts[index] = value
+        saved.add(value)
     for call in subgraph.outputs:
-        if not call.requires_grad or call.released or _is_gradient_leaf(call):
-            call.inputs = ()
-        elif call.signature is None and any(value is call for _, _, value in subgraph.saved):
+        if not call.requires_grad or call.released or call in saved or _has_own_gradient(call):
             call.inputs = ()
 
 
