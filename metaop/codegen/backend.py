@@ -17,6 +17,18 @@ class Program(Protocol):
         """The buffers of the outputs; scalars among the arguments are Python numbers."""
 
 
+class Observer(Protocol):
+    """Something that watches programs run: the profiler, tests that count kernels."""
+
+    def ran(self, program: Program, names: Sequence[str], times: Sequence[int]) -> None:
+        """Called after a run with the kernels launched and the time in nanoseconds (monotonic)
+        before each of them and after the last."""
+
+
+# Everybody in here is told of every run; empty costs nothing.
+observers: list[Observer] = []
+
+
 class IndexFault(Exception):
     """A kernel met an index out of range; the executor names the operator and the line."""
 

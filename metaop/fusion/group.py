@@ -21,6 +21,8 @@ from metaop.unified_graph.node import Input, Node, topological
 # An inlined body beyond this many operations is cut in two, so that kernels stay small and long
 # chains share one kernel.
 _LONGEST_BODY = 100
+# Roots stop joining a kernel when its bodies have this many operations together.
+_LARGEST_KERNEL = 250
 # A kernel with reductions needs this many rows, or fewer elements than _SMALL, to be parallel.
 _ENOUGH_ROWS = 16
 _SMALL = 1 << 15
@@ -107,6 +109,7 @@ class _Grouping:
         self.readers: dict[Node, list[Kernel]] = {}
         # Bit j of before[i]: kernel i depends on kernel j, directly or not.
         self.before: list[int] = []
+        self.operations: dict[Kernel, int] = {}
 
     def run(self) -> list[Kernel]:
         for root in self.roots:
@@ -119,8 +122,8 @@ class _Grouping:
     def _has_buffer(self, node: Node) -> bool:
         return node in self.stored or isinstance(node.op, Input)
 
-    def _sources(self, root: Node) -> set[Node]:
-        """The nodes with buffers that a root reads, wherever it reads them."""
+    def _sources(self, root: Node) -> tuple[set[Node], int]:
+        """The nodes with buffers that a root reads, and how many nodes are inlined into it."""
         found: set[Node] = set()
         seen: set[Node] = set()
         stack = list(root.inputs)
@@ -133,23 +136,27 @@ class _Grouping:
                 found.add(node)
             else:
                 stack.extend(node.inputs)
-        return found
+        return found, len(seen) - len(found) + 1
 
     def _place(self, root: Node) -> None:
-        sources = self._sources(root)
+        sources, operations = self._sources(root)
         needed = {self.home[source] for source in sources if source in self.home}
         new = self._kernel_for(root)
         if not (new.scatter or new.contraction):
             for kernel in self._candidates(sources):
+                if self.operations[kernel] + operations > _LARGEST_KERNEL:
+                    continue
                 if self._closes_cycle(kernel, needed):
                     continue
                 if self._join(kernel, root, new):
                     explain("fused", root, kernel)
+                    self.operations[kernel] += operations
                     self._record(kernel, root, sources, needed)
                     return
         elif new.contraction:
             explain("contraction", root, new)
         new.roots.append(root)
+        self.operations[new] = operations
         self.number[new] = len(self.kernels)
         self.kernels.append(new)
         self.before.append(0)

@@ -40,8 +40,49 @@ def _simplify_node(node: Node) -> Node:
         if reduced_axes(node) is None:
             inverted = invert(node)
             if inverted is not None:
-                return inverted
+                return rebuild([inverted], transform=_open_product)[0]
+        return _open_product(node)
     return node
+
+
+def _open_product(node: Node) -> Node:
+    """A sum over a reindexed product becomes a sum over the product of two reindexed factors.
+
+    So contractions that come out of an inversion look like all others. A guard stays with the
+    factors that would leave their tensor without it: the other factor multiplies a zero.
+    """
+    op = node.op
+    if not (isinstance(op, Reduce) and op.reducer.name == "add"):
+        return node
+    moved = node.inputs[0]
+    if not (isinstance(moved.op, Reindex) and moved.op.fill == 0 and len(moved.inputs) == 1):
+        return node
+    product = moved.inputs[0]
+    if not (isinstance(product.op, Elementwise) and product.op.function.name == "mul"):
+        return node
+    guarded = moved.op.map
+    free = IndexMap(guarded.domain, guarded.indices)
+    factors = [reindex(factor, free) for factor in product.inputs]
+    inside = [_stays_inside(factor) for factor in factors]
+    if all(inside):
+        inside[0] = not guarded.is_guarded
+    factors = [
+        moved_factor if is_inside else reindex(factor, guarded, 0)
+        for factor, moved_factor, is_inside in zip(product.inputs, factors, inside)
+    ]
+    opened = Node(product.op, factors, moved.shape, moved.dtype)
+    return Node(op, (opened, *node.inputs[1:]), node.shape, node.dtype)
+
+
+def _stays_inside(node: Node) -> bool:
+    """Whether a reindex reads its input at indices that exist, wherever it is evaluated."""
+    if not isinstance(node.op, Reindex):
+        return isinstance(node.op, Constant)
+    source = node.inputs[0]
+    return all(
+        index.low >= 0 and index.high < extent
+        for index, extent in zip(node.op.map.indices, source.shape)
+    )
 
 
 def _simplify_elementwise(op: Elementwise, node: Node) -> Node:
@@ -53,6 +94,8 @@ def _simplify_elementwise(op: Elementwise, node: Node) -> Node:
         ]
         value = op.reference(Node(op, inputs, (), node.dtype), scalars)
         return Node(Constant(value.astype(node.dtype.numpy).tobytes()), (), node.shape, node.dtype)
+    if name == "stop_gradient":
+        return inputs[0]
     if name == "mul":
         for one, other in (inputs, inputs[::-1]):
             if isinstance(one.op, Constant) and one.op.value(one.dtype) == 1:

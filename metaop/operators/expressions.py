@@ -7,22 +7,15 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from metaop.elementwise.meta_op import Elementwise, cast, where
-from metaop.elementwise.scalar_function import ScalarFunction
+from metaop.elementwise.meta_op import apply, cast, where
 from metaop.reduce.meta_op import reduce_axes
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.node import Node, Scalar, Shape, index_node
 
-# The identity without a gradient. Right where the result does not depend on the operand at all,
-# like softmax on the maximum that it subtracts: then derivatives of every order stay exact.
-_STOP_GRADIENT = ScalarFunction(
-    "stop_gradient", 1, numpy=lambda x: x, llvm=lambda b, x: x, cuda="({0})"
-)
-
 
 def stop_gradient(node: Node) -> Node:
     """The value of `node`, which no gradient flows into."""
-    return Node(Elementwise(_STOP_GRADIENT), (node,), node.shape, node.dtype)
+    return apply("stop_gradient", node)
 
 
 def in_compute_type(expansion: Callable[..., Any]) -> Callable[..., Any]:

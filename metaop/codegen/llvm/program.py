@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from metaop.codegen.backend import Argument, IndexFault
+from metaop.codegen.backend import Argument, IndexFault, observers
 from metaop.codegen.llvm.kernels import kernel_cache
 from metaop.codegen.llvm.runtime import ERROR_WORDS, Step, StepTable, runtime
 from metaop.codegen.memory import Buffer, allocate
@@ -26,7 +26,7 @@ class LLVMProgram:
     """A schedule compiled for the host.
 
     The table of addresses (`slots`) holds the inputs, then the distinct outputs, then the
-    temporaries. `observers` are called with the program and its step times when not empty.
+    temporaries.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -93,11 +93,20 @@ class LLVMProgram:
 
     def _launch(self, slots: np.ndarray) -> None:
         error = np.zeros(ERROR_WORDS, np.int64)
+        times = np.zeros(self._count + 1, np.int64) if observers else None
         failed = self._run(
-            self._steps_address, self._count, slots.ctypes.data, error.ctypes.data, 0
+            self._steps_address,
+            self._count,
+            slots.ctypes.data,
+            error.ctypes.data,
+            0 if times is None else times.ctypes.data,
         )
         if failed:
             raise IndexFault.at(int(error[2]), int(error[3]))
+        if times is not None:
+            names = [launch.nest.name for launch in self.schedule.launches]
+            for observer in tuple(observers):
+                observer.ran(self, names, times.tolist())
 
 
 def _pack(number: int | float | bool, dtype: DType) -> bytes:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.values import Values
+from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.kernel import Indices, Kernel
+from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.node import Input, Node
 
@@ -59,5 +61,17 @@ class Lowering:
 
     def _finish(self, name: str, body: tuple[ir.Statement, ...], grain: int) -> LoweredKernel:
         parameters = tuple(ir.Parameter(n.dtype, self.roles[n]) for n in self.buffers)
-        nest = ir.LoopNest(name, parameters, (), body, max(grain, 1))
+        nest = ir.LoopNest(f"{name}_{_work(self.kernel)}", parameters, (), body, max(grain, 1))
         return LoweredKernel(nest, tuple(self.buffers))
+
+
+def _work(kernel: Kernel) -> str:
+    """What a kernel does, in a few words: the operators of its last roots."""
+    words = []
+    for root in kernel.roots[-3:]:
+        op = root.op
+        if isinstance(op, Elementwise):
+            words.append(op.function.name)
+        else:
+            words.append(op.reducer.name if isinstance(op, Reduce) else op.name)
+    return "_".join(dict.fromkeys(words))

@@ -275,7 +275,7 @@ def _stages(kernel: Kernel, is_stored: Callable[[Node], bool]) -> dict[Node, int
                     stack.extend(missing)
                     continue
                 reduces = node in members and isinstance(node.op, Reduce)
-                passes[node] = max(passes[source] for source in node.inputs) + int(reduces)
+                passes[node] = max((passes[x] for x in node.inputs), default=0) + int(reduces)
     return {
         root: passes[root]
         if not kernel.reduced or (root.shape == kernel.shape and not isinstance(root.op, Reduce))

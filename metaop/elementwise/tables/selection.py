@@ -89,6 +89,16 @@ ROWS = (
         cuda="({0} ? {1} : {2})",
         gradient=lambda g, y, condition, a, b: (None, keep(condition, g), drop(condition, g)),
     ),
+    # The identity without a gradient. Right where the result does not depend on the operand at
+    # all, like softmax on the maximum that it subtracts. It vanishes before code is made.
+    ScalarFunction(
+        "stop_gradient",
+        1,
+        numpy=lambda x: x,
+        llvm=lambda b, x: x,
+        cuda="({0})",
+        degree="linear",
+    ),
     # The result type is the node's own. The emitter converts with `Builder.convert`, or with a
     # static_cast to the compute type of the result, in place of these two entries.
     ScalarFunction(
