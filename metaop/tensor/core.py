@@ -164,6 +164,29 @@ class Tensor:
             self._cell.writes += 1
             self._seen = self._cell.writes
 
+    def _assign(self, call: Call, operator: str) -> None:
+        """Makes the fresh, untracked `call` of the right type the value, outside the tape.
+
+        The short way for many tensors at once (an optimizer's step), right after `self.call` was
+        read: a leaf stays a leaf, what was saved for a backward pass counts as overwritten.
+        """
+        if self._base is not None or self._cell is not None:
+            previous, modes.gradients = modes.gradients, False
+            try:
+                self._rebind(call, operator)
+            finally:
+                modes.gradients = previous
+            return
+        old = self._call
+        if old.requires_grad:
+            call.requires_grad = True
+            call.tape = old.tape
+        if old.epoch is None:
+            old.epoch = Epoch(operator, call.sequence)
+        else:
+            old.epoch.end(operator, call.sequence)
+        self._bind(call)
+
     def _write_base(self, call: Call, operator: str, started: int | None) -> None:
         base = self._base
         assert base is not None
