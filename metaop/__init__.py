@@ -32,6 +32,9 @@ from metaop.tensor.creation import (
     as_tensor, asarray, empty, empty_like, from_numpy, frombuffer, full, full_like, ones,
     ones_like, scalar_tensor, tensor, zeros, zeros_like,
 )
+from metaop.tensor.generator import (
+    Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state,
+)
 from metaop.tensor.gradients import (
     enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled,
 )
@@ -67,6 +70,10 @@ from metaop.tensor.pointwise import (
 )
 from metaop.tensor.printing import set_printoptions
 from metaop.tensor.promotion import result_type
+from metaop.tensor.random import (
+    bernoulli, multinomial, normal, poisson, rand, rand_like, randint, randint_like, randn,
+    randn_like, randperm,
+)
 from metaop.tensor.ranges import (
     arange, eye, linspace, logspace, tril_indices, triu_indices,
 )
@@ -83,6 +90,11 @@ from metaop.tensor.reductions import (
     nanmean, nansum, prod, std, std_mean, sum, var, var_mean,
 )
 from metaop.tensor.scans import cummax, cummin, cumprod, cumsum, diff, logcumsumexp, trapezoid
+from metaop.tensor.scattering import (
+    argwhere, diagonal_scatter, gather, index_add, index_copy, index_fill, index_put, index_reduce,
+    index_select, masked_fill, masked_scatter, masked_select, nonzero, put, scatter, scatter_add,
+    scatter_reduce, select_scatter, slice_scatter, take, take_along_dim,
+)
 from metaop.tensor.selection import addcdiv, addcmul, clamp, clamp_max, clamp_min, clip, lerp, where
 from metaop.tensor.shaping import (
     adjoint, as_strided, broadcast_to, clone, diagonal, flatten, moveaxis, movedim, narrow,

@@ -121,7 +121,8 @@ class TapeEntry:
 
     `accumulate` takes the finished gradient of a leaf; `hooks` see (and may replace) the gradient
     of this call, and `after` is called when a leaf has accumulated it; `function` (called `name`)
-    computes the gradients of `sources` by user code.
+    computes the gradients of `sources` (of their output number `index`) by user code, from the
+    cotangents of `outputs` outputs.
     """
 
     accumulate: Callable[[Call], None] | None = None
@@ -130,6 +131,7 @@ class TapeEntry:
     function: Callable[[Sequence[Call | None]], Sequence[Call | None]] | None = None
     sources: tuple[Call | None, ...] = ()
     outputs: int = 1
+    index: int = 0
     name: str = ""
 
 
@@ -163,20 +165,32 @@ def backward(
     for call, cotangent in roots:
         _accumulate(pending, call, cotangent)
     found: dict[Call, Call] = {}
+    spent: list[Call] = []
     previous, modes.gradients = modes.gradients, create_graph
     try:
         for call in _reverse_order([call for call, _ in roots], needed):
-            _visit(call, pending, found, wanted, accumulate, needed)
+            if _visit(call, pending, found, wanted, accumulate, needed):
+                spent.append(call)
     finally:
         modes.gradients = previous
     if not retain_graph:
-        for call in _reverse_order([call for call, _ in roots], needed):
-            if call.inputs or (call.tape is not None and call.tape.function is not None):
-                call.released = True
-                if call.buffer is not None:
-                    call.inputs = ()
-                    call.parts = None
+        for call in spent:
+            _release(call)
     return found
+
+
+def _release(call: Call) -> None:
+    """Frees what a call saved for its gradient; a second backward through it is an error."""
+    call.released = True
+    if call.tape is not None and call.tape.function is not None:
+        call.tape.function, call.tape.sources = _released_function, ()
+    elif call.buffer is not None:
+        call.inputs = ()
+        call.parts = None
+
+
+def _released_function(cotangents: Sequence[Call | None]) -> Sequence[Call | None]:
+    raise AssertionError("a released call is never asked for its gradient")
 
 
 def _visit(
@@ -186,10 +200,11 @@ def _visit(
     wanted: set[Call],
     accumulate: bool,
     needed: set[Call] | None,
-) -> None:
+) -> bool:
+    """Passes the cotangents of a call on; True when that used values that the call had saved."""
     cotangents = pending.pop(call, None)
     if cotangents is None:
-        return
+        return False
     tape = call.tape
     own = cotangents.get(0)
     if own is not None and tape is not None:
@@ -204,27 +219,34 @@ def _visit(
             tape.accumulate(own)
             for done in tuple(tape.after):
                 done(own)
-        return
+        return False
     if tape is not None and tape.function is not None:
-        _check_not_released(call)
-        gradients = tape.function([cotangents.get(k) for k in range(tape.outputs)])
-        for source, gradient in zip(tape.sources, gradients):
-            if source is not None and gradient is not None and source.requires_grad:
-                _accumulate(pending, source, gradient)
-        return
+        return _run_function(call, tape, cotangents, pending)
     if call.signature is None:
+        _check_not_released(call)
         if call.inputs:
             assert own is not None
             _accumulate(pending, call.inputs[0], own, call.index)
-        elif call.released:
-            _check_not_released(call)
-        return
-    _record_gradient(call, cotangents, pending, needed)
+        return False
+    return _record_gradient(call, cotangents, pending, needed)
+
+
+def _run_function(
+    call: Call, tape: TapeEntry, cotangents: dict[int, Call], pending: Pending
+) -> bool:
+    _check_not_released(call)
+    function, sources = tape.function, tape.sources
+    assert function is not None
+    gradients = function([cotangents.get(k) for k in range(tape.outputs)])
+    for source, gradient in zip(sources, gradients):
+        if source is not None and gradient is not None and source.requires_grad:
+            _accumulate(pending, source, gradient, tape.index)
+    return function is not pass_through
 
 
 def _record_gradient(
     call: Call, cotangents: dict[int, Call], pending: Pending, needed: set[Call] | None
-) -> None:
+) -> bool:
     _check_not_released(call)
     wanted = tuple(
         k
@@ -233,7 +255,7 @@ def _record_gradient(
     )
     plan = gradient_plan(call.signature, tuple(sorted(cotangents)), wanted)  # type: ignore
     if plan is None:
-        return
+        return False
     inputs = residual_parts(call, plan.residuals)
     for source in inputs:
         if source.epoch is not None and source.epoch.ended_by is not None:
@@ -244,6 +266,7 @@ def _record_gradient(
         gradient.location = call.location
     for position, target in enumerate(plan.targets):
         _accumulate(pending, call.inputs[target], part(gradient, position))
+    return bool(plan.residuals)
 
 
 def _accumulate(pending: Pending, call: Call, cotangent: Call, index: int = 0) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 from metaop.elementwise.meta_op import cast, where
 from metaop.errors import InternalError, ShapeError
-from metaop.reduce.meta_op import reduce_with_map
+from metaop.operators.indexing import Target
+from metaop.reindex.inversion import inverse_map
 from metaop.reindex.meta_op import Reindex
-from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import Composite, composite
-from metaop.unified_graph.node import Node, constant, input_node
+from metaop.unified_graph.node import Node, input_node
 
 ViewSteps = tuple[tuple[Composite, tuple[Any, ...]], ...]
 
@@ -20,7 +20,8 @@ def view_write(base: Node, value: Node, steps: ViewSteps) -> Node:
     """`base` with `value` in the place of `steps(base)`.
 
     The index map of the view is scattered back: affine maps are inverted into guarded reads, so
-    writing a slice is one elementwise selection.
+    writing a slice is one elementwise selection. Where a view shows an element several times
+    (overlapping windows), the last write stays.
     """
     placeholder = input_node(0, base.shape, base.dtype)
     seen = placeholder
@@ -31,10 +32,10 @@ def view_write(base: Node, value: Node, steps: ViewSteps) -> Node:
         return value
     if not (isinstance(seen.op, Reindex) and seen.inputs[0] is placeholder):
         raise InternalError(f"a view that is not one reindex of its base: {seen!r}")
-    index_map, operands = seen.op.map, seen.inputs[1:]
+    index_map = seen.op.map
     if index_map.is_guarded:
         raise ShapeError("writing through a padded view", fix="clone the view first")
-    written = constant(True, dtypes.bool_, value.shape)
-    inside = reduce_with_map("or", written, index_map, base.shape, operands)
-    moved = reduce_with_map("add", value, index_map, base.shape, operands)
-    return where(inside, moved, base)
+    target = Target(index_map, base.shape, ())
+    if value.size and inverse_map(index_map, base.shape)[1]:
+        return target.last(value, base)
+    return where(target.touched(), target.reduce("add", value), base)

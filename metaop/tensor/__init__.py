@@ -13,8 +13,10 @@ from metaop.tensor import (
     norms,
     ordering,
     pointwise,
+    random,
     rearranging,
     reductions,
+    scattering,
     scans,
     selection,
     shaping,
@@ -35,10 +37,12 @@ for _module in (
     scans,
     ordering,
     counting,
+    random,
     shaping,
     rearranging,
     joining,
     indexing,
+    scattering,
     gradients,
 ):
     bind(_module)

@@ -1,0 +1,325 @@
+"""Functions that read and write elements by index tensors and masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Union
+
+import numpy as np
+
+from metaop.errors import ArgumentError, DimensionError, DTypeError, ShapeError
+from metaop.operators import indexing as operators
+from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.indexing import getitem, host_tensor, put as put_at, split_key
+from metaop.tensor.promotion import number_call
+from metaop.tensor.shaping import broadcast_to, clone, diagonal, flatten, reshape, select
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.recording import Call, record
+
+Value = Union[Tensor, int, float, bool]
+
+
+def _integer_index(name: str, index: Tensor) -> Call:
+    if index.dtype.name not in ("int64", "int32"):
+        raise DTypeError(
+            f"{name}(): Expected dtype int64 for index, but got {index.dtype.name}",
+            fix="convert the index with .long()",
+        )
+    return index.call
+
+
+def _value(input: Tensor, value: Value) -> Call:
+    if isinstance(value, Tensor):
+        return value.call
+    return number_call(value, input.dtype, input.device)
+
+
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    """`y[i][j] = input[i][index[i][j]]` for dim 1; `index` has the shape of the result."""
+    dim = wrap_dim(dim, input.ndim)
+    _check_index("gather", input, dim, index)
+    return wrap(record(operators.gather, (input.call, _integer_index("gather", index)), (dim,)))
+
+
+def _check_index(name: str, input: Tensor, dim: int, index: Tensor) -> None:
+    own, other = input._shape, index._shape
+    fits = len(own) == len(other) and all(
+        b <= a for k, (a, b) in enumerate(zip(own, other)) if k != dim
+    )
+    if not fits and index.numel():
+        raise ShapeError(
+            f"{name}(): Size does not match: index {list(other)} must have as many dimensions as "
+            f"the tensor {list(own)} and be no larger apart from dimension {dim}"
+        )
+
+
+def scatter(
+    input: Tensor, dim: int, index: Tensor, src: Value | None = None, *,
+    value: Value | None = None, reduce: str | None = None,
+) -> Tensor:  # fmt: skip
+    """`input` with `src[i][j]` written to `[i][index[i][j]]` for dim 1.
+
+    Of several values for one place the last stays; `reduce` may be "add" or "multiply".
+    """
+    return _scatter("scatter", input, dim, index, src if value is None else value, reduce, True)
+
+
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """`scatter` that adds to what is there."""
+    return _scatter("scatter_add", input, dim, index, src, "sum", True)
+
+
+def scatter_reduce(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """`scatter` that combines by "sum", "prod", "mean", "amax" or "amin".
+
+    Without `include_self` the value that was there counts only where nothing is written.
+    """
+    return _scatter("scatter_reduce", input, dim, index, src, reduce, include_self)
+
+
+def _scatter(
+    name: str, input: Tensor, dim: int, index: Tensor, src: Any, reduce: str | None, own: bool
+) -> Tensor:
+    dim = wrap_dim(dim, input.ndim)
+    _check_index(name, input, dim, index)
+    if isinstance(src, Tensor):
+        if any(a > b for a, b in zip(index._shape, src._shape)) or src.ndim != index.ndim:
+            raise ShapeError(
+                f"{name}(): index {list(index.shape)} is larger than src {list(src.shape)}"
+            )
+        if src.dtype is not input.dtype:
+            raise DTypeError(
+                f"{name}(): Expected self.dtype to be equal to src.dtype, got {input.dtype.name} "
+                f"and {src.dtype.name}",
+                fix="convert src with .to(input.dtype)",
+            )
+    if not index.numel():
+        return clone(input)
+    calls = (input.call, _integer_index(name, index), _value(input, src))
+    return wrap(record(operators.scatter, calls, (dim, reduce, own)))
+
+
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Slices of `dim` chosen by a vector of positions."""
+    if index.ndim > 1:
+        raise DimensionError("index_select(): Index is supposed to be a vector")
+    call = _integer_index("index_select", index)
+    if not input.ndim:
+        return reshape(index_select(reshape(input, 1), 0, index), ())
+    dim = wrap_dim(dim, input.ndim)
+    if not index.ndim:
+        call = reshape(index, 1).call
+    return wrap(record(operators.take, (input.call, call), (dim,)))
+
+
+def _rows(
+    name: str, input: Tensor, dim: int, index: Tensor, source: Value, reduce: str | None,
+    include_self: bool = True,
+) -> Tensor:  # fmt: skip
+    if index.ndim > 1:
+        raise DimensionError(f"{name}(): Index should have dimension 1 or 0 (got {index.ndim})")
+    if not input.ndim:
+        inner = source.reshape(-1) if isinstance(source, Tensor) and source.ndim else source
+        return _rows(name, reshape(input, 1), 0, index, inner, reduce, include_self).reshape(())
+    dim = wrap_dim(dim, input.ndim)
+    if isinstance(source, Tensor):
+        wanted = (*input._shape[:dim], index.numel(), *input._shape[dim + 1 :])
+        if source.dtype is not input.dtype:
+            raise DTypeError(
+                f"{name}(): self ({input.dtype.name}) and source ({source.dtype.name}) must have "
+                "the same scalar type"
+            )
+        if source._shape != wanted and (source.ndim or reduce is not None):
+            if source.numel() != 1 or wanted != (1,) * len(wanted):
+                raise ShapeError(
+                    f"{name}(): source has shape {list(source.shape)}, expected {list(wanted)}"
+                )
+    calls = (input.call, _integer_index(name, index), _value(input, source))
+    return wrap(record(operators.scatter_rows, calls, (dim, reduce, include_self)))
+
+
+def index_add(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Value = 1
+) -> Tensor:
+    """`alpha * source[k]` added to slice `index[k]` of `dim`, for every k."""
+    scaled = source if alpha == 1 else source * alpha  # type: ignore[operator]
+    return _rows("index_add", input, dim, index, scaled, "sum")
+
+
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """`source[k]` written to slice `index[k]` of `dim`, for every k."""
+    return _rows("index_copy", input, dim, index, source, None)
+
+
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Value) -> Tensor:
+    """Slices `index` of `dim` filled with a number."""
+    return _rows("index_fill", input, dim, index, value, None)
+
+
+def index_reduce(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
+    include_self: bool = True,
+) -> Tensor:  # fmt: skip
+    """`index_copy` that combines by "prod", "mean", "amax" or "amin"."""
+    return _rows("index_reduce", input, dim, index, source, reduce, include_self)
+
+
+def index_put(
+    input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """`input` with `values` written (or added) at `indices`."""
+    return index_put_(clone(input), indices, values, accumulate)
+
+
+def index_put_(
+    input: Tensor, indices: Sequence[Tensor], values: Value, accumulate: bool = False
+) -> Tensor:
+    """Writes (or adds, counting repeated places) `values` at `indices`."""
+    key = tuple([slice(None) if index is None else index for index in indices])
+    basic, tensors, dims = split_key(input, key)
+    put_at(getitem(input, basic), tensors, dims, values, accumulate)
+    return input
+
+
+def take(input: Tensor, index: Tensor) -> Tensor:
+    """Elements by their number in the flattened tensor."""
+    return getitem(flatten(input), index) if index.ndim else getitem(flatten(input), int(index))
+
+
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """`source` written (or added) at numbers of the flattened tensor."""
+    flat = clone(flatten(input))
+    put_at(flat, [flatten(index)], (0,), flatten(source), accumulate)
+    return reshape(flat, input.shape)
+
+
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """`gather` whose operands are broadcast; over the flattened tensor without `dim`."""
+    if dim is None:
+        return gather(flatten(input), 0, flatten(indices))
+    dim = wrap_dim(dim, input.ndim)
+    shape = np.broadcast_shapes(
+        (*input._shape[:dim], 1, *input._shape[dim + 1 :]),
+        (*indices._shape[:dim], 1, *indices._shape[dim + 1 :]),
+    )
+    own = (*shape[:dim], input._shape[dim], *shape[dim + 1 :])
+    other = (*shape[:dim], indices._shape[dim], *shape[dim + 1 :])
+    return gather(broadcast_to(input, own), dim, broadcast_to(indices, other))
+
+
+def _mask(name: str, mask: Tensor) -> Tensor:
+    if mask.dtype.name not in ("bool", "uint8"):
+        raise DTypeError(
+            f"{name} only supports boolean masks, but got mask with dtype {mask.dtype.name}",
+            fix="compare first, or convert with .bool()",
+        )
+    return mask if mask.dtype.name == "bool" else mask.bool()  # type: ignore[attr-defined]
+
+
+def masked_fill(input: Tensor, mask: Tensor, value: Value) -> Tensor:
+    """`value` where the mask holds, else `input`."""
+    if isinstance(value, Tensor) and value.ndim:
+        raise ShapeError(
+            "masked_fill only supports a 0-dimensional value tensor, but got tensor with "
+            f"{value.ndim} dimension(s)."
+        )
+    calls = (_mask("masked_fill", mask).call, _value(input, value), input.call)
+    return wrap(record(operators.select_by_mask, calls))
+
+
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements where the mask holds, in one dimension (the mask is read on the host)."""
+    mask = _mask("masked_select", mask)
+    shape = np.broadcast_shapes(input._shape, mask._shape)
+    flat = flatten(broadcast_to(input, shape))
+    places = np.flatnonzero(np.broadcast_to(mask._array(), shape))
+    return index_select(flat, 0, host_tensor(places, input.device))
+
+
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """The elements of `source`, in order, at the places where the mask holds."""
+    mask = _mask("masked_scatter", mask)
+    shape = np.broadcast_shapes(input._shape, mask._shape)
+    held = np.broadcast_to(mask._array(), shape)
+    order = np.cumsum(held.ravel()).reshape(shape) - 1
+    if held.any() and int(order.max()) >= source.numel():
+        raise ShapeError(
+            f"masked_scatter: expected source to have at least {int(order.max()) + 1} elements, "
+            f"but it has {source.numel()}"
+        )
+    if not held.any():
+        return clone(broadcast_to(input, shape))
+    values = getitem(flatten(source), host_tensor(np.maximum(order, 0), input.device))
+    calls = (mask.call, values.call, broadcast_to(input, shape).call)
+    return wrap(record(operators.select_by_mask, calls))
+
+
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+    """The indices of all elements that are not zero, one row each (read on the host).
+
+    With `as_tuple` one vector per dimension.
+    """
+    array = input._array()
+    if as_tuple:
+        places = np.nonzero(np.atleast_1d(array))
+        return tuple([host_tensor(place, input.device) for place in places])
+    return host_tensor(np.argwhere(array), input.device)
+
+
+def argwhere(input: Tensor) -> Tensor:
+    """The indices of all elements that are not zero, one row each."""
+    return nonzero(input)
+
+
+def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
+    """A new last dimension with 1 at the class and 0 elsewhere (int64).
+
+    `num_classes` -1 takes the largest class plus one, and reads the tensor for that.
+    """
+    if input.dtype is not dtypes.int64:
+        raise DTypeError("one_hot is only applicable to index tensor of type LongTensor.")
+    if num_classes == -1:
+        if not input.numel():
+            raise ArgumentError("Can not infer total number of classes from empty tensor.")
+        num_classes = int(input._array().max()) + 1
+    return wrap(record(operators.one_hot, (input.call,), (num_classes, dtypes.int64)))
+
+
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """A copy of `input` with `src` in slice `index` of `dim`."""
+    result = clone(input)
+    select(result, dim, index).copy_(src)  # type: ignore[attr-defined]
+    return result
+
+
+def slice_scatter(
+    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
+    step: int = 1,
+) -> Tensor:  # fmt: skip
+    """A copy of `input` with `src` in a slice of `dim`."""
+    result = clone(input)
+    key = (slice(None),) * wrap_dim(dim, input.ndim) + (slice(start, end, step),)
+    getitem(result, key).copy_(src)  # type: ignore[attr-defined]
+    return result
+
+
+def diagonal_scatter(
+    input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    """A copy of `input` with `src` on a diagonal."""
+    result = clone(input)
+    diagonal(result, offset, dim1, dim2).copy_(src)  # type: ignore[attr-defined]
+    return result
+
+
+IN_PLACE = (
+    "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill",
+    "index_reduce", "put", "masked_fill", "masked_scatter",
+)  # fmt: skip
+METHODS = (
+    *IN_PLACE, "gather", "index_select", "index_put", "index_put_", "take", "take_along_dim",
+    "masked_select", "nonzero", "argwhere", "select_scatter", "slice_scatter", "diagonal_scatter",
+)  # fmt: skip
