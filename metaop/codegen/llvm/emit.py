@@ -47,9 +47,7 @@ class _Kernel:
         self.index = IndexWriter(code)
         self.memory = MemoryWriter(code, self.index)
         self.expressions = ExpressionWriter(code, self.index, self.memory)
-        self.loops = LoopWriter(
-            code, self.index, self.memory, self.expressions, target, self._body
-        )
+        self.loops = LoopWriter(code, self.index, self.memory, self.expressions, target, self._body)
         self.effects = EffectWriter(code, self.index, self.memory, self.expressions, self.loops)
         self.scratch = Scratch(code, self.index, self.memory)
 

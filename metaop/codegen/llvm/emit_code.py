@@ -105,7 +105,11 @@ class Code(Builder):
         if inner is None:
             self.lines, self._known, self.block = scope.lines, scope.known, scope.block
         else:
-            self.lines, self._known, self.block = inner.prelude, inner.known_before, inner.prelude_block
+            self.lines, self._known, self.block = (
+                inner.prelude,
+                inner.known_before,
+                inner.prelude_block,
+            )
         try:
             yield
         finally:

@@ -61,7 +61,10 @@ class ExpressionWriter:
     def aligned(self, *operands: Value) -> tuple[Value, ...]:
         """The operands with scalars splatted, outside the loops where they do not change."""
         lanes = max(operand.lanes for operand in operands)
-        return tuple(operand if operand.lanes == lanes else self.splat(operand, lanes) for operand in operands)
+        return tuple(
+            operand if operand.lanes == lanes else self.splat(operand, lanes)
+            for operand in operands
+        )
 
     def splat(self, x: Value, lanes: int) -> Value:
         """The scalar in all lanes."""

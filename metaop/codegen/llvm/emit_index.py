@@ -13,7 +13,6 @@ from metaop.codegen.loop_nest import (
     InBounds,
     Integer,
     LoopIndex,
-    MultipleOf,
     QuotientIndex,
     RemainderIndex,
     Sum,
@@ -23,7 +22,7 @@ from metaop.codegen.loop_nest import (
 # Lane arithmetic in 32 bits is exact below this.
 _SMALL = 1 << 29
 # A literal coefficient, or the name of an i64 value.
-Coefficient = Union[int, str]
+Coefficient = Union[int, str]  # noqa: UP007
 
 
 class Resolved(NamedTuple):
@@ -186,7 +185,9 @@ class IndexWriter:
             narrow = rest if isinstance(rest, int) else code.pure(f"trunc i64 {rest} to i32", rest)
             steps = vector_literal([lane * dividend.lane for lane in range(count)], "i32")
             added = self._vector_binary("add", self.splat(narrow, "i32"), steps, "i32")
-            divided = self._vector_binary("udiv", added, splat_literal(divisor, count, "i32"), "i32")
+            divided = self._vector_binary(
+                "udiv", added, splat_literal(divisor, count, "i32"), "i32"
+            )
             return code.pure(f"zext <{count} x i32> {divided} to <{count} x i64>", divided)
         # A quotient of whole numbers below 2^52 rounds to a double on its own side of the whole
         # numbers, hence its floor is exact; vector units divide doubles, but not integers.

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_expression import ExpressionWriter
-from metaop.codegen.llvm.emit_index import NO_LANES, Coefficient, IndexWriter, Lanes
-from metaop.codegen.llvm.emit_index import vector_literal
+from metaop.codegen.llvm.emit_index import NO_LANES, Coefficient, IndexWriter, Lanes, vector_literal
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_survey import Survey
 from metaop.codegen.llvm.target import Target
@@ -171,9 +170,7 @@ class LoopWriter:
             ended.append(self.code.like(last, name))
         return ended
 
-    def _counted(
-        self, loop: For, start: Coefficient, stop: Coefficient, names: list[str]
-    ) -> None:
+    def _counted(self, loop: For, start: Coefficient, stop: Coefficient, names: list[str]) -> None:
         """A loop that takes one iteration after another, with the lanes there are."""
         bindings = self.index.bindings
         keys = [(name, copy) for name in names for copy in range(self.index.lanes.copies)]
@@ -209,9 +206,7 @@ class LoopWriter:
                 break
             size = count * group
             rounded = (
-                length // size * size
-                if isinstance(length, int)
-                else binary("and", length, -size)
+                length // size * size if isinstance(length, int) else binary("and", length, -size)
             )
             end = binary("add", binary("sub", stop, length), rounded)
             partial = self._stage(loop, start, end, Lanes(loop.axis, 0, count, group), partial)

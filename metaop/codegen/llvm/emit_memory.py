@@ -89,9 +89,7 @@ class MemoryWriter:
 
     # --- masks ------------------------------------------------------------------------------
 
-    def masks(
-        self, conditions: tuple[Condition, ...], copy: int
-    ) -> tuple[str | None, str | None]:
+    def masks(self, conditions: tuple[Condition, ...], copy: int) -> tuple[str | None, str | None]:
         """Where conditions hold, as (i1, vector of i1), the lanes that do not exist included."""
         scalar, lanes = self.index.conditions(conditions, copy)
         tail = self.index.lanes.mask

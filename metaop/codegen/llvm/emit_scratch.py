@@ -83,9 +83,7 @@ class Scratch:
             code.line(f"{name} = getelementptr i8, ptr {self._block}, i64 {start}")
 
 
-def report(
-    code: Code, number: int, operator: int, value: Coefficient, bound: Coefficient
-) -> None:
+def report(code: Code, number: int, operator: int, value: Coefficient, bound: Coefficient) -> None:
     """Writes an error to the kernel's error slot unless one is there already."""
     kind = "{ i64, i1 }"
     pair = code.here(f"cmpxchg ptr %error, i64 0, i64 {number} acq_rel monotonic")
