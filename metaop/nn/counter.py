@@ -14,7 +14,7 @@ def count_of(counter: Tensor) -> float:
 
 def set_count(counter: Tensor, value: float) -> None:
     """Gives a counter a new value."""
-    kind = counter._call.type
+    kind = counter.call.type
     counter._assign(scalar_leaf(value, kind.dtype, kind.device), "count")
 
 

@@ -1,0 +1,24 @@
+"""Optimizers and learning-rate schedules, named and called as in PyTorch."""
+
+from metaop.optim.adam import Adam, AdamW
+from metaop.optim.adam_relatives import LAMB, Adamax, NAdam, RAdam
+from metaop.optim.adaptive import Adadelta, Adagrad, RMSprop
+from metaop.optim.optimizer import Optimizer
+from metaop.optim.robust import ASGD, Rprop
+from metaop.optim.sgd import SGD
+
+__all__ = [
+    "ASGD",
+    "LAMB",
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+]

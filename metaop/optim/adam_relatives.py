@@ -1,0 +1,254 @@
+"""Relatives of Adam: NAdam, RAdam, Adamax, LAMB."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from metaop.elementwise.meta_op import apply, where
+from metaop.optim.adam import Moments, NodeNumbers, Nodes, check_settings, decayed, means
+from metaop.optim.optimizer import Group
+from metaop.optim.update import Numbers, UpdateRule, check
+from metaop.reduce.meta_op import reduce_axes
+from metaop.unified_graph.node import Node
+
+
+class NAdam(Moments):
+    """Adam with Nesterov momentum (Dozat 2016)."""
+
+    counters = ("step", "mu_product")
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_settings(lr, betas, eps, weight_decay)
+        check("momentum_decay value", momentum_decay, momentum_decay >= 0.0)
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "momentum_decay": momentum_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    def first_value(self, name: str, group: Group) -> float:
+        return 1.0 if name == "mu_product" else 0.0
+
+    def advance(
+        self, group: Group, counts: tuple[float, ...], fresh: bool
+    ) -> tuple[Numbers, tuple[float, ...]]:
+        step, product = counts[0] + 1, counts[1]
+        beta1, beta2 = map(float, group["betas"])
+        lr, decay = float(group["lr"]), group["momentum_decay"]
+        now = beta1 * (1 - 0.5 * 0.96 ** (step * decay))
+        following = beta1 * (1 - 0.5 * 0.96 ** ((step + 1) * decay))
+        product *= now
+        numbers = self.shared_numbers(group)
+        numbers["square_scale"] = 1 / (1 - beta2**step)
+        numbers["gradient_size"] = lr * (1 - now) / (1 - product)
+        numbers["mean_size"] = lr * following / (1 - product * following)
+        return numbers, (step, product)
+
+    @staticmethod
+    def rule(
+        x: Node, gradient: Node, state: Nodes, numbers: NodeNumbers, flags: tuple[str, ...]
+    ) -> Nodes:
+        """One parameter's step."""
+        x, gradient = decayed(x, gradient, numbers, flags)
+        first, second = means(gradient, state, numbers)
+        denominator = apply("sqrt", second * numbers["square_scale"]) + numbers["eps"]
+        direction = gradient * numbers["gradient_size"] + first * numbers["mean_size"]
+        return x - direction / denominator, first, second
+
+
+class RAdam(Moments):
+    """Adam that waits until the variance of its step is known (Liu et al. 2020)."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_settings(lr, betas, eps, weight_decay)
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    def advance(
+        self, group: Group, counts: tuple[float, ...], fresh: bool
+    ) -> tuple[Numbers, tuple[float, ...]]:
+        step = counts[0] + 1
+        beta1, beta2 = map(float, group["betas"])
+        correction = 1 - beta2**step
+        longest = 2 / (1 - beta2) - 1
+        length = longest - 2 * step * beta2**step / correction
+        numbers = self.shared_numbers(group)
+        step_size = float(group["lr"]) / (1 - beta1**step)
+        # Below length 5 the step is plain; the two sizes choose without another program.
+        adaptive = 0.0
+        if length > 5:
+            rectified = (length - 4) * (length - 2) * longest
+            rectified /= (longest - 4) * (longest - 2) * length
+            adaptive = step_size * math.sqrt(correction * rectified)
+        numbers["adaptive_size"] = adaptive
+        numbers["plain_size"] = 0.0 if length > 5 else step_size
+        return numbers, (step,)
+
+    @staticmethod
+    def rule(
+        x: Node, gradient: Node, state: Nodes, numbers: NodeNumbers, flags: tuple[str, ...]
+    ) -> Nodes:
+        """One parameter's step."""
+        x, gradient = decayed(x, gradient, numbers, flags)
+        first, second = means(gradient, state, numbers)
+        denominator = apply("sqrt", second) + numbers["eps"]
+        size = numbers["adaptive_size"] / denominator + numbers["plain_size"]
+        return x - first * size, first, second
+
+
+class Adamax(UpdateRule):
+    """Adam with the largest decayed gradient in place of the mean square (Kingma & Ba 2015)."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        check_settings(lr, betas, eps, weight_decay)
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
+        super().__init__(params, defaults)
+
+    def state_names(self, group: Group) -> tuple[str, ...]:
+        return ("exp_avg", "exp_inf")
+
+    def advance(
+        self, group: Group, counts: tuple[float, ...], fresh: bool
+    ) -> tuple[Numbers, tuple[float, ...]]:
+        step = counts[0] + 1
+        beta1, beta2 = map(float, group["betas"])
+        numbers = {
+            "gradient_share": 1 - beta1,
+            "beta2": beta2,
+            "eps": float(group["eps"]),
+            "step_size": float(group["lr"]) / (1 - beta1**step),
+            "weight_decay": float(group["weight_decay"]),
+        }
+        return numbers, (step,)
+
+    @staticmethod
+    def rule(
+        x: Node, gradient: Node, state: Nodes, numbers: NodeNumbers, flags: tuple[str, ...]
+    ) -> Nodes:
+        """One parameter's step."""
+        x, gradient = decayed(x, gradient, numbers, flags)
+        first = state[0] + (gradient - state[0]) * numbers["gradient_share"]
+        size = apply("abs", gradient) + numbers["eps"]
+        largest = apply("maximum", state[1] * numbers["beta2"], size)
+        return x - first / largest * numbers["step_size"], first, largest
+
+
+class LAMB(Moments):
+    """AdamW whose step is scaled by norm of parameter over norm of update (You et al. 2020)."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        check_settings(lr, betas, eps, weight_decay)
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+
+    def advance(
+        self, group: Group, counts: tuple[float, ...], fresh: bool
+    ) -> tuple[Numbers, tuple[float, ...]]:
+        step = counts[0] + 1
+        beta1, beta2 = map(float, group["betas"])
+        numbers = self.shared_numbers(group)
+        numbers["lr"] = float(group["lr"])
+        numbers["mean_scale"] = 1 / (1 - beta1**step)
+        numbers["root_scale"] = 1 / math.sqrt(1 - beta2**step)
+        return numbers, (step,)
+
+    @staticmethod
+    def rule(
+        x: Node, gradient: Node, state: Nodes, numbers: NodeNumbers, flags: tuple[str, ...]
+    ) -> Nodes:
+        """One parameter's step."""
+        first, second = means(gradient, state, numbers)
+        denominator = apply("sqrt", second) * numbers["root_scale"] + numbers["eps"]
+        direction = first * numbers["mean_scale"] / denominator
+        if "weight_decay" in flags:
+            direction = direction + x * numbers["weight_decay"]
+        size, length = _norm(x), _norm(direction)
+        defined = (size > 0) & (length > 0)
+        trust = where(defined, size / where(defined, length, 1.0), 1.0)
+        return x - direction * trust * numbers["lr"], first, second
+
+
+def _norm(x: Node) -> Node:
+    return apply("sqrt", reduce_axes("add", x * x, range(x.ndim)))

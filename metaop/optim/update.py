@@ -1,0 +1,217 @@
+"""Update rules: optimizers whose step is one formula per parameter.
+
+A rule is written on nodes for a single parameter; the mechanism here applies it to all
+parameters of a group in one composite call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from metaop.codegen.memory import allocate
+from metaop.elementwise.meta_op import cast
+from metaop.errors import ArgumentError
+from metaop.executor import realize
+from metaop.nn.counter import count_of
+from metaop.optim.optimizer import Group, Optimizer
+from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.creation import full_like
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.composite import Composite
+from metaop.unified_graph.node import Node
+from metaop.unified_graph.recording import Call, leaf, modes, part, record, scalar_leaf
+from metaop.unified_graph.tensor_type import CPU, Device
+
+Numbers = dict[str, float]
+Rule = Callable[..., tuple[Node, ...]]
+# A parameter that takes part in a step: itself, its gradient, its state.
+Member = tuple[Tensor, Tensor, dict[str, Any]]
+
+
+def update_composite(name: str, rule: Rule) -> Composite:
+    """The composite that applies `rule` to many parameters.
+
+    Its inputs are all parameters, all gradients, then every state tensor for all parameters, then
+    the numbers. Its results are the new parameters, then the new states. Arithmetic is done in
+    float32 for 16-bit parameters.
+    """
+
+    def expansion(
+        inputs: tuple[Node, ...], count: int, names: tuple[str, ...], flags: tuple[str, ...]
+    ) -> tuple[Node, ...]:
+        stop = len(inputs) - len(names)
+        columns = [inputs[start : start + count] for start in range(0, stop, count)]
+        results = []
+        for row in zip(*columns):
+            compute = row[0].dtype.compute
+            numbers = {k: cast(v, compute) for k, v in zip(names, inputs[stop:])}
+            x, gradient, *state = (cast(node, compute) for node in row)
+            if "maximize" in flags:
+                gradient = -gradient
+            updated = rule(x, gradient, tuple(state), numbers, flags)
+            before = (row[0], *row[2:])
+            results.append([cast(new, old.dtype) for new, old in zip(updated, before)])
+        return tuple(node for column in zip(*results) for node in column)
+
+    return Composite(name, expansion, variadic=True, differentiable=False)
+
+
+class UpdateRule(Optimizer):
+    """An optimizer given by `rule` and by what the host computes for it.
+
+    `rule(x, gradient, state, numbers, flags)` returns the new parameter and the new states.
+    `counters` are state values that the host knows (with their first values); they only enter
+    `advance`.
+    """
+
+    counters: ClassVar[tuple[str, ...]] = ("step",)
+    rule: ClassVar[Rule]
+    _composite: ClassVar[Composite]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "rule" in cls.__dict__:
+            cls._composite = update_composite(f"{cls.__name__.lower()}_update", cls.rule)
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        super().__init__(params, defaults)
+        # Initial values are computed now, so that the first step compiles what all steps run.
+        realize(*(p.call for group in self.param_groups for p in group["params"]))
+
+    # --- what subclasses say ----------------------------------------------------------------
+
+    def state_names(self, group: Group) -> tuple[str, ...]:
+        """The state tensors that have the shape of the parameter."""
+        raise NotImplementedError
+
+    def first_value(self, name: str, group: Group) -> float:
+        """What a new state tensor or counter holds."""
+        return 0.0
+
+    def flags(self, group: Group) -> tuple[str, ...]:
+        """The settings that are compiled in."""
+        return tuple(name for name in ("maximize", "weight_decay") if group.get(name))
+
+    def advance(
+        self, group: Group, counts: tuple[float, ...], fresh: bool
+    ) -> tuple[Numbers, tuple[float, ...]]:
+        """The numbers that the rule takes in this step, and the counters after it.
+
+        `fresh` says that this is the first step of the parameters.
+        """
+        raise NotImplementedError
+
+    # --- the step ---------------------------------------------------------------------------
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Updates all parameters that have a gradient.
+
+        `closure` computes the loss again and returns it; so does `step` then.
+        """
+        loss = None if closure is None else run_closure(closure)
+        for position, group in enumerate(self.param_groups):
+            for number, (key, members) in enumerate(self._buckets(group).items()):
+                self._update(group, (position, number), key, members)
+        return loss
+
+    def _buckets(self, group: Group) -> dict[tuple, list[Member]]:
+        """Parameters with a gradient, by device, freshness and counters: usually one bucket."""
+        names = self.state_names(group)
+        counters = self.counters
+        buckets: dict[tuple, list[Member]] = {}
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            state = self.state[parameter] if names or counters else {}
+            fresh = any([name not in state for name in names])
+            if fresh or (counters and counters[0] not in state):
+                self._begin(parameter, state, group, names)
+            counts = tuple([count_of(state[name]) for name in counters])
+            key = (parameter._call.type.device, fresh, counts)
+            members = buckets.get(key)
+            if members is None:
+                buckets[key] = [(parameter, gradient, state)]
+            else:
+                members.append((parameter, gradient, state))
+        return buckets
+
+    def _begin(
+        self, parameter: Tensor, state: dict[str, Any], group: Group, names: Sequence[str]
+    ) -> None:
+        for name in self.counters:
+            if name not in state:
+                value = self.first_value(name, group)
+                state[name] = wrap(scalar_leaf(value, dtypes.float32))
+        for name in names:
+            if name not in state:
+                state[name] = constant_like(parameter, self.first_value(name, group))
+
+    def _update(
+        self, group: Group, place: tuple[int, int], key: tuple, members: list[Member]
+    ) -> None:
+        device, fresh, counts = key
+        names = self.state_names(group)
+        numbers, counted = self.advance(group, counts, fresh)
+        targets = [parameter for parameter, _, _ in members]
+        inputs = [parameter.call for parameter in targets]
+        inputs += [gradient.call for _, gradient, _ in members]
+        for name in names:
+            tensors = [state[name] for _, _, state in members]
+            inputs += [tensor.call for tensor in tensors]
+            targets += tensors
+        inputs += self._number_calls(place, numbers, device, inputs)
+        update = record(
+            self._composite, inputs, (len(members), tuple(numbers), self.flags(group))
+        )
+        for index, target in enumerate(targets):
+            target._assign(part(update, index), "step")
+        for name, value in zip(self.counters, counted):
+            call = scalar_leaf(value, dtypes.float32)
+            for _, _, state in members:
+                state[name]._bind(call)
+
+    def _number_calls(
+        self, place: tuple[int, int], numbers: Numbers, device: Device, inputs: list[Call]
+    ) -> list[Call]:
+        """The numbers as arguments; one that has not changed keeps its call."""
+        dtype = dtypes.float32
+        for call in inputs:
+            if call.type.dtype is dtypes.float64:
+                dtype = dtypes.float64
+        cache = self.__dict__.setdefault("_numbers", {}).setdefault((place, device, dtype), {})
+        calls = []
+        for name, value in numbers.items():
+            known = cache.get(name)
+            if known is None or known.scalar != value:
+                known = cache[name] = scalar_leaf(value, dtype, device)
+            calls.append(known)
+        return calls
+
+
+def constant_like(parameter: Tensor, value: float) -> Tensor:
+    """A new state tensor; in host memory it exists at once, so that no step computes it."""
+    kind = parameter._call.type
+    if kind.device is not CPU:
+        return full_like(parameter, value)
+    buffer = allocate(kind.nbytes)
+    buffer.view(kind.shape, kind.dtype.numpy)[...] = np.asarray(value, kind.dtype.numpy)
+    return wrap(leaf(kind, buffer))
+
+
+def run_closure(closure: Callable[[], Any]) -> Any:
+    """The loss that `closure` computes, with gradients."""
+    previous, modes.gradients = modes.gradients, True
+    try:
+        return closure()
+    finally:
+        modes.gradients = previous
+
+
+def check(name: str, value: float, holds: bool) -> None:
+    """ArgumentError unless a setting is legal."""
+    if not holds:
+        raise ArgumentError(f"Invalid {name}: {value}", fix="see the optimizer's documentation")
