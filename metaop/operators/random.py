@@ -1,0 +1,113 @@
+"""Random numbers as a function of a seed and each element's index: a counter-based generator.
+
+Computing them again gives the same numbers, so nothing random is ever stored for backward.
+"""
+
+from __future__ import annotations
+
+import math
+
+from metaop.elementwise.meta_op import apply, cast
+from metaop.reindex.views import broadcast_to
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.composite import composite
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.node import Node, Shape, constant, index_node
+
+# Bits of a uniform number: as many as the significand holds, so that none rounds up to 1.
+_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
+
+
+def random_bits(seed: Node, shape: Shape, stride: int = 1, offset: int = 0) -> Node:
+    """64 random bits per element, as int64; element `k` uses counter `stride * k + offset`."""
+    place = index_expr.linear_offset(IndexMap.axes(shape), shape)
+    counter = index_node(place * stride + offset, shape)
+    return apply("random_bits", broadcast_to(seed, shape), counter)
+
+
+def fraction(bits: Node, first: int, count: int, dtype: DType) -> Node:
+    """`count` bits from bit `first` on as a number in [0, 1)."""
+    mask = constant((1 << count) - 1, dtypes.int64)
+    shift = constant(first, dtypes.int64)
+    whole = apply("bitwise_and", apply("right_shift", bits, shift), mask)
+    return cast(whole, dtype) * 2.0**-count
+
+
+def unit_uniform(seed: Node, shape: Shape, dtype: DType) -> Node:
+    """Uniform numbers in [0, 1), of the compute type of `dtype`."""
+    count = _BITS[dtype.name]
+    return fraction(random_bits(seed, shape), 64 - count, count, dtype.compute)
+
+
+def unit_normal(seed: Node, shape: Shape, dtype: DType) -> Node:
+    """Normal numbers of mean 0 and variance 1 (Box and Muller), of the compute type of `dtype`."""
+    work = dtype.compute
+    if work is dtypes.float64:
+        first = fraction(random_bits(seed, shape, 2), 11, 53, work) + 2.0**-54
+        second = fraction(random_bits(seed, shape, 2, 1), 11, 53, work)
+    else:
+        bits = random_bits(seed, shape)
+        first = fraction(bits, 32, 32, work) + 2.0**-33
+        second = fraction(bits, 8, 24, work)
+    radius = apply("sqrt", apply("log", first) * -2.0)
+    return radius * apply("cos", second * (2 * math.pi))
+
+
+@composite(differentiable=False)
+def uniform(seed: Node, low: Node | None, high: Node | None, shape: Shape, dtype: DType) -> Node:
+    """Uniform numbers between `low` and `high`, 0 and 1 when absent."""
+    numbers = unit_uniform(seed, shape, dtype)
+    if low is not None and high is not None:
+        low, high = cast(low, numbers.dtype), cast(high, numbers.dtype)
+        numbers = low + numbers * (high - low)
+    return cast(numbers, dtype)
+
+
+@composite(differentiable=False)
+def normal(seed: Node, mean: Node | None, std: Node | None, shape: Shape, dtype: DType) -> Node:
+    """Normal numbers; mean 0 and standard deviation 1 when absent, else numbers or tensors."""
+    numbers = unit_normal(seed, shape, dtype)
+    if std is not None:
+        numbers = numbers * cast(std, numbers.dtype)
+    if mean is not None:
+        numbers = numbers + cast(mean, numbers.dtype)
+    return cast(numbers, dtype)
+
+
+@composite(differentiable=False)
+def bernoulli(seed: Node, probability: Node, shape: Shape, dtype: DType) -> Node:
+    """Ones with the given probability, a number or a tensor, else zeros."""
+    work = dtypes.float64 if probability.dtype is dtypes.float64 else dtypes.float32
+    return cast(unit_uniform(seed, shape, work) < cast(probability, work), dtype)
+
+
+@composite(differentiable=False)
+def exponential(seed: Node, rate: Node, shape: Shape, dtype: DType) -> Node:
+    """Exponential numbers of the given rate."""
+    numbers = unit_uniform(seed, shape, dtypes.promote(dtype, dtypes.float32))
+    return cast(-apply("log1p", -numbers) / cast(rate, numbers.dtype), dtype)
+
+
+@composite(differentiable=False)
+def cauchy(seed: Node, median: Node, scale: Node, shape: Shape, dtype: DType) -> Node:
+    """Cauchy numbers around `median`."""
+    numbers = unit_uniform(seed, shape, dtypes.promote(dtype, dtypes.float32))
+    angle = (numbers - 0.5) * math.pi
+    return cast(cast(median, angle.dtype) + cast(scale, angle.dtype) * apply("tan", angle), dtype)
+
+
+@composite(differentiable=False)
+def geometric(seed: Node, probability: Node, shape: Shape, dtype: DType) -> Node:
+    """The number of trials up to the first success."""
+    numbers = apply("log1p", -unit_uniform(seed, shape, dtypes.float32))
+    failure = apply("log1p", -cast(probability, dtypes.float32))
+    return cast(apply("floor", numbers / failure) + 1.0, dtype)
+
+
+@composite(differentiable=False)
+def integers(seed: Node, low: Node, count: Node, shape: Shape, dtype: DType) -> Node:
+    """Whole numbers low, …, low + count - 1, all equally likely."""
+    positive = apply("bitwise_and", random_bits(seed, shape), constant(2**63 - 1, dtypes.int64))
+    return cast(low + apply("remainder", positive, count), dtype)
