@@ -9,7 +9,7 @@ from metaop.nn import functional as F
 from metaop.nn import init
 from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
-from metaop.nn.tracking import untracked
+from metaop.tensor.gradients import no_grad
 from metaop.tensor.core import Tensor
 from metaop.tensor.creation import empty
 
@@ -63,7 +63,7 @@ class _Table(Module):
         init.normal_(self.weight)
         self._fill_padding_idx_with_zero()
 
-    @untracked()
+    @no_grad()
     def _fill_padding_idx_with_zero(self) -> None:
         if self.padding_idx is not None:
             self.weight[self.padding_idx].fill_(0)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from metaop.errors import ArgumentError
-from metaop.nn.tracking import untracked
+from metaop.tensor.gradients import no_grad
 from metaop.tensor.core import Tensor
 from metaop.tensor.creation import from_numpy, zeros_like
 
@@ -38,7 +38,7 @@ def calculate_gain(nonlinearity: str, param: int | float | None = None) -> float
     return _GAINS[nonlinearity]
 
 
-@untracked()
+@no_grad()
 def uniform_(
     tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None
 ) -> Tensor:
@@ -46,7 +46,7 @@ def uniform_(
     return tensor.uniform_(a, b, generator=generator)
 
 
-@untracked()
+@no_grad()
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None
 ) -> Tensor:
@@ -54,7 +54,7 @@ def normal_(
     return tensor.normal_(mean, std, generator=generator)
 
 
-@untracked()
+@no_grad()
 def trunc_normal_(
     tensor: Tensor,
     mean: float = 0.0,
@@ -78,7 +78,7 @@ def trunc_normal_(
     return tensor.erfinv_().mul_(std * math.sqrt(2)).add_(mean).clamp_(a, b)
 
 
-@untracked()
+@no_grad()
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """The same number everywhere."""
     return tensor.fill_(val)
@@ -94,14 +94,14 @@ def zeros_(tensor: Tensor) -> Tensor:
     return constant_(tensor, 0.0)
 
 
-@untracked()
+@no_grad()
 def eye_(tensor: Tensor) -> Tensor:
     """The identity matrix (of two dimensions)."""
     _require_dimensions("eye_", tensor, tensor.ndim == 2, "2")
     return _write(tensor, np.eye(*tensor.shape))
 
 
-@untracked()
+@no_grad()
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """A convolution kernel (3 to 5 dimensions) that passes its input through."""
     _require_dimensions("dirac_", tensor, tensor.ndim in (3, 4, 5), "3, 4, or 5")
@@ -193,7 +193,7 @@ def kaiming_normal_(
     return normal_(tensor, 0.0, std, generator)
 
 
-@untracked()
+@no_grad()
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
     """A (semi-)orthogonal matrix; dimensions after the first are flattened (Saxe et al. 2013)."""
     _require_dimensions("orthogonal_", tensor, tensor.ndim >= 2, "2 or more")
@@ -208,7 +208,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
     return _write(tensor, (q.T if rows < columns else q).reshape(tensor.shape) * gain)
 
 
-@untracked()
+@no_grad()
 def sparse_(
     tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None
 ) -> Tensor:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.nn.parameter import Parameter
-from metaop.nn.tracking import untracked
-from metaop.tensor.arguments import device_of
+from metaop.tensor.gradients import no_grad
+from metaop.tensor.options import device_of
 from metaop.tensor.core import Tensor
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
@@ -29,7 +29,7 @@ class ConversionMixin:
     parameters: Callable[..., Iterator[Parameter]]
     training: bool
 
-    @untracked()
+    @no_grad()
     def _apply(self: Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Replaces the values of all parameters, their gradients and the buffers by `fn` of them.
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from metaop.errors import ArgumentError, ArgumentTypeError, CheckpointError, InternalError
 from metaop.nn.hooks import Hook, HookTable, RemovableHandle
 from metaop.nn.parameter import Parameter
-from metaop.nn.tracking import untracked
+from metaop.tensor.gradients import no_grad
 from metaop.tensor.core import Tensor
 
 _EXTRA_STATE = "_extra_state"
@@ -188,7 +188,7 @@ class StateMixin:
                 f"size mismatch for {key}: copying a param with shape {value.shape!r} from "
                 f"checkpoint, the shape in current model is {target.shape!r}."
             )
-        with untracked():
+        with no_grad():
             if not assign:
                 target.copy_(value)
             elif isinstance(target, Parameter) and not isinstance(value, Parameter):
