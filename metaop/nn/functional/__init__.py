@@ -28,6 +28,7 @@ from metaop.nn.functional.activations import (
     tanhshrink,
     threshold,
 )
+from metaop.nn.functional.attention import scaled_dot_product_attention
 from metaop.nn.functional.convolution import (
     conv1d,
     conv2d,
@@ -46,10 +47,8 @@ from metaop.nn.functional.dropout import (
     dropout3d,
     feature_alpha_dropout,
 )
-from metaop.nn.functional.linear import (
-    bilinear,
-    linear,
-)
+from metaop.nn.functional.embedding import embedding, embedding_bag, one_hot
+from metaop.nn.functional.linear import bilinear, linear
 from metaop.nn.functional.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -100,4 +99,24 @@ from metaop.nn.functional.pooling import (
     max_unpool1d,
     max_unpool2d,
     max_unpool3d,
+)
+from metaop.nn.functional.similarity import (
+    cosine_embedding_loss,
+    cosine_similarity,
+    pairwise_distance,
+    pdist,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)
+from metaop.nn.functional.vision import (
+    affine_grid,
+    channel_shuffle,
+    grid_sample,
+    interpolate,
+    pad,
+    pixel_shuffle,
+    pixel_unshuffle,
+    upsample,
+    upsample_bilinear,
+    upsample_nearest,
 )

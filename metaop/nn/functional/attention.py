@@ -1,0 +1,42 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+from metaop.errors import ArgumentError
+from metaop.nn.functional.arguments import next_seed, optional
+from metaop.operators import attention as operators
+from metaop.tensor.core import Tensor, wrap
+from metaop.unified_graph.recording import record
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(query key^T * scale + mask) value: (…, L, E), (…, S, E), (…, S, V) -> (…, L, V).
+
+    A boolean `attn_mask` is true where attention may go; a float one is added to the scores.
+    `scale` defaults to 1 / sqrt(E). With `enable_gqa`, groups of query heads (dimension -3) share
+    a key and value head.
+    """
+    if attn_mask is not None and is_causal:
+        raise ArgumentError(
+            "scaled_dot_product_attention: explicit attn_mask should not be set when is_causal=True",
+            fix="combine the masks yourself",
+        )
+    if not 0.0 <= dropout_p <= 1.0:
+        raise ArgumentError(
+            f"scaled_dot_product_attention: dropout_p has to be between 0 and 1, got {dropout_p}",
+            fix="it is the part that is dropped",
+        )
+    first = query.call
+    seed = next_seed(first.type.device) if dropout_p > 0.0 else None
+    calls = (first, key.call, value.call, optional(attn_mask), seed)
+    attributes = (float(dropout_p), is_causal, scale, enable_gqa)
+    return wrap(record(operators.attention, calls, attributes))

@@ -1,0 +1,99 @@
+"""Distances and angles between vectors, and the losses made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from metaop.errors import ArgumentError, ShapeError
+from metaop.nn.functional.arguments import reduction_of
+from metaop.operators import similarity as operators
+from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.recording import record
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosine of the angle between vectors along `dim`; norms count as `eps` at least."""
+    dim = wrap_dim(dim, max(x1.ndim, x2.ndim))
+    return wrap(record(operators.cosine_similarity, (x1.call, x2.call), (dim, eps)))
+
+
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
+    """The norm of order `p` of `x1 - x2 + eps` over the last dimension."""
+    attributes = (float(p), eps, keepdim)
+    return wrap(record(operators.pairwise_distance, (x1.call, x2.call), attributes))
+
+
+def pdist(input: Tensor, p: float = 2) -> Tensor:
+    """The distances between all pairs of rows of (N, M), first row first: N * (N - 1) / 2."""
+    if input.ndim != 2:
+        raise ShapeError(f"pdist: expected (N, M), got {list(input.shape)}", fix="use a matrix")
+    if p < 0:
+        raise ArgumentError(f"pdist: p must be 0 or more, got {p}", fix="use p=2")
+    pairs = np.triu_indices(input.shape[0], 1)
+    rows, others = (
+        from_array(np.ascontiguousarray(k, np.int64), dtypes.int64, input.device).call
+        for k in pairs
+    )
+    return wrap(record(operators.pair_distances, (input.call, rows, others), (float(p),)))
+
+
+def cosine_embedding_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
+    reduction = reduction_of("cosine_embedding_loss", reduction, size_average, reduce)
+    calls = (input1.call, input2.call, target.call)
+    return wrap(record(operators.cosine_embedding_loss, calls, (float(margin), reduction)))
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin) for distances of order `p`."""
+    reduction = reduction_of("triplet_margin_loss", reduction, size_average, reduce)
+    if margin <= 0:
+        raise ArgumentError(f"triplet_margin_loss: margin must be positive, got {margin}", fix="1")
+    calls = (anchor.call, positive.call, negative.call)
+    attributes = (float(margin), float(p), eps, swap, reduction)
+    return wrap(record(operators.triplet_margin_loss, calls, attributes))
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """`triplet_margin_loss` for any distance between two batches of vectors."""
+    reduction = reduction_of("triplet_margin_with_distance_loss", reduction)
+    apart = distance_function or pairwise_distance
+    near, far = apart(anchor, positive), apart(anchor, negative)
+    if swap:
+        far = far.minimum(apart(positive, negative))  # type: ignore[attr-defined]
+    loss = (near - far + margin).clamp_min(0)  # type: ignore[operator]
+    return loss if reduction == "none" else getattr(loss, reduction)()

@@ -1,0 +1,107 @@
+"""Scaled dot-product attention: two contractions with a softmax between them."""
+
+from __future__ import annotations
+
+import math
+
+from metaop.elementwise.meta_op import apply, cast, where
+from metaop.errors import ShapeError
+from metaop.operators.dropout import dropout
+from metaop.operators.expressions import index_along, stop_gradient
+from metaop.operators.linear import require_one_dtype
+from metaop.reduce.meta_op import reduce_axes
+from metaop.reindex.meta_op import reindex
+from metaop.reindex.views import transpose, unsqueeze
+from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.composite import composite
+from metaop.unified_graph.node import Node
+
+
+@composite
+def attention(
+    query: Node,
+    key: Node,
+    value: Node,
+    mask: Node | None,
+    seed: Node | None,
+    probability: float,
+    causal: bool,
+    scale: float | None,
+    grouped: bool,
+) -> Node:
+    """softmax(query key^T * scale + mask) value: (…, L, E), (…, S, E), (…, S, V) -> (…, L, V).
+
+    A boolean mask is true where attention may go. Rows that may attend to nothing give zeros.
+    With `grouped`, several query heads (dimension -3) share a key and value head.
+    """
+    require_one_dtype("scaled_dot_product_attention", query=query, key=key, value=value)
+    _check(query, key, value)
+    dtype = query.dtype
+    compute = dtype.compute
+    if grouped:
+        key, value = _repeated(key, query), _repeated(value, query)
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1])
+    rows = unsqueeze(cast(query, compute), query.ndim - 1)
+    columns = unsqueeze(cast(key, compute), key.ndim - 2)
+    product = rows * columns
+    scores = reduce_axes("add", product, [product.ndim - 1]) * scale
+    weights = _softmax(_masked(scores, mask, causal), mask is not None)
+    if seed is not None:
+        weights = dropout(weights, seed, probability, None)
+    values = unsqueeze(_swapped(cast(value, compute)), value.ndim - 2)
+    mixed = unsqueeze(weights, weights.ndim - 1) * values
+    return cast(reduce_axes("add", mixed, [mixed.ndim - 1]), dtype)
+
+
+def _masked(scores: Node, mask: Node | None, causal: bool) -> Node:
+    if causal:
+        row, column = scores.ndim - 2, scores.ndim - 1
+        allowed = index_along(scores.shape, column) <= index_along(scores.shape, row)
+        scores = where(allowed, scores, -math.inf)
+    if mask is None:
+        return scores
+    if mask.dtype.kind == "bool":
+        return where(mask, scores, -math.inf)
+    return scores + cast(mask, scores.dtype)
+
+
+def _softmax(scores: Node, masked: bool) -> Node:
+    last = [scores.ndim - 1]
+    largest = stop_gradient(reduce_axes("max", scores, last, keepdim=True))
+    if masked:
+        largest = where(largest.equals(-math.inf), 0, largest)
+    powers = apply("exp", scores - largest)
+    total = reduce_axes("add", powers, last, keepdim=True)
+    if masked:
+        total = where(total.equals(0), 1, total)
+    return powers / total
+
+
+def _repeated(shared: Node, query: Node) -> Node:
+    """Each head as often as there are query heads for it."""
+    heads = query.shape[-3]
+    shape = (*shared.shape[:-3], heads, *shared.shape[-2:])
+    indices = list(IndexMap.axes(shape))
+    indices[-3] = indices[-3] // (heads // shared.shape[-3])
+    return reindex(shared, IndexMap(shape, indices))
+
+
+def _swapped(node: Node) -> Node:
+    return transpose(node, node.ndim - 2, node.ndim - 1)
+
+
+def _check(query: Node, key: Node, value: Node) -> None:
+    shapes = [list(node.shape) for node in (query, key, value)]
+    if min(map(len, shapes)) < 2 or query.shape[-1] != key.shape[-1]:
+        raise ShapeError(
+            f"scaled_dot_product_attention: query {shapes[0]} and key {shapes[1]} must have one "
+            "last dimension",
+            fix="query is (…, L, E), key (…, S, E), value (…, S, V)",
+        )
+    if key.shape[-2] != value.shape[-2]:
+        raise ShapeError(
+            f"scaled_dot_product_attention: key {shapes[1]} and value {shapes[2]} must have one "
+            "sequence length",
+            fix="key is (…, S, E), value (…, S, V)",
+        )

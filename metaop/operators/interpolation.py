@@ -1,0 +1,240 @@
+"""Resizing: every output element is a weighted sum of a few neighbouring input elements.
+
+One dimension is resized at a time. Where the sizes have the ratio p : r, output q*r + m starts
+reading at q*p + s(m): a map that the compiler inverts for the gradient. Other scales look their
+starts up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from metaop.elementwise.meta_op import apply, cast, where
+from metaop.operators.expressions import in_compute_type
+from metaop.operators.padding import extended
+from metaop.reindex.meta_op import reindex
+from metaop.reindex.views import reshape
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.access import IndexMap, Within
+from metaop.unified_graph.composite import composite
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.index_expr import IndexExpr, lookup
+from metaop.unified_graph.node import Node, index_node
+
+
+# Scales are looked up where they are no fraction of a denominator up to this one.
+_LARGEST_PERIOD = 1 << 12
+
+
+class Filter(NamedTuple):
+    """A kernel of interpolation: its half-width, value at a distance, and the border's treatment.
+
+    `antialias_value` is the kernel for shrinking with antialiasing.
+    """
+
+    radius: int
+    value: Callable[[Node], Node]
+    antialias_value: Callable[[Node], Node]
+
+
+def _triangle(distance: Node) -> Node:
+    return apply("relu", 1.0 - distance)
+
+
+def cubic(distance: Node, sharpness: float = -0.75) -> Node:
+    """The piecewise cubic kernel of R. Keys (1981) at a distance of 0 and more."""
+    a = sharpness
+    near = ((distance * (a + 2.0) - (a + 3.0)) * distance) * distance + 1.0
+    far = ((distance * a - 5.0 * a) * distance + 8.0 * a) * distance - 4.0 * a
+    return where(distance <= 1, near, where(distance < 2, far, 0))
+
+
+FILTERS = {
+    "linear": Filter(1, _triangle, _triangle),
+    "cubic": Filter(2, cubic, lambda distance: cubic(distance, -0.5)),
+}
+
+
+@composite
+def nearest(
+    input: Node, output: tuple[int, ...], scales: tuple[float, ...], exact: bool
+) -> Node:
+    """Each element of the last dimensions taken from the nearest one; `scales` are in per out."""
+    offset = 0.5 if exact else 0.0
+    for k, (extent, scale) in enumerate(zip(output, scales)):
+        dim = input.ndim - len(output) + k
+        last = input.shape[dim] - 1
+        places = _Places(scale, offset, 0.0, 0, last, _float_of(input.dtype))
+        input = _resampled(input, dim, extent, places, 1, None)
+    return input
+
+
+@composite
+@in_compute_type
+def interpolate(
+    input: Node,
+    output: tuple[int, ...],
+    scales: tuple[float, ...],
+    align_corners: bool,
+    filter: str,
+    antialias: bool,
+) -> Node:
+    """The last dimensions resized by the separable `filter`; `scales` are in per out."""
+    kernel = FILTERS[filter]
+    for k, (extent, scale) in enumerate(zip(output, scales)):
+        dim = input.ndim - len(output) + k
+        if antialias:
+            input = _antialiased(input, dim, extent, scale, align_corners, kernel)
+        else:
+            input = _interpolated(input, dim, extent, scale, align_corners, kernel)
+    return input
+
+
+class _Places(NamedTuple):
+    """Where output element o starts to read: floor(scale * (o + offset) + shift) + first.
+
+    The start is `high` at most when that is given.
+    """
+
+    scale: float
+    offset: float
+    shift: float
+    first: int
+    high: int | None
+    dtype: DType
+
+    def centres(self, position: Node) -> Node:
+        """The place, between the input's elements, that output element `position` stands for."""
+        return (cast(position, self.dtype) + self.offset) * self.scale + self.shift
+
+    def starts(self, position: Node) -> Node:
+        """The first input element that output element `position` reads."""
+        start = cast(apply("floor", self.centres(position)), dtypes.int64) + self.first
+        return start if self.high is None else apply("minimum", start, self.high)
+
+    def known_starts(self, count: int) -> list[int]:
+        """The same numbers for outputs 0 … count - 1, computed now."""
+        kind = self.dtype.numpy.type
+        position = np.arange(count).astype(kind)
+        centres = (position + kind(self.offset)) * kind(self.scale) + kind(self.shift)
+        starts = np.floor(centres).astype(np.int64) + self.first
+        return [int(s) for s in (starts if self.high is None else np.minimum(starts, self.high))]
+
+
+def _float_of(dtype: DType) -> DType:
+    return dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+
+
+def _interpolated(
+    input: Node, dim: int, extent: int, scale: float, align_corners: bool, kernel: Filter
+) -> Node:
+    last = input.shape[dim] - 1
+    offset, shift = (0.0, 0.0) if align_corners else (0.5, -0.5)
+    places = _Places(scale, offset, shift, 1 - kernel.radius, None, input.dtype)
+    taps = 2 * kernel.radius
+    if kernel.radius > 1:
+        # Wide kernels read the border element again beyond the border.
+        starts = places.known_starts(extent)
+        before, after = max(-min(starts), 0), max(max(starts) + taps - 1 - last, 0)
+        input = extended(input, dim, before, after, "replicate")
+        places = places._replace(shift=shift + before)
+
+    def weight(position: Node, start: Node, tap: int) -> Node:
+        centre = places.centres(position)
+        if kernel.radius == 1:
+            centre = apply("clamp_max", apply("clamp_min", centre, 0), last)
+        return kernel.value(apply("abs", centre - cast(start + tap, centre.dtype)))
+
+    return _resampled(input, dim, extent, places, taps, weight)
+
+
+def _antialiased(
+    input: Node, dim: int, extent: int, scale: float, align_corners: bool, kernel: Filter
+) -> Node:
+    """Shrinking averages over the kernel stretched by the scale; weights are normalised."""
+    size = input.shape[dim]
+    stretch = max(scale, 1.0)
+    support = kernel.radius * stretch
+    places = _Places(scale, 0.5, 0.5 - support, 0, None, input.dtype)
+    taps = math.ceil(support) * 2 + 1
+
+    def raw(position: Node, start: Node, tap: int) -> Node:
+        centre = places.centres(position) + (support - 0.5)
+        place = start + tap
+        end = cast(apply("floor", centre + (support + 0.5)), dtypes.int64)
+        inside = (place >= 0) & (place < apply("minimum", end, size))
+        distance = (cast(place, centre.dtype) - centre + 0.5) * (1.0 / stretch)
+        return where(inside, kernel.antialias_value(apply("abs", distance)), 0)
+
+    def weight(position: Node, start: Node, tap: int) -> Node:
+        total = raw(position, start, 0)
+        for other in range(1, taps):
+            total = total + raw(position, start, other)
+        return raw(position, start, tap) / total
+
+    return _resampled(input, dim, extent, places, taps, weight)
+
+
+Weight = Callable[[Node, Node, int], Node]
+
+
+def _resampled(
+    input: Node, dim: int, extent: int, places: _Places, taps: int, weight: Weight | None
+) -> Node:
+    """Dimension `dim` with `extent` elements, each the weighted sum of `taps` input elements."""
+    size = input.shape[dim]
+    starts = places.known_starts(extent)
+    ratio = Fraction(places.scale).limit_denominator(_LARGEST_PERIOD)
+    period = ratio.denominator if extent % ratio.denominator == 0 else extent
+    shape = (*input.shape[:dim], extent // period, period, *input.shape[dim + 1 :])
+    axes = IndexMap.axes(shape)
+    position = _positions(dim, period, shape)
+    start = places.starts(position)
+    within = _as_quotient(starts, ratio, period)
+    operands: tuple[Node, ...] = ()
+    if within is not None:
+        first = axes[dim] * (ratio.numerator * period // ratio.denominator) + within(axes[dim + 1])
+    else:
+        low, high = min(starts), max(starts)
+        operands = (reshape(start - low, (extent,)),)
+        first = lookup(1, (axes[dim] * period + axes[dim + 1],), high - low + 1) + low
+
+    def tapped(tap: int) -> Node:
+        place = first + tap
+        indices = [*axes[:dim], place, *axes[dim + 2 :]]
+        moved = reindex(input, IndexMap(shape, indices, [Within(place, size)]), 0, operands)
+        return moved if weight is None else moved * weight(position, start, tap)
+
+    result = tapped(0)
+    for tap in range(1, taps):
+        result = result + tapped(tap)
+    return reshape(result, (*input.shape[:dim], extent, *input.shape[dim + 1 :]))
+
+
+def _positions(dim: int, period: int, shape: tuple[int, ...]) -> Node:
+    """The positions in the resized dimension, with extent 1 in every other one."""
+    thin = tuple(n if k in (dim, dim + 1) else 1 for k, n in enumerate(shape))
+    axes = IndexMap.axes(thin)
+    return index_node(axes[dim] * period + axes[dim + 1], thin)
+
+
+def _as_quotient(
+    starts: list[int], ratio: Fraction, period: int
+) -> Callable[[IndexExpr], IndexExpr] | None:
+    """s(m) as an index expression if starts[q*period + m] = q*stride + s(m), else None."""
+    step, divisor = ratio.numerator, ratio.denominator
+    stride = step * period // divisor
+    low = starts[0]
+    if any(s != o // period * stride + starts[o % period] for o, s in enumerate(starts)):
+        return None
+    first = range(period)
+    least = max((starts[m] - low) * divisor - m * step for m in first)
+    most = min((starts[m] - low + 1) * divisor - m * step - 1 for m in first)
+    if least > most:
+        return None
+    return lambda m: (m * step + least) // divisor + low
