@@ -40,6 +40,9 @@ from metaop.unified_graph.tensor_type import CPU, Device, TensorType
 
 ViewStep = tuple[Composite, tuple[Any, ...]]
 
+# What writes the same everywhere may write through an expanded view.
+_UNIFORM_WRITES = ("fill_", "zero_")
+
 
 class Cell:
     """The storage that a tensor shares with its detached peers.
@@ -190,7 +193,7 @@ class Tensor:
     def _write_base(self, call: Call, operator: str, started: int | None) -> None:
         base = self._base
         assert base is not None
-        if has_overlap(base._shape, self._steps):
+        if operator not in _UNIFORM_WRITES and has_overlap(base._shape, self._steps):
             raise GradientError(
                 f"{operator}: unsupported operation: more than one element of the written-to "
                 "tensor refers to a single memory location",

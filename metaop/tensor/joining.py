@@ -230,7 +230,6 @@ def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
         alone[position] = shape[position]
         grids.append(expand(x.reshape(alone), shape))
     if swapped:
-        grids = [grid.transpose(0, 1) for grid in grids]
         grids[:2] = grids[1::-1]
     return tuple(grids)
 

@@ -282,16 +282,14 @@ def _rejoin(sums: dict[Atom, int]) -> Union[tuple[list[tuple[Atom, int]], int], 
     for atom, value in sums.items():
         if not (value and isinstance(atom, Remainder)):
             continue
-        for other, coefficient in sums.items():
-            if (
-                isinstance(other, Quotient)
-                and other.divisor == atom.divisor
-                and coefficient == value * atom.divisor
-                and other.dividend is atom.dividend
-            ):
-                left = [(a, c) for a, c in sums.items() if a is not atom and a is not other]
-                joined = atom.dividend * value
-                return left + list(joined.terms), joined.constant
+        partner = atom.dividend // atom.divisor
+        if len(partner.terms) != 1 or partner.constant or partner.terms[0][1] != 1:
+            continue
+        other = partner.terms[0][0]
+        if sums.get(other, 0) == value * atom.divisor:
+            left = [(a, c) for a, c in sums.items() if a is not atom and a is not other]
+            joined = atom.dividend * value
+            return left + list(joined.terms), joined.constant
     return None
 
 

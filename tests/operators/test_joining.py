@@ -1,0 +1,98 @@
+"""Joining tensors against PyTorch: values, promotion, gradients and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import metaop
+
+torch = pytest.importorskip("torch")
+
+JOINS: dict[str, tuple[list[tuple[int, ...]], Callable[[Any, list[Any]], Any]]] = {
+    "cat": ([(2, 3), (4, 3), (1, 3)], lambda lib, x: lib.cat(x)),
+    "cat dim": ([(2, 3), (2, 1), (2, 5)], lambda lib, x: lib.cat(x, dim=-1)),
+    "cat empty": ([(0,), (2, 3)], lambda lib, x: lib.cat(x)),
+    "cat zero rows": ([(0, 3), (2, 3)], lambda lib, x: lib.cat(x)),
+    "concat": ([(2,), (3,)], lambda lib, x: lib.concat(x, 0)),
+    "stack": ([(2, 3), (2, 3), (2, 3)], lambda lib, x: lib.stack(x)),
+    "stack last": ([(2, 3), (2, 3)], lambda lib, x: lib.stack(x, -1)),
+    "stack numbers": ([(), (), ()], lambda lib, x: lib.stack(x)),
+    "hstack": ([(2, 3), (2, 1)], lambda lib, x: lib.hstack(x)),
+    "hstack vectors": ([(3,), ()], lambda lib, x: lib.hstack(x)),
+    "vstack": ([(3,), (2, 3)], lambda lib, x: lib.vstack(x)),
+    "dstack": ([(2, 3), (2, 3)], lambda lib, x: lib.dstack(x)),
+    "column_stack": ([(3,), (3, 2)], lambda lib, x: lib.column_stack(x)),
+    "meshgrid": ([(3,), (2,)], lambda lib, x: lib.stack(lib.meshgrid(*x, indexing="ij"))),
+    "meshgrid xy": ([(3,), (2,), (4,)], lambda lib, x: lib.stack(lib.meshgrid(*x, indexing="xy"))),
+    "broadcast": ([(3, 1), (2,)], lambda lib, x: lib.stack(lib.broadcast_tensors(*x))),
+    "atleast": ([(3,), ()], lambda lib, x: lib.cat(lib.atleast_3d(*x), 1)),
+}
+
+
+@pytest.mark.parametrize("name", JOINS)
+def test_value_and_gradient(name: str) -> None:
+    shapes, function = JOINS[name]
+    rng = np.random.default_rng(0)
+    values = [rng.standard_normal(shape) for shape in shapes]
+    ours = [metaop.tensor(x, requires_grad=True) for x in values]
+    theirs = [torch.tensor(x, requires_grad=True) for x in values]
+    result, expected = function(metaop, ours), function(torch, theirs)
+    assert tuple(result.shape) == tuple(expected.shape)
+    assert np.array_equal(result.detach().numpy(), expected.detach().numpy())
+    weights = rng.standard_normal(tuple(expected.shape))
+    (result * metaop.tensor(weights)).sum().backward()
+    (expected * torch.tensor(weights)).sum().backward()
+    for mine, other in zip(ours, theirs):
+        if other.numel():
+            np.testing.assert_allclose(mine.grad.numpy(), other.grad.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("left", ["bool", "uint8", "int64", "float16", "float32", "float64"])
+@pytest.mark.parametrize("right", ["int8", "int32", "float32"])
+def test_promotion(left: str, right: str) -> None:
+    def joined(lib: Any) -> Any:
+        return lib.cat([lib.ones(2, dtype=getattr(lib, left)), lib.ones(1, dtype=getattr(lib, right))])
+
+    assert joined(metaop).dtype.name == str(joined(torch).dtype).split(".")[1]
+    assert joined(metaop).tolist() == joined(torch).tolist()
+
+
+def test_pieces_are_views() -> None:
+    x = metaop.arange(10)
+    for piece in x.split(3):
+        piece.mul_(2)
+    assert x.tolist() == list(range(0, 20, 2))
+    for k, number in enumerate(x.unbind()):
+        number.fill_(k)
+    assert x.tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("extent", [0, 1, 5, 6, 7])
+@pytest.mark.parametrize("parts", [1, 2, 3, 4, 9])
+def test_sizes_of_pieces(extent: int, parts: int) -> None:
+    ours, theirs = metaop.zeros(extent, 2), torch.zeros(extent, 2)
+    for name in ("chunk", "tensor_split", "split"):
+        mine, other = getattr(ours, name)(parts), getattr(theirs, name)(parts)
+        assert [tuple(x.shape) for x in mine] == [tuple(x.shape) for x in other]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda lib: lib.cat([]),
+        lambda lib: lib.cat([lib.zeros(2, 3), lib.zeros(3, 2)]),
+        lambda lib: lib.cat([lib.zeros(())]),
+        lambda lib: lib.stack([lib.zeros(2), lib.zeros(3)]),
+        lambda lib: lib.cat([lib.zeros(2), lib.zeros(2)], dim=1),
+        lambda lib: lib.zeros(3).chunk(0),
+    ],
+)
+def test_errors(function: Callable[[Any], Any]) -> None:
+    with pytest.raises((RuntimeError, IndexError, ValueError)):
+        function(torch)
+    with pytest.raises((RuntimeError, IndexError, ValueError)):
+        function(metaop)
