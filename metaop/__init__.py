@@ -125,12 +125,17 @@ _SUBMODULES = frozenset(
     (
         *("amp", "autograd", "cuda", "data", "dist", "distributions", "fft", "func", "graph"),
         *("hub", "inspect", "jit", "linalg", "models", "nn", "optim", "profiler", "random"),
-        *("special", "utils", "vision"),
+        *("serialization", "special", "utils", "vision"),
     )
 )
 
+# Names that live in submodules which few programs need at once.
+_ELSEWHERE = {"load": "serialization", "save": "serialization", "profile": "inspect"}
+
 
 def __getattr__(name: str) -> _Any:
+    if name in _ELSEWHERE:
+        return getattr(_importlib.import_module(f"metaop.{_ELSEWHERE[name]}"), name)
     if name in _SUBMODULES:
         try:
             return _importlib.import_module(f"metaop.{name}")

@@ -1,0 +1,149 @@
+"""`save` and `load`: choosing the format, naming the file in errors, writing atomically."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any, Union
+
+from metaop.errors import CheckpointError
+from metaop.serialization.builder import Placement
+from metaop.serialization.damage import Damage
+from metaop.serialization.legacy_format import read_legacy, read_tar
+from metaop.serialization.pickler import pickle_checkpoint
+from metaop.serialization.safetensors_format import (
+    looks_like_safetensors,
+    read_safetensors,
+    write_safetensors,
+)
+from metaop.serialization.zip_format import read_zip, write_zip
+from metaop.unified_graph.tensor_type import Device
+
+File = Union[str, "os.PathLike[str]", IO[bytes]]
+MapLocation = str | Device | Mapping[str, str] | Callable[[Any, str], Any] | None
+
+
+def save(obj: Any, f: File, *_ignored: Any, **_options: Any) -> None:
+    """Writes an object to a file that PyTorch can read too.
+
+    `obj` is a state_dict or another nest of tensors, numbers, texts and plain containers. A name
+    that ends in `.safetensors` takes a flat mapping of names to tensors; all others get PyTorch's
+    zip format. A file appears whole or not at all. PyTorch's further arguments are accepted.
+    Raises CheckpointError for objects of other types.
+    Example: `metaop.save(model.state_dict(), "model.pth")`
+    """
+    if not isinstance(f, (str, os.PathLike)):
+        _write(obj, f, "")
+        return
+    path = Path(f)
+    # In the same folder, because a file can only be renamed within one file system.
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            _write(obj, file, path.name)
+            file.flush()
+            os.fsync(descriptor)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def _write(obj: Any, file: IO[bytes], name: str) -> None:
+    if name.endswith(".safetensors"):
+        write_safetensors(file, obj)
+    else:
+        write_zip(file, *pickle_checkpoint(obj))
+
+
+def load(
+    f: File,
+    map_location: MapLocation = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
+    **_options: Any,
+) -> Any:
+    """Reads what `save` or `torch.save` wrote, or a safetensors file.
+
+    The format is found from the content. Tensors that shared memory share it again.
+    `map_location` says where tensors go: a device, a mapping of saved to wanted devices, or a
+    function of (storage, saved device). No code of the file ever runs, whatever `weights_only`
+    says; `pickle_module` and `mmap` are accepted and change nothing.
+    Raises CheckpointError, with the file and the reason, for damaged files and for objects that
+    are not on the list of harmless types.
+    """
+    placement = _placement_of(map_location)
+    if isinstance(f, (str, os.PathLike)):
+        with open(f, "rb") as file:
+            return _read(file, placement, os.fspath(f))
+    return _read(f, placement, getattr(f, "name", "the file object"))
+
+
+def _read(file: IO[bytes], placement: Placement, name: str) -> Any:
+    try:
+        return _reader_of(file)(file, placement)
+    except Damage as error:
+        raise CheckpointError(f"cannot load {name}: {error}", fix=error.fix) from error.__cause__
+
+
+def _reader_of(file: IO[bytes]) -> Callable[[IO[bytes], Placement], Any]:
+    start = file.read(512)
+    file.seek(-len(start), os.SEEK_CUR)
+    if not start:
+        raise Damage("it is empty")
+    if start.startswith(b"PK\3\4") or start.startswith(b"PK\5\6"):
+        return read_zip
+    if looks_like_safetensors(start):
+        return read_safetensors
+    if start[257:262] == b"ustar" or _is_tar(file):
+        return read_tar
+    if start.startswith(b"\x80"):
+        return read_legacy
+    raise Damage("it is no checkpoint: neither zip, nor pickle, nor tar, nor safetensors")
+
+
+def _is_tar(file: IO[bytes]) -> bool:
+    position = file.tell()
+    try:
+        with tarfile.open(fileobj=file, mode="r:"):
+            return True
+    except (tarfile.TarError, zipfile.BadZipFile):
+        return False
+    finally:
+        file.seek(position)
+
+
+def _placement_of(map_location: MapLocation) -> Placement:
+    def placement(location: str) -> Device:
+        if isinstance(map_location, Device):
+            return map_location
+        if isinstance(map_location, str):
+            return Device(map_location)
+        if isinstance(map_location, Mapping):
+            return Device(str(map_location.get(location, location)))
+        if callable(map_location):
+            placed = map_location(_CpuStorage(), location)
+            return placed if isinstance(placed, Device) else Device(str(placed or location))
+        return Device(location)
+
+    return placement
+
+
+class _CpuStorage:
+    """What a map_location function gets: returning it means to leave the values on the CPU."""
+
+    def __str__(self) -> str:
+        return "cpu"

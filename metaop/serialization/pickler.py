@@ -1,0 +1,157 @@
+"""Pickling objects the way PyTorch does, without PyTorch."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from metaop.errors import CheckpointError
+from metaop.serialization.storage_types import CLASS_OF_DTYPE
+from metaop.tensor.core import Size, Tensor
+from metaop.tensor.strides import contiguous_strides, view_layout
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.tensor_type import Device
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
+
+
+class _Name:
+    """A global name that the pickle refers to."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module = module
+        self.name = name
+
+    def __call__(self) -> None:
+        """Never called: pickle wants the functions that it writes to be callable."""
+
+
+class _Storage(NamedTuple):
+    """The memory that one or several tensors show."""
+
+    key: str
+    base: Tensor
+
+
+class CheckpointPickler(pickle._Pickler):  # type: ignore[name-defined, misc]
+    """Writes tensors as PyTorch does and collects their storages; refuses what it cannot name.
+
+    After `dump`, `storages` maps each storage's key to the tensor that owns the memory.
+    """
+
+    dispatch = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=2)
+        self._names: dict[tuple[str, str], _Name] = {}
+        self._storages: dict[int, _Storage] = {}
+
+    @property
+    def storages(self) -> list[tuple[str, Tensor]]:
+        return [(storage.key, storage.base) for storage in self._storages.values()]
+
+    def name(self, module: str, name: str) -> _Name:
+        """The one object that stands for a global name in this pickle."""
+        return self._names.setdefault((module, name), _Name(module, name))
+
+    def persistent_id(self, obj: Any) -> Any:
+        if not isinstance(obj, _Storage):
+            return None
+        base = obj.base
+        kind = self.name("torch", CLASS_OF_DTYPE[base.dtype])
+        return ("storage", kind, obj.key, str(base.device), base.numel())  # type: ignore
+
+    def save(self, obj: Any, save_persistent_id: bool = True) -> None:
+        if isinstance(obj, DType):
+            obj = self.name("torch", obj.name)
+        elif isinstance(obj, np.generic):
+            obj = obj.item()
+        super().save(obj, save_persistent_id)
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Tensor):
+            return self._tensor(obj)
+        if isinstance(obj, OrderedDict):
+            attributes = {key: value for key, value in vars(obj).items() if key == "_metadata"}
+            items = iter(obj.items())
+            return self.name("collections", "OrderedDict"), (), attributes or None, None, items
+        if isinstance(obj, Size):
+            return self.name("torch", "Size"), (tuple(obj),)
+        if isinstance(obj, Device):
+            index = () if obj.index is None else (obj.index,)
+            return self.name("torch", "device"), (obj.type, *index)
+        if isinstance(obj, (set, frozenset)):
+            return self.name("__builtin__", type(obj).__name__), (list(obj),)
+        if isinstance(obj, complex):
+            return self.name("__builtin__", "complex"), (obj.real, obj.imag)
+        if isinstance(obj, bytes):
+            return self.name("_codecs", "encode"), (obj.decode("latin1"), "latin1")
+        if type(obj) in _PLAIN or isinstance(obj, (_Name, _Storage)):
+            return NotImplemented
+        raise CheckpointError(
+            f"cannot save an object of type {type(obj).__module__}.{type(obj).__qualname__}",
+            fix="save state_dicts, tensors, numbers, texts and plain containers of them",
+        )
+
+    def _tensor(self, tensor: Tensor) -> Any:
+        from metaop.nn.parameter import Parameter
+
+        requires_grad = tensor.requires_grad
+        if isinstance(tensor, Parameter):
+            data = tensor.detach()
+            arguments = (data, requires_grad, OrderedDict())
+            return self.name("torch._utils", "_rebuild_parameter"), arguments
+        storage, offset, stride = self._storage(tensor)
+        size = tuple(tensor.shape)
+        requires_grad = requires_grad and tensor.is_leaf
+        return self.name("torch._utils", "_rebuild_tensor_v2"), (
+            storage,
+            offset,
+            size,
+            stride,
+            requires_grad,
+            OrderedDict(),
+        )
+
+    def _storage(self, tensor: Tensor) -> tuple[_Storage, int, tuple[int, ...]]:
+        """The storage of a tensor, the offset and the strides of the tensor in it."""
+        base = tensor if tensor._base is None else tensor._base
+        layout = None
+        if base is not tensor:
+            layout = view_layout(tuple(base.shape), tensor._steps)
+        if layout is None:  # not a view, or one that no strides can describe
+            base, layout = tensor, (contiguous_strides(tuple(tensor.shape)), 0)
+        if base._cell is None:
+            base.detach()  # gives it the cell that all who share its memory have
+        storage = self._storages.get(id(base._cell))
+        if storage is None:
+            storage = _Storage(str(len(self._storages)), base)
+            self._storages[id(base._cell)] = storage
+        return storage, layout[1], layout[0]
+
+    def _save_name(self, obj: _Name) -> None:
+        self.write(pickle.GLOBAL + f"{obj.module}\n{obj.name}\n".encode())
+        self.memoize(obj)
+
+    dispatch[_Name] = _save_name
+
+
+def pickle_checkpoint(obj: Any) -> tuple[bytes, list[tuple[str, Callable[[], np.ndarray]]]]:
+    """The pickle of an object, and for each of its storages the key and a reader of its bytes."""
+    file = io.BytesIO()
+    pickler = CheckpointPickler(file)
+    pickler.dump(obj)
+    return file.getvalue(), [(key, _reader(base)) for key, base in pickler.storages]
+
+
+def _reader(base: Tensor) -> Callable[[], np.ndarray]:
+    def read() -> np.ndarray:
+        values = np.ascontiguousarray(base.detach()._array()).reshape(-1)
+        return values.view(np.uint8)
+
+    return read
