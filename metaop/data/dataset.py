@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from metaop.data.seed import Source, random_state
 from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.generator import Generator, host_random
 
 Sample = TypeVar("Sample", covariant=True)
 
@@ -135,7 +135,7 @@ class Subset(Dataset[Sample]):
 def random_split(
     dataset: Dataset[Sample],
     lengths: Sequence[int | float],
-    generator: Source = None,
+    generator: Generator | None = None,
 ) -> list[Subset[Sample]]:
     """Random disjoint subsets of the given lengths, or of the given fractions (which sum to 1).
 
@@ -149,7 +149,7 @@ def random_split(
             "Sum of input lengths does not equal the length of the input dataset: "
             f"{list(lengths)} sum to {sum(counts)}, the data set has {size} samples"
         )
-    order = random_state(generator).permutation(size).tolist()
+    order = host_random(generator).permutation(size).tolist()
     ends = list(itertools.accumulate(int(count) for count in counts))
     return [Subset(dataset, order[end - int(count) : end]) for end, count in zip(ends, counts)]
 

@@ -11,10 +11,10 @@ from metaop.data.collate import default_collate, default_convert
 from metaop.data.dataset import IterableDataset
 from metaop.data.fetch import fetcher
 from metaop.data.sampler import BatchSampler, RandomSampler, SequentialSampler
-from metaop.data.seed import Source, draw_seed
 from metaop.data.worker import Plan
 from metaop.data.worker_pool import WorkerPool
 from metaop.errors import ArgumentError
+from metaop.tensor.generator import Generator, default_generator
 
 
 class DataLoader:
@@ -43,7 +43,7 @@ class DataLoader:
         timeout: float = 0,
         worker_init_fn: Callable[[int], Any] | None = None,
         multiprocessing_context: Any = None,
-        generator: Source = None,
+        generator: Generator | None = None,
         *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
@@ -186,7 +186,7 @@ class DataLoader:
             self.batch_size,
             self.drop_last,
             self.worker_init_fn,
-            draw_seed(self.generator),
+            (self.generator or default_generator).draw(),
             self.num_workers,
         )
         return WorkerPool(plan, self.multiprocessing_context, self.timeout)

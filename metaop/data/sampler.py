@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from metaop.data.seed import Source, random_state
 from metaop.errors import ArgumentError
+from metaop.tensor.generator import Generator, host_random
 
 Index = TypeVar("Index", covariant=True)
 
@@ -46,7 +46,7 @@ class RandomSampler(Sampler[int]):
         data_source: Sized,
         replacement: bool = False,
         num_samples: int | None = None,
-        generator: Source = None,
+        generator: Generator | None = None,
     ) -> None:
         _check_count(num_samples)
         self.data_source = data_source
@@ -60,7 +60,7 @@ class RandomSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         size, count = len(self.data_source), self.num_samples
-        state = random_state(self.generator)
+        state = host_random(self.generator)
         if self.replacement:
             yield from state.integers(0, size, count).tolist()
             return
@@ -76,12 +76,12 @@ class RandomSampler(Sampler[int]):
 class SubsetRandomSampler(Sampler[int]):
     """The given indices in a new random order each time."""
 
-    def __init__(self, indices: Sequence[int], generator: Source = None) -> None:
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
         self.indices = indices
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        for position in random_state(self.generator).permutation(len(self.indices)):
+        for position in host_random(self.generator).permutation(len(self.indices)):
             yield self.indices[position]
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ class WeightedRandomSampler(Sampler[int]):
         weights: Sequence[float],
         num_samples: int,
         replacement: bool = True,
-        generator: Source = None,
+        generator: Generator | None = None,
     ) -> None:
         _check_count(num_samples)
         self.weights = np.asarray(weights, np.float64)
@@ -117,7 +117,7 @@ class WeightedRandomSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         probabilities = self.weights / self.weights.sum()
-        state = random_state(self.generator)
+        state = host_random(self.generator)
         size = len(probabilities)
         drawn = state.choice(size, self.num_samples, self.replacement, probabilities)
         return iter(drawn.tolist())

@@ -155,7 +155,7 @@ def _failure(error: Exception, number: int) -> Failure:
 
 def _prepare_process(seed: int) -> None:
     """One thread, no work inherited from the main process, random numbers of its own."""
-    from metaop.data.seed import seed_default
+    from metaop.tensor.generator import manual_seed
     from metaop.unified_graph.cut import recorder
 
     # Interrupts are the main process's business: it closes the connection.
@@ -166,7 +166,7 @@ def _prepare_process(seed: int) -> None:
     recorder.lock = threading.RLock()
     random.seed(seed)
     np.random.seed(seed % (1 << 32))
-    seed_default(seed)
+    manual_seed(seed)
 
 
 def _use_one_thread() -> None:

@@ -151,7 +151,7 @@ def pickle_checkpoint(obj: Any) -> tuple[bytes, list[tuple[str, Callable[[], np.
 
 def _reader(base: Tensor) -> Callable[[], np.ndarray]:
     def read() -> np.ndarray:
-        values = np.ascontiguousarray(base.detach()._array()).reshape(-1)
+        values = base.detach()._array().reshape(-1)
         return values.view(np.uint8)
 
     return read

@@ -72,7 +72,7 @@ def write_safetensors(file: IO[bytes], tensors: Any) -> None:
     for name, tensor in tensors.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
             raise _not_flat(f"{name!r} is a {type(tensor).__name__}")
-        arrays[name] = np.ascontiguousarray(tensor.detach()._array())
+        arrays[name] = tensor.detach()._array()
     file.write(save(arrays))
 
 

@@ -11,6 +11,7 @@ import pytest
 from metaop import data
 from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
 from metaop.tensor.core import Tensor
+from metaop.tensor.generator import Generator
 from tests.data.test_datasets import Squares, Stream, tensor_of
 
 Point = namedtuple("Point", "x y")
@@ -96,7 +97,7 @@ def test_streams() -> None:
 
 def test_shuffling_sees_every_sample_once_in_changing_orders() -> None:
     loader = data.DataLoader(
-        Squares(40), batch_size=8, shuffle=True, generator=np.random.default_rng(0)
+        Squares(40), batch_size=8, shuffle=True, generator=Generator().manual_seed(0)
     )
     first, second = ([x for batch in loader for x in batch.tolist()] for _ in range(2))
     assert sorted(first) == sorted(second) == [k * k for k in range(40)]
