@@ -25,7 +25,10 @@ def _through_float64(function: Callable[[float], float]) -> Callable[[Array], Ar
 def _log_gamma(x: float) -> float:
     if math.isfinite(x) and x <= 0 and x == math.floor(x):
         return math.inf
-    return math.lgamma(x)
+    try:
+        return math.lgamma(x)
+    except OverflowError:
+        return math.inf
 
 
 def _digamma(x: float) -> float:
@@ -37,9 +40,8 @@ def _digamma(x: float) -> float:
     if x == math.inf:
         return x
     if x < 0:
-        # The fraction is exact, so tan keeps its precision far from zero.
-        fraction = x - math.floor(x)
-        return _digamma(1 - x) - math.pi / math.tan(math.pi * fraction)
+        # The distance to the next integer is exact, so tan keeps its precision far from zero.
+        return _digamma(1 - x) - math.pi / math.tan(math.pi * (x - round(x)))
     shift = 0.0
     while x < 10:
         shift -= 1 / x
@@ -56,13 +58,13 @@ def _trigamma(x: float) -> float:
     if x <= 0 and x == math.floor(x):
         return math.inf
     if x < 0:
-        sine = math.sin(math.pi * (x - math.floor(x)))
-        return (math.pi / sine) ** 2 - _trigamma(1 - x)
+        ratio = math.pi / math.sin(math.pi * (x - round(x)))
+        return ratio * ratio - _trigamma(1 - x)
     shift = 0.0
     while x < 10:
-        shift += 1 / x**2 if x > 1e-154 else math.inf
+        shift += 1 / (x * x) if x > 1e-154 else math.inf
         x += 1
-    return shift + 1 / x + 0.5 / x**2 + _even_series(x, _TRIGAMMA_SERIES) / x
+    return shift + 1 / x + 0.5 / (x * x) + _even_series(x, _TRIGAMMA_SERIES) / x
 
 
 # Bernoulli numbers B(2k) over 2k, and B(2k) themselves, k = 1, 2, …
@@ -71,7 +73,7 @@ _DIGAMMA_SERIES = tuple(b / (2 * k + 2) for k, b in enumerate(_TRIGAMMA_SERIES))
 
 
 def _even_series(x: float, coefficients: tuple[float, ...]) -> float:
-    square = 1 / x**2
+    square = 1 / (x * x)
     total = 0.0
     for coefficient in reversed(coefficients):
         total = (total + coefficient) * square
@@ -180,6 +182,11 @@ def xlogy(x: Array, y: Array) -> Array:
 def fraction(x: Array) -> Array:
     """The part behind the point, with the sign of x; NaN for infinities."""
     return x - np.trunc(x)
+
+
+def round_even(x: Array) -> Array:
+    """The nearest integer, halves to the even one; integers stay."""
+    return np.rint(x) if x.dtype.kind == "f" else x
 
 
 def isinf(x: Array) -> Array:

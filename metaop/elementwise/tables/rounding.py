@@ -29,7 +29,7 @@ ROWS = (
     ScalarFunction(
         "round",
         1,
-        numpy=np.rint,  # half to even
+        numpy=reference.round_even,
         llvm=lambda b, x: b.round_even(x),
         cuda="metaop_round({0})",
         accepts=_NUMBERS,

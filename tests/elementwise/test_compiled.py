@@ -1,0 +1,146 @@
+"""Every row of the table, compiled, against its NumPy reference: all types, lanes, targets."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+from metaop.elementwise.functions import FUNCTIONS
+from metaop.errors import DeviceError
+from metaop.unified_graph import dtype as dtypes
+from tests.elementwise import kernels
+
+_COUNT = 2048
+_ROWS = [name for name in FUNCTIONS if name != "cast"]
+_SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, np.nan, np.inf, -np.inf, 1e-30, -1e-30]
+# What floats may lose against the reference in float64, in units of the type's own precision.
+_UNITS = {"float16": 1, "bfloat16": 1, "float32": 5, "float64": 450}
+# Where a result is a small difference of large parts, an absolute error remains.
+_ABSOLUTE = {
+    "float16": {"lgamma": 1e-12},
+    "bfloat16": {"lgamma": 1e-12, "sigmoid": 1e-37},
+    "float32": {"logaddexp": 1e-7, "sigmoid": 1e-37, "lgamma": 1e-12},
+    "float64": {"logaddexp": 2e-16, "sigmoid": 1e-307, "lgamma": 1e-13, "digamma": 1e-12},
+}
+# Angles above this lose digits in the reduction.
+_LARGEST = {"sin": 1e9, "cos": 1e9, "tan": 1e9}
+
+
+@pytest.fixture(params=["native", "avx2", "baseline"])
+def target(request, monkeypatch):
+    monkeypatch.setenv("METAOP_TARGET", request.param)
+    from metaop.codegen.llvm.target import host_target
+
+    try:
+        host_target()
+    except DeviceError:
+        pytest.skip(f"this processor has no {request.param}")
+    return request.param
+
+
+def _accepted(name):
+    row = FUNCTIONS[name]
+    return [dtype for dtype in dtypes.ALL if row.operand(dtype) is dtype and dtype.kind in row.accepts]
+
+
+def _draw(dtype, domain, generator, name):
+    if dtype.kind == "bool":
+        return generator.integers(0, 2, _COUNT).astype(bool)
+    if dtype.kind == "int":
+        info = np.iinfo(dtype.numpy)
+        wide = generator.integers(info.min, info.max, _COUNT, dtype.numpy, endpoint=True)
+        small = generator.integers(0 if info.min == 0 else -9, 10, _COUNT).astype(dtype.numpy)
+        values = np.where(generator.random(_COUNT) < 0.5, wide, small)
+        values[:: _COUNT // 8] = [info.min, info.max, 0, 1, 2, 3, info.min, info.max]
+        return values.astype(dtype.numpy)
+    return _draw_floats(dtype, domain, generator, name)
+
+
+def _draw_floats(dtype, domain, generator, name):
+    """A quarter in the domain, half over all magnitudes, the rest special and small integers."""
+    low, high = domain
+    with np.errstate(over="ignore"):
+        values = generator.uniform(low, high, _COUNT).astype(np.float64)
+        exponents = {"float64": 300, "float16": 4}.get(dtype.name, 37)
+        spread = 10.0 ** generator.uniform(-exponents, exponents, _COUNT)
+        moderate = 10.0 ** generator.uniform(-3, 3, _COUNT)
+        sign = generator.choice([-1.0, 1.0], _COUNT)
+        kind = generator.integers(0, 8, _COUNT)
+        values = np.where(kind < 3, values, np.where(kind < 5, sign * moderate, sign * spread))
+        values = np.where(kind == 6, generator.choice(_special(dtype), _COUNT), values)
+        values = np.where(kind == 7, generator.integers(-9, 10, _COUNT), values)
+        if name in ("lgamma", "digamma", "trigamma"):
+            # Subnormal numbers lose digits before their logarithm is taken.
+            values = np.where(np.abs(values) < 1e-300, 1.0, values)
+        if name in _LARGEST:
+            values = np.where(np.abs(values) > _LARGEST[name], 1.0, values)
+        return values.astype(dtype.numpy)
+
+
+def _special(dtype):
+    tiny = {"float64": 5e-324, "float16": 6e-8, "bfloat16": 1e-39}.get(dtype.name, 1e-45)
+    large = {"float64": 1.7e308, "float16": 65504.0}.get(dtype.name, 3.38e38)
+    return [*_SPECIAL, tiny, -tiny, large, -large]
+
+
+def _operands(name, dtype):
+    generator = np.random.default_rng(zlib.crc32(f"{name} {dtype.name}".encode()))
+    types = kernels.operand_types(name, dtype)
+    return [
+        _draw(kind, domain, generator, name)
+        for kind, domain in zip(types, FUNCTIONS[name].domain)
+    ]
+
+
+def _expected(name, operands):
+    """The reference in the next wider type where the operands are floats."""
+    row = FUNCTIONS[name]
+    kind = operands[-1].dtype
+    wide = operands
+    if kind == np.float32 or kind.itemsize == 2 and kind.kind in "fV":
+        if name != "nextafter":
+            wide = [x if x.dtype == bool else x.astype(np.float64) for x in operands]
+    with np.errstate(all="ignore"):
+        return np.asarray(row.numpy(*wide))
+
+
+def _check(name, dtype, operands, actual):
+    if name == "nextafter" and dtype.itemsize == 2:
+        pytest.skip("16-bit floats step in float32")
+    expected = _expected(name, operands)
+    if actual.dtype.kind not in "fV":
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(actual, expected.astype(actual.dtype))
+        return
+    with np.errstate(all="ignore"):
+        rounded = expected.astype(actual.dtype).astype(np.float64)
+    got = actual.astype(np.float64)
+    epsilon = {"bfloat16": 2.0**-8}.get(dtype.name) or np.finfo(actual.dtype).eps
+    smallest = {"bfloat16": 2.0**-126}.get(dtype.name) or np.finfo(actual.dtype).tiny
+    allowed = _UNITS[dtype.name] * epsilon * np.abs(rounded) + 4 * epsilon * smallest
+    allowed += _ABSOLUTE.get(dtype.name, {}).get(name, 0)
+    largest = float(np.finfo(np.float32).max) if dtype.name != "float64" else np.inf
+    with np.errstate(all="ignore"):
+        good = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
+        good |= np.abs(got - rounded) <= allowed
+        # At the very edge of overflow either side may have rounded to infinity.
+        good |= np.isinf(got) & (np.abs(rounded) > largest * (1 - 1e-5))
+    wrong = np.flatnonzero(~good)
+    shown = [(*(x[k] for x in operands), "->", actual[k], "not", rounded[k]) for k in wrong[:6]]
+    assert not len(wrong), f"{len(wrong)} wrong: {shown}"
+
+
+@pytest.mark.parametrize("name", _ROWS)
+def test_matches_reference(name, target):
+    variants = tuple(
+        (dtype, lanes) for dtype in _accepted(name) for lanes in (1, max(2, 32 // dtype.itemsize))
+    )
+    addresses = kernels.compiled(target, name, variants)
+    for (dtype, lanes), address in addresses.items():
+        operands = _operands(name, dtype)
+        actual = kernels.run(address, name, dtype, operands, (_COUNT,))
+        if name == "nextafter" and dtype.itemsize == 2:
+            continue
+        _check(name, dtype, operands, actual)
