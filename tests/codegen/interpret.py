@@ -137,7 +137,7 @@ class Interpreter:
         left_start, right_start = self.index(kernel.left_offset), self.index(kernel.right_offset)
         left = self.buffers[kernel.left][left_start : left_start + depth * kernel.rows]
         right = self.buffers[kernel.right][right_start : right_start + depth * kernel.columns]
-        product = left.reshape(depth, -1).T @ right.reshape(depth, -1)
+        product = left.reshape(depth, kernel.rows).T @ right.reshape(depth, kernel.columns)
         target, start = self.buffers[kernel.target], self.index(kernel.target_offset)
         for row in range(kernel.rows):
             offset = start + row * self.integer(kernel.target_stride)

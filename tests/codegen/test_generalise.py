@@ -1,0 +1,199 @@
+"""Nests of different sizes share kernels, and the shared kernels compute what each nest means."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from metaop.codegen.generalise import KernelCache, always_general, generalise, skeleton
+from metaop.codegen.loop_nest import Argument, InBounds, Load, LoopNest, MultipleOf, Store
+from tests.codegen.interpret import Interpreter
+from tests.codegen.run_nest import (
+    F32,
+    READ_WRITE,
+    arrays,
+    assert_close,
+    call,
+    index,
+    load,
+    nest,
+    number,
+    reduction,
+    run_nest,
+    serial,
+    store_name,
+    vector,
+)
+
+
+def row_sums(rows: int, columns: int, factor: float = 1.0) -> LoopNest:
+    value = call("mul", load(0, F32, r=columns, k=1), number(factor, F32))
+    body = [reduction("add", value, columns), store_name(1, index(0, r=1), "total", F32)]
+    return nest(READ_WRITE, serial("r", rows, *body, kind="parallel"))
+
+
+def padded(size: int, before: int, after: int) -> LoopNest:
+    inside = InBounds(index(-before, i=1), size)
+    value = Load(0, index(-before, i=1), F32, (inside,), 2.5)
+    return nest(READ_WRITE, vector("i", size + before + after, Store(1, index(0, i=1), value)))
+
+
+def strided(extent: int, stride: int, divisor: int) -> LoopNest:
+    offset = index(0, i=stride)
+    value = Load(0, offset, F32, (MultipleOf(offset, divisor),), 1.0)
+    return nest(READ_WRITE, vector("i", extent, Store(1, index(0, i=1), value)))
+
+
+class CountingCache:
+    """A kernel cache that stands on its own nests: an address is the number of a nest."""
+
+    def __init__(self) -> None:
+        self.compiled: list[LoopNest] = []
+        self.cache = KernelCache(self._compile)
+
+    def _compile(self, kernel: LoopNest) -> int:
+        self.compiled.append(kernel)
+        return len(self.compiled) - 1
+
+    def check(self, kernel: LoopNest, *sizes: int) -> int:
+        """Runs the kernel that the cache chose for a nest, in place of the nest."""
+        number, arguments = self.cache.kernel_for(kernel)
+        values = arrays(*((size, F32) for size in sizes))
+        expected = [array.copy() for array in values]
+        Interpreter(kernel, expected).run()
+        chosen = self.compiled[number]._replace(arguments=arguments)
+        actual, error = run_nest(chosen, values)
+        assert error == [0] * 4
+        for array, wanted in zip(actual, expected):
+            assert_close(array, wanted)
+        return number
+
+
+def test_the_skeleton_has_the_structure_and_the_integers_the_rest() -> None:
+    form, integers = skeleton(row_sums(3, 50))
+    assert integers == (3, 50, 50, 0, 0)
+    assert skeleton(row_sums(7, 60)) == (form, (7, 60, 60, 0, 0))
+    assert skeleton(row_sums(3, 50)._replace(name="other", grain=9))[0] == form
+    assert skeleton(row_sums(3, 50, factor=2.0))[0] != form
+    assert skeleton(row_sums(3, 1))[0] != form  # a coefficient of 1 is another form of access
+
+
+def test_names_do_not_belong_to_the_skeleton() -> None:
+    def copy(axis: str) -> LoopNest:
+        value = load(0, F32, **{axis: 1})
+        return nest(READ_WRITE, vector(axis, 9, Store(1, index(0, **{axis: 1}), value)))
+
+    assert skeleton(copy("i")) == skeleton(copy("j"))
+
+
+def test_fills_are_told_apart() -> None:
+    def fill(value: float) -> LoopNest:
+        inside = (InBounds(index(0, i=1), 3),)
+        read = Load(0, index(0, i=1), F32, inside, value)
+        return nest(READ_WRITE, vector("i", 9, Store(1, index(0, i=1), read)))
+
+    forms = [skeleton(fill(value))[0] for value in (0, 1, True, 1.0, 0.0, -0.0, float("nan"))]
+    assert len(set(forms)) == len(forms)
+    assert skeleton(fill(float("nan"))) == skeleton(fill(float("nan")))
+
+
+def test_shared_parts_do_not_make_skeletons_long() -> None:
+    def tower(extent: int) -> LoopNest:
+        value = load(0, F32, i=1)
+        for _ in range(100):
+            value = call("add", value, value)
+        return nest(READ_WRITE, vector("i", extent, Store(1, index(0, i=1), value)))
+
+    form, integers = skeleton(tower(5))
+    assert len(form) < 2000
+    assert (form, (6, 0, 0)) == skeleton(tower(6))
+    assert integers == (5, 0, 0)
+    assert skeleton(generalise(tower(5), frozenset({0})))[1] == (0, 0)
+
+
+def test_generalised_nests_add_arguments_behind_their_own() -> None:
+    kernel = row_sums(3, 50)
+    general = generalise(kernel, frozenset({0, 2}))
+    assert general.arguments == (3, 50)
+    assert general.body[0].extent == Argument(0)
+    again = generalise(general, frozenset({0}))
+    assert again.arguments == (3, 50, 50)
+    assert again.body[0].body[0].extent == Argument(2)
+
+
+def test_a_second_size_compiles_once_more_and_a_third_does_not() -> None:
+    cache = CountingCache()
+    assert cache.check(row_sums(3, 50), 150, 3) == 0
+    assert cache.check(row_sums(4, 50), 200, 4) == 1
+    assert cache.check(row_sums(9, 50), 450, 9) == 1
+    assert cache.check(row_sums(3, 50), 150, 3) == 0
+    assert cache.check(row_sums(9, 33), 297, 9) == 2
+    assert cache.check(row_sums(5, 70), 350, 5) == 2
+    assert cache.compiled[0].arguments == ()
+    assert cache.compiled[1].arguments == (4,)
+    assert len(cache.compiled) == 3
+
+
+def test_pads_and_slices_are_general_from_the_start(target: str) -> None:
+    cache = CountingCache()
+    for before in range(4):
+        for after in (0, 5, 20):
+            for size in (7, 33):
+                assert cache.check(padded(size, before, after), size, size + before + after) == 0
+    assert len(cache.compiled) == 1
+    assert not always_general(row_sums(3, 50))
+
+
+def test_strides_and_divisors_as_arguments(target: str) -> None:
+    cache = CountingCache()
+    for stride in (2, 3, 5):
+        for divisor in (2, 3, 7):
+            cache.check(strided(23, stride, divisor), 23 * stride, 23)
+    assert len(cache.compiled) == 1
+
+
+def test_small_windows_stay_literal() -> None:
+    value = load(0, F32, 1, i=1, k=1)
+    kernel = nest(
+        READ_WRITE,
+        vector("i", 30, serial("k", 3, Store(1, index(0, i=1), value))),
+    )
+    general = generalise(kernel, always_general(kernel))
+    assert general.body[0].body[0].extent == 3
+    assert isinstance(general.body[0].extent, Argument)
+
+
+def test_threads_compile_a_kernel_once() -> None:
+    cache = CountingCache()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: cache.cache.kernel_for(row_sums(3, 50)), range(64)))
+    assert set(found) == {(0, ())}
+    assert len(cache.compiled) == 1
+
+
+@pytest.mark.parametrize("make", [row_sums, padded, strided], ids=lambda f: f.__name__)
+def test_every_integer_may_vary_alone(make: Callable[..., LoopNest]) -> None:
+    sizes = {row_sums: (3, 50), padded: (12, 2, 3), strided: (20, 2, 3)}[make]
+    kernel = make(*sizes)
+    values = arrays((200, F32), (60, F32))
+    wanted = [array.copy() for array in values]
+    Interpreter(kernel, wanted).run()
+    for position in range(len(skeleton(kernel)[1])):
+        actual, _ = run_nest(generalise(kernel, frozenset({position})), values)
+        assert_close(actual[1], wanted[1])
+
+
+def test_real_addresses() -> None:
+    from metaop.codegen.llvm.kernels import kernel_cache
+
+    kernel = row_sums(3, 50)
+    address, arguments = kernel_cache().kernel_for(kernel)
+    (x, y), error = arrays((150, F32), (3, F32)), np.zeros(4, np.int64)
+    addresses, scalars = np.array([x.ctypes.data, y.ctypes.data]), np.array(arguments, np.int64)
+    run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2, ctypes.c_void_p)
+    run(address)(addresses.ctypes.data, scalars.ctypes.data, 0, 3, error.ctypes.data)
+    np.testing.assert_allclose(y, x.reshape(3, 50).sum(1), rtol=1e-6)
