@@ -23,7 +23,7 @@ SETTINGS = (
     Setting("METAOP_DISK_CACHE", bool, "true", "keep compiled kernels between processes"),
     Setting("METAOP_CACHE_BYTES", int, str(1 << 30), "size bound of the folder of kernels"),
     Setting(
-        "METAOP_BACKEND", str, "reference", "CPU backend: llvm, or reference (NumPy, the oracle)"
+        "METAOP_BACKEND", str, "llvm", "CPU backend: llvm, or reference (NumPy, the oracle)"
     ),
     Setting("METAOP_EXPLAIN", bool, "false", "print why nodes were fused into one kernel"),
     Setting("METAOP_TARGET", str, "native", "CPU code: native, avx512, avx2 or baseline"),

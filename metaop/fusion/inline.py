@@ -43,28 +43,35 @@ def is_dear(node: Node) -> bool:
 def map_at(index_map: IndexMap, indices: Sequence[IndexExpr], look: LookUp) -> Mapped:
     """The target indices and guards of a map at a point given in other axes.
 
-    `look` turns an index-operand element, with its indices at that point, into an expression.
+    `look` turns an index-operand element into an expression; it gets the element's indices and
+    the guards under which the map reads it at all.
     """
     memo: dict[Atom, IndexExpr] = {}
+    known: list[Guard] = []
 
     def replace(atom: Atom) -> IndexExpr | None:
         if isinstance(atom, Axis):
             return indices[atom.name]  # type: ignore[index]
         if isinstance(atom, Lookup):
             inside = tuple(index_expr.substitute(e, replace, memo) for e in atom.indices)
-            return look(atom, inside)
+            return look(atom, inside, tuple(known))
         return None
 
-    guards: list[Guard] = []
-    for guard in index_map.guards:
+    # Guards without index operands come first: they protect the reads of those.
+    plain_first = sorted(index_map.guards, key=_looks_up)
+    for guard in plain_first:
         moved = guard._replace(expr=index_expr.substitute(guard.expr, replace, memo))
         if not moved.always:
-            guards.append(moved)
+            known.append(moved)
     targets = tuple(index_expr.substitute(e, replace, memo) for e in index_map.indices)
-    return targets, tuple(guards)
+    return targets, tuple(known)
 
 
-LookUp = Callable[[Lookup, Indices], IndexExpr]
+def _looks_up(guard: Guard) -> bool:
+    return any(isinstance(atom, Lookup) for atom in guard.expr.atoms())
+
+
+LookUp = Callable[[Lookup, Indices, tuple[Guard, ...]], IndexExpr]
 Mapped = tuple[Indices, tuple[Guard, ...]]
 
 
@@ -100,7 +107,7 @@ def _visit_inputs(node: Node, at: Indices, visit: Callable[[Node, Indices], None
             visit(source, at)
         return
 
-    def look(lookup: Lookup, inside: Indices) -> IndexExpr:
+    def look(lookup: Lookup, inside: Indices, guards: tuple[Guard, ...]) -> IndexExpr:
         visit(node.inputs[lookup.operand], inside)
         return index_expr.symbol(f"{id(node)}.{lookup!r}{inside}", 0, lookup.bound - 1)
 

@@ -108,7 +108,9 @@ def axes_used(node: Node, box: Indices, has_buffer: Callable[[Node], bool]) -> s
             note(at)
         elif isinstance(op, Reindex):
 
-            def look(lookup: Lookup, inside: Indices, owner: Node = current) -> IndexExpr:
+            def look(
+                lookup: Lookup, inside: Indices, guards: object, owner: Node = current
+            ) -> IndexExpr:
                 stack.append((owner.inputs[lookup.operand], inside))
                 return index_expr.symbol("looked up", 0, lookup.bound - 1)
 

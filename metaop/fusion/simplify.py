@@ -37,7 +37,10 @@ def _simplify_node(node: Node) -> Node:
     if isinstance(op, Reduce):
         if isinstance(node.inputs[0].op, Constant) and op.map.never:
             return constant(op.reducer.identity(node.dtype), node.dtype, node.shape)
-        if reduced_axes(node) is None:
+        reduced = reduced_axes(node)
+        if reduced is not None and all(op.map.domain[k] == 1 for k in reduced):
+            return _as_result(node, op, node.inputs[0])
+        if reduced is None:
             inverted = invert(node)
             if inverted is not None:
                 return rebuild([inverted], transform=_open_product)[0]
@@ -168,7 +171,7 @@ def _split_axis(node: Node, op: Reduce, source: Node, axis: int) -> Node:
 
 
 def _as_result(node: Node, op: Reduce, total: Node) -> Node:
-    """`total`, whose axes are the kept ones in order, with the axes in the order of the result."""
+    """`total`, whose axes beside those of extent 1 are the kept ones, in the result's order."""
     order = [
         expr.terms[0][0].name for expr in op.map.indices if not expr.is_constant  # type: ignore
     ]

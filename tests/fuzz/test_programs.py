@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import metaop
+import metaop.nn.functional as functional
 
 COUNT = int(os.environ.get("METAOP_FUZZ_COUNT", "300"))
 FIRST_SEED = int(os.environ.get("METAOP_FUZZ_SEED", "0"))
@@ -61,7 +62,7 @@ class Program:
 
     def keep(self, text: str, tensor: metaop.Tensor, array: np.ndarray) -> None:
         self.log.append(f"v{len(self.values)} = {text}")
-        self.values.append((tensor, array))
+        self.values.append((tensor, np.asarray(array)))
 
     def pick(self) -> int:
         return int(self.random.integers(len(self.values)))
@@ -162,7 +163,7 @@ class Program:
             index = (slice(None),) * dim + (slice(start, None, step),)
             result, expected = tensor[index], array[index]
         elif kind == "select":
-            index = (slice(None),) * dim + (int(self.random.integers(size)),)
+            index = (slice(None),) * dim + (int(self.random.integers(size)), ...)
             result, expected = tensor[index], array[index]
         elif kind == "reshape":
             result, expected = tensor.reshape(-1), np.array(array.reshape(-1))
@@ -179,7 +180,7 @@ class Program:
             before, after = int(self.random.integers(3)), int(self.random.integers(3))
             widths = [(0, 0)] * array.ndim
             widths[-1] = (before, after)
-            result = metaop.nn.functional.pad(tensor, (before, after), value=1.5)
+            result = functional.pad(tensor, (before, after), value=1.5)
             expected = np.pad(array, widths, constant_values=1.5)
         if expected.size <= 4096:
             self.keep(f"{kind}(v{k}, dim {dim})", result, expected)
@@ -221,7 +222,7 @@ class Program:
         dim = int(self.random.integers(array.ndim))
         exponential = np.exp(array - array.max(dim, keepdims=True))
         expected = exponential / exponential.sum(dim, keepdims=True)
-        self.keep(f"softmax(v{k}, {dim})", metaop.nn.functional.softmax(tensor, dim), expected)
+        self.keep(f"softmax(v{k}, {dim})", functional.softmax(tensor, dim), expected)
 
     def matmul(self) -> None:
         k = self.pick()

@@ -87,9 +87,15 @@ class LLVMProgram:
             np.add(self._offsets, arena.address, out=slots[self._temporaries])
         self._launch(slots)
         return [
-            arguments[k] if is_input else made[k]  # type: ignore[misc]
+            self._passed_through(k, arguments[k]) if is_input else made[k]
             for is_input, k in self._results
         ]
+
+    def _passed_through(self, slot: int, argument: Argument) -> Buffer:
+        """An input that is an output as well: values are immutable, so the buffer is shared."""
+        if isinstance(argument, Buffer):
+            return argument
+        return Buffer.from_numpy(np.asarray(argument).astype(self._input_types[slot].numpy))
 
     def _launch(self, slots: np.ndarray) -> None:
         error = np.zeros(ERROR_WORDS, np.int64)

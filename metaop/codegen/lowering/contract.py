@@ -107,8 +107,8 @@ class Contract(Lowering):
         body = values.close()
         values.emit(ir.For("kb", depth_blocks, "serial", body))
         self._epilogue(rows, columns)
-        loop = ir.For("p", tasks, "parallel", values.close())
-        return self._finish("contraction", (loop,), 1)
+        values.emit(ir.For("p", tasks, "parallel", values.close()))
+        return self._finish("contraction", values.close(), 1)
 
     def _allocate(self) -> None:
         """Scratch buffers get their numbers last, behind all parameters."""
@@ -165,25 +165,39 @@ class Contract(Lowering):
         offset: IndexExpr,
         stride: int,
     ) -> None:
-        """Stores `factor` for a block of positions and depths; zero outside the contraction."""
+        """Stores `factor` for a block of positions and depths."""
         values = self.values
-        axes, extents, position, bound = outer
         start, depth = inner
         for name, _, _ in loops:
             values.open(name)
         values.open("k")
         step = index_expr.axis("k", self.block_depth)
-        place = dict(self.place)
-        place.update(zip(axes, unravel_within(position, extents)))
-        place.update(zip(self.contraction.depth, unravel_within(start + step, self.depth)))
-        guards = [g for g in (Within(position, bound), Within(start + step, depth)) if not g.always]
-        value = self._padded(factor, place, guards)
+        value = self._factor(factor, outer, (start + step, depth))
         values.emit(ir.Store(number, values.sum(offset + step * stride), value))
         body = values.close()
         values.emit(ir.For("k", self.block_depth, "serial", body))
         for name, extent, vector in reversed(loops):
             body = values.close()
             values.emit(ir.For(name, extent, "serial", body, (), vector))
+
+    def _factor(
+        self,
+        factor: Node,
+        outer: tuple[tuple[int, ...], list[int], IndexExpr, int],
+        inner: tuple[IndexExpr, int],
+    ) -> ir.Expr:
+        """`factor` at a position of its outer axes and a depth; zero outside the contraction.
+
+        `outer` holds the axes, their extents, the position and its bound; `inner` the depth and
+        its bound.
+        """
+        axes, extents, position, bound = outer
+        step, depth = inner
+        place = dict(self.place)
+        place.update(zip(axes, unravel_within(position, extents)))
+        place.update(zip(self.contraction.depth, unravel_within(step, self.depth)))
+        guards = [g for g in (Within(position, bound), Within(step, depth)) if not g.always]
+        return self._padded(factor, place, guards)
 
     def _padded(self, factor: Node, place: dict[int, IndexExpr], guards: list[Guard]) -> ir.Expr:
         values = self.values
@@ -235,17 +249,25 @@ class Contract(Lowering):
         values.open("m")
         values.open("n")
         row, column = index_expr.axis("m", self.block_rows), index_expr.axis("n", self.block_columns)
-        place = dict(self.place)
-        place.update(zip(self.contraction.rows, unravel_within(self.row_start + row, self.rows)))
-        position = self.column_start + column
-        place.update(zip(self.contraction.columns, unravel_within(position, self.columns)))
-        guards = tuple(
-            guard
-            for guard in (Within(self.row_start + row, rows), Within(position, columns))
-            if not guard.always
-        )
         offset = values.sum(row * self.block_columns + column)
-        tile: ir.Expr = ir.Load(self.target, offset, self.scalar)
+        self._results(
+            (self.row_start + row, rows),
+            (self.column_start + column, columns),
+            ir.Load(self.target, offset, self.scalar),
+        )
+        body = values.close()
+        values.emit(ir.For("n", self.block_columns, "serial", body, (), True))
+        values.emit(ir.For("m", self.block_rows, "serial", values.close()))
+
+    def _results(
+        self, row: tuple[IndexExpr, int], column: tuple[IndexExpr, int], tile: ir.Expr
+    ) -> None:
+        """Stores what becomes of one element of the tile; row and column come with their bounds."""
+        values = self.values
+        place = dict(self.place)
+        place.update(zip(self.contraction.rows, unravel_within(row[0], self.rows)))
+        place.update(zip(self.contraction.columns, unravel_within(column[0], self.columns)))
+        guards = tuple(guard for guard in (Within(*row), Within(*column)) if not guard.always)
         if self.root.dtype is not self.scalar:
             tile = ir.Apply("cast", (tile,), self.root.dtype, self.scalar)
         name = values.fresh("t")
@@ -260,9 +282,6 @@ class Contract(Lowering):
                 number = self._parameter(root, "write")
                 target = values.sum(index_expr.linear_offset(at, root.shape))
                 values.emit(ir.Store(number, target, value, conditions))
-        body = values.close()
-        values.emit(ir.For("n", self.block_columns, "serial", body, (), True))
-        values.emit(ir.For("m", self.block_rows, "serial", values.close()))
 
 
 def unravel_within(position: IndexExpr, extents: Sequence[int]) -> tuple[IndexExpr, ...]:

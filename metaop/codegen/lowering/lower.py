@@ -16,10 +16,17 @@ from metaop.unified_graph.node import Node
 
 @dataclass(frozen=True)
 class Machine:
-    """What schedules need to know of the machine: the register tile and the number of threads."""
+    """The schedules of a machine, and what they need to know of it.
+
+    `tile` is its register tile, `threads` their number; `rows`, `contract` and `scatter` are the
+    schedules of the three sorts of kernels.
+    """
 
     tile: Tile = field(default_factory=Tile)
     threads: int = 1
+    rows: type[Rows] = Rows
+    contract: type[Contract] = Contract
+    scatter: type[Scatter] = Scatter
 
 
 def lower(
@@ -27,10 +34,10 @@ def lower(
 ) -> list[LoweredKernel]:
     """The launches that compute a kernel: one, or two when a result must be initialised first."""
     if kernel.scatter:
-        return [lower_fill(kernel.roots[0]), Scatter(kernel, is_stored, uses).lower()]
+        return [lower_fill(kernel.roots[0]), machine.scatter(kernel, is_stored, uses).lower()]
     if kernel.contraction is not None:
-        return [Contract(kernel, is_stored, uses, machine.tile, machine.threads).lower()]
-    probe = Rows(kernel, is_stored, uses, plain_plan(kernel))
+        return [machine.contract(kernel, is_stored, uses, machine.tile, machine.threads).lower()]
+    probe = machine.rows(kernel, is_stored, uses, plain_plan(kernel))
     probe.lower()
     plan = joined_plan(kernel, probe.values.offsets)
-    return [Rows(kernel, is_stored, uses, plan).lower()]
+    return [machine.rows(kernel, is_stored, uses, plan).lower()]

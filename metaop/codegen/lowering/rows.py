@@ -68,7 +68,7 @@ class Rows(Lowering):
             return self.values.close()
         with_rows = self._parallel(kept)
         self._stages(reduced, vector=True)
-        return (ir.For("p", with_rows, "parallel", self.values.close()),)
+        return self._outermost(ir.For("p", with_rows, "parallel", self.values.close()))
 
     def _lane_loops(self, kept: list[Loop], reduced: list[Loop]) -> tuple[ir.Statement, ...]:
         """Lanes run along the innermost kept loop; reduced loops are serial inside."""
@@ -79,14 +79,20 @@ class Rows(Lowering):
             extent = self._open_joined(lanes, "l")
             self._stages(reduced, vector=False)
             body = self.values.close()
-            return (ir.For(self._lane_name(lanes, "l"), extent, "parallel", body, (), True),)
+            name = self._lane_name(lanes, "l")
+            return self._outermost(ir.For(name, extent, "parallel", body, (), True))
         rows = self._parallel(outer)
         extent = self._open_joined(lanes, "l")
         self._stages(reduced, vector=False)
         body = self.values.close()
         inner = ir.For(self._lane_name(lanes, "l"), extent, "serial", body, (), True)
         self.values.emit(inner)
-        return (ir.For("p", rows, "parallel", self.values.close()),)
+        return self._outermost(ir.For("p", rows, "parallel", self.values.close()))
+
+    def _outermost(self, loop: ir.For) -> tuple[ir.Statement, ...]:
+        """The whole body: the loop behind what does not change in it."""
+        self.values.emit(loop)
+        return self.values.close()
 
     def _parallel(self, loops: list[Loop]) -> int:
         """Opens the parallel loop over the product of `loops`."""

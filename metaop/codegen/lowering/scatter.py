@@ -43,7 +43,7 @@ class Scatter(Lowering):
         for loop in order:
             values.open(loop.name)
         targets, guards = map_at(
-            op.map, self.axes, lambda atom, inside: values.look(root, atom, inside, ())
+            op.map, self.axes, lambda atom, inside, own: values.look(root, atom, inside, own)
         )
         value = values.value(root.inputs[0], self.axes, guards)
         number = self._parameter(root, "update")

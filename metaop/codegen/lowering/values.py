@@ -216,10 +216,14 @@ class Values:
 
     def _reindexed(self, op: Reindex, node: Node, at: Indices, guards: Guards) -> ir.Expr:
         source = node.inputs[0]
-        targets, own = map_at(op.map, at, lambda atom, inside: self.look(node, atom, inside, guards))
+        targets, own = map_at(
+            op.map,
+            at,
+            lambda atom, inside, own: self.look(node, atom, inside, _together(guards, own)),
+        )
         if not own:
             return self.value(source, targets, guards)
-        every = tuple(dict.fromkeys((*guards, *own)))
+        every = _together(guards, own)
         number = self.buffers(source)
         if number is not None and source not in self.reduced:
             return self.load(number, source, targets, every, op.fill)
@@ -252,6 +256,10 @@ class Values:
         self.scopes[-1].known[place] = ir.Name(name, dtypes.int64)
         self.scopes = inner
         return index_expr.symbol(name, 0, atom.bound - 1)
+
+
+def _together(outer: Guards, inner: Guards) -> Guards:
+    return tuple(dict.fromkeys((*outer, *inner)))
 
 
 def _at(expr: IndexExpr, at: Indices) -> IndexExpr:

@@ -1,0 +1,59 @@
+"""The schedules of a GPU where they differ from those of a CPU."""
+
+from __future__ import annotations
+
+import math
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.lowering.cuda_contract import SharedContract
+from metaop.codegen.lowering.loops import Loop, plain_plan, split_index
+from metaop.codegen.lowering.lower import Machine
+from metaop.codegen.lowering.rows import Rows
+from metaop.codegen.lowering.scatter import Scatter
+from metaop.fusion.inline import map_at
+from metaop.reduce.meta_op import Reduce
+from metaop.unified_graph import index_expr
+
+
+class RecomputingRows(Rows):
+    """Rows that compute dear values again in every pass: arithmetic is cheaper than memory."""
+
+    def _carry_dear_values(self, loops: list[Loop]) -> None:
+        return
+
+
+class AtomicScatter(Scatter):
+    """Writes through index operands, every point a thread of its own, combined atomically.
+
+    The order of floating-point additions to one element differs from run to run.
+    """
+
+    def lower(self) -> LoweredKernel:
+        kernel, values = self.kernel, self.values
+        root = kernel.roots[0]
+        op = root.op
+        assert isinstance(op, Reduce)
+        loops = list(plain_plan(kernel).loops)
+        _, parts = split_index(loops, "p")
+        values.open("p")
+        self.axes = tuple(
+            parts.get(f"i{k}", index_expr.constant(0)) for k in range(len(kernel.shape))
+        )
+        targets, guards = map_at(
+            op.map, self.axes, lambda atom, inside: values.look(root, atom, inside, ())
+        )
+        value = values.value(root.inputs[0], self.axes, guards)
+        number = self._parameter(root, "update")
+        offset = values.sum(index_expr.linear_offset(targets, root.shape))
+        conditions = values.conditions(guards)
+        update = ir.Update(number, offset, op.reducer.name, value, conditions, atomic=True)
+        values.emit(update)
+        self.waiting.discard(root)
+        total = math.prod(loop.extent for loop in loops)
+        values.emit(ir.For("p", total, "parallel", values.close(), (), True))
+        return self._finish("scatter", values.close(), 1)
+
+
+# The multiprocessors of a large GPU; a program for another device asks for its own number.
+CUDA = Machine(threads=132, rows=RecomputingRows, contract=SharedContract, scatter=AtomicScatter)
