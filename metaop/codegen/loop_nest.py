@@ -253,11 +253,16 @@ class Accumulate(NamedTuple):
 
 
 class Alloc(NamedTuple):
-    """Scratch memory, private to a task, under a negative buffer number."""
+    """Scratch memory, private to a task, under a negative buffer number.
+
+    `space` is "scratch", or on a GPU "shared" (by the lanes of a task) or "register" (each lane
+    has its own).
+    """
 
     buffer: int
     elements: Integer
     dtype: DType
+    space: str = "scratch"
 
 
 class MicroKernel(NamedTuple):
@@ -371,7 +376,9 @@ def _show_statement(statement: Statement) -> str:
     if isinstance(statement, Accumulate):
         return f"{statement.name} <- {statement.value!r}"
     if isinstance(statement, Alloc):
-        return f"alloc b{statement.buffer}: {statement.elements} x {statement.dtype.name}"
+        where = "" if statement.space == "scratch" else f" {statement.space}"
+        elements = f"{statement.elements} x {statement.dtype.name}"
+        return f"alloc{where} b{statement.buffer}: {elements}"
     return repr(statement)
 
 

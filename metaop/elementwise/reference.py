@@ -46,7 +46,7 @@ def _digamma(x: float) -> float:
     while x < 10:
         shift -= 1 / x
         x += 1
-    return shift + math.log(x) - 0.5 / x - _even_series(x, _DIGAMMA_SERIES)
+    return shift + math.log(x) - 0.5 / x - _even_series(x, DIGAMMA_SERIES)
 
 
 def _trigamma(x: float) -> float:
@@ -64,12 +64,12 @@ def _trigamma(x: float) -> float:
     while x < 10:
         shift += 1 / (x * x) if x > 1e-154 else math.inf
         x += 1
-    return shift + 1 / x + 0.5 / (x * x) + _even_series(x, _TRIGAMMA_SERIES) / x
+    return shift + 1 / x + 0.5 / (x * x) + _even_series(x, TRIGAMMA_SERIES) / x
 
 
 # Bernoulli numbers B(2k) over 2k, and B(2k) themselves, k = 1, 2, …
-_TRIGAMMA_SERIES = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
-_DIGAMMA_SERIES = tuple(b / (2 * k + 2) for k, b in enumerate(_TRIGAMMA_SERIES))
+TRIGAMMA_SERIES = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+DIGAMMA_SERIES = tuple(b / (2 * k + 2) for k, b in enumerate(TRIGAMMA_SERIES))
 
 
 def _even_series(x: float, coefficients: tuple[float, ...]) -> float:

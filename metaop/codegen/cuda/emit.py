@@ -1,0 +1,42 @@
+"""The CUDA printer: a loop nest as the text of one kernel."""
+
+from __future__ import annotations
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.cuda.layout import Layout, layout_of
+from metaop.codegen.cuda.prelude import prelude
+from metaop.codegen.cuda.statements import Statements
+from metaop.codegen.cuda.types import storage_type
+
+
+def emit(nest: ir.LoopNest, symbol: str, layout: Layout | None = None) -> str:
+    """The CUDA C++ of a nest: `extern "C"` kernel `symbol` and the functions that it calls.
+
+    Its parameters are the buffers, the arguments and the error slot. It is launched with
+    `layout.threads` threads a block; every number of blocks computes the same.
+    """
+    layout = layout or layout_of(nest)
+    statements = Statements(nest, layout)
+    statements.kernel()
+    body = "\n".join(statements.lines)
+    bounds = f"__launch_bounds__({layout.threads})"
+    parameters = ",\n    ".join(_parameters(nest))
+    kernel = f'extern "C" __global__ void {bounds} {symbol}(\n    {parameters})\n{{\n{body}\n}}\n'
+    functions = list(statements.functions.values())
+    named = prelude("\n".join([kernel, *functions]))
+    parts = [f"typedef {layout.index_type} index_t;\n", named, *functions, kernel]
+    return "\n".join(part for part in parts if part)
+
+
+def _parameters(nest: ir.LoopNest) -> list[str]:
+    result = []
+    for number, parameter in enumerate(nest.parameters):
+        ctype = storage_type(parameter.dtype)
+        if parameter.role == "read":
+            result.append(f"const {ctype}* __restrict__ b{number}")
+        else:
+            restrict = " __restrict__" if parameter.role == "write" else ""
+            result.append(f"{ctype}*{restrict} b{number}")
+    result.extend(f"const index_t arg{k}" for k in range(len(nest.arguments)))
+    result.append("long long* error")
+    return result

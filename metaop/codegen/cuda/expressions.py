@@ -1,0 +1,175 @@
+"""Indices, conditions and values of a loop nest as C++ expressions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.cuda.types import compute_type, is_narrow_float, literal
+from metaop.elementwise.functions import FUNCTIONS
+from metaop.unified_graph.dtype import DType
+
+# Rows of the function table whose text uses each operand once and has the type of its result
+# when the operands have that of int or wider: they may stand inside larger expressions.
+_PLAIN = re.compile(
+    r"\(-\{0\}\)|\(\{0\} (?:[-+*/]|[=!<>]=|<|>) \{1\}\)|\w+\(\{0\}(?:, \{1\})?\)"
+)
+_NARROW = ("bool", "uint8", "int8", "int16")
+_CONDITION = re.compile(r"\(\{0\} (?:[=!<>]=|<|>) \{1\}\)")
+
+
+def index_text(index: ir.Sum) -> str:
+    """An index as C++; a sum is not put in parentheses."""
+    text = ""
+    for factor, coefficient in index.terms:
+        negative = isinstance(coefficient, int) and coefficient < 0
+        magnitude = abs(coefficient) if isinstance(coefficient, int) else coefficient
+        term = _factor_text(factor)
+        if magnitude != 1:
+            term += f" * {magnitude}"
+        text += _signed(text, term, negative)
+    constant = index.constant
+    if constant != 0 or not text:
+        negative = isinstance(constant, int) and constant < 0
+        magnitude = abs(constant) if isinstance(constant, int) else constant
+        text += _signed(text, repr(magnitude), negative)
+    return text
+
+
+def _signed(before: str, term: str, negative: bool) -> str:
+    if not before:
+        return f"-{term}" if negative else term
+    return f" - {term}" if negative else f" + {term}"
+
+
+def _factor_text(factor: ir.Factor) -> str:
+    if isinstance(factor, ir.LoopIndex):
+        return factor.axis
+    if isinstance(factor, ir.ValueIndex):
+        return factor.name
+    operator = "/" if isinstance(factor, ir.QuotientIndex) else "%"
+    inside = index_text(factor.dividend)
+    if " " in inside and stripped(inside) == inside:
+        inside = f"({inside})"
+    return f"({inside} {operator} {factor.divisor})"
+
+
+def conditions_text(conditions: Iterable[ir.Condition]) -> str:
+    """All conditions joined; `true` when there are none."""
+    parts = []
+    for condition in conditions:
+        index = stripped(index_text(condition.index))
+        if isinstance(condition, ir.InBounds):
+            parts.append(f"inside({index}, {condition.extent})")
+        else:
+            parts.append(f"({index}) % {condition.divisor} == 0")
+    return " && ".join(parts) or "true"
+
+
+class Expressions:
+    """Prints values, binding parts that are used twice to constants through `line`.
+
+    `buffer_names` gives the C++ names of buffers by number.
+    """
+
+    def __init__(self, line: Callable[[str], None], buffer_names: dict[int, str]) -> None:
+        self.line = line
+        self.buffer_names = buffer_names
+        self._count = 0
+
+    def value(self, expr: ir.Expr) -> str:
+        """The text of a value of the compute type of the expression's type."""
+        if isinstance(expr, ir.Number):
+            return literal(expr.value, expr.dtype)
+        if isinstance(expr, ir.Name):
+            return expr.name
+        if isinstance(expr, ir.IndexValue):
+            return f"(long long)({index_text(expr.index)})"
+        if isinstance(expr, ir.Load):
+            return self._load(expr)
+        if isinstance(expr, ir.Choose):
+            value, otherwise = self.value(expr.value), self.value(expr.otherwise)
+            return f"({conditions_text(expr.conditions)} ? {value} : {otherwise})"
+        return self._apply(expr)
+
+    def variable(self, expr: ir.Expr) -> str:
+        """The value as a name or a literal."""
+        text = self.value(expr)
+        if isinstance(expr, (ir.Number, ir.Name)):
+            return text
+        return self.bind(text, expr.dtype if not isinstance(expr, ir.IndexValue) else None)
+
+    def bind(self, text: str, dtype: DType | None) -> str:
+        """A new constant with this value; None stands for int64."""
+        self._count += 1
+        name = f"x{self._count}"
+        type_text = "long long" if dtype is None else compute_type(dtype)
+        self.line(f"const {type_text} {name} = {stripped(text)};")
+        return name
+
+    def element(self, buffer: int, offset: ir.Sum) -> str:
+        """The lvalue of an element."""
+        return f"{self.buffer_names[buffer]}[{stripped(index_text(offset))}]"
+
+    def _load(self, load: ir.Load) -> str:
+        text = self.element(load.buffer, load.offset)
+        if is_narrow_float(load.dtype):
+            text = f"to_float({text})"
+        if not load.conditions:
+            return text
+        fill = literal(load.fill, load.dtype)
+        return f"({conditions_text(load.conditions)} ? {text} : {fill})"
+
+    def assigned(self, expr: ir.Expr) -> str:
+        """The value as the right side of an assignment, which converts it."""
+        text = self._applied(expr)[0] if isinstance(expr, ir.Apply) else self.value(expr)
+        return stripped(text)
+
+    def _apply(self, apply: ir.Apply) -> str:
+        text, has_type = self._applied(apply)
+        return text if has_type else self.bind(text, apply.dtype)
+
+    def _applied(self, apply: ir.Apply) -> tuple[str, bool]:
+        """The text of an application, and whether it has the type that it should have."""
+        if apply.function == "cast":
+            return self._cast(apply), True
+        template = FUNCTIONS[apply.function].cuda
+        if apply.operand_dtype.name in _NARROW or not _PLAIN.fullmatch(template):
+            return template.format(*map(self.variable, apply.operands)), False
+        operands = [self.value(operand) for operand in apply.operands]
+        if not template.startswith("("):
+            operands = [stripped(operand) for operand in operands]
+        text = template.format(*operands)
+        return text, apply.dtype is apply.operand_dtype or bool(_CONDITION.fullmatch(template))
+
+    def _cast(self, apply: ir.Apply) -> str:
+        source, target = apply.operand_dtype, apply.dtype
+        text = self.value(apply.operands[0])
+        if target.kind == "bool":
+            return f"({text} != 0)"
+        if is_narrow_float(target):
+            # A conversion that the program asks for rounds, even when nothing is stored.
+            return f"to_float(to_{target.name}({text}))"
+        if source.compute is target.compute:
+            return text
+        if target.kind == "int" and source.kind == "float" and target.name != "int64":
+            text = f"(long long){text}"
+        return f"({compute_type(target)}){text}"
+
+
+def stored(text: str, dtype: DType) -> str:
+    """A value of the compute type as it is written to memory."""
+    return f"to_{dtype.name}({stripped(text)})" if is_narrow_float(dtype) else stripped(text)
+
+
+def stripped(text: str) -> str:
+    """The text without one pair of parentheses around the whole."""
+    if not text.startswith("("):
+        return text
+    depth = 0
+    for position, sign in enumerate(text):
+        depth += (sign == "(") - (sign == ")")
+        if depth == 0:
+            return text[1:-1] if position == len(text) - 1 else text
+    return text

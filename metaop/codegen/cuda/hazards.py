@@ -1,0 +1,60 @@
+"""Which statements touch which buffers, and where the lanes of a row have to wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from metaop.codegen import loop_nest as ir
+
+
+def accesses(item: object) -> tuple[set[int], set[int]]:
+    """The buffers that statements or expressions read, and those that they write."""
+    reads: set[int] = set()
+    writes: set[int] = set()
+    _collect(item, reads, writes)
+    return reads, writes
+
+
+def _collect(item: object, reads: set[int], writes: set[int]) -> None:
+    if isinstance(item, ir.Load):
+        reads.add(item.buffer)
+    elif isinstance(item, (ir.Store, ir.Update)):
+        writes.add(item.buffer)
+        if isinstance(item, ir.Update):
+            reads.add(item.buffer)
+    if isinstance(item, tuple):
+        for part in item:
+            _collect(part, reads, writes)
+
+
+@dataclass
+class Hazards:
+    """What the lanes of a row did to memory since they last waited for each other.
+
+    Buffers in `private` belong to one lane and need no waiting.
+    """
+
+    private: set[int] = field(default_factory=set)
+    reads: set[int] = field(default_factory=set)
+    writes: set[int] = field(default_factory=set)
+
+    def must_wait(self, statement: ir.Statement) -> bool:
+        """Whether a statement touches what other lanes may still be using; notes its accesses."""
+        reads, writes = accesses(statement)
+        conflict = (reads & self.writes) | (writes & (self.reads | self.writes))
+        waits = bool(conflict - self.private)
+        if waits:
+            self.clear()
+        self.add(statement)
+        return waits
+
+    def add(self, statement: object) -> None:
+        """Notes the accesses of a statement, or of a whole body before its loop starts over."""
+        reads, writes = accesses(statement)
+        self.reads |= reads
+        self.writes |= writes
+
+    def clear(self) -> None:
+        """Every lane has waited."""
+        self.reads.clear()
+        self.writes.clear()

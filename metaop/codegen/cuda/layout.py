@@ -1,0 +1,82 @@
+"""How a loop nest is laid over the threads of a GPU, decided from the nest alone.
+
+Either every iteration of the parallel loop is one thread's, or it is a *row*: a group of lanes
+runs the vector loops inside it side by side and combines their accumulators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.cuda.ranges import fits_in_32_bits
+
+_WARP = 32
+_BLOCK = 256
+_LARGEST_ROW = 512
+# Shorter rows are computed by one thread: most lanes of a warp would have nothing to do.
+_SHORT_ROW = 8
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`lanes` threads (1, or a power of two from 32) for a row, `rows` rows in a block.
+
+    `index_type` is the C++ type of loop variables and offsets.
+    """
+
+    lanes: int
+    rows: int
+    index_type: str
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block."""
+        return self.lanes * self.rows
+
+    def blocks(self, nest: ir.LoopNest, most: int) -> int:
+        """The blocks of a launch: enough for all tasks, at most `most` (each then does more)."""
+        return max(min(-(-nest.tasks // self.rows), most), 1)
+
+
+def layout_of(nest: ir.LoopNest) -> Layout:
+    """The layout of a nest with the values that its arguments have now."""
+    index_type = "int" if fits_in_32_bits(nest) else "long long"
+    task_body, has_tasks = _task(nest)
+    extents = [_value(loop.extent, nest) for loop in vector_loops(task_body)]
+    longest = max(extents, default=0)
+    if not extents or (has_tasks and longest < _SHORT_ROW):
+        return Layout(1, _BLOCK if has_tasks else 1, index_type)
+    lanes = _WARP
+    # Four elements a lane before another warp joins in.
+    while lanes < _LARGEST_ROW and lanes * 4 < longest:
+        lanes *= 2
+    spaces = {s.space for s in task_body if isinstance(s, ir.Alloc)}
+    if "register" in spaces:
+        # Values stay in the registers of a lane from one loop to the next: one iteration a lane.
+        lanes = longest
+    shares_block = has_tasks and lanes == _WARP and not spaces
+    return Layout(lanes, _BLOCK // lanes if shares_block else 1, index_type)
+
+
+def vector_loops(body: tuple[ir.Statement, ...]) -> Iterator[ir.For]:
+    """The vector loops inside a task, outermost only."""
+    for statement in body:
+        if isinstance(statement, ir.For):
+            if statement.vector:
+                yield statement
+            else:
+                yield from vector_loops(statement.body)
+
+
+def _task(nest: ir.LoopNest) -> tuple[tuple[ir.Statement, ...], bool]:
+    last = nest.body[-1]
+    if isinstance(last, ir.For) and last.kind == "parallel":
+        return ((), True) if last.vector else (last.body, True)
+    return nest.body, False
+
+
+def _value(extent: ir.Integer, nest: ir.LoopNest) -> int:
+    return nest.arguments[extent.position] if isinstance(extent, ir.Argument) else extent
+

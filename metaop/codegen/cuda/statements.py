@@ -1,0 +1,264 @@
+"""Statements of a loop nest as C++, for one thread of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.cuda.expressions import Expressions, conditions_text, stored, stripped
+from metaop.codegen.cuda.hazards import Hazards, accesses
+from metaop.codegen.cuda.layout import Layout
+from metaop.codegen.cuda.prelude import identity, row_function, update_function
+from metaop.codegen.cuda.types import compute_type, is_narrow_float, storage_type
+from metaop.errors import InternalError
+from metaop.reduce.reducers import REDUCERS
+from metaop.unified_graph.dtype import DType
+
+_INDENT = "    "
+
+
+class Statements:
+    """Prints the body of a kernel; `functions` are those that it needs beside the prelude.
+
+    Outside vector loops all lanes of a row run the same statements; the first one stores. Lanes
+    wait for each other where they exchange values through memory.
+    """
+
+    def __init__(self, nest: ir.LoopNest, layout: Layout) -> None:
+        self.nest = nest
+        self.layout = layout
+        self.lines: list[str] = []
+        self.functions: dict[str, str] = {}
+        self.names = {number: f"b{number}" for number in range(len(nest.parameters))}
+        self.dtypes = {number: p.dtype for number, p in enumerate(nest.parameters)}
+        self.values = Expressions(self.line, self.names)
+        self.hazards = Hazards()
+        self._depth = 1
+        # Whether the statements being printed are those of one lane alone.
+        self._alone = layout.lanes == 1
+        self._accumulators: dict[str, ir.Accumulator] = {}
+
+    def line(self, text: str) -> None:
+        """Adds a line at the present depth."""
+        self.lines.append(_INDENT * self._depth + text)
+
+    def kernel(self) -> None:
+        """Prints the whole body."""
+        *before, last = self.nest.body
+        if not (isinstance(last, ir.For) and last.kind == "parallel"):
+            before, last = list(self.nest.body), None
+        if self.layout.lanes > 1:
+            lane = "threadIdx.x" if self.layout.rows == 1 else f"threadIdx.x % {self.layout.lanes}"
+            self.line(f"const int lane = {lane};")
+        allocations = last.body if last is not None else ()
+        for statement in (*before, *allocations):
+            if isinstance(statement, ir.Alloc):
+                self._allocate(statement)
+        self._body(before)
+        if last is not None:
+            self._tasks(last)
+
+    def _allocate(self, alloc: ir.Alloc) -> None:
+        ctype = storage_type(alloc.dtype)
+        if alloc.space == "shared":
+            self.names[alloc.buffer] = f"shared{-alloc.buffer}"
+            head = "__shared__ __align__(16) "
+        elif alloc.space == "register":
+            self.names[alloc.buffer] = f"tile{-alloc.buffer}"
+            self.hazards.private.add(alloc.buffer)
+            head = ""
+        else:
+            raise InternalError(f"kernel {self.nest.name} allocates {alloc.space} memory on a GPU")
+        self.dtypes[alloc.buffer] = alloc.dtype
+        self.line(f"{head}{ctype} {self.names[alloc.buffer]}[{alloc.elements}];")
+
+    # --- loops ------------------------------------------------------------------------------------
+
+    def _tasks(self, loop: ir.For) -> None:
+        """The parallel loop: rows go to blocks in turn."""
+        layout = self.layout
+        first, step = "blockIdx.x", "gridDim.x"
+        if layout.index_type != "int":
+            first, step = f"(index_t){first}", f"(index_t){step}"
+        if layout.rows > 1:
+            row = "threadIdx.x" if layout.lanes == 1 else f"threadIdx.x / {layout.lanes}"
+            first, step = f"{first} * {layout.rows} + {row}", f"{step} * {layout.rows}"
+        if any(number < 0 for number in self.names):
+            # Tasks of one block use the same shared memory one after another.
+            self.hazards.add(loop.body)
+        with self._looping(loop, first, step):
+            self._body(loop.body)
+
+    @contextmanager
+    def _looping(self, loop: ir.For, first: str = "0", step: str = "1") -> Iterator[None]:
+        """The head of a loop; what is printed inside is its body."""
+        axis = loop.axis
+        advance = f"++{axis}" if step == "1" else f"{axis} += {step}"
+        if loop.kind == "unroll":
+            self.line("#pragma unroll")
+        self.line(f"for (index_t {axis} = {first}; {axis} < {loop.extent}; {advance}) {{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    def _serial(self, loop: ir.For) -> None:
+        """A loop that every lane runs, over the whole extent."""
+        self._declare(loop.accumulators)
+        if not self._alone:
+            if _is_one_reduction(loop):
+                self._one_reduction(loop)
+                return
+            self.hazards.add(loop.body)
+        with self._looping(loop):
+            self._body(loop.body)
+
+    def _one_reduction(self, loop: ir.For) -> None:
+        """Lanes keep their shares over all iterations and combine them once."""
+        inner, *combining = loop.body
+        assert isinstance(inner, ir.For)
+        with self._looping(loop):
+            self._declare(inner.accumulators)
+            self._lanes(inner)
+            self._body(combining)
+        self._combine_lanes(loop.accumulators)
+
+    def _vector(self, loop: ir.For) -> None:
+        """A loop whose iterations the lanes of a row share."""
+        self._declare(loop.accumulators)
+        self._lanes(loop)
+        self._combine_lanes(loop.accumulators)
+
+    def _lanes(self, loop: ir.For) -> None:
+        self._alone = True
+        if loop.extent == self.layout.lanes:
+            self.line("{")
+            self._depth += 1
+            self.line(f"const index_t {loop.axis} = lane;")
+            self._body(loop.body)
+            self._depth -= 1
+            self.line("}")
+        else:
+            with self._looping(loop, "lane", str(self.layout.lanes)):
+                self._body(loop.body)
+        self._alone = False
+
+    # --- accumulators -----------------------------------------------------------------------------
+
+    def _declare(self, accumulators: Sequence[ir.Accumulator]) -> None:
+        for one in accumulators:
+            self._accumulators[one.name] = one
+            start = identity(one.reducer, one.dtype)
+            self.line(f"{compute_type(one.dtype)} {one.name} = {start};")
+
+    def _combine_lanes(self, accumulators: Sequence[ir.Accumulator]) -> None:
+        for one in accumulators:
+            name, text = row_function(one.reducer, one.dtype, self.layout.lanes)
+            self.functions[name] = text
+            self.line(f"{one.name} = {name}({one.name});")
+        if accumulators and self.layout.lanes > 32:
+            self.hazards.clear()
+
+    # --- statements -------------------------------------------------------------------------------
+
+    def _body(self, body: Sequence[ir.Statement]) -> None:
+        for statement in body:
+            self._statement(statement)
+
+    def _statement(self, statement: ir.Statement) -> None:
+        if isinstance(statement, ir.For):
+            self._for(statement)
+            return
+        if not self._alone and self.hazards.must_wait(statement):
+            self._wait()
+        if isinstance(statement, ir.Let):
+            self._let(statement)
+        elif isinstance(statement, ir.CheckedIndex):
+            self._checked_index(statement)
+        elif isinstance(statement, ir.Store):
+            self._store(statement)
+        elif isinstance(statement, ir.Update):
+            self._update(statement)
+        elif isinstance(statement, ir.Accumulate):
+            self._accumulate(statement)
+        elif not isinstance(statement, ir.Alloc):
+            raise InternalError(f"{type(statement).__name__} has no form in CUDA")
+
+    def _for(self, loop: ir.For) -> None:
+        if not (loop.vector and not self._alone):
+            self._serial(loop)
+            return
+        if self.hazards.must_wait(loop):
+            self._wait()
+        self._vector(loop)
+
+    def _wait(self) -> None:
+        self.line("__syncwarp();" if self.layout.lanes == 32 else "__syncthreads();")
+
+    def _let(self, let: ir.Let) -> None:
+        value = let.value
+        ctype = "long long" if isinstance(value, ir.IndexValue) else compute_type(value.dtype)
+        self.line(f"const {ctype} {let.name} = {self.values.assigned(value)};")
+
+    def _checked_index(self, check: ir.CheckedIndex) -> None:
+        value = self.values.value(check.value)
+        bound = repr(check.bound)
+        call = f"check_index({stripped(value)}, {bound}, {check.operator}, error)"
+        if check.conditions:
+            call = f"{conditions_text(check.conditions)} ? {call} : 0"
+        self.line(f"const index_t {check.name} = {call};")
+
+    def _accumulate(self, accumulate: ir.Accumulate) -> None:
+        one = self._accumulators[accumulate.name]
+        value = self._combined(one.reducer, ir.Name(one.name, one.dtype), accumulate.value, one.dtype)
+        self.line(f"{one.name} = {value};")
+
+    def _combined(self, reducer: str, left: ir.Expr, right: ir.Expr, dtype: DType) -> str:
+        function = REDUCERS[reducer].combine
+        return self.values.assigned(ir.Apply(function, (left, right), dtype, dtype))
+
+    def _store(self, store: ir.Store) -> None:
+        dtype = self.dtypes[store.buffer]
+        narrow = is_narrow_float(dtype)
+        value = self.values.value(store.value) if narrow else self.values.assigned(store.value)
+        value = stored(value, dtype)
+        target = self.values.element(store.buffer, store.offset)
+        self._when(store.conditions, f"{target} = {value};")
+
+    def _update(self, update: ir.Update) -> None:
+        dtype = self.dtypes[update.buffer]
+        target = self.values.element(update.buffer, update.offset)
+        if update.buffer < 0:
+            before = ir.Load(update.buffer, update.offset, dtype)
+            text = f"{target} = {self._combined(update.reducer, before, update.value, dtype)};"
+        else:
+            name = self._update_function(update.reducer, dtype)
+            text = f"{name}(&{target}, {stripped(self.values.value(update.value))});"
+        self._when(update.conditions, text)
+
+    def _update_function(self, reducer: str, dtype: DType) -> str:
+        name, text = update_function(reducer, dtype)
+        self.functions[name] = text
+        return name
+
+    def _when(self, conditions: Sequence[ir.Condition], text: str) -> None:
+        """A write: by the first lane alone unless each lane has its own."""
+        tests = [] if self._alone else ["lane == 0"]
+        if conditions:
+            tests.append(conditions_text(conditions))
+        self.line(f"if ({' && '.join(tests)}) {text}" if tests else text)
+
+
+def _is_one_reduction(loop: ir.For) -> bool:
+    """Whether a loop does nothing but combine the results of one vector loop, each with its like."""
+    if not loop.body or not isinstance(loop.body[0], ir.For) or not loop.body[0].vector:
+        return False
+    inner = {one.name: one.reducer for one in loop.body[0].accumulators}
+    outer = {one.name: one.reducer for one in loop.accumulators}
+    return bool(inner) and not accesses(loop.body)[1] and all(
+        isinstance(statement, ir.Accumulate)
+        and isinstance(statement.value, ir.Name)
+        and inner.get(statement.value.name) == outer[statement.name]
+        for statement in loop.body[1:]
+    )
