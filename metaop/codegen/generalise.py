@@ -224,7 +224,7 @@ class _Walker:
         return statement._replace(value=value, offset=offset, conditions=conditions)
 
     def _alloc(self, statement: Alloc) -> Statement:
-        self.tokens += (statement.buffer, statement.dtype.name)
+        self.tokens += (statement.buffer, statement.dtype.name, statement.space)
         return statement._replace(elements=self._integer(statement.elements))
 
     def _micro_kernel(self, statement: MicroKernel) -> Statement:

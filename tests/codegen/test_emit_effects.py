@@ -147,19 +147,19 @@ def test_updates_of_one_element_by_all_lanes(target: str) -> None:
 def test_scratch_memory(elements: int, target: str) -> None:
     x = load(0, F32, r=40, i=1)
     body = [
-        Alloc(2, elements, F32),
-        Alloc(3, elements, F64),
-        vector("i", 40, Store(2, index(0, i=1), call("mul", x, x)), kind="serial"),
+        Alloc(-1, elements, F32),
+        Alloc(-2, elements, F64),
+        vector("i", 40, Store(-1, index(0, i=1), call("mul", x, x)), kind="serial"),
         vector(
             "i",
             40,
-            Store(3, index(0, i=1), call("cast", load(2, F32, 39, i=-1), dtype=F64)),
+            Store(-2, index(0, i=1), call("cast", load(-1, F32, 39, i=-1), dtype=F64)),
             kind="serial",
         ),
         vector(
             "i",
             40,
-            Store(1, index(0, r=40, i=1), call("cast", load(3, F64, i=1), dtype=F32)),
+            Store(1, index(0, r=40, i=1), call("cast", load(-2, F64, i=1), dtype=F32)),
             kind="serial",
         ),
     ]
@@ -168,7 +168,7 @@ def test_scratch_memory(elements: int, target: str) -> None:
 
 
 def test_exhausted_memory_is_an_error() -> None:
-    body = [Alloc(2, 1 << 58, F32), vector("i", 4, Store(2, index(0, i=1), load(0, F32, i=1)))]
+    body = [Alloc(-1, 1 << 58, F32), vector("i", 4, Store(-1, index(0, i=1), load(0, F32, i=1)))]
     _, error = run_nest(nest(READ_WRITE, *body), arrays((4, F32), (4, F32)))
     assert error == [2, 0, 1 << 60, 0]
 

@@ -72,7 +72,7 @@ class _Kernel:
         for number, parameter in enumerate(self.nest.parameters):
             place = code.emit(f"getelementptr ptr, ptr %buffers, i64 {number}")
             code.line(f"%b{number} = load ptr, ptr {place}")
-            self.memory.buffers.append((f"%b{number}", parameter.dtype))
+            self.memory.buffers[number] = (f"%b{number}", parameter.dtype)
         for number in range(len(self.nest.arguments)):
             place = code.emit(f"getelementptr i64, ptr %scalars, i64 {number}")
             code.line(f"%a{number} = load i64, ptr {place}")

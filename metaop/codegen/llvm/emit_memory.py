@@ -29,7 +29,7 @@ class MemoryWriter:
     def __init__(self, code: Code, index: IndexWriter) -> None:
         self.code = code
         self.index = index
-        self.buffers: list[tuple[str, DType]] = []
+        self.buffers: dict[int, tuple[str, DType]] = {}
         self.read_only: frozenset[int] = frozenset()
         # Eight zero bytes that a load reads, and bytes that a store may spoil, instead of an
         # element that must not be touched.

@@ -28,12 +28,11 @@ class Scratch:
 
     def acquire(self, body: Iterable[Statement]) -> None:
         """Gives every Alloc of the kernel its address."""
-        allocs = sorted(_allocs(body), key=lambda alloc: alloc.buffer)
         stack = 0
         large: list[tuple[Alloc, Coefficient]] = []
-        for alloc in allocs:
+        for alloc in _allocs(body):
             size = self._bytes(alloc)
-            self.memory.buffers.append((f"%b{alloc.buffer}", alloc.dtype))
+            self.memory.buffers[alloc.buffer] = (f"%b{alloc.buffer}", alloc.dtype)
             if isinstance(size, int) and stack + size <= _STACK_BYTES:
                 stack += size
                 count = max(size // alloc.dtype.itemsize, 1)

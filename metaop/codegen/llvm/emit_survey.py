@@ -25,7 +25,7 @@ from metaop.unified_graph.dtype import DType
 class Survey:
     """The facts about one body, its inner loops included."""
 
-    def __init__(self, body: Iterable[Statement], buffers: list[tuple[str, DType]]) -> None:
+    def __init__(self, body: Iterable[Statement], buffers: dict[int, tuple[str, DType]]) -> None:
         self.written: set[int] = set()
         self.accumulated: dict[str, None] = {}
         self.work = 0
