@@ -1,5 +1,6 @@
 """Optimizers and learning-rate schedules, named and called as in PyTorch."""
 
+from metaop.optim import lr_scheduler
 from metaop.optim.adam import Adam, AdamW
 from metaop.optim.adam_relatives import LAMB, Adamax, NAdam, RAdam
 from metaop.optim.adaptive import Adadelta, Adagrad, RMSprop
@@ -21,4 +22,5 @@ __all__ = [
     "RAdam",
     "RMSprop",
     "Rprop",
+    "lr_scheduler",
 ]

@@ -1,0 +1,225 @@
+"""Several schedules together, and the schedule that watches a measured value."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, SupportsFloat
+
+from metaop.errors import ArgumentError, ArgumentTypeError
+from metaop.optim.lr_scheduler.base import (
+    EPOCH_WARNING,
+    LRScheduler,
+    check_optimizer,
+    number_of,
+    per_group,
+    set_lr,
+)
+from metaop.optim.optimizer import Optimizer
+
+
+class ReduceLROnPlateau(LRScheduler):
+    """Times `factor` when a value has not improved for more than `patience` epochs.
+
+    Call `step(value)`; after a reduction `cooldown` epochs are not judged.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float | list[float] = 0,
+        eps: float = 1e-8,
+    ) -> None:
+        check_optimizer(optimizer)
+        if factor >= 1.0:
+            raise ArgumentError(f"Factor should be < 1.0, not {factor}")
+        if mode not in ("min", "max"):
+            raise ArgumentError(f"mode {mode} is unknown!", fix="use min or max")
+        if threshold_mode not in ("rel", "abs"):
+            raise ArgumentError(
+                f"threshold mode {threshold_mode} is unknown!", fix="use rel or abs"
+            )
+        self.factor = factor
+        self.optimizer = optimizer
+        self.default_min_lr = None if isinstance(min_lr, (list, tuple)) else min_lr
+        self.min_lrs = per_group("min_lr", optimizer, min_lr)
+        self.patience = patience
+        self.cooldown = cooldown
+        self.eps = eps
+        self.last_epoch = 0
+        self._last_lr = self.current()
+        self.mode = mode
+        self.threshold = threshold
+        self.threshold_mode = threshold_mode
+        self.mode_worse = math.inf if mode == "min" else -math.inf
+        self._reset()
+
+    def _reset(self) -> None:
+        self.best = self.mode_worse
+        self.cooldown_counter = 0
+        self.num_bad_epochs = 0
+
+    def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore
+        """Judges a measured value and reduces the rates when it is time."""
+        current = float(metrics)
+        if epoch is not None:
+            warnings.warn(EPOCH_WARNING, UserWarning, stacklevel=2)
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        if self._is_better(current, self.best):
+            self.best = current
+            self.num_bad_epochs = 0
+        else:
+            self.num_bad_epochs += 1
+        if self.in_cooldown:
+            self.cooldown_counter -= 1
+            self.num_bad_epochs = 0
+        if self.num_bad_epochs > self.patience:
+            self._reduce_lr()
+            self.cooldown_counter = self.cooldown
+            self.num_bad_epochs = 0
+        self._last_lr = self.current()
+
+    def _reduce_lr(self) -> None:
+        groups = self.optimizer.param_groups
+        if len(groups) != len(self.min_lrs):
+            if self.default_min_lr is None:
+                raise ArgumentError(
+                    f"The number of param groups ({len(groups)}) differs from when "
+                    f"ReduceLROnPlateau was initialized ({len(self.min_lrs)})",
+                    fix="change min_lrs to match",
+                )
+            self.min_lrs = [self.default_min_lr] * len(groups)
+        for group, smallest in zip(groups, self.min_lrs):
+            old = float(number_of(group["lr"]))
+            new = max(old * self.factor, smallest)
+            if old - new > self.eps:
+                set_lr(group, new)
+
+    @property
+    def in_cooldown(self) -> bool:
+        """Whether a reduction is too recent for judging."""
+        return self.cooldown_counter > 0
+
+    def _is_better(self, value: float, best: float) -> bool:
+        sign = -1 if self.mode == "min" else 1
+        if self.threshold_mode == "rel":
+            limit = best * (1.0 + sign * self.threshold)
+        else:
+            limit = best + sign * self.threshold
+        return value * sign > limit * sign
+
+
+class _Several(LRScheduler):
+    """What schedules made of schedules share."""
+
+    _schedulers: list[LRScheduler]
+
+    def _check(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None) -> Optimizer:
+        name = type(self).__name__
+        if not schedulers:
+            raise ArgumentError(f"{name} expects at least one scheduler, but got no scheduler.")
+        for position, scheduler in enumerate(schedulers):
+            if not hasattr(scheduler, "optimizer"):
+                raise ArgumentTypeError(
+                    f"{name} at index {position} should have `optimizer` as its attribute."
+                )
+            if isinstance(scheduler, ReduceLROnPlateau):
+                raise ArgumentError(
+                    f"{name} does not support `ReduceLROnPlateau` (at index {position}), which "
+                    "needs a value at every step",
+                    fix="step it by itself",
+                )
+            optimizer = scheduler.optimizer if optimizer is None else optimizer
+            if scheduler.optimizer is not optimizer:
+                raise ArgumentError(
+                    f"{name} expects all schedulers to belong to the same optimizer, but the one "
+                    f"at index {position} has another",
+                    fix="build all of them on one optimizer",
+                )
+        assert optimizer is not None
+        return optimizer
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        state["_schedulers"] = [scheduler.state_dict() for scheduler in self._schedulers]
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.__dict__.update({k: v for k, v in state_dict.items() if k != "_schedulers"})
+        for scheduler, state in zip(self._schedulers, state_dict["_schedulers"]):
+            scheduler.load_state_dict(state)
+
+
+class SequentialLR(_Several):
+    """One schedule after the other; each milestone is the epoch at which the next one begins."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        schedulers: list[LRScheduler],
+        milestones: list[int],
+        last_epoch: int = -1,
+    ) -> None:
+        self._check(schedulers, optimizer)
+        if len(milestones) != len(schedulers) - 1:
+            raise ArgumentError(
+                "Sequential Schedulers expects number of schedulers provided to be one more than "
+                f"the number of milestone points, but got {len(schedulers)} schedulers and "
+                f"{len(milestones)} milestones"
+            )
+        self._schedulers = schedulers
+        self._milestones = milestones
+        self.last_epoch = last_epoch + 1
+        self.optimizer = optimizer
+        # The schedules have each taken their first step; only the first one's should count.
+        for group in optimizer.param_groups:
+            set_lr(group, group["initial_lr"])
+        self.recursive_undo()
+        first = schedulers[bisect_right(milestones, 0)]
+        first._initial_step()
+        self._last_lr = first.get_last_lr()
+
+    def recursive_undo(self, sched: Any = None) -> None:
+        """Takes back the first step of all schedules inside."""
+        schedule = self if sched is None else sched
+        if hasattr(schedule, "_schedulers"):
+            for inner in schedule._schedulers:
+                self.recursive_undo(inner)
+        elif hasattr(schedule, "last_epoch"):
+            schedule.last_epoch -= 1
+
+    def step(self) -> None:  # type: ignore[override]
+        """Goes on by one in the schedule whose turn it is."""
+        self.last_epoch += 1
+        index = bisect_right(self._milestones, self.last_epoch)
+        scheduler = self._schedulers[index]
+        if index > 0 and self._milestones[index - 1] == self.last_epoch:
+            scheduler._update_lr(0)
+        else:
+            scheduler.step()
+        self._last_lr = scheduler.get_last_lr()
+
+
+class ChainedScheduler(_Several):
+    """Several schedules that all change the rate at every step."""
+
+    def __init__(
+        self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None
+    ) -> None:
+        self.optimizer = self._check(schedulers, optimizer)
+        self._schedulers = list(schedulers)
+        self._last_lr = self.current()
+
+    def step(self) -> None:  # type: ignore[override]
+        """Steps all of them, in order."""
+        for scheduler in self._schedulers:
+            scheduler.step()
+        self._last_lr = self.current()
