@@ -122,7 +122,7 @@ class TapeEntry:
     `accumulate` takes the finished gradient of a leaf; `hooks` see (and may replace) the gradient
     of this call, and `after` is called when a leaf has accumulated it; `function` (called `name`)
     computes the gradients of `sources` (of their output number `index`) by user code, from the
-    cotangents of `outputs` outputs.
+    cotangents of `outputs` outputs, and `freed` is told when it will not be called again.
     """
 
     accumulate: Callable[[Call], None] | None = None
@@ -133,6 +133,7 @@ class TapeEntry:
     outputs: int = 1
     index: int = 0
     name: str = ""
+    freed: Callable[[], None] | None = None
 
 
 def pass_through(cotangents: Sequence[Call | None]) -> Sequence[Call | None]:
@@ -184,6 +185,8 @@ def _release(call: Call) -> None:
     call.released = True
     if call.tape is not None and call.tape.function is not None:
         call.tape.function, call.tape.sources = _released_function, ()
+        if call.tape.freed is not None:
+            call.tape.freed()
     elif call.buffer is not None:
         call.inputs = ()
         call.parts = None

@@ -140,7 +140,7 @@ def test_writes_reach_the_base() -> None:
     "key", [lambda lib: lib.tensor([4]), lambda lib: lib.tensor([-5]), lambda lib: [0, 7]]
 )
 def test_index_out_of_range(key: Callable[[Any], Any]) -> None:
-    x = metaop.zeros(4, 2)
+    x = metaop.tensor(np.arange(8.0).reshape(4, 2))
     with pytest.raises(IndexError):
         x[key(metaop)].numpy()
 

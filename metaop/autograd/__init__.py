@@ -1,0 +1,31 @@
+"""Gradients for users: `grad`, `backward`, `Function`, `functional`, `gradcheck`."""
+
+from metaop.autograd import functional
+from metaop.autograd.function import Function, once_differentiable
+from metaop.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
+from metaop.autograd.gradients import backward, detect_anomaly, grad, set_detect_anomaly
+from metaop.tensor.gradients import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    no_grad,
+    set_grad_enabled,
+)
+
+__all__ = [
+    "Function",
+    "GradcheckError",
+    "backward",
+    "detect_anomaly",
+    "enable_grad",
+    "functional",
+    "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "inference_mode",
+    "is_grad_enabled",
+    "no_grad",
+    "once_differentiable",
+    "set_detect_anomaly",
+    "set_grad_enabled",
+]

@@ -1,0 +1,268 @@
+"""`Function`: operators whose gradient the user writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+from weakref import ref
+
+from metaop.differentiation.tape import TapeEntry, pass_through
+from metaop.errors import GradientError
+from metaop.operators.basic import constant_fill
+from metaop.tensor.core import Tensor, _own, wrap
+from metaop.unified_graph.recording import Call, modes, next_sequence, record
+
+
+class Saved:
+    """A saved tensor: its value and history, not the handle that may be changed in place."""
+
+    __slots__ = ("call", "output")
+
+    def __init__(self, call: Call, output: int | None) -> None:
+        self.call = call
+        self.output = output
+
+
+class Context:
+    """What `forward` leaves for `backward`; attributes may be added freely."""
+
+    def __init__(self) -> None:
+        self._to_save: tuple[Tensor | None, ...] = ()
+        self._saved: tuple[Saved | None, ...] = ()
+        self._unmarked: set[int] = set()
+        self._dirty: tuple[Tensor, ...] = ()
+        self._materialize = True
+        self._sequence = 0
+        self._released = False
+        self.needs_input_grad: tuple[bool, ...] = ()
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keeps tensors for `backward`, which finds them in `saved_tensors`."""
+        self._to_save = tensors
+
+    save_for_forward = save_for_backward
+
+    @property
+    def saved_tensors(self) -> tuple[Tensor | None, ...]:
+        """The tensors given to `save_for_backward`.
+
+        Raises GradientError when one was changed in place since, or after they were freed.
+        """
+        if self._released:
+            raise GradientError(
+                "Trying to backward through the graph a second time: the saved tensors were freed",
+                fix="pass retain_graph=True to the first backward",
+            )
+        return tuple([self._unpack(saved) for saved in self._saved])
+
+    def _unpack(self, saved: Saved | None) -> Tensor | None:
+        if saved is None:
+            return None
+        call = saved.call
+        epoch = call.epoch
+        if epoch is not None and epoch.ended_by is not None and self._sequence < epoch.ended_at:
+            raise GradientError(
+                "one of the variables needed for gradient computation has been modified by an "
+                f"inplace operation: {epoch.ended_by} replaced a saved tensor of shape "
+                f"{list(call.type.shape)}",
+                fix="clone the tensor before changing it",
+            )
+        if saved.output is None:
+            return wrap(call)
+        hub = self._hub()
+        assert hub is not None
+        return wrap(_output(call, hub, saved.output))
+
+    def _release(self) -> None:
+        self._saved = ()
+        self._released = True
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """Outputs that carry no gradient."""
+        self._unmarked = {id(tensor) for tensor in tensors}
+
+    def mark_dirty(self, *tensors: Tensor) -> None:
+        """Inputs that `forward` changed in place."""
+        self._dirty = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether missing gradients reach `backward` as zeros (the default) or as None."""
+        self._materialize = value
+
+    _hub: Callable[[], Call | None]
+
+
+def _output(value: Call, hub: Call, index: int) -> Call:
+    call = _own(value)
+    call.requires_grad = True
+    call.tape = TapeEntry(function=pass_through, sources=(hub,), index=index)
+    call.epoch = value.epoch
+    return call
+
+
+class Function:
+    """An operator with a gradient of one's own.
+
+    Subclasses define static methods: `forward(ctx, *args)`, or `forward(*args)` with
+    `setup_context(ctx, inputs, output)`, and `backward(ctx, *grad_outputs)` giving one gradient
+    (or None) per argument. Call it as `MyFunction.apply(*args)`.
+    """
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("a Function defines forward")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+        raise NotImplementedError("setup_context is only called when defined")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        raise NotImplementedError("a Function defines backward (or vjp)")
+
+    vjp = backward
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Runs `forward`, and remembers to run `backward` for its gradient."""
+        ctx = Context()
+        calls = [x.call if isinstance(x, Tensor) else None for x in args]
+        tracked = modes.gradients and any(c is not None and c.requires_grad for c in calls)
+        ctx.needs_input_grad = tuple([c is not None and c.requires_grad for c in calls])
+        ctx._sequence = next_sequence()
+        previous, modes.gradients = modes.gradients, False
+        try:
+            if cls.setup_context is not Function.setup_context:
+                outputs = cls.forward(*args, **kwargs)
+                cls.setup_context(ctx, args, outputs)
+            else:
+                outputs = cls.forward(ctx, *args, **kwargs)
+        finally:
+            modes.gradients = previous
+        if not tracked:
+            return outputs
+        single = not isinstance(outputs, (tuple, list))
+        results = [outputs] if single else list(outputs)
+        tracked_results = _track(cls, ctx, calls, results)
+        return tracked_results[0] if single else tuple(tracked_results)
+
+
+def _track(
+    cls: type[Function], ctx: Context, sources: Sequence[Call | None], outputs: list[Any]
+) -> list[Any]:
+    """Ties the outputs to a hub that runs the user's `backward`."""
+    types = [x.call.type if isinstance(x, Tensor) else None for x in outputs]
+    first = next(kind for kind in types if kind is not None)
+    hub = Call(None, (), first, True)
+    ctx._hub = ref(hub)
+    values = {id(x): (k, x.call) for k, x in enumerate(outputs) if isinstance(x, Tensor)}
+    ctx._saved = tuple([_save(x, values) for x in ctx._to_save])
+    ctx._to_save = ()
+
+    def gradients(cotangents: Sequence[Call | None]) -> Sequence[Call | None]:
+        arguments = []
+        for kind, cotangent in zip(types, cotangents):
+            if cotangent is None and ctx._materialize and kind is not None:
+                cotangent = record(constant_fill, (), (0, kind.shape, kind.dtype))
+            arguments.append(None if cotangent is None else wrap(cotangent))
+        found = (cls.backward if cls.backward is not Function.backward else cls.vjp)(
+            ctx, *arguments
+        )
+        listed = list(found) if isinstance(found, (tuple, list)) else [found]
+        return _checked(cls, listed, sources)
+
+    hub.tape = TapeEntry(
+        function=gradients,
+        sources=tuple(sources),
+        outputs=len(outputs),
+        name=f"{cls.__name__}Backward",
+        freed=ctx._release,
+    )
+    results: list[Any] = []
+    for k, x in enumerate(outputs):
+        if not isinstance(x, Tensor) or id(x) in ctx._unmarked or not types[k].differentiable:  # type: ignore
+            results.append(x)
+            continue
+        call = _output(x.call, hub, k)
+        if any(x is dirty for dirty in ctx._dirty):
+            x._rebind(call, f"{cls.__name__}.apply", ctx._sequence)
+            results.append(x)
+        else:
+            results.append(wrap(call))
+    ctx._dirty = ()
+    return results
+
+
+def _save(tensor: Tensor | None, outputs: dict[int, tuple[int, Call]]) -> Saved | None:
+    if tensor is None:
+        return None
+    if id(tensor) in outputs and not tensor.requires_grad:
+        index, call = outputs[id(tensor)]
+        return Saved(call, index)
+    return Saved(tensor.call, None)
+
+
+def _checked(
+    cls: type[Function], gradients: list[Any], sources: Sequence[Call | None]
+) -> list[Call | None]:
+    while len(gradients) > len(sources) and gradients[-1] is None:
+        gradients.pop()
+    if len(gradients) != len(sources):
+        raise GradientError(
+            f"function {cls.__name__}Backward returned an incorrect number of gradients (expected "
+            f"{len(sources)}, got {len(gradients)})",
+            fix="return one gradient, or None, per argument of forward",
+        )
+    calls: list[Call | None] = []
+    for position, (gradient, source) in enumerate(zip(gradients, sources)):
+        if gradient is None or source is None:
+            calls.append(None)
+            continue
+        if gradient._shape != source.type.shape:
+            raise GradientError(
+                f"Function {cls.__name__}Backward returned an invalid gradient at index "
+                f"{position} - got {list(gradient.shape)} but expected shape compatible with "
+                f"{list(source.type.shape)}"
+            )
+        if gradient.dtype is not source.type.dtype:
+            gradient = gradient.to(source.type.dtype)
+        calls.append(gradient.call)
+    return calls
+
+
+def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a `backward` whose result cannot be differentiated again: trying is an error."""
+
+    @wraps(backward)
+    def run(ctx: Any, *cotangents: Any) -> Any:
+        tracks = modes.gradients and any(
+            isinstance(x, Tensor) and x.requires_grad for x in cotangents
+        )
+        previous, modes.gradients = modes.gradients, False
+        try:
+            found = backward(ctx, *cotangents)
+        finally:
+            modes.gradients = previous
+        if not tracks:
+            return found
+        single = not isinstance(found, (tuple, list))
+        guarded = [_guarded(x) for x in ([found] if single else found)]
+        return guarded[0] if single else tuple(guarded)
+
+    return run
+
+
+def _guarded(gradient: Any) -> Any:
+    if not isinstance(gradient, Tensor):
+        return gradient
+
+    def refuse(cotangents: Sequence[Call | None]) -> Sequence[Call | None]:
+        raise GradientError(
+            "trying to differentiate twice a function that was marked with @once_differentiable"
+        )
+
+    call = _own(gradient.call)
+    call.requires_grad = True
+    call.tape = TapeEntry(function=refuse, name="Error")
+    return wrap(call)

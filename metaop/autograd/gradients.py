@@ -1,0 +1,122 @@
+"""`grad` and `backward` of several tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Union
+
+from metaop.differentiation import tape
+from metaop.errors import ArgumentError, GradientError
+from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.creation import zeros_like
+from metaop.tensor.gradients import run_backward, start_of
+from metaop.tensor.joining import stack
+from metaop.unified_graph.recording import modes
+
+Tensors = Union[Tensor, Sequence[Tensor]]
+
+
+def listed(tensors: Any) -> list[Any]:
+    """One tensor, several, or None as a list."""
+    if tensors is None:
+        return []
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
+def _starts(outputs: list[Tensor], given: Any) -> list[Any]:
+    gradients = [None] * len(outputs) if given is None else listed(given)
+    if len(gradients) != len(outputs):
+        raise ArgumentError(f"got {len(outputs)} tensors and {len(gradients)} gradients")
+    return start_of(outputs, gradients)
+
+
+def backward(
+    tensors: Tensors,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Tensors | None = None,
+) -> None:
+    """Adds the gradients of the sum of `tensors`, weighted by `grad_tensors`, to the leaves."""
+    roots = _starts(listed(tensors), grad_tensors)
+    run_backward(roots, retain_graph, create_graph, inputs)
+
+
+def grad(
+    outputs: Tensors,
+    inputs: Tensors,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of the sum of `outputs` (weighted by `grad_outputs`) by `inputs`.
+
+    Nothing is accumulated in `.grad`. Inputs that the outputs do not depend on are an error
+    unless `allow_unused` (None for them) or `materialize_grads` (zeros). With `is_grads_batched`
+    the first dimension of `grad_outputs` counts separate gradients.
+    """
+    results, sources = listed(outputs), listed(inputs)
+    retain = create_graph if retain_graph is None else retain_graph
+    if is_grads_batched:
+        return _batched(results, sources, listed(grad_outputs), retain, create_graph, allow_unused)
+    for source in sources:
+        if not source.requires_grad:
+            raise GradientError(
+                "One of the differentiated Tensors does not require grad",
+                fix="call requires_grad_() on it before the computation",
+            )
+    roots = _starts(results, grad_outputs)
+    calls = [source.call for source in sources]
+    found = tape.backward(
+        roots, retain_graph=retain, create_graph=create_graph, targets=calls, accumulate=False
+    )
+    gradients = [wrap(found[call]) if call in found else None for call in calls]
+    if materialize_grads:
+        return tuple([zeros_like(x) if g is None else g for x, g in zip(sources, gradients)])
+    if not allow_unused and any(gradient is None for gradient in gradients):
+        raise GradientError(
+            "One of the differentiated Tensors appears to not have been used in the graph",
+            fix="set allow_unused=True if this is the desired behavior",
+        )
+    return tuple(gradients)
+
+
+def _batched(
+    outputs: list[Tensor],
+    inputs: list[Tensor],
+    weights: list[Tensor],
+    retain: bool,
+    create_graph: bool,
+    allow_unused: bool | None,
+) -> tuple[Tensor | None, ...]:
+    count = weights[0].shape[0]
+    rows = [
+        grad(outputs, inputs, [w[k] for w in weights], retain or k < count - 1, create_graph,
+             allow_unused)
+        for k in range(count)
+    ]  # fmt: skip
+    columns = zip(*rows)
+    return tuple([None if column[0] is None else stack(column) for column in columns])
+
+
+class set_detect_anomaly:
+    """Remembers the source line of every recorded call, so that errors of backward name it."""
+
+    def __init__(self, mode: bool = True, check_nan: bool = True) -> None:
+        self._previous, modes.locations = modes.locations, bool(mode)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exception: object) -> None:
+        modes.locations = self._previous
+
+
+class detect_anomaly(set_detect_anomaly):
+    """`set_detect_anomaly(True)` as a context manager."""
+
+    def __init__(self, check_nan: bool = True) -> None:
+        super().__init__(True, check_nan)
