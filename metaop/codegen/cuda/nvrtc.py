@@ -120,6 +120,9 @@ def _candidates() -> Iterator[str]:
 def _library() -> ctypes.CDLL | None:
     for path in _candidates():
         try:
+            # The library opens its second half by name alone: it must be loaded already.
+            for second in Path(path).parent.glob("libnvrtc-builtins.so.*"):
+                ctypes.CDLL(str(second))
             library = ctypes.CDLL(path)
         except OSError:
             continue

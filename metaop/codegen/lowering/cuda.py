@@ -11,7 +11,6 @@ from metaop.codegen.lowering.loops import Loop, plain_plan, split_index
 from metaop.codegen.lowering.lower import Machine
 from metaop.codegen.lowering.rows import Rows
 from metaop.codegen.lowering.scatter import Scatter
-from metaop.fusion.inline import map_at
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
 
@@ -31,8 +30,7 @@ class AtomicScatter(Scatter):
 
     def lower(self) -> LoweredKernel:
         kernel, values = self.kernel, self.values
-        root = kernel.roots[0]
-        op = root.op
+        op = kernel.roots[0].op
         assert isinstance(op, Reduce)
         loops = list(plain_plan(kernel).loops)
         _, parts = split_index(loops, "p")
@@ -40,16 +38,7 @@ class AtomicScatter(Scatter):
         self.axes = tuple(
             parts.get(f"i{k}", index_expr.constant(0)) for k in range(len(kernel.shape))
         )
-        targets, guards = map_at(
-            op.map, self.axes, lambda atom, inside: values.look(root, atom, inside, ())
-        )
-        value = values.value(root.inputs[0], self.axes, guards)
-        number = self._parameter(root, "update")
-        offset = values.sum(index_expr.linear_offset(targets, root.shape))
-        conditions = values.conditions(guards)
-        update = ir.Update(number, offset, op.reducer.name, value, conditions, atomic=True)
-        values.emit(update)
-        self.waiting.discard(root)
+        self._update(op, atomic=True)
         total = math.prod(loop.extent for loop in loops)
         values.emit(ir.For("p", total, "parallel", values.close(), (), True))
         return self._finish("scatter", values.close(), 1)

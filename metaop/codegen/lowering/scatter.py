@@ -42,15 +42,7 @@ class Scatter(Lowering):
         order = lanes + serial
         for loop in order:
             values.open(loop.name)
-        targets, guards = map_at(
-            op.map, self.axes, lambda atom, inside, own: values.look(root, atom, inside, own)
-        )
-        value = values.value(root.inputs[0], self.axes, guards)
-        number = self._parameter(root, "update")
-        offset = values.sum(index_expr.linear_offset(targets, root.shape))
-        conditions = values.conditions(guards)
-        values.emit(ir.Update(number, offset, op.reducer.name, value, conditions))
-        self.waiting.discard(root)
+        self._update(op)
         for depth in reversed(range(len(order))):
             loop = order[depth]
             is_lane = loop in lanes
@@ -61,6 +53,19 @@ class Scatter(Lowering):
         others = math.prod(loop.extent for loop in serial)
         grain = max(GRAIN // max(others, 1), 64)
         return self._finish("scatter", body, grain)
+
+    def _update(self, op: Reduce, atomic: bool = False) -> None:
+        """The write of one point of the box."""
+        values, root = self.values, self.kernel.roots[0]
+        targets, guards = map_at(
+            op.map, self.axes, lambda atom, inside, own: values.look(root, atom, inside, own)
+        )
+        value = values.value(root.inputs[0], self.axes, guards)
+        number = self._parameter(root, "update")
+        offset = values.sum(index_expr.linear_offset(targets, root.shape))
+        conditions = values.conditions(guards)
+        values.emit(ir.Update(number, offset, op.reducer.name, value, conditions, atomic))
+        self.waiting.discard(root)
 
 
 def _independent_axes(op: Reduce, kernel: Kernel) -> set[str]:
