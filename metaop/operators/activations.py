@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from metaop.elementwise.meta_op import apply, cast, where
 from metaop.errors import DTypeError, ShapeError
-from metaop.operators.expressions import clip, in_compute_type, stop_gradient
+from metaop.operators.expressions import clip, in_compute_type, index_along, stop_gradient
+from metaop.operators.random import unit_uniform
 from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.views import reshape, slice_dimension
 from metaop.unified_graph.composite import composite
@@ -16,6 +17,8 @@ from metaop.unified_graph.node import Node
 
 _SELU_ALPHA = 1.6732632423543772
 _SELU_SCALE = 1.0507009873554805
+# Keeps the logarithm of an exponential number that is 0 finite.
+_TINY = 1e-30
 
 
 @composite
@@ -149,6 +152,29 @@ def prelu(input: Node, weight: Node) -> Node:
     else:
         slope = reshape(weight, (channels, *(1 for _ in input.shape[2:])))
     return where(input > 0, input, input * slope)
+
+
+@composite
+def rrelu(input: Node, seed: Node, lower: float, upper: float) -> Node:
+    """x where it is positive, else x times a slope drawn evenly from lower … upper."""
+    slope = unit_uniform(seed, input.shape, input.dtype) * (upper - lower) + lower
+    return where(input > 0, input, input * cast(slope, input.dtype))
+
+
+@composite
+@in_compute_type
+def gumbel_softmax(input: Node, seed: Node, tau: float, hard: bool, dim: int) -> Node:
+    """softmax((x + Gumbel noise) / tau): a sample of one class, soft or, in value, one-hot."""
+    uniform = unit_uniform(seed, input.shape, input.dtype)
+    noise = -apply("log", -apply("log1p", -uniform) + _TINY)
+    soft = _softmax((input + noise) / tau, dim)
+    if not hard:
+        return soft
+    place = index_along(soft.shape, dim)
+    largest = reduce_axes("max", soft, [dim], keepdim=True)
+    first = reduce_axes("min", where(soft.equals(largest), place, input.shape[dim]), [dim], True)
+    chosen = cast(place.equals(first), soft.dtype)
+    return soft + stop_gradient(chosen - soft)
 
 
 @composite

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import math
 
-from metaop.elementwise.meta_op import apply, where
-from metaop.reindex.views import broadcast_to
-from metaop.unified_graph import index_expr
-from metaop.unified_graph.access import IndexMap
+from metaop.elementwise.meta_op import where
+from metaop.operators.random import random_bits
 from metaop.unified_graph.composite import composite
-from metaop.unified_graph.node import Node, Shape, constant, index_node
+from metaop.unified_graph.node import Node, Shape, constant
 
 # What a dropped element holds before alpha dropout's affine correction: the limit of SELU.
 _SATURATION = -1.7580993408473766
@@ -20,10 +18,8 @@ _SATURATION = -1.7580993408473766
 
 def _kept(seed: Node, shape: Shape, probability: float) -> Node:
     """A truth value per element, true with the probability 1 - `probability`."""
-    counter = index_node(index_expr.linear_offset(IndexMap.axes(shape), shape), shape)
-    bits = apply("random_bits", broadcast_to(seed, shape), counter)
     bound = int(probability * 2.0**64) - (1 << 63)
-    return bits >= min(bound, (1 << 63) - 1)
+    return random_bits(seed, shape) >= min(bound, (1 << 63) - 1)
 
 
 def _mask_shape(shape: Shape, lead: int | None) -> Shape:

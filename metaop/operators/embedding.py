@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from metaop.elementwise.meta_op import Elementwise, apply, cast, where
-from metaop.elementwise.scalar_function import ScalarFunction
+from metaop.elementwise.meta_op import apply, cast, where
 from metaop.errors import DTypeError, ShapeError
 from metaop.operators.expressions import stop_gradient
 from metaop.operators.normalisation import norm
 from metaop.reduce.meta_op import reduce_axes, reduce_with_map
-from metaop.reindex.views import broadcast_to, reshape, take, unsqueeze
+from metaop.reindex.views import reshape, take, unsqueeze
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.index_expr import lookup
 from metaop.unified_graph.node import Node, constant, index_node
-
-# The first operand, whose gradient is scaled by the second.
-_SCALED_GRADIENT = ScalarFunction(
-    "scaled_gradient",
-    2,
-    numpy=lambda x, scale: x,
-    llvm=lambda b, x, scale: x,
-    cuda="({0})",
-    gradient=lambda g, y, x, scale: (g * scale, None),
-)
-
 
 @composite
 def embedding(
@@ -41,8 +29,10 @@ def embedding(
         rows = where(unsqueeze(indices, indices.ndim).equals(padding), stop_gradient(rows), rows)
     if scale_by_frequency:
         share = 1.0 / cast(_uses(indices, weight.shape[0]), rows.dtype)
-        scale = broadcast_to(unsqueeze(take(share, 0, indices), indices.ndim), rows.shape)
-        rows = Node(Elementwise(_SCALED_GRADIENT), (rows, scale), rows.shape, rows.dtype)
+        scale = unsqueeze(take(share, 0, indices), indices.ndim)
+        # The same value, but only the scaled part has a gradient.
+        fixed = stop_gradient(rows)
+        rows = fixed + (rows - fixed) * scale
     return rows
 
 

@@ -7,7 +7,7 @@ import math
 from metaop.elementwise.meta_op import apply, cast, where
 from metaop.errors import DTypeError, ShapeError
 from metaop.operators.activations import log_normalised
-from metaop.operators.expressions import in_compute_type, index_along, reduce_loss
+from metaop.operators.expressions import in_compute_type, index_along, reduce_loss, stop_gradient
 from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.meta_op import reindex
 from metaop.reindex.views import broadcast_to, reshape, take, unsqueeze
@@ -28,8 +28,7 @@ def nll_loss(
     input (N, C, …) or (C) holds log-probabilities, target (N, …) or () class indices, weight (C)
     scales the classes. "mean" divides by the sum of the weights of the targets that count.
     """
-    picked, scale = _picked(input, target, weight, ignore_index, "nll_loss")
-    return _weighted(-picked * scale, scale, reduction)
+    return _weighted(*_likelihood(input, target, weight, ignore_index, "nll_loss"), reduction)
 
 
 @composite
@@ -45,8 +44,8 @@ def cross_entropy_of_classes(
     """`nll_loss` of log_softmax; with smoothing, part of the target is spread over all classes."""
     dim = 0 if input.ndim == 1 else 1
     logarithms = log_normalised(input, dim)
-    picked, scale = _picked(logarithms, target, weight, ignore_index, "cross_entropy")
-    loss = _weighted(-picked * scale, scale, reduction)
+    terms, scale = _likelihood(logarithms, target, weight, ignore_index, "cross_entropy")
+    loss = _weighted(terms, scale, reduction)
     if smoothing == 0:
         return loss
     classes = input.shape[dim]
@@ -81,10 +80,10 @@ def cross_entropy_of_probabilities(
     return reduce_loss(loss, reduction)
 
 
-def _picked(
+def _likelihood(
     input: Node, target: Node, weight: Node | None, ignore_index: int, operator: str
 ) -> tuple[Node, Node]:
-    """The elements of the target classes, and the weight of each target (0 when ignored)."""
+    """Minus the weighted elements of the target classes, and the weights; 0 where ignored."""
     dim = 0 if input.ndim == 1 else 1
     expected = (*input.shape[:dim], *input.shape[dim + 1 :])
     if not input.ndim or target.shape != expected:
@@ -111,8 +110,9 @@ def _picked(
     axes.insert(dim, lookup(1, axes, classes))
     picked = reindex(input, IndexMap(target.shape, axes), 0, (chosen,))
     if weight is None:
-        return picked, cast(counts, input.dtype)
-    return picked, where(counts, take(weight, 0, chosen), 0)
+        return where(counts, -picked, 0), cast(counts, input.dtype)
+    own = take(weight, 0, chosen)
+    return where(counts, -picked * own, 0), where(counts, own, 0)
 
 
 def _weighted(loss: Node, scale: Node, reduction: str) -> Node:
@@ -149,7 +149,8 @@ def huber_loss(
     """Half the square of differences below `delta`, linear beyond."""
     distance = apply("abs", input - target)
     loss = where(distance <= delta, distance * distance * 0.5, (distance - 0.5 * delta) * delta)
-    return _mean_by_weight(loss, weight, reduction)
+    # Unlike the other losses, this one divides by the number of elements, not by the weights.
+    return reduce_loss(loss if weight is None else loss * weight, reduction)
 
 
 @composite
@@ -188,7 +189,7 @@ def _bounded_log(node: Node) -> Node:
     # The logarithm of a safe operand, so that no infinite slope meets a zero in the gradient.
     positive = node > 0
     logarithm = apply("clamp_min", apply("log", where(positive, node, 1)), -100)
-    return where(positive, logarithm, where(node.equals(0), -100, node * math.nan))
+    return where(positive, logarithm, where(node <= 0, -100, stop_gradient(node)))
 
 
 @composite
@@ -244,8 +245,6 @@ def gaussian_nll_loss(
     input: Node, target: Node, variance: Node, full: bool, eps: float, reduction: str
 ) -> Node:
     """Minus the log-likelihood under a normal distribution of mean `input`; variance >= eps."""
-    from metaop.operators.expressions import stop_gradient
-
     # PyTorch clamps without a gradient of the clamp: the cotangent always reaches the variance.
     safe = variance + stop_gradient(apply("clamp_min", variance, eps) - variance)
     difference = input - target

@@ -5,34 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from metaop.elementwise.meta_op import Elementwise, apply, cast, where
-from metaop.elementwise.scalar_function import ScalarFunction
+from metaop.elementwise.meta_op import apply, cast, where
 from metaop.errors import ShapeError
 from metaop.operators.expressions import in_compute_type, mean
 from metaop.reduce.meta_op import reduce_axes
-from metaop.reindex.views import broadcast_to, pad, reshape, windows
+from metaop.reindex.views import pad, reshape, windows
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.node import Node
-
-# (x - m)**2 for an m that is the mean of the x it is summed over. The sum does not change with m
-# to first order, so m gets no cotangent, which saves the backward pass one reduction. The gradient
-# of x is exact as a formula in m, and so are all higher derivatives.
-_SQUARED_DEVIATION = ScalarFunction(
-    "squared_deviation",
-    2,
-    numpy=lambda x, m: (x - m) * (x - m),
-    llvm=lambda b, x, m: b.mul(b.sub(x, m), b.sub(x, m)),
-    cuda="(({0} - {1}) * ({0} - {1}))",
-    gradient=lambda g, y, x, m: (g * ((x - m) * 2.0), None),
-)
-
 
 def moments(node: Node, dims: Sequence[int]) -> tuple[Node, Node]:
     """Mean and biased variance over `dims`, which stay with extent 1."""
     centre = mean(node, dims, keepdim=True)
-    inputs = (node, broadcast_to(centre, node.shape))
-    squares = Node(Elementwise(_SQUARED_DEVIATION), inputs, node.shape, node.dtype)
-    return centre, mean(squares, dims, keepdim=True)
+    return centre, mean(apply("squared_deviation", node, centre), dims, keepdim=True)
 
 
 def _standardised(node: Node, centre: Node, variance: Node, eps: float) -> Node:

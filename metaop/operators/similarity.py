@@ -7,9 +7,9 @@ from metaop.errors import ShapeError
 from metaop.operators.expressions import in_compute_type, reduce_loss
 from metaop.operators.normalisation import norm
 from metaop.reduce.meta_op import reduce_axes
-from metaop.reindex.views import reshape, take
+from metaop.reindex.views import broadcast_to, reshape, take
 from metaop.unified_graph.composite import composite
-from metaop.unified_graph.node import Node
+from metaop.unified_graph.node import Node, Shape
 
 
 @composite
@@ -19,13 +19,12 @@ def cosine_similarity(first: Node, second: Node, dim: int, eps: float) -> Node:
     product = first * second
     dim = dim % product.ndim
     dot = reduce_axes("add", product, [dim])
-    return dot / (_size(first, dim, product.ndim, eps) * _size(second, dim, product.ndim, eps))
+    return dot / (_size(first, dim, product.shape, eps) * _size(second, dim, product.shape, eps))
 
 
-def _size(node: Node, dim: int, ndim: int, eps: float) -> Node:
-    node = reshape(node, (*(1 for _ in range(ndim - node.ndim)), *node.shape))
-    size = apply("clamp_min", norm(node, 2, [dim]), eps)
-    return reshape(size, (*size.shape[:dim], *size.shape[dim + 1 :]))
+def _size(node: Node, dim: int, shape: Shape, eps: float) -> Node:
+    size = apply("clamp_min", norm(broadcast_to(node, shape), 2, [dim]), eps)
+    return reshape(size, (*shape[:dim], *shape[dim + 1 :]))
 
 
 @composite

@@ -2,21 +2,30 @@
 
 from metaop.nn.functional.activations import (
     celu,
+    celu_,
     elu,
+    elu_,
     gelu,
     glu,
+    gumbel_softmax,
     hardshrink,
     hardsigmoid,
     hardswish,
     hardtanh,
+    hardtanh_,
     leaky_relu,
+    leaky_relu_,
     log_softmax,
     logsigmoid,
     mish,
     prelu,
     relu,
     relu6,
+    relu_,
+    rrelu,
+    rrelu_,
     selu,
+    selu_,
     sigmoid,
     silu,
     softmax,
@@ -27,6 +36,7 @@ from metaop.nn.functional.activations import (
     tanh,
     tanhshrink,
     threshold,
+    threshold_,
 )
 from metaop.nn.functional.attention import scaled_dot_product_attention
 from metaop.nn.functional.convolution import (
@@ -100,6 +110,7 @@ from metaop.nn.functional.pooling import (
     max_unpool2d,
     max_unpool3d,
 )
+from metaop.nn.functional.sequence_losses import ctc_loss
 from metaop.nn.functional.similarity import (
     cosine_embedding_loss,
     cosine_similarity,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from metaop.errors import ArgumentError
@@ -10,6 +11,7 @@ from metaop.operators import activations as operators
 from metaop.operators.pointwise import POINTWISE
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.generator import seed_call
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record
@@ -140,6 +142,39 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     return wrap(record(operators.prelu, (input.call, weight.call)))
 
 
+def rrelu(
+    input: Tensor,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
+    """x where it is positive, else x times a slope: random when training, else the middle one."""
+    if lower > upper:
+        raise ArgumentError(
+            f"rrelu: lower {lower} is greater than upper {upper}", fix="exchange them"
+        )
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    source = input.call
+    calls = (source, seed_call(None, source.type.device))
+    call = record(operators.rrelu, calls, (float(lower), float(upper)))
+    if not inplace:
+        return wrap(call)
+    input._rebind(call, "rrelu_")
+    return input
+
+
+def gumbel_softmax(
+    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
+    """A differentiable sample of one class along `dim`; one-hot with `hard`. `eps` is ignored."""
+    source = logits.call
+    calls = (source, seed_call(None, source.type.device))
+    attributes = (float(tau), hard, wrap_dim(dim, logits.ndim))
+    return wrap(record(operators.gumbel_softmax, calls, attributes))
+
+
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half of dimension `dim` times the sigmoid of the second half."""
     return _activate(operators.glu, input, False, (wrap_dim(dim, input.ndim),))
@@ -186,3 +221,19 @@ def _softmax_dim(dim: int | None, input: Tensor) -> int:
         warnings.warn("implicit dimension choice for softmax is outdated; pass dim", stacklevel=3)
         dim = 0 if input.ndim in (0, 1, 3) else 1
     return wrap_dim(dim, input.ndim)
+
+
+def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The form of an activation that always writes into its input."""
+
+    def written(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return function(input, *args, inplace=True, **kwargs)
+
+    written.__name__ = written.__qualname__ = function.__name__ + "_"
+    written.__doc__ = f"`{function.__name__}` written into its input."
+    return written
+
+
+relu_, leaky_relu_, elu_, selu_, celu_, hardtanh_, rrelu_, threshold_ = map(
+    _in_place, (relu, leaky_relu, elu, selu, celu, hardtanh, rrelu, threshold)
+)

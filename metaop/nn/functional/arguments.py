@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Sequence
 from operator import index
@@ -10,14 +9,9 @@ from typing import Union
 
 from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.tensor.core import Tensor
-from metaop.unified_graph import dtype as dtypes
-from metaop.unified_graph.recording import Call, scalar_leaf
-from metaop.unified_graph.tensor_type import Device
+from metaop.unified_graph.recording import Call
 
 Sizes = Union[int, Sequence[int]]
-
-_seeds = itertools.count(1)
-
 
 def spread(value: Sizes, count: int, name: str) -> tuple[int, ...]:
     """One size per dimension: an int or a sequence of one element stands for all of them."""
@@ -69,8 +63,3 @@ def reduction_of(
             fix="use one of " + ", ".join(map(repr, allowed)),
         )
     return reduction
-
-
-def next_seed(device: Device) -> Call:
-    """A fresh seed for a random operator, as a program argument."""
-    return scalar_leaf(next(_seeds), dtypes.int64, device)

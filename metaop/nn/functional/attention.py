@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from metaop.errors import ArgumentError
-from metaop.nn.functional.arguments import next_seed, optional
+from metaop.nn.functional.arguments import optional
 from metaop.operators import attention as operators
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.generator import seed_call
 from metaop.unified_graph.recording import record
 
 
@@ -36,7 +37,7 @@ def scaled_dot_product_attention(
             fix="it is the part that is dropped",
         )
     first = query.call
-    seed = next_seed(first.type.device) if dropout_p > 0.0 else None
+    seed = seed_call(None, first.type.device) if dropout_p > 0.0 else None
     calls = (first, key.call, value.call, optional(attn_mask), seed)
     attributes = (float(dropout_p), is_causal, scale, enable_gqa)
     return wrap(record(operators.attention, calls, attributes))

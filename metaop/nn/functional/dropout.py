@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 
 from metaop.errors import ArgumentError
-from metaop.nn.functional.arguments import next_seed
 from metaop.operators import dropout as operators
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.generator import seed_call
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.recording import record
 
@@ -29,7 +29,7 @@ def _drop(
     if not training or probability == 0.0:
         return input
     source = input.call
-    calls = (source, next_seed(source.type.device))
+    calls = (source, seed_call(None, source.type.device))
     call = record(operator, calls, (float(probability), lead))
     if not inplace:
         return wrap(call)

@@ -1,0 +1,76 @@
+"""The connectionist temporal classification loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Union
+
+import numpy as np
+
+from metaop.errors import ArgumentError, ShapeError
+from metaop.nn.functional.arguments import reduction_of
+from metaop.operators import sequence_losses as operators
+from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.recording import Call, record
+from metaop.unified_graph.tensor_type import Device
+
+Lengths = Union[Tensor, Sequence[int]]
+
+
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Lengths,
+    target_lengths: Lengths,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """Minus the log-probability of label sequences without alignment.
+
+    log_probs (T, N, C) or (T, C); targets (N, S) or all labels joined; lengths (N) or numbers.
+    "mean" divides each loss by its target's length first. With `zero_infinity`, impossible targets
+    cost nothing. The recursion is unrolled over T.
+    """
+    reduction = reduction_of("ctc_loss", reduction)
+    if log_probs.ndim not in (2, 3):
+        raise ShapeError(
+            f"ctc_loss: expected log_probs (T, N, C) or (T, C), got {list(log_probs.shape)}",
+            fix="add or merge dimensions first",
+        )
+    batched = log_probs.ndim == 3
+    scores = log_probs if batched else log_probs.unsqueeze(1)  # type: ignore[attr-defined]
+    times, sizes = _numbers(input_lengths), _numbers(target_lengths)
+    if times.max(initial=0) > scores.shape[0]:
+        raise ArgumentError(
+            f"ctc_loss: input_lengths {times.tolist()} exceed the {scores.shape[0]} time steps",
+            fix="lengths are at most T",
+        )
+    if not batched and targets.ndim == 1:
+        targets = targets.unsqueeze(0)  # type: ignore[attr-defined]
+    device = scores.device
+    places = _places(sizes, device) if targets.ndim == 1 else None
+    calls = (scores.call, targets.call, places, _leaf(times, device), _leaf(sizes, device))
+    attributes = (blank, reduction, zero_infinity)
+    result = wrap(record(operators.ctc_loss, calls, attributes))
+    if batched or reduction != "none":
+        return result
+    return result.squeeze(0)  # type: ignore[attr-defined]
+
+
+def _numbers(lengths: Lengths) -> np.ndarray:
+    values = lengths._array() if isinstance(lengths, Tensor) else np.asarray(lengths)
+    return np.atleast_1d(values).astype(np.int64)
+
+
+def _leaf(values: np.ndarray, device: Device) -> Call:
+    return from_array(np.ascontiguousarray(values), dtypes.int64, device).call
+
+
+def _places(sizes: np.ndarray, device: Device) -> Call:
+    """Where each label of each sample lies among the joined ones; beyond a target, the last."""
+    begins = np.cumsum(sizes) - sizes
+    column = np.arange(max(int(sizes.max(initial=0)), 1))
+    inside = np.minimum(column, np.maximum(sizes[:, None] - 1, 0))
+    return _leaf(np.minimum(begins[:, None] + inside, max(int(sizes.sum()) - 1, 0)), device)
