@@ -117,6 +117,7 @@ class Tensor:
                 self._seen = base._writes
         elif self._cell is not None and self._seen != self._cell.writes:
             self._adopt(self._cell._call, keep_history=self._call.requires_grad)
+            self._writes += self._cell.writes - self._seen - 1
             self._seen = self._cell.writes
 
     def _adopt(self, value: Call, keep_history: bool) -> None:
@@ -215,7 +216,10 @@ class Tensor:
 
     @property
     def _version(self) -> int:
-        return self._writes if self._base is None else self._base._version
+        if self._base is not None:
+            return self._base._version
+        self._refresh()
+        return self._writes
 
     @property
     def dtype(self) -> DType:
