@@ -16,6 +16,7 @@ from metaop.unified_graph.cut import Subgraph, cut_at, finish, recorder
 from metaop.unified_graph.recording import Call
 
 _programs: dict[tuple[int, ...], Program] = {}
+_running: list[Subgraph] = []
 
 
 def realize(*calls: Call) -> None:
@@ -32,13 +33,21 @@ def run(subgraph: Subgraph) -> None:
     """Runs a subgraph and hands the values to its calls."""
     program = program_of(subgraph)
     arguments = [leaf.buffer if leaf.scalar is None else leaf.scalar for leaf in subgraph.leaves]
+    _running.append(subgraph)
     try:
         buffers = program.run(arguments)
     except IndexFault as fault:
         raise _located(fault, subgraph) from None
+    finally:
+        _running.pop()
     for call, buffer in zip(subgraph.outputs, buffers):
         call.buffer = buffer
     finish(subgraph)
+
+
+def running() -> Subgraph | None:
+    """The subgraph whose program runs now: what an observer of programs may look at."""
+    return _running[-1] if _running else None
 
 
 def _located(fault: IndexFault, subgraph: Subgraph) -> DimensionError:

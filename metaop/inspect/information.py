@@ -1,0 +1,133 @@
+"""What this installation is and has, and whether it computes right."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metaop import settings
+
+_LIBRARIES = (
+    *("numpy", "llvmlite", "cffi", "networkx", "ml-dtypes", "safetensors"),
+    *("cupy-cuda13x", "cupy-cuda12x", "mpi4py", "torch"),
+)
+
+
+def info() -> str:
+    """Versions, processor, threads, settings and cache as text."""
+    sections = {
+        "versions": _versions(),
+        "processor": _processor(),
+        "settings": _settings(),
+        "cache of kernels": _cache(),
+    }
+    lines = []
+    for title, rows in sections.items():
+        width = max(len(name) for name, _ in rows)
+        lines.append(title)
+        lines.extend(f"  {name.ljust(width)}  {value}" for name, value in rows)
+    return "\n".join(lines) + "\n"
+
+
+def _versions() -> list[tuple[str, str]]:
+    import metaop
+
+    rows = [("metaop", metaop.__version__), ("python", platform.python_version())]
+    for library in _LIBRARIES:
+        try:
+            rows.append((library, metadata.version(library)))
+        except metadata.PackageNotFoundError:
+            rows.append((library, "not installed"))
+    return rows
+
+
+def _processor() -> list[tuple[str, str]]:
+    from metaop.codegen.llvm.runtime import runtime
+    from metaop.codegen.llvm.target import host_target
+
+    target = host_target()
+    features = ("avx2", "fma", "f16c", "avx512f", "avx512bf16", "avx512fp16", "amx-bf16")
+    return [
+        ("system", f"{platform.system()} {platform.machine()}"),
+        ("processor", target.cpu),
+        ("features", " ".join(name for name in features if target.has(name)) or "baseline"),
+        ("vectors", f"{target.vector_bytes} bytes"),
+        ("cores", str(os.cpu_count())),
+        ("threads", str(runtime().get_num_threads())),
+    ]
+
+
+def _settings() -> list[tuple[str, str]]:
+    rows = []
+    for setting in settings.SETTINGS:
+        origin = "set" if setting.name in os.environ else "default"
+        value = settings.get(setting.name)
+        rows.append((setting.name, f"{value!r} ({origin}): {setting.meaning}"))
+    return rows
+
+
+def _cache() -> list[tuple[str, str]]:
+    folder = Path(settings.get("METAOP_CACHE_DIR")).expanduser()
+    sizes = [file.stat().st_size for file in folder.glob("*")] if folder.is_dir() else []
+    return [("folder", str(folder)), ("content", f"{len(sizes)} files, {sum(sizes) / 1e6:.1f} MB")]
+
+
+def self_test() -> str:
+    """Compares a few computations, forward and backward, with NumPy.
+
+    Returns a line for each with its time, starting with "ok" or "WRONG".
+    """
+    lines = []
+    for check in (_check_elementwise, _check_matmul, _check_softmax, _check_gradient):
+        start = time.perf_counter()
+        try:
+            found, expected = check()
+            right = np.allclose(found, expected, rtol=1e-4, atol=1e-5)
+            verdict = "ok" if right else "WRONG"
+        except Exception as error:  # the report is the purpose
+            verdict = f"WRONG ({type(error).__name__}: {error})"
+        name = check.__name__.removeprefix("_check_")
+        lines.append(f"{verdict}  {name}  {time.perf_counter() - start:.2f} s")
+    return "\n".join(lines) + "\n"
+
+
+Check = Callable[[], tuple[np.ndarray, np.ndarray]]
+
+
+def _random(*shape: int) -> tuple[Any, np.ndarray]:
+    import metaop
+
+    values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    return metaop.from_numpy(values), values
+
+
+def _check_elementwise() -> tuple[np.ndarray, np.ndarray]:
+    tensor, values = _random(1000)
+    return (tensor.exp() * 2 + tensor).numpy(), np.exp(values) * 2 + values
+
+
+def _check_matmul() -> tuple[np.ndarray, np.ndarray]:
+    tensor, values = _random(65, 33)
+    return (tensor @ tensor.t()).numpy(), values @ values.T
+
+
+def _check_softmax() -> tuple[np.ndarray, np.ndarray]:
+    from metaop.nn.functional import softmax
+
+    tensor, values = _random(7, 50)
+    powers = np.exp(values)
+    return softmax(tensor, -1).numpy(), powers / powers.sum(-1, keepdims=True)
+
+
+def _check_gradient() -> tuple[np.ndarray, np.ndarray]:
+    tensor, values = _random(20)
+    tensor.requires_grad_()
+    (tensor.sin() * tensor).sum().backward()
+    return tensor.grad.numpy(), np.cos(values) * values + np.sin(values)

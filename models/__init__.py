@@ -1,0 +1,1 @@
+"""Networks, one readable file each; `python -m models.NAME` trains or runs one."""
