@@ -35,6 +35,7 @@ from metaop.tensor.creation import (
 from metaop.tensor.generator import (
     Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state,
 )
+from metaop.tensor.decompositions import det, inverse, logdet, slogdet
 from metaop.tensor.gradients import (
     enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled,
 )

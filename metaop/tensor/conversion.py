@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import numpy as np
 
-from metaop.errors import ArgumentTypeError, DeviceError, DTypeError
-from metaop.operators.basic import alias, convert
+from metaop.errors import ArgumentTypeError, DeviceError
+from metaop.operators.basic import convert
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.options import device_of
-from metaop.tensor.core import Size, Tensor, in_place, wrap
-from metaop.tensor.promotion import default_dtype_of, defaults, result_type
+from metaop.tensor.core import Tensor, in_place, wrap
+from metaop.tensor.promotion import defaults
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record
@@ -23,8 +24,8 @@ def to(
     *args: Any,
     dtype: DType | None = None,
     device: Any = None,
-    non_blocking: bool = False,
-    copy: bool = False,
+    non_blocking: builtins.bool = False,
+    copy: builtins.bool = False,
     memory_format: Any = None,
 ) -> Tensor:
     """`input` as another dtype or on another device; itself when it is there already.
@@ -36,10 +37,11 @@ def to(
             dtype = argument
         elif isinstance(argument, Tensor):
             dtype, device = argument.dtype, argument.device
-        elif isinstance(argument, (Device, str, int)) and not isinstance(argument, bool):
+        elif isinstance(argument, builtins.bool):
+            # Positional flags are non_blocking and then copy.
+            copy = copy or (argument and isinstance(args[-2], builtins.bool))
+        elif isinstance(argument, (Device, str, builtins.int)):
             device = argument
-        elif isinstance(argument, bool):
-            copy = copy or (argument and argument is args[-1] and len(args) > 2)
         elif argument is not None:
             raise ArgumentTypeError(
                 f"to() received {type(argument).__name__}",
@@ -135,42 +137,42 @@ def size(input: Tensor, dim: Any = None) -> Any:
     return input.shape[wrap_dim(dim, input.ndim)]
 
 
-def numel(input: Tensor) -> Any:
+def numel(input: Tensor) -> builtins.int:
     """The number of elements."""
     return input.call.type.size
 
 
-def dim(input: Tensor) -> Any:
+def dim(input: Tensor) -> builtins.int:
     """The number of dimensions."""
     return input.ndim
 
 
-def element_size(input: Tensor) -> Any:
+def element_size(input: Tensor) -> builtins.int:
     """The bytes of one element."""
     return input.dtype.itemsize
 
 
-def is_floating_point(input: Tensor) -> Any:
+def is_floating_point(input: Tensor) -> builtins.bool:
     """Whether the elements are floating-point numbers."""
     return input.dtype.kind == "float"
 
 
-def is_complex(input: Tensor) -> Any:
+def is_complex(input: Tensor) -> builtins.bool:
     """Whether the elements are complex: never."""
     return False
 
 
-def is_signed(input: Tensor) -> Any:
+def is_signed(input: Tensor) -> builtins.bool:
     """Whether the element type has negative numbers."""
     return input.dtype.signed
 
 
-def is_nonzero(input: Tensor) -> Any:
+def is_nonzero(input: Tensor) -> builtins.bool:
     """Whether the single element differs from zero."""
     return input.item() != 0
 
 
-def is_tensor(obj: Any) -> Any:
+def is_tensor(obj: Any) -> builtins.bool:
     """Whether `obj` is a metaop tensor."""
     return isinstance(obj, Tensor)
 
@@ -198,7 +200,7 @@ def _copied(input: Tensor, source: Tensor) -> Tensor:
 _copied.__name__ = "copy"
 
 
-def can_cast(from_: DType, to: DType) -> Any:
+def can_cast(from_: DType, to: DType) -> builtins.bool:
     """Whether a value of one type may be written into a tensor of the other."""
     return dtypes.kind_rank(from_) <= dtypes.kind_rank(to)
 

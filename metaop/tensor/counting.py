@@ -18,7 +18,7 @@ from metaop.unified_graph.recording import record
 
 def _host_tensor(array: np.ndarray, like: Tensor) -> Tensor:
     """Values of the host as a tensor of the dtype and device of `like`."""
-    return from_array(np.ascontiguousarray(array, like.dtype.numpy), like.dtype).to(
+    return from_array(np.asarray(array, like.dtype.numpy, order="C"), like.dtype).to(
         device=like.device
     )
 

@@ -25,7 +25,7 @@ def host_values(input: Tensor) -> np.ndarray:
 def host_result(array: np.ndarray, like: Tensor) -> Tensor:
     """An integer or boolean result of the host as a tensor on the device of `like`."""
     dtype = dtypes.bool_ if array.dtype == np.bool_ else dtypes.int64
-    return from_array(np.ascontiguousarray(array, dtype.numpy), dtype).to(device=like.device)
+    return from_array(np.asarray(array, dtype.numpy, order="C"), dtype).to(device=like.device)
 
 
 def pick(input: Tensor, index: np.ndarray, dim: int) -> ValuesAndIndices:

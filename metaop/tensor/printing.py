@@ -66,16 +66,14 @@ class Formatter:
         if not self.is_float:
             self.width = max((len(str(value)) for value in values.tolist()), default=1)
             return
-        finite = np.abs(values[np.isfinite(values) & (values != 0)]).astype(np.float64)
+        # Like PyTorch, zeros and infinities have no say in the width.
+        finite = values[np.isfinite(values) & (values != 0)].astype(np.float64)
+        self.whole = True
         if finite.size:
-            self._choose(finite)
-            self.width = max(len(self._text(float(value))) for value in values)
-        elif values.size:
-            self.whole = True
-            self.width = max(len(self._text(float(value))) for value in values)
+            self._choose(np.abs(finite))
         if options.sci_mode is not None:
             self.scientific = options.sci_mode
-            self.width = max((len(self._text(float(value))) for value in values), default=1)
+        self.width = max((len(self._text(value)) for value in finite.tolist()), default=1)
 
     def _choose(self, finite: np.ndarray) -> None:
         smallest, largest = float(finite.min()), float(finite.max())

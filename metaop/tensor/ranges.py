@@ -51,6 +51,8 @@ def arange(
     extent = -((start - end) // step) if whole else math.ceil((end - start) / step)
     work = dtypes.int64 if whole else dtypes.float64
     dtype = dtype or (dtypes.int64 if whole else defaults.dtype)
+    if dtype.kind == "int":
+        start, step, work = int(start), int(step), dtypes.int64
     place = device_of(None)
     numbers = [
         None if value == absent else number_call(value, work, place)

@@ -262,6 +262,12 @@ def test_sort(descending: bool) -> None:
     check_derivatives(lambda t: t.sort(1, descending).values, normal((2, 5)))
 
 
+@pytest.mark.parametrize("name", ["sort", "median", "mode", "cummax", "kthvalue", "topk"])
+def test_ranks_of_numbers(name: str) -> None:
+    extra = {"topk": (1,), "kthvalue": (1,), "cummax": (0,)}.get(name, ())
+    check(name, np.array(2.5), *extra)
+
+
 @pytest.mark.parametrize("largest", [False, True])
 def test_topk(largest: bool) -> None:
     x = normal((3, 7))

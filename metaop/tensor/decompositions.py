@@ -1,0 +1,282 @@
+"""Inverses, solutions and decompositions of matrices: LAPACK on the host, gradients in tensors.
+
+The gradient formulas follow M. Giles, "An extended collection of matrix derivative results for
+forward and reverse mode algorithmic differentiation" (2008), and J. Townsend, "Differentiating the
+singular value decomposition" (2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from metaop.errors import DTypeError, MetaopError, ShapeError, UnsupportedError
+from metaop.tensor.core import Tensor
+from metaop.tensor.creation import zeros_like
+from metaop.tensor.host_function import host_function
+from metaop.tensor.joining import cat
+from metaop.tensor.ranges import eye
+from metaop.tensor.rearranging import diag_embed, tril, triu
+from metaop.tensor.selection import where
+
+Cotangents = Sequence["Tensor | None"]
+
+
+class LinAlgError(MetaopError, RuntimeError):
+    """A matrix without the property that was asked for: singular, not positive definite."""
+
+
+class SignAndLogarithm(NamedTuple):
+    """The sign of a determinant and the logarithm of its magnitude."""
+
+    sign: Tensor
+    logabsdet: Tensor
+
+
+class Eigen(NamedTuple):
+    """Eigenvalues in ascending order and eigenvectors as columns."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class Singular(NamedTuple):
+    """`U @ diag(S) @ Vh`, singular values in descending order."""
+
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+class Orthogonal(NamedTuple):
+    """`Q @ R` with orthonormal columns in Q and an upper triangular R."""
+
+    Q: Tensor
+    R: Tensor
+
+
+def _matrix(name: str, A: Tensor, square: bool = True) -> np.ndarray:
+    if A.dtype.kind != "float" or A.dtype.itemsize == 2:
+        raise DTypeError(
+            f"linalg.{name}: Low precision and integer dtypes not supported. Got {A.dtype.name}",
+            fix="convert with .float() or .double()",
+        )
+    if A.ndim < 2 or (square and A.shape[-1] != A.shape[-2]):
+        kind = "batches of square matrices" if square else "matrices"
+        raise ShapeError(f"linalg.{name}: A must be {kind}, but it is {list(A.shape)}")
+    return A.detach()._array()
+
+
+def _on_host(name: str, function: Callable[..., Any], *arrays: np.ndarray) -> Any:
+    try:
+        return function(*arrays)
+    except np.linalg.LinAlgError as error:
+        raise LinAlgError(
+            f"linalg.{name}: {error}", fix="check the rank and the condition of the matrix"
+        ) from None
+
+
+def _transposed(x: Tensor) -> Tensor:
+    return x.transpose(-2, -1)
+
+
+def inv(A: Tensor) -> Tensor:
+    """The inverse of a square matrix, or of each one of a batch."""
+
+    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+        inverse = _transposed(results[0])
+        return [-(inverse @ cotangents[0] @ inverse)]
+
+    return host_function([A], [_on_host("inv", np.linalg.inv, _matrix("inv", A))], backward)[0]
+
+
+def det(A: Tensor) -> Tensor:
+    """The determinant; its gradient needs an invertible matrix."""
+
+    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+        scale = (results[0] * cotangents[0]).unsqueeze(-1).unsqueeze(-1)
+        return [scale * _transposed(inv(A))]
+
+    found = np.asarray(np.linalg.det(_matrix("det", A)), A.dtype.numpy)
+    return host_function([A], [found], backward)[0]
+
+
+def slogdet(A: Tensor) -> SignAndLogarithm:
+    """Sign and logarithm of the magnitude of the determinant."""
+
+    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+        if cotangents[1] is None:
+            return [None]
+        return [cotangents[1].unsqueeze(-1).unsqueeze(-1) * _transposed(inv(A))]
+
+    found = [np.asarray(x, A.dtype.numpy) for x in np.linalg.slogdet(_matrix("slogdet", A))]
+    return SignAndLogarithm(*host_function([A], found, backward))
+
+
+def logdet(A: Tensor) -> Tensor:
+    """The logarithm of the determinant, NaN where that is negative."""
+    sign, logarithm = slogdet(A)
+    return where(sign < 0, float("nan"), logarithm)
+
+
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
+    """X with `A @ X = B` (or `X @ A = B`); B is a vector, a matrix, or a batch of either."""
+    if not left:
+        return _transposed(solve(_transposed(A), _transposed(B)))
+    if B.ndim == 1 or (A.ndim - 1 == B.ndim and A.shape[:-1] == B.shape):
+        return solve(A, B.unsqueeze(-1)).squeeze(-1)
+
+    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+        of_right = solve(_transposed(A), cotangents[0])
+        of_matrix = -(of_right @ _transposed(results[0]))
+        return [_fitted(of_matrix, A), _fitted(of_right, B)]
+
+    right = _matrix("solve", B, square=False)
+    found = _on_host("solve", np.linalg.solve, _matrix("solve", A), right)
+    return host_function([A, B], [found], backward)[0]
+
+
+def _fitted(gradient: Tensor, source: Tensor) -> Tensor:
+    """The gradient summed over the batch dimensions that were broadcast."""
+    extra = gradient.ndim - source.ndim
+    dims = [k for k in range(gradient.ndim) if k < extra or source.shape[k - extra] == 1]
+    dims = [k for k in dims if k < extra or gradient.shape[k] != 1]
+    return gradient.sum(dims, True).reshape(source.shape) if dims else gradient
+
+
+def solve_triangular(
+    A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    """`solve` that reads one triangle of A only."""
+    triangle = triu(A) if upper else tril(A)
+    if unitriangular:
+        ones = eye(A.shape[-1], dtype=A.dtype, device=A.device)
+        triangle = triangle * (1 - ones) + ones
+    return solve(triangle, B, left=left)
+
+
+def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
+    """The lower triangular L with `L @ L.T = A` (or its transpose)."""
+
+    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+        lower = results[0]
+        inner = tril(_transposed(lower) @ cotangents[0])
+        inner = inner - diag_embed(inner.diagonal(0, -2, -1)) / 2
+        half = solve(_transposed(lower), solve(lower, inner, left=False))
+        return [(half + _transposed(half)) / 2]
+
+    found = _on_host("cholesky", np.linalg.cholesky, _matrix("cholesky", A))
+    lower = host_function([A], [found], backward)[0]
+    return _transposed(lower) if upper else lower
+
+
+def eigh(A: Tensor, UPLO: str = "L") -> Eigen:
+    """Eigenvalues and eigenvectors of a symmetric matrix, of which one triangle is read."""
+
+    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+        values, vectors = results
+        of_values, of_vectors = cotangents
+        inner = None if of_values is None else diag_embed(of_values)
+        if of_vectors is not None:
+            gaps = values.unsqueeze(-2) - values.unsqueeze(-1)
+            rotation = (_transposed(vectors) @ of_vectors) * _reciprocal_off_diagonal(gaps)
+            inner = rotation if inner is None else inner + rotation
+        return [None if inner is None else vectors @ inner @ _transposed(vectors)]
+
+    found = _on_host("eigh", lambda a: np.linalg.eigh(a, UPLO), _matrix("eigh", A))
+    return Eigen(*host_function([A], found, backward))
+
+
+def _reciprocal_off_diagonal(gaps: Tensor) -> Tensor:
+    """1 / gap between different values, 0 on the diagonal."""
+    diagonal = eye(gaps.shape[-1], dtype=gaps.dtype, device=gaps.device)
+    return (1 - diagonal) / (gaps + diagonal)
+
+
+def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
+    """The eigenvalues of a symmetric matrix in ascending order."""
+    return eigh(A, UPLO).eigenvalues
+
+
+def svd(A: Tensor, full_matrices: bool = True) -> Singular:
+    """The singular value decomposition; gradients need `full_matrices=False`."""
+
+    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+        if full_matrices and A.shape[-1] != A.shape[-2] and (cotangents[0] or cotangents[2]):
+            raise UnsupportedError(
+                "linalg.svd: the singular vectors of full_matrices=True have no gradient",
+                fix="pass full_matrices=False",
+            )
+        return [_svd_gradient(*results, *cotangents)]
+
+    arrays = _on_host(
+        "svd", lambda a: np.linalg.svd(a, full_matrices), _matrix("svd", A, square=False)
+    )
+    return Singular(*host_function([A], arrays, backward))
+
+
+def _svd_gradient(
+    U: Tensor,
+    S: Tensor,
+    Vh: Tensor,
+    of_U: Tensor | None,
+    of_S: Tensor | None,
+    of_Vh: Tensor | None,
+) -> Tensor:
+    count = S.shape[-1]
+    U, Vh = U[..., :, :count], Vh[..., :count, :]
+    squares = S * S
+    gaps = _reciprocal_off_diagonal(squares.unsqueeze(-2) - squares.unsqueeze(-1))
+    inner = diag_embed(zeros_like(S) if of_S is None else of_S)
+    outside = None
+    if of_U is not None:
+        turned = _transposed(U) @ of_U
+        inner = inner + (turned - _transposed(turned)) * gaps * S.unsqueeze(-2)
+        if U.shape[-2] > count:
+            outside = ((of_U - U @ turned) / S.unsqueeze(-2)) @ Vh
+    if of_Vh is not None:
+        turned = Vh @ _transposed(of_Vh)
+        inner = inner + S.unsqueeze(-1) * (turned - _transposed(turned)) * gaps
+        if Vh.shape[-1] > count:
+            rest = U @ ((of_Vh - _transposed(turned) @ Vh) / S.unsqueeze(-1))
+            outside = rest if outside is None else outside + rest
+    gradient = U @ inner @ Vh
+    return gradient if outside is None else gradient + outside
+
+
+def svdvals(A: Tensor) -> Tensor:
+    """The singular values in descending order."""
+    return svd(A, False).S
+
+
+def qr(A: Tensor, mode: str = "reduced") -> Orthogonal:
+    """The QR decomposition; `mode` is "reduced" or "complete"."""
+    rows, columns = A.shape[-2:]
+    if rows < columns and mode == "reduced":
+        left, right = A[..., :, :rows], A[..., :, rows:]
+        Q, R = qr(left)
+        return Orthogonal(Q, cat([R, _transposed(Q) @ right], -1))
+
+    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+        if mode != "reduced":
+            raise UnsupportedError(
+                "linalg.qr: mode='complete' has no gradient", fix="use mode='reduced'"
+            )
+        Q, R = results
+        of_Q, of_R = (zeros_like(x) if g is None else g for x, g in zip(results, cotangents))
+        inner = R @ _transposed(of_R) - _transposed(of_Q) @ Q
+        inner = tril(inner) + _transposed(tril(inner, -1))
+        return [_transposed(solve(R, _transposed(of_Q + Q @ inner)))]
+
+    arrays = np.linalg.qr(_matrix("qr", A, square=False), mode)
+    return Orthogonal(*host_function([A], arrays, backward))
+
+
+def inverse(input: Tensor) -> Tensor:
+    """The inverse of a square matrix: `linalg.inv` under its older name."""
+    return inv(input)
+
+
+METHODS = ("det", "slogdet", "logdet", "qr", "inverse")

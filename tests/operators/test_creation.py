@@ -1,0 +1,304 @@
+"""Creation, conversion and printing of tensors against PyTorch."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+import metaop
+from tests.helpers import Versus, check, from_numpy, to_torch
+
+torch = pytest.importorskip("torch")
+
+
+def same(actual: metaop.Tensor, expected: torch.Tensor) -> None:
+    assert actual.dtype.name == str(expected.dtype).removeprefix("torch.")
+    assert tuple(actual.shape) == tuple(expected.shape)
+    np.testing.assert_allclose(
+        actual.detach().numpy().astype("float64"), expected.detach().double().numpy(), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        3,
+        2.5,
+        True,
+        [],
+        [1, 2, 3],
+        [1, 2.5],
+        [True, False],
+        [True, 2],
+        [[1, 2], [3, 4]],
+        [[1.0], [2.0]],
+        (1, 2),
+        [[], []],
+        [np.float64(1.5), np.float64(2)],
+        [np.float32(1.5)],
+        np.arange(3, dtype=np.int32),
+        np.float32(2.5),
+        [np.ones(2), np.zeros(2)],
+        [1 << 40],
+        [float("nan"), float("inf")],
+    ],
+    ids=repr,
+)
+@pytest.mark.filterwarnings("ignore")
+def test_tensor(data: object) -> None:
+    same(metaop.tensor(data), torch.tensor(data))
+    same(metaop.as_tensor(data), torch.as_tensor(data))
+    for dtype in ("float32", "float64", "int64", "float16"):
+        try:
+            expected = torch.tensor(data, dtype=getattr(torch, dtype))
+        except (RuntimeError, TypeError):
+            continue
+        same(metaop.tensor(data, dtype=getattr(metaop, dtype)), expected)
+
+
+def test_ragged_and_unknown_data() -> None:
+    with pytest.raises(ValueError, match="length"):
+        metaop.tensor([[1, 2], [3]])
+    with pytest.raises(TypeError):
+        metaop.tensor(["a"])
+    with pytest.raises(TypeError):
+        metaop.from_numpy(np.array(["a"]))
+
+
+def test_memory_is_shared_or_copied() -> None:
+    array = np.arange(8.0)
+    shared, copied = metaop.from_numpy(array), metaop.tensor(array)
+    array[0] = 100
+    assert shared[0].item() == 100 and copied[0].item() == 0
+    assert metaop.as_tensor(array)[0].item() == 100
+    x = metaop.ones(2)
+    assert metaop.as_tensor(x) is x
+    assert metaop.tensor(x) is not x
+
+
+def test_tensor_of_tensors() -> None:
+    same(metaop.tensor([metaop.tensor(1.5), metaop.tensor(2)]), torch.tensor([torch.tensor(1.5), torch.tensor(2)]))
+
+
+@pytest.mark.parametrize("name", ["zeros", "ones", "empty"])
+def test_filled(name: str) -> None:
+    function = getattr(metaop, name)
+    for x in (function(2, 3), function((2, 3)), function([2, 3]), function(metaop.Size((2, 3)))):
+        assert x.shape == (2, 3) and x.dtype is metaop.float32
+    assert function(()).shape == ()
+    assert function(2, dtype=metaop.int64).dtype is metaop.int64
+    x = function(2, requires_grad=True)
+    assert x.requires_grad and x.is_leaf
+    if name != "empty":
+        same(function(2, 0, 3), getattr(torch, name)(2, 0, 3))
+        like = getattr(metaop, name + "_like")
+        same(like(metaop.ones(2).long()), getattr(torch, name + "_like")(torch.ones(2).long()))
+        same(getattr(metaop.ones(2).half(), "new_" + name)(3), getattr(torch.ones(2).half(), "new_" + name)(3))
+    with pytest.raises(RuntimeError):
+        function(-1)
+
+
+def test_full() -> None:
+    for value in (2.5, 3, True, 0, math.inf):
+        same(metaop.full((2,), value), torch.full((2,), value))
+        same(metaop.full_like(metaop.ones(2), value), torch.full_like(torch.ones(2), value))
+    same(metaop.ones(2).new_full((3,), 7), torch.ones(2).new_full((3,), 7))
+    same(metaop.ones(2).new_tensor([3]), torch.ones(2).new_tensor([3]))
+    assert metaop.ones(3).fill_(2.5).tolist() == [2.5] * 3
+    assert metaop.ones(3).zero_().tolist() == [0] * 3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(5,), (2, 8), (2, 8, 3), (8, 2, -3), (0.5, 3), (0, 1, 0.1), (1.0, 0.0, -0.25), (0,), (3.5,)],
+)
+def test_arange(arguments: tuple) -> None:
+    same(metaop.arange(*arguments), torch.arange(*arguments))
+    same(metaop.arange(*arguments, dtype=metaop.float64), torch.arange(*arguments, dtype=torch.float64))
+    same(metaop.arange(*arguments, dtype=metaop.int32), torch.arange(*arguments, dtype=torch.int32))
+
+
+def test_arange_errors() -> None:
+    for arguments in ((0, 5, 0), (5, 0), (0, 5, -1)):
+        with pytest.raises((RuntimeError, ValueError)):
+            metaop.arange(*arguments)
+
+
+def test_spaced() -> None:
+    for arguments in ((0, 1, 5), (3, -2, 7), (1, 1, 3), (2, 5, 1), (0, 1, 0)):
+        same(metaop.linspace(*arguments), torch.linspace(*arguments))
+        same(metaop.logspace(*arguments), torch.logspace(*arguments))
+    same(metaop.logspace(0, 3, 4, base=2), torch.logspace(0, 3, 4, base=2))
+    same(metaop.linspace(0, 10, 4, dtype=metaop.float64), torch.linspace(0, 10, 4, dtype=torch.float64))
+
+
+def test_eye_and_triangles() -> None:
+    same(metaop.eye(3), torch.eye(3))
+    same(metaop.eye(2, 4, dtype=metaop.int64), torch.eye(2, 4, dtype=torch.int64))
+    for offset in (-1, 0, 2):
+        same(metaop.tril_indices(3, 4, offset), torch.tril_indices(3, 4, offset))
+        same(metaop.triu_indices(3, 4, offset), torch.triu_indices(3, 4, offset))
+        check("tril", np.random.default_rng(0).standard_normal((2, 3, 4)), offset)
+
+
+DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+
+
+@pytest.mark.parametrize("source", DTYPES)
+@pytest.mark.parametrize("target", [*DTYPES, "bfloat16"])
+def test_conversion(source: str, target: str) -> None:
+    values = np.array([0, 1, 2.7, 100.2]).astype(source)
+    ours, theirs = from_numpy(values), to_torch(values)
+    same(ours.to(getattr(metaop, target)), theirs.to(getattr(torch, target)))
+    same(ours.type(getattr(metaop, target)), theirs.type(getattr(torch, target)))
+
+
+def test_conversion_methods() -> None:
+    x, y = metaop.tensor([1.5, 0.0]), torch.tensor([1.5, 0.0])
+    for name in ("bool", "byte", "char", "short", "int", "long", "half", "bfloat16", "float", "double"):
+        same(getattr(x, name)(), getattr(y, name)())
+    assert x.to(metaop.float32) is x and x.float() is x and x.cpu() is x
+    assert x.to("cpu") is x and x.to(metaop.device("cpu"), metaop.float64).dtype is metaop.float64
+    assert x.to(metaop.float32, copy=True) is not x
+    assert x.to(metaop.ones(1).long()).dtype is metaop.int64
+    assert x.type() == "metaop.FloatTensor" and x.type("metaop.LongTensor").dtype is metaop.int64
+    assert x.type_as(metaop.ones(1).half()).dtype is metaop.float16
+    check((lambda t: t.double() * 2, lambda t: t.double() * 2), np.ones(3, np.float32))
+
+
+def test_facts() -> None:
+    x = metaop.ones(2, 3)
+    assert x.size() == (2, 3) and x.size(-1) == 3 and x.shape.numel() == 6
+    assert x.numel() == x.nelement() == 6 and x.dim() == x.ndimension() == x.ndim == 2
+    assert x.element_size() == 4 and x.is_floating_point() and not x.is_complex()
+    assert metaop.is_tensor(x) and not metaop.is_tensor(3) and len(x) == 2
+    assert metaop.tensor([1.0]).is_nonzero() and metaop.numel(x) == 6
+    assert metaop.float is metaop.float32 and metaop.long is metaop.int64
+    with pytest.raises(IndexError):
+        x.size(2)
+
+
+def test_numbers() -> None:
+    x = metaop.tensor(3)
+    assert (x.item(), int(x), float(x), bool(x), [10, 20, 30, 40][x]) == (3, 3, 3.0, True, 40)
+    assert f"{metaop.tensor(2.5):.2f}" == "2.50"
+    with pytest.raises(TypeError):
+        len(x)
+    with pytest.raises(TypeError):
+        iter(x)
+    with pytest.raises(RuntimeError):
+        metaop.ones(2).item()
+    assert [int(v) for v in metaop.arange(3)] == [0, 1, 2]
+    assert 2 in metaop.arange(3) and 5 not in metaop.arange(3)
+
+
+def test_copies() -> None:
+    x = metaop.tensor([1.0, 2.0], requires_grad=True)
+    for other in (copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
+        assert other is not x and other.tolist() == [1, 2]
+        assert other.requires_grad and other.is_leaf
+    y = metaop.ones(2).bfloat16()
+    assert pickle.loads(pickle.dumps(y)).dtype is metaop.bfloat16
+    assert hash(x) != hash(y) and {x: 1}[x] == 1
+    with pytest.raises((TypeError, RuntimeError)):
+        copy.deepcopy(x * 2)
+
+
+def test_numpy() -> None:
+    x = metaop.arange(3)
+    assert np.asarray(x).tolist() == [0, 1, 2]
+    assert np.asarray(x, dtype=np.float32).dtype == np.float32
+    np.testing.assert_array_equal(np.sin(metaop.ones(2)), np.sin(np.ones(2, np.float32)))
+    with pytest.raises(RuntimeError, match="detach"):
+        metaop.ones(2, requires_grad=True).numpy()
+
+
+def test_copy_into() -> None:
+    x = metaop.zeros(2, 3)
+    assert x.copy_(metaop.arange(3)) is x
+    assert x.tolist() == [[0, 1, 2], [0, 1, 2]]
+    with pytest.raises(RuntimeError):
+        x.copy_(metaop.ones(4))
+
+
+def test_default_dtype() -> None:
+    metaop.set_default_dtype(metaop.float64)
+    try:
+        assert metaop.get_default_dtype() is metaop.float64
+        assert metaop.tensor(1.5).dtype is metaop.zeros(1).dtype is metaop.float64
+        assert (metaop.tensor([1]) / 2).dtype is metaop.float64
+        assert (metaop.tensor([1]) + 0.5).dtype is metaop.float64
+        assert metaop.tensor([1]).exp().dtype is metaop.float64
+    finally:
+        metaop.set_default_dtype(metaop.float32)
+    with pytest.raises(TypeError):
+        metaop.set_default_dtype(metaop.int64)
+
+
+PRINTED = [
+    np.array(1.5),
+    np.array(3),
+    np.array(True),
+    np.array([1.0, 2.0, 3.0]),
+    np.array([1.5, -2.25, 1e-3]),
+    np.array([1.5, math.nan, math.inf, -math.inf]),
+    np.array([math.nan, 1.0]),
+    np.array([1e10, 1.0]),
+    np.array([1e-8, 1.0]),
+    np.array([12345678.0, 0.5]),
+    np.array([100000.0, 2.0]),
+    np.zeros(3),
+    np.arange(6).reshape(2, 3),
+    np.array([[True, False]]),
+    np.arange(24.0).reshape(2, 3, 4) / 7,
+    np.arange(40) * 1000,
+    np.arange(2000.0),
+    np.arange(4000).reshape(50, 80),
+    np.zeros((0,)),
+    np.zeros((2, 0)),
+    np.zeros((0,), np.int64),
+    np.arange(20.0) / 3,
+    np.ones((3, 1, 1, 2)),
+    np.arange(60000.0).reshape(10, 20, 300),
+]
+
+
+@pytest.mark.parametrize("position", range(len(PRINTED)))
+@pytest.mark.parametrize("dtype", [None, "float32", "float16", "int32"])
+def test_printing(position: int, dtype: str | None) -> None:
+    values = PRINTED[position]
+    if dtype is not None:
+        with np.errstate(all="ignore"):
+            values = values.astype(dtype) if np.isfinite(values.astype("float64")).all() else values
+    expected = repr(to_torch(values)).replace("torch.", "metaop.")
+    # The longer name of the package may push the dtype to the next line.
+    actual = repr(from_numpy(values))
+    assert re.sub(r",\s+dtype", ", dtype", actual) == re.sub(r",\s+dtype", ", dtype", expected)
+
+
+def test_printing_of_gradients() -> None:
+    x = metaop.tensor([1.0, 2.0], requires_grad=True)
+    assert repr(x) == "tensor([1., 2.], requires_grad=True)"
+    assert repr(x * 2) == "tensor([2., 4.], grad_fn=<MulBackward0>)"
+    assert str(metaop.float32) == "metaop.float32"
+    assert repr(metaop.ones(2, 3).shape) == "metaop.Size([2, 3])"
+
+
+def test_print_options() -> None:
+    try:
+        metaop.set_printoptions(precision=2, sci_mode=False)
+        torch.set_printoptions(precision=2, sci_mode=False)
+        values = np.array([1.23456, 1e-6, 1e6])
+        assert repr(from_numpy(values)) == repr(to_torch(values)).replace("torch.", "metaop.")
+    finally:
+        metaop.set_printoptions(profile="default")
+        torch.set_printoptions(profile="default")
+
+
+def test_dtype_of_a_copy() -> None:
+    check("zeros_like", np.ones(2), gradient=False, dtype=Versus((metaop.int64, torch.int64)))
