@@ -1,0 +1,44 @@
+"""Generated documents are up to date, and the programs in documents run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metaop.inspect import documents
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize(
+    "name, generate",
+    [("settings.md", documents.settings_document), ("operators.md", documents.operators_document)],
+)
+def test_generated_documents_are_up_to_date(
+    name: str, generate: Callable[[], str], request: pytest.FixtureRequest
+) -> None:
+    if request.config.getoption("--update-golden"):
+        (DOCS / name).write_text(generate())
+    written = (DOCS / name).read_text()
+    assert generate() == written, "write it anew with ./test tests/repository --update-golden"
+
+
+def programs() -> list[tuple[str, str]]:
+    found = []
+    for path in [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]:
+        blocks = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
+        found += [(f"{path.name} {number}", block) for number, block in enumerate(blocks)]
+    return found
+
+
+@pytest.mark.parametrize(
+    "program", [p for _, p in programs()], ids=[name for name, _ in programs()]
+)
+def test_programs_in_documents_run(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program, "document", "exec"), {"__name__": "__main__"})
