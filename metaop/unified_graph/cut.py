@@ -7,6 +7,7 @@ values that a live backward pass will need, so nothing is computed twice.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -176,7 +177,14 @@ def finish(subgraph: Subgraph) -> None:
             call.parts = {}
         call.parts[index] = value
         saved.add(value)
+    kept_results = Counter(
+        call if call.signature is not None else call.inputs[0] for call in subgraph.outputs
+    )
     for call in subgraph.outputs:
+        signature = call.signature
+        if signature is not None and kept_results[call] < signature.result_count:
+            # A further result may still be asked for, which takes running the call again.
+            continue
         if not call.requires_grad or call.released or call in saved or _has_own_gradient(call):
             call.inputs = ()
 
