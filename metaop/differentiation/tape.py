@@ -14,7 +14,7 @@ from metaop.errors import GradientError, describe_location
 from metaop.reindex.meta_op import Reindex
 from metaop.differentiation.transposition import pullback
 from metaop.unified_graph.composite import Composite, Signature, composite
-from metaop.unified_graph.cut import residual_parts
+from metaop.unified_graph.cut import forget_released, residual_parts
 from metaop.unified_graph.node import Constant, Index, Input, Node, input_node, topological
 from metaop.unified_graph.recording import Call, Epoch, modes, part, record
 from metaop.unified_graph.rewrite import rebuild
@@ -168,8 +168,9 @@ def backward(
     found: dict[Call, Call] = {}
     spent: list[Call] = []
     previous, modes.gradients = modes.gradients, create_graph
+    order = _reverse_order([call for call, _ in roots], needed)
     try:
-        for call in _reverse_order([call for call, _ in roots], needed):
+        for call in order:
             if _visit(call, pending, found, wanted, accumulate, needed):
                 spent.append(call)
     finally:
@@ -177,6 +178,9 @@ def backward(
     if not retain_graph:
         for call in spent:
             _release(call)
+        for call in order:
+            if call.buffer is not None:
+                forget_released(call)
     return found
 
 

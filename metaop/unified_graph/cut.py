@@ -187,6 +187,26 @@ def finish(subgraph: Subgraph) -> None:
             continue
         if not call.requires_grad or call.released or call in saved or _has_own_gradient(call):
             call.inputs = ()
+        else:
+            forget_released(call)
+
+
+def forget_released(call: Call) -> None:
+    """Drops what a computed call still holds for a gradient that has been taken already.
+
+    The gradient of the call itself may be asked for again; it then meets a released leaf.
+    """
+    inputs = call.inputs
+    if any(source.released and source.buffer is None for source in inputs):
+        call.inputs = tuple(
+            [_released_leaf(x) if x.released and x.buffer is None else x for x in inputs]
+        )
+
+
+def _released_leaf(call: Call) -> Call:
+    leaf = Call(None, (), call.type, True)
+    leaf.released = True
+    return leaf
 
 
 def residual_parts(call: Call, plan: Sequence[tuple[str, int]]) -> list[Call]:

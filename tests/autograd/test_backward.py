@@ -1,0 +1,332 @@
+"""`backward` and `grad` against PyTorch: accumulation, hooks, versions, modes and errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import metaop
+from metaop import executor
+from metaop.errors import GradientError
+
+torch = pytest.importorskip("torch")
+
+LIBRARIES = [metaop, torch]
+
+
+def each(values: Any = (1.0, 2.0, 3.0), requires_grad: bool = True) -> list[tuple[Any, Any]]:
+    """A leaf of each library, with the library."""
+    return [
+        (lib.tensor(np.asarray(values), requires_grad=requires_grad), lib) for lib in LIBRARIES
+    ]
+
+
+def test_gradients_accumulate() -> None:
+    for x, _ in each():
+        (x * x).sum().backward()
+        held = x.grad
+        (x * 3).sum().backward()
+        assert x.grad.tolist() == [5.0, 7.0, 9.0] == held.tolist()
+
+
+def test_cotangent_and_inputs() -> None:
+    for x, lib in each():
+        other = lib.ones(3, dtype=lib.float64, requires_grad=True)
+        y = x * other
+        y.backward(lib.tensor([1.0, 10.0, 100.0], dtype=lib.float64), inputs=[x])
+        assert x.grad.tolist() == [1.0, 10.0, 100.0] and other.grad is None
+
+
+def test_backward_twice_is_an_error() -> None:
+    for x, _ in each():
+        y = (x * x).sum()
+        y.backward()
+        with pytest.raises(RuntimeError, match="a second time"):
+            y.backward()
+    x, _ = each()[0]
+    y = (x * x).sum()
+    y.item()
+    y.backward()
+    with pytest.raises(GradientError, match="retain_graph=True"):
+        y.backward()
+
+
+def test_retain_graph() -> None:
+    for x, _ in each():
+        y = (x * x).sum()
+        y.backward(retain_graph=True)
+        y.backward()
+        assert x.grad.tolist() == [4.0, 8.0, 12.0]
+
+
+def test_what_saves_nothing_can_be_differentiated_again() -> None:
+    for x, _ in each():
+        y = (x + 1)[1:].sum()
+        y.backward()
+        y.backward()
+        assert x.grad.tolist() == [0.0, 2.0, 2.0]
+
+
+def test_shared_part_after_one_branch() -> None:
+    for x, _ in each():
+        shared = x.exp()
+        (shared * 2).sum().backward()
+        with pytest.raises(RuntimeError):
+            shared.sum().backward()
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_changed_saved_value_is_an_error(read: bool) -> None:
+    for x, _ in each():
+        y = x * 1
+        z = y**2
+        if read:
+            z.tolist()
+        y.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            z.sum().backward()
+
+
+def test_change_through_another_view_is_an_error() -> None:
+    for x, _ in each():
+        y = x * 1
+        z = y[:2] * y[1:]
+        y.detach()[0] = 5.0
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            z.sum().backward()
+    for x, lib in each():
+        buffer = lib.ones(3, dtype=lib.float64)
+        z = x * buffer[0]
+        buffer.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            z.sum().backward()
+
+
+def test_write_without_tracking_through_data_is_allowed() -> None:
+    for x, _ in each():
+        y = x * 1
+        z = y + y
+        y.data.mul_(2)
+        z.sum().backward()
+        assert x.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("name", ["relu_", "sigmoid_", "tanh_", "exp_", "sqrt_", "abs_", "neg_"])
+def test_in_place_functions_use_their_own_operand(name: str) -> None:
+    results = []
+    for x, _ in each():
+        y = x * 0.5
+        getattr(y, name)()
+        (y * 3).sum().backward()
+        results.append(x.grad.tolist())
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-12)
+
+
+def test_in_place_on_leaf_is_an_error() -> None:
+    for x, lib in each():
+        with pytest.raises(RuntimeError, match="leaf"):
+            x.add_(1)
+        with pytest.raises(RuntimeError, match="leaf"):
+            x[0] = 1.0
+        with lib.no_grad():
+            x.add_(1)
+            x[0] = 7.0
+        assert x.tolist() == [7.0, 3.0, 4.0] and x.is_leaf and x.requires_grad
+
+
+def test_write_of_a_tracked_value_into_an_untracked_tensor() -> None:
+    for x, lib in each():
+        buffer = lib.zeros(2, 3, dtype=lib.float64)
+        buffer[1] = x * 2
+        assert buffer.requires_grad and not buffer.is_leaf
+        buffer.sum().backward()
+        assert x.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_overwritten_values_have_gradient_zero() -> None:
+    for x, lib in each():
+        y = x * 2
+        y.zero_()
+        assert y.requires_grad
+        (y + x).sum().backward()
+        assert x.grad.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_hooks_run_once_on_the_sum() -> None:
+    for x, lib in each():
+        seen: list[Any] = []
+        y = x * 2
+        handle = y.register_hook(lambda g: seen.append(g.tolist()))
+        y.register_hook(lambda g: g * 10)
+        x.register_hook(lambda g: g + 1)
+        (y + y * 3).sum().backward()
+        assert seen == [[4.0, 4.0, 4.0]]
+        assert x.grad.tolist() == [81.0, 81.0, 81.0]
+        handle.remove()
+        (x * 2).sum().backward()
+        assert len(seen) == 1
+
+
+def test_hook_after_accumulation() -> None:
+    for x, lib in each():
+        x.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", p.grad * 2))
+        (x * 3).sum().backward()
+        assert x.grad.tolist() == [6.0, 6.0, 6.0]
+
+
+def test_retain_grad() -> None:
+    for x, lib in each():
+        y = x * 2
+        y.retain_grad()
+        assert y.retains_grad
+        (y * y).sum().backward()
+        assert y.grad.tolist() == [4.0, 8.0, 12.0]
+
+
+def test_grad_of_several_outputs_and_inputs() -> None:
+    for x, lib in each():
+        y = lib.tensor([2.0, 0.0, 1.0], dtype=lib.float64, requires_grad=True)
+        gx, gy = lib.autograd.grad([(x * y).sum(), (x + y).sum()], [x, y])
+        assert gx.tolist() == [3.0, 1.0, 2.0] and gy.tolist() == [2.0, 3.0, 4.0]
+        assert x.grad is None
+
+
+def test_grad_of_an_inner_value() -> None:
+    for x, lib in each():
+        y = x.exp()
+        z = (y * y).sum()
+        (gy,) = lib.autograd.grad(z, y, retain_graph=True)
+        np.testing.assert_allclose(gy.tolist(), (2 * y.detach()).tolist())
+        (gz,) = lib.autograd.grad(z, z)
+        assert gz.item() == 1.0
+
+
+def test_unused_inputs() -> None:
+    for x, lib in each():
+        other = lib.ones(2, requires_grad=True)
+        y = (x * 2).sum()
+        with pytest.raises(RuntimeError, match="not have been used"):
+            lib.autograd.grad(y, [x, other], retain_graph=True)
+        assert lib.autograd.grad(y, [x, other], allow_unused=True, retain_graph=True)[1] is None
+        zeros = lib.autograd.grad(y, [x, other], materialize_grads=True)[1]
+        assert zeros.tolist() == [0.0, 0.0]
+        with pytest.raises(RuntimeError):
+            lib.autograd.grad(y, lib.ones(1))
+
+
+def test_second_and_third_order() -> None:
+    results = []
+    for x, lib in each():
+        y = (x**4).sum()
+        row = []
+        for _ in range(3):
+            (y,) = lib.autograd.grad(y.sum(), x, create_graph=True)
+            row.append(y.tolist())
+        y.sum().backward()
+        results.append([*row, x.grad.tolist()])
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-12)
+
+
+def test_gradient_penalty() -> None:
+    results = []
+    for x, lib in each():
+        w = lib.tensor([[1.0, -1.0, 0.5], [0.3, 0.2, 0.1]], dtype=lib.float64, requires_grad=True)
+        out = (w @ x).tanh().sum()
+        (g,) = lib.autograd.grad(out, x, create_graph=True)
+        ((g.norm() - 1) ** 2 + out).backward()
+        results.append([*w.grad.flatten().tolist(), *x.grad.tolist()])
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-10)
+
+
+def test_modes() -> None:
+    for x, lib in each():
+        with lib.no_grad():
+            assert not lib.is_grad_enabled() and not (x * 2).requires_grad
+            with lib.enable_grad():
+                assert (x * 2).requires_grad
+        with lib.inference_mode():
+            assert not (x * 2).requires_grad
+        with lib.set_grad_enabled(False):
+            assert not (x * 2).requires_grad
+        assert (x * 2).requires_grad
+
+        @lib.no_grad()
+        def quiet() -> bool:
+            return (x * 2).requires_grad
+
+        @lib.no_grad
+        def quiet_too() -> bool:
+            return (x * 2).requires_grad
+
+        @lib.no_grad()
+        def generator() -> Any:
+            yield (x * 2).requires_grad
+            yield (x * 2).requires_grad
+
+        assert not quiet() and not quiet_too()
+        inner = generator()
+        assert not next(inner) and lib.is_grad_enabled() and not next(inner)
+        lib.set_grad_enabled(False)
+        assert not (x * 2).requires_grad
+        lib.set_grad_enabled(True)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda lib: lib.ones(2).sum().backward(),
+        lambda lib: (lib.ones(2, requires_grad=True) * 2).backward(),
+        lambda lib: lib.ones(2, requires_grad=True).mul(2).requires_grad_(False),
+        lambda lib: lib.ones(2).long().requires_grad_(),
+        lambda lib: lib.ones(2, requires_grad=True).numpy(),
+        lambda lib: lib.ones(2).register_hook(print),
+        lambda lib: lib.ones(2, requires_grad=True).mul(2).backward(lib.ones(3)),
+    ],
+)
+def test_errors(program: Any) -> None:
+    for lib in LIBRARIES:
+        with pytest.raises(RuntimeError):
+            program(lib)
+
+
+def test_function_graph_can_be_walked() -> None:
+    x = metaop.ones(2, requires_grad=True)
+    y = (x * 2).exp()
+    assert x.grad_fn is None and y.is_leaf is False
+    assert "exp" in y.grad_fn.name().lower()
+    inner = y.grad_fn.next_functions[0][0]
+    assert "mul" in inner.name().lower()
+    assert inner.next_functions[0][0].name() == "AccumulateGrad"
+
+
+def test_detach_in_place() -> None:
+    for x, _ in each():
+        y = x * 2
+        y.detach_()
+        assert not y.requires_grad and y.is_leaf and y.tolist() == [2.0, 4.0, 6.0]
+
+
+def test_reading_a_loss_before_backward_computes_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    computed: list[int] = []
+    original = executor.run
+
+    def counting(subgraph: Any) -> None:
+        computed.extend(id(call) for call in subgraph.order if call.signature is not None)
+        kept.extend(subgraph.order)
+        original(subgraph)
+
+    kept: list[Any] = []  # so that no id is used again
+    monkeypatch.setattr(executor, "run", counting)
+    rng = np.random.default_rng(0)
+    x = metaop.tensor(rng.standard_normal((4, 8)))
+    w1 = metaop.tensor(rng.standard_normal((8, 8)), requires_grad=True)
+    w2 = metaop.tensor(rng.standard_normal((8, 3)), requires_grad=True)
+    loss = ((x @ w1).tanh() @ w2).logsumexp(1).mean()
+    loss.item()
+    loss.backward()
+    w1.grad.tolist(), w2.grad.tolist()
+    assert len(computed) == len(set(computed)) and len(computed) > 5
