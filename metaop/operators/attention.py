@@ -14,7 +14,8 @@ from metaop.reindex.meta_op import reindex
 from metaop.reindex.views import transpose, unsqueeze
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.composite import composite
-from metaop.unified_graph.node import Node
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.node import Node, constant
 
 
 @composite
@@ -34,12 +35,46 @@ def attention(
     A boolean mask is true where attention may go. Rows that may attend to nothing give zeros.
     With `grouped`, several query heads (dimension -3) share a key and value head.
     """
-    require_one_dtype("scaled_dot_product_attention", query=query, key=key, value=value)
-    _check(query, key, value)
-    dtype = query.dtype
-    compute = dtype.compute
     if grouped:
         key, value = _repeated(key, query), _repeated(value, query)
+    weights = _weights(query, key, value, mask, seed, probability, causal, scale)
+    return _mixed(weights, value)
+
+
+@composite
+def attention_with_weights(
+    query: Node,
+    key: Node,
+    value: Node,
+    mask: Node | None,
+    seed: Node | None,
+    probability: float,
+) -> tuple[Node, Node]:
+    """`attention` and the weights (…, L, S), after dropout, with which it mixes the values."""
+    weights = _weights(query, key, value, mask, seed, probability, False, None)
+    return _mixed(weights, value), cast(weights, value.dtype)
+
+
+@composite
+def additive_mask(excluded: Node, dtype: DType) -> Node:
+    """-inf where a boolean mask excludes an element, else 0."""
+    return where(excluded, constant(-math.inf, dtype), 0)
+
+
+def _weights(
+    query: Node,
+    key: Node,
+    value: Node,
+    mask: Node | None,
+    seed: Node | None,
+    probability: float,
+    causal: bool,
+    scale: float | None,
+) -> Node:
+    """The softmax of the masked scores, with dropout, in the compute type: (…, L, S)."""
+    require_one_dtype("scaled_dot_product_attention", query=query, key=key, value=value)
+    _check(query, key, value)
+    compute = query.dtype.compute
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1])
     rows = unsqueeze(cast(query, compute), query.ndim - 1)
@@ -47,11 +82,14 @@ def attention(
     product = rows * columns
     scores = reduce_axes("add", product, [product.ndim - 1]) * scale
     weights = _softmax(_masked(scores, mask, causal), mask is not None)
-    if seed is not None:
-        weights = dropout(weights, seed, probability, None)
-    values = unsqueeze(_swapped(cast(value, compute)), value.ndim - 2)
-    mixed = unsqueeze(weights, weights.ndim - 1) * values
-    return cast(reduce_axes("add", mixed, [mixed.ndim - 1]), dtype)
+    return weights if seed is None else dropout(weights, seed, probability, None)
+
+
+def _mixed(weights: Node, value: Node) -> Node:
+    """The values of each row summed by weight."""
+    values = unsqueeze(_swapped(cast(value, weights.dtype)), value.ndim - 2)
+    product = unsqueeze(weights, weights.ndim - 1) * values
+    return cast(reduce_axes("add", product, [product.ndim - 1]), value.dtype)
 
 
 def _masked(scores: Node, mask: Node | None, causal: bool) -> Node:

@@ -78,6 +78,7 @@ from metaop.nn.functional.losses import (
     smooth_l1_loss,
     soft_margin_loss,
 )
+from metaop.nn.functional.multi_head import multi_head_attention_forward
 from metaop.nn.functional.normalisation import (
     batch_norm,
     group_norm,

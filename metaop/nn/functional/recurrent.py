@@ -1,0 +1,94 @@
+"""Recurrent cells, and layers that run them over a sequence."""
+
+from __future__ import annotations
+
+from metaop.nn.functional.arguments import optional
+from metaop.operators import recurrent as operators
+from metaop.tensor.core import Tensor, wrap
+from metaop.unified_graph.recording import record, results
+
+Weights = tuple["Tensor | None", ...]
+
+
+def _cell(kind: str, input: Tensor, states: tuple[Tensor, ...], weights: Weights) -> list[Tensor]:
+    hidden, *memory = states
+    calls = (input.call, hidden.call, memory[0].call if memory else None, *map(optional, weights))
+    return [wrap(call) for call in results(record(operators.recurrent_cell, calls, (kind,)))]
+
+
+def rnn_tanh_cell(
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:
+    """tanh(x W_ih^T + b_ih + h W_hh^T + b_hh): (N, I), (N, H) -> (N, H)."""
+    return _cell("rnn_tanh", input, (hx,), (w_ih, w_hh, b_ih, b_hh))[0]
+
+
+def rnn_relu_cell(
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:
+    """relu(x W_ih^T + b_ih + h W_hh^T + b_hh): (N, I), (N, H) -> (N, H)."""
+    return _cell("rnn_relu", input, (hx,), (w_ih, w_hh, b_ih, b_hh))[0]
+
+
+def gru_cell(
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:
+    """One step of a gated recurrent unit: (N, I), (N, H) -> (N, H); gates reset, update, new."""
+    return _cell("gru", input, (hx,), (w_ih, w_hh, b_ih, b_hh))[0]
+
+
+def lstm_cell(
+    input: Tensor,
+    hx: tuple[Tensor, Tensor],
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """One step of a long short-term memory: new hidden state and memory; gates i, f, g, o."""
+    hidden, memory = _cell("lstm", input, tuple(hx), (w_ih, w_hh, b_ih, b_hh))
+    return hidden, memory
+
+
+def recurrent_layer(
+    kind: str,
+    input: Tensor,
+    states: tuple[Tensor, ...],
+    weights: Weights,
+    *,
+    projection: Tensor | None = None,
+    lengths: Tensor | None = None,
+    reverse: bool = False,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """A cell run over (T, N, I), forwards or in `reverse`: outputs (T, N, H) and the last states.
+
+    `kind` is "rnn_tanh", "rnn_relu", "lstm" or "gru"; `states` (N, H) are one, or two for LSTM;
+    `weights` are w_ih, w_hh, b_ih, b_hh. Samples end at `lengths` (N). Unrolled over T.
+    """
+    hidden, *memory = states
+    calls = (
+        input.call,
+        optional(lengths),
+        hidden.call,
+        memory[0].call if memory else None,
+        *map(optional, weights),
+        optional(projection),
+    )
+    call = record(operators.recurrent_layer, calls, (kind, reverse))
+    outputs, *last = (wrap(one) for one in results(call))
+    return outputs, tuple(last)

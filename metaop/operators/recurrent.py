@@ -1,0 +1,144 @@
+"""Recurrent cells, and layers that unroll them over time.
+
+A layer projects the inputs of all steps in one contraction; what remains of each step is one
+contraction with the hidden state and elementwise functions of the gates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from metaop.elementwise.meta_op import apply, where
+from metaop.errors import ShapeError
+from metaop.operators.linear import linear
+from metaop.reindex.views import concatenate, select, slice_dimension, unsqueeze
+from metaop.unified_graph.composite import composite
+from metaop.unified_graph.node import Node
+
+# The states of a cell: hidden, and for LSTM the cell's memory.
+States = tuple[Node, ...]
+
+
+class Cell(NamedTuple):
+    """How many gates a cell has, and its new states from the gates of input and hidden state."""
+
+    gates: int
+    states: int
+    step: Callable[[Node, Node, States], States]
+
+
+def _plain(function: str) -> Callable[[Node, Node, States], States]:
+    def step(of_input: Node, of_hidden: Node, states: States) -> States:
+        return (apply(function, of_input + of_hidden),)
+
+    return step
+
+
+def _split(gates: Node, count: int) -> list[Node]:
+    last = gates.ndim - 1
+    size = gates.shape[last] // count
+    return [slice_dimension(gates, last, k * size, size) for k in range(count)]
+
+
+def _long_short_term(of_input: Node, of_hidden: Node, states: States) -> States:
+    enter, forget, candidate, leave = _split(of_input + of_hidden, 4)
+    memory = apply("sigmoid", forget) * states[1]
+    memory = memory + apply("sigmoid", enter) * apply("tanh", candidate)
+    return apply("sigmoid", leave) * apply("tanh", memory), memory
+
+
+def _gated(of_input: Node, of_hidden: Node, states: States) -> States:
+    reset, update, candidate = _split(of_input, 3)
+    own_reset, own_update, own_candidate = _split(of_hidden, 3)
+    kept = apply("sigmoid", update + own_update)
+    new = apply("tanh", candidate + apply("sigmoid", reset + own_reset) * own_candidate)
+    return (new + kept * (states[0] - new),)
+
+
+CELLS = {
+    "rnn_tanh": Cell(1, 1, _plain("tanh")),
+    "rnn_relu": Cell(1, 1, _plain("relu")),
+    "lstm": Cell(4, 2, _long_short_term),
+    "gru": Cell(3, 1, _gated),
+}
+
+
+@composite
+def recurrent_cell(
+    input: Node,
+    hidden: Node,
+    memory: Node | None,
+    of_input: Node,
+    of_hidden: Node,
+    input_bias: Node | None,
+    hidden_bias: Node | None,
+    kind: str,
+) -> States:
+    """One step: (N, I) and states (N, H) -> new states (N, H); a key of CELLS names the kind."""
+    cell = CELLS[kind]
+    states = (hidden,) if memory is None else (hidden, memory)
+    _check(kind, cell, input, states, of_input, of_hidden)
+    projected = linear(input, of_input, input_bias)
+    return cell.step(projected, linear(hidden, of_hidden, hidden_bias), states)
+
+
+@composite
+def recurrent_layer(
+    input: Node,
+    lengths: Node | None,
+    hidden: Node,
+    memory: Node | None,
+    of_input: Node,
+    of_hidden: Node,
+    input_bias: Node | None,
+    hidden_bias: Node | None,
+    projection: Node | None,
+    kind: str,
+    reverse: bool,
+) -> States:
+    """A cell over a sequence (T, N, I): outputs (T, N, H), then the last states.
+
+    Samples end at `lengths` (N): beyond them outputs are 0 and states stay. An LSTM may project
+    its hidden state by `projection` (P, H).
+    """
+    cell = CELLS[kind]
+    states = (hidden,) if memory is None else (hidden, memory)
+    _check(kind, cell, input, states, of_input, of_hidden)
+    projected = linear(input, of_input, input_bias)
+    outputs: dict[int, Node] = {}
+    steps = range(input.shape[0])
+    for step in reversed(steps) if reverse else steps:
+        own = linear(states[0], of_hidden, hidden_bias)
+        new = cell.step(select(projected, 0, step), own, states)
+        if projection is not None:
+            new = (linear(new[0], projection, None), *new[1:])
+        outputs[step] = new[0]
+        if lengths is not None:
+            running = unsqueeze(lengths > step, 1)
+            outputs[step] = where(running, new[0], 0)
+            new = tuple(where(running, after, before) for after, before in zip(new, states))
+        states = new
+    return concatenate([unsqueeze(outputs[step], 0) for step in steps], 0), *states
+
+
+def _check(
+    kind: str, cell: Cell, input: Node, states: States, of_input: Node, of_hidden: Node
+) -> None:
+    rows = of_input.shape[0]
+    if len(states) != cell.states:
+        raise ShapeError(
+            f"{kind}: expected {cell.states} states, got {len(states)}", fix="LSTM has two states"
+        )
+    if rows % cell.gates or of_hidden.shape[0] != rows:
+        raise ShapeError(
+            f"{kind}: weights {list(of_input.shape)} and {list(of_hidden.shape)} must have "
+            f"{cell.gates} rows for each hidden unit",
+            fix="weights are (gates * hidden, input) and (gates * hidden, hidden)",
+        )
+    if input.shape[-1] != of_input.shape[1] or states[0].shape[-1] != of_hidden.shape[1]:
+        raise ShapeError(
+            f"{kind}: input {list(input.shape)} and hidden state {list(states[0].shape)} do not fit "
+            f"weights {list(of_input.shape)} and {list(of_hidden.shape)}",
+            fix="weights are (gates * hidden, input) and (gates * hidden, hidden)",
+        )
