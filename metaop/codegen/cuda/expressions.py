@@ -150,6 +150,7 @@ class Expressions:
             return f"({text} != 0)"
         if is_narrow_float(target):
             # A conversion that the program asks for rounds, even when nothing is stored.
+            text = stripped(text) if source.compute is target.compute else f"(float){text}"
             return f"to_float(to_{target.name}({text}))"
         if source.compute is target.compute:
             return text
@@ -160,7 +161,12 @@ class Expressions:
 
 def stored(text: str, dtype: DType) -> str:
     """A value of the compute type as it is written to memory."""
-    return f"to_{dtype.name}({stripped(text)})" if is_narrow_float(dtype) else stripped(text)
+    if not is_narrow_float(dtype):
+        return stripped(text)
+    rounded = text.removeprefix("to_float")
+    if rounded.startswith(f"(to_{dtype.name}(") and stripped(rounded) != rounded:
+        return stripped(rounded)
+    return f"to_{dtype.name}({stripped(text)})"
 
 
 def stripped(text: str) -> str:

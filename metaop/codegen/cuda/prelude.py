@@ -30,7 +30,6 @@ static __device__ float16 to_float16(float x)
 static float to_float(float16 x) { return emulated_float_of_float16(x.bits); }
 static float16 to_float16(float x) { return {emulated_float16_of_float(x)}; }
 #endif
-static __device__ float16 to_float16(double x) { return to_float16((float)x); }
 """
 
 _BFLOAT16 = """\
@@ -43,7 +42,6 @@ static __device__ bfloat16 to_bfloat16(float x)
     const unsigned rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     return {(unsigned short)(x != x ? 0x7fc0u : rounded)};
 }
-static __device__ bfloat16 to_bfloat16(double x) { return to_bfloat16((float)x); }
 """
 
 _INSIDE = """\

@@ -1,0 +1,146 @@
+"""Graphs whose kernels show everything that the CUDA printer can say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from metaop.codegen.lowering import Machine
+from metaop.codegen.lowering.cuda import CUDA
+from metaop.elementwise import apply, cast
+from metaop.elementwise.functions import FUNCTIONS
+from metaop.elementwise.meta_op import where
+from metaop.reduce import reduce_axes, reduce_with_map
+from metaop.reduce.reducers import REDUCERS
+from metaop.reindex import views
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.node import Index, Input, Node, input_node, topological
+from tests.codegen import test_lowering as shared
+
+Graph = Callable[[], list[Node]]
+F32 = dtypes.float32
+
+
+def tensor(slot: int, *shape: int, dtype: DType = F32) -> Node:
+    return input_node(slot, shape, dtype)
+
+
+def every_function(dtype: DType) -> list[Node]:
+    """All rows of the table that take the type, on positive numbers below one."""
+    x, y = tensor(0, 50, dtype=dtype), tensor(1, 50, dtype=dtype)
+    results = []
+    for row in FUNCTIONS.values():
+        if row.name in ("where", "cast") or row.operand(dtype).kind not in row.accepts:
+            continue
+        if row.name == "acosh":
+            results.append(apply("acosh", x + 1))
+        else:
+            results.append(apply(row.name, *(x, y)[: row.arity]))
+    return results
+
+
+def conversions(source: DType) -> list[Node]:
+    x = tensor(0, 40, dtype=source)
+    return [cast(x, target) for target in dtypes.ALL if target is not source]
+
+
+def reductions(dtype: DType, reducers: tuple[str, ...]) -> list[Node]:
+    x = tensor(0, 5, 70, dtype=dtype)
+    return [reduce_axes(name, x, [dim]) for name in reducers for dim in (0, 1)]
+
+
+def scatter(reducer: str, dtype: DType) -> list[Node]:
+    """Rows combined into the rows that an index names, of which some are named twice."""
+    index = tensor(1, 9, dtype=dtypes.int64)
+    taken = views.take(tensor(2, 5, 6, dtype=dtype), 0, index)
+    write = taken.op.map  # type: ignore[union-attr]
+    source = tensor(0, 9, 6, dtype=dtype)
+    return [reduce_with_map(reducer, source, write, (5, 6), (index,))]
+
+
+def cross_entropy() -> list[Node]:
+    logits, target = tensor(0, 12, 33), tensor(1, 12, dtype=dtypes.int64)
+    largest = reduce_axes("max", logits, [1], True)
+    total = reduce_axes("add", apply("exp", logits - largest), [1], True)
+    log_softmax = logits - largest - apply("log", total)
+    classes = views.broadcast_to(views.reshape(target, (12, 1)), (12, 33))
+    picked = where(apply("eq", classes, counter(33)), log_softmax, 0.0)
+    return [reduce_axes("add", picked, [0, 1]) * (-1.0 / 12)]
+
+
+def counter(extent: int) -> Node:
+    return Node(Index(IndexMap.axes((extent,))[0]), (), (extent,), dtypes.int64)
+
+
+def matmul(rows: int, depth: int, columns: int, dtype: DType = F32) -> list[Node]:
+    left, right = tensor(0, rows, depth, dtype=dtype), tensor(1, depth, columns, dtype=dtype)
+    bias = tensor(2, columns, dtype=dtype)
+    return [apply("relu", shared.matmul(left, right) + views.broadcast_to(bias, (rows, columns)))]
+
+
+CASES: dict[str, Graph] = {
+    **shared.GRAPHS,
+    **{f"functions {t.name}": lambda t=t: every_function(t) for t in dtypes.ALL},
+    **{f"conversions {t.name}": lambda t=t: conversions(t) for t in dtypes.ALL},
+    **{
+        f"reductions {t.name}": lambda t=t: reductions(t, ("add", "mul", "max", "min"))
+        for t in dtypes.ALL
+        if t.kind != "bool"
+    },
+    "reductions bool": lambda: reductions(dtypes.bool_, ("and", "or", "max", "min")),
+    **{f"scatter add {t.name}": lambda t=t: scatter("add", t) for t in dtypes.ALL},
+    **{f"scatter {name}": lambda name=name: scatter(name, F32) for name in REDUCERS if name[0] == "m"},
+    "scatter max int8": lambda: scatter("max", dtypes.int8),
+    "scatter min bfloat16": lambda: scatter("min", dtypes.bfloat16),
+    "cross entropy": cross_entropy,
+    "wide rows": lambda: [shared.softmax(tensor(0, 3, 2000), 1)],
+    "short rows": lambda: [shared.softmax(tensor(0, 300, 5), 1)],
+    "two reduced axes": lambda: [reduce_axes("add", tensor(0, 4, 3, 30, 40), [0, 2, 3])],
+    "many tasks": lambda: [apply("exp", tensor(0, 50000)) + 1.0],
+    "large matmul": lambda: matmul(150, 21, 260),
+    "large convolution": lambda: [shared.conv(tensor(0, 2, 20, 16, 17), tensor(1, 65, 20, 3, 3))],
+    "large matmul float64": lambda: matmul(70, 33, 130, dtypes.float64),
+    "matmul float64": lambda: matmul(40, 33, 50, dtypes.float64),
+    "matmul float16": lambda: matmul(40, 33, 50, dtypes.float16),
+    "matmul bfloat16": lambda: matmul(40, 33, 50, dtypes.bfloat16),
+    "convolution gradient": lambda: shared.gradients(shared.conv, shared.IMAGE, shared.WEIGHT),
+}
+
+# On a machine of one multiprocessor, small graphs take the tiles of large ones.
+_ONE = replace(CUDA, threads=1)
+# 16-bit results are compared with what the same values give in float32.
+WIDER: dict[str, Graph] = {
+    f"matmul {name}": lambda: matmul(40, 33, 50) for name in ("float16", "bfloat16")
+}
+
+
+def machine_of(name: str) -> Machine:
+    """The machine that a case is scheduled for."""
+    return _ONE if name.startswith("large") else CUDA
+
+
+def inputs_of(outputs: list[Node]) -> list[Node]:
+    """The inputs of a graph by slot."""
+    found = [node for node in topological(outputs) if isinstance(node.op, Input)]
+    return sorted(found, key=lambda node: node.op.slot)
+
+
+def random_values(nodes: list[Node], name: str) -> list[np.ndarray]:
+    """An array for every input; integers are legal indices of all cases."""
+    generator = np.random.default_rng(len(name))
+    arrays = []
+    for node in nodes:
+        if node.dtype.kind == "bool":
+            values = generator.integers(0, 2, node.shape)
+        elif node.dtype.kind == "int":
+            values = generator.integers(0, 5, node.shape)
+        elif name.startswith("functions"):
+            values = generator.uniform(0.05, 0.9, node.shape)
+        else:
+            values = generator.standard_normal(node.shape)
+        arrays.append(values.astype(node.dtype.numpy))
+    return arrays

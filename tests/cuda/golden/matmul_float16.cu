@@ -1,0 +1,91 @@
+typedef int index_t;
+
+struct float16 { unsigned short bits; };
+#ifdef __CUDA_ARCH__
+static __device__ float to_float(float16 x)
+{
+    float result;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(x.bits));
+    return result;
+}
+static __device__ float16 to_float16(float x)
+{
+    float16 result;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
+    return result;
+}
+#else
+static float to_float(float16 x) { return emulated_float_of_float16(x.bits); }
+static float16 to_float16(float x) { return {emulated_float16_of_float(x)}; }
+#endif
+
+static __device__ bool inside(index_t index, index_t extent)
+{
+    return 0 <= index && index < extent;
+}
+
+extern "C" __global__ void __launch_bounds__(64) contraction_add_relu(
+    const float16* __restrict__ b0,
+    const float16* __restrict__ b1,
+    const float16* __restrict__ b2,
+    float16* __restrict__ b3,
+    long long* error)
+{
+    const int lane = threadIdx.x;
+    __shared__ __align__(16) float shared1[1152];
+    __shared__ __align__(16) float shared2[1152];
+    float tile3[16];
+    for (index_t p = blockIdx.x; p < 4; p += gridDim.x) {
+        {
+            const index_t t = lane;
+            #pragma unroll
+            for (index_t i = 0; i < 16; ++i) {
+                tile3[i] = 0.0f;
+            }
+        }
+        for (index_t kb = 0; kb < 2; ++kb) {
+            __syncthreads();
+            {
+                const index_t t = lane;
+                #pragma unroll
+                for (index_t e = 0; e < 16; ++e) {
+                    shared1[e * 2 + (t / 32) + (t % 32) * 36] = inside((p % 2) * 32 + e * 2 + (t / 32), 40) && inside(kb * 32 + (t % 32), 33) ? (inside((p % 2) * 32 + e * 2 + (t / 32), 40) && inside(kb * 32 + (t % 32), 33) ? to_float(b0[(p % 2) * 1056 + kb * 32 + e * 66 + (t / 32) * 33 + (t % 32)]) : 0.0f) : 0.0f;
+                }
+            }
+            {
+                const index_t t = lane;
+                #pragma unroll
+                for (index_t e = 0; e < 16; ++e) {
+                    shared2[e * 72 + (t / 32) * 36 + (t % 32)] = inside((p / 2) * 32 + (t % 32), 50) && inside(kb * 32 + e * 2 + (t / 32), 33) ? (inside((p / 2) * 32 + (t % 32), 50) && inside(kb * 32 + e * 2 + (t / 32), 33) ? to_float(b1[(p / 2) * 32 + kb * 1600 + e * 100 + (t / 32) * 50 + (t % 32)]) : 0.0f) : 0.0f;
+                }
+            }
+            __syncthreads();
+            {
+                const index_t t = lane;
+                #pragma unroll
+                for (index_t k = 0; k < 32; ++k) {
+                    #pragma unroll
+                    for (index_t i = 0; i < 4; ++i) {
+                        #pragma unroll
+                        for (index_t j = 0; j < 4; ++j) {
+                            tile3[i * 4 + j] = tile3[i * 4 + j] + (shared1[(t / 8) * 4 + k * 36 + i] * shared2[(t % 8) * 4 + k * 36 + j]);
+                        }
+                    }
+                }
+            }
+        }
+        {
+            const index_t t = lane;
+            #pragma unroll
+            for (index_t i = 0; i < 4; ++i) {
+                #pragma unroll
+                for (index_t j = 0; j < 4; ++j) {
+                    const float t1 = to_float(to_float16(tile3[i * 4 + j]));
+                    const float x1 = t1 + (inside((p % 2) * 32 + (t / 8) * 4 + i, 40) && inside((p / 2) * 32 + (t % 8) * 4 + j, 50) ? to_float(b2[(p / 2) * 32 + (t % 8) * 4 + j]) : 0.0f);
+                    const float x2 = x1 <= 0 ? 0 : x1;
+                    if (inside((p % 2) * 32 + (t / 8) * 4 + i, 40) && inside((p / 2) * 32 + (t % 8) * 4 + j, 50)) b3[(p % 2) * 1600 + (p / 2) * 32 + (t / 8) * 200 + (t % 8) * 4 + i * 50 + j] = to_float16(x2);
+                }
+            }
+        }
+    }
+}

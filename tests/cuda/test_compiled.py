@@ -1,0 +1,58 @@
+"""NVRTC compiles every kernel to machine code, within its budget of registers and without spills."""
+
+from __future__ import annotations
+
+import pytest
+
+from metaop.codegen.cuda import nvrtc
+from metaop.codegen.cuda.emit import emit
+from metaop.codegen.schedule import schedule
+from metaop.errors import InternalError
+from tests.cuda.cases import CASES, inputs_of, machine_of
+
+pytestmark = pytest.mark.skipif(
+    not nvrtc.is_available(), reason="NVRTC is missing: pip install 'nvidia-cuda-nvrtc==13.0.*'"
+)
+
+_ARCHITECTURES = ("sm_80", "sm_90")
+# Two blocks of 256 threads, or one of 512, fit a multiprocessor with 128 registers a thread.
+_REGISTERS = 64
+_REGISTERS_OF_CONTRACTIONS = 128
+# What a block may have without asking the driver for more.
+_SHARED = 48 << 10
+_ELF = b"\x7fELF"
+
+
+@pytest.mark.parametrize("architecture", _ARCHITECTURES)
+@pytest.mark.parametrize("name", CASES)
+def test_budget(name: str, architecture: str) -> None:
+    outputs = CASES[name]()
+    for launch in schedule(inputs_of(outputs), outputs, machine_of(name)).launches:
+        compiled = nvrtc.compile_text(emit(launch.nest, "kernel"), architecture)
+        usage = compiled.usage["kernel"]
+        is_contraction = launch.nest.name.startswith("contraction")
+        assert compiled.cubin.startswith(_ELF)
+        assert usage.registers <= (_REGISTERS_OF_CONTRACTIONS if is_contraction else _REGISTERS)
+        assert usage.spill_stores == usage.spill_loads == 0
+        assert usage.shared <= _SHARED
+
+
+def test_an_illegal_kernel_is_refused_with_its_text() -> None:
+    with pytest.raises(InternalError, match='identifier "y" is undefined') as caught:
+        nvrtc.compile_text('extern "C" __global__ void kernel(float* x)\n{ *x = y; }\n', "sm_90")
+    assert "   2 { *x = y; }" in str(caught.value)
+
+
+def test_usage_is_read_from_the_log() -> None:
+    log = """\
+ptxas info    : Compiling entry function 'first' for 'sm_90'
+ptxas info    : Function properties for first
+    0 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 40 registers, used 1 barriers, 9216 bytes smem
+ptxas info    : Compiling entry function 'second' for 'sm_90'
+ptxas info    : Used 8 registers
+"""
+    assert nvrtc.parse_usage(log) == {
+        "first": nvrtc.Usage(40, 8, 12, 9216),
+        "second": nvrtc.Usage(8, 0, 0, 0),
+    }

@@ -1,0 +1,145 @@
+"""Kernels of the CUDA printer, run on the CPU, compute what the graphs mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from metaop.codegen import reference
+from metaop.codegen.lowering.cuda import CUDA
+from metaop.codegen.schedule import Schedule, schedule
+from metaop.reduce import reduce_axes
+from metaop.unified_graph.node import Input, Node
+from tests.codegen.test_lowering import softmax
+from tests.cuda import emulator
+from tests.cuda.cases import CASES, WIDER, inputs_of, machine_of, random_values, tensor
+
+pytestmark = pytest.mark.skipif(not emulator.is_available(), reason="the emulator needs g++")
+
+_TOLERANCE = {"float64": 1e-12, "float32": 3e-5, "float16": 2e-3, "bfloat16": 2e-2}
+Programs = dict[str, tuple[list[Node], Schedule]]
+
+
+@pytest.fixture(scope="module")
+def programs() -> Programs:
+    built = {}
+    for name, graph in CASES.items():
+        outputs = graph()
+        built[name] = outputs, schedule(inputs_of(outputs), outputs, machine_of(name))
+    return built
+
+
+@pytest.fixture(scope="module")
+def device(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> emulator.Emulator:
+    nests = [launch.nest for _, plan in programs.values() for launch in plan.launches]
+    return emulator.Emulator(nests, Path(tmp_path_factory.mktemp("emulated")))
+
+
+def values_by_slot(outputs: list[Node], name: str) -> list[np.ndarray]:
+    inputs = inputs_of(outputs)
+    slots = [node.op.slot for node in inputs if isinstance(node.op, Input)]
+    result = [np.zeros(0)] * (max(slots) + 1)
+    for slot, value in zip(slots, random_values(inputs, name)):
+        result[slot] = value
+    return result
+
+
+@pytest.mark.parametrize("reverse", (False, True), ids=("forward", "reverse"))
+@pytest.mark.parametrize("name", CASES)
+def test_value(name: str, reverse: bool, programs: Programs, device: emulator.Emulator) -> None:
+    outputs, plan = programs[name]
+    values = values_by_slot(outputs, name)
+    if name in WIDER:
+        wide = [value.astype(np.float32) for value in values]
+        expected = [
+            result.astype(output.dtype.numpy)
+            for output, result in zip(outputs, reference.evaluate(WIDER[name](), wide))
+        ]
+    else:
+        expected = reference.evaluate(outputs, values)
+    actual = emulator.evaluate(device, plan, values, reverse)
+    for result, wanted in zip(actual, expected, strict=True):
+        assert_close(result, wanted)
+
+
+def assert_close(result: np.ndarray, wanted: np.ndarray) -> None:
+    assert result.dtype == wanted.dtype
+    tolerance = _TOLERANCE.get(wanted.dtype.name, 0)
+    wide = np.float64 if tolerance else wanted.dtype
+    np.testing.assert_allclose(
+        result.astype(wide), wanted.astype(wide), rtol=tolerance, atol=tolerance
+    )
+
+
+@pytest.mark.parametrize("bad", (-1, 6))
+@pytest.mark.parametrize("name", ("gathered", "scattered"))
+def test_an_index_out_of_range_is_reported(
+    name: str, bad: int, programs: Programs, device: emulator.Emulator
+) -> None:
+    outputs, plan = programs[name]
+    values = values_by_slot(outputs, name)
+    values[1][3] = bad
+    with pytest.raises(IndexError, match=f"index {bad} of 6"):
+        emulator.evaluate(device, plan, values)
+
+
+# --- the emulator sees what would go wrong on a GPU ----------------------------------------------
+
+
+def run_changed(folder: Path, outputs: list[Node], change: Callable[[str], str]) -> None:
+    """Runs a program whose kernels were damaged; raises when the emulator or the values show it."""
+    plan = schedule(inputs_of(outputs), outputs, CUDA)
+    damaged = emulator.Emulator([launch.nest for launch in plan.launches], folder, change)
+    values = values_by_slot(outputs, "")
+    for reverse in (False, True):
+        actual = emulator.evaluate(damaged, plan, values, reverse)
+        for result, wanted in zip(actual, reference.evaluate(outputs, values), strict=True):
+            assert_close(result, wanted)
+
+
+def replaced(old: str, new: str) -> Callable[[str], str]:
+    def change(text: str) -> str:
+        assert old in text
+        return text.replace(old, new)
+
+    return change
+
+
+def wide_softmax() -> list[Node]:
+    return [softmax(tensor(0, 2, 700), 1)]
+
+
+def test_undamaged_kernels_pass(tmp_path: Path) -> None:
+    run_changed(tmp_path, wide_softmax(), lambda text: text)
+
+
+def test_missing_barriers_are_seen(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="nan"):
+        run_changed(tmp_path, wide_softmax(), replaced("__syncthreads();", ""))
+
+
+def test_divergent_barriers_are_seen(tmp_path: Path) -> None:
+    divergent = replaced("__syncthreads();", "if (threadIdx.x < 40) __syncthreads();")
+    with pytest.raises(emulator.KernelFault, match="waits in __syncthreads for threads"):
+        run_changed(tmp_path, wide_softmax(), divergent)
+
+
+def test_lanes_missing_from_a_collective_are_seen(tmp_path: Path) -> None:
+    missing = replaced("value = value + other;", "value += other; if (threadIdx.x == 3) return value;")
+    with pytest.raises(emulator.KernelFault, match="waits in a warp collective"):
+        run_changed(tmp_path, wide_softmax(), missing)
+
+
+def test_writes_outside_of_buffers_are_seen(tmp_path: Path) -> None:
+    outputs = [reduce_axes("add", tensor(0, 4, 20), [1])]
+    with pytest.raises(emulator.KernelFault, match="writes outside of buffer 1"):
+        run_changed(tmp_path, outputs, replaced("b1[p]", "b1[p + 1]"))
+
+
+def test_reads_outside_of_buffers_are_seen(tmp_path: Path) -> None:
+    outputs = [reduce_axes("add", tensor(0, 4, 20), [1])]
+    with pytest.raises(AssertionError, match="nan"):
+        run_changed(tmp_path, outputs, replaced("i1 < 20", "i1 < 21"))
