@@ -206,6 +206,7 @@ def forget_released(call: Call) -> None:
 def _released_leaf(call: Call) -> Call:
     leaf = Call(None, (), call.type, True)
     leaf.released = True
+    leaf.sequence = call.sequence
     return leaf
 
 

@@ -120,8 +120,8 @@ def test_once_differentiable() -> None:
                 return 2 * ctx.saved_tensors[0] * gradient
 
         x = lib.ones(2, requires_grad=True)
-        (g,) = lib.autograd.grad(Square.apply(x).sum(), x, create_graph=True)
-        assert g.tolist() == [2.0, 2.0]
+        (g,) = lib.autograd.grad(Square.apply(x).square().sum(), x, create_graph=True)
+        assert g.tolist() == [4.0, 4.0]
         with pytest.raises(RuntimeError, match="once_differentiable"):
             g.sum().backward()
 
