@@ -42,6 +42,9 @@ from metaop.codegen.loop_nest import (
 
 # Serial loops of fewer iterations, the windows of pooling and convolution, keep their extents.
 _WINDOW = 8
+# So many families of one skeleton differ in integers that are worth a kernel: enough for the
+# layers of a network, and an end to compiling when sizes never stop changing.
+_SPECIAL_FAMILIES = 16
 
 
 def skeleton(nest: LoopNest) -> tuple[Hashable, tuple[int, ...]]:
@@ -51,8 +54,7 @@ def skeleton(nest: LoopNest) -> tuple[Hashable, tuple[int, ...]]:
     coefficients 0, 1 and -1, extents of unrolled loops and register tiles stay: they decide the
     form of the code. Names and grain do not belong to the skeleton.
     """
-    walker = _Walker(frozenset(), len(nest.arguments))
-    walker.nest(nest)
+    walker = _walked(nest)
     return tuple(walker.tokens), tuple(walker.integers)
 
 
@@ -64,17 +66,19 @@ def generalise(nest: LoopNest, varying: frozenset[int]) -> LoopNest:
 def always_general(nest: LoopNest) -> frozenset[int]:
     """The positions that are arguments in the first kernel of a family already.
 
-    Nests that read under conditions or at constant offsets come from padding, slicing, shifting
-    and windows, of which programs use many sizes: there, everything is an argument, strides
-    included because they follow from the padded sizes; only small serial loops stay literal.
-    Nests with quotients and remainders, whose literal divisors are much faster, and those with
-    a register tile start out with literals.
+    Maps gain nothing from literal sizes, and nests that read under conditions or at constant
+    offsets come from padding, slicing, shifting and windows, of which programs use many sizes:
+    there, everything is an argument, strides included because they follow from the sizes; only
+    small serial loops stay literal. Where quotients and remainders need literal divisors to be
+    fast, at least the offsets and bounds are arguments. Register tiles start out with literals.
     """
+    return _walked(nest).general()
+
+
+def _walked(nest: LoopNest) -> _Walker:
     walker = _Walker(frozenset(), len(nest.arguments))
     walker.nest(nest)
-    if not walker.shifted or walker.divided:
-        return frozenset()
-    return frozenset(range(len(walker.integers))) - walker.windows
+    return walker
 
 
 class _Walker:
@@ -86,8 +90,13 @@ class _Walker:
         self.integers: list[int] = []
         self.added: list[int] = []
         self.windows: set[int] = set()
+        self.offsets: set[int] = set()  # constants of sums and bounds of conditions
+        self.strides: set[int] = set()  # coefficients and divisors
         self.shifted = False  # some load has conditions or a constant offset
-        self.divided = False  # there are quotients, remainders or register tiles
+        self.reduces = False  # some loop carries an accumulator
+        self.divided = False  # there are quotients or remainders
+        self.tiled = False  # there is a register tile
+        self._in_scratch = False  # the index at hand is one of scratch memory
         self._arguments = arguments
         self._names: dict[str, int] = {}
         self._seen: dict[int, tuple[int, Expr]] = {}
@@ -99,6 +108,18 @@ class _Walker:
         body = self._body(nest.body)
         arguments = (*nest.arguments, *self.added)
         return nest._replace(body=body, arguments=arguments)
+
+    def general(self) -> frozenset[int]:
+        """The positions that are arguments from the start."""
+        if self.tiled or (self.reduces and not self.shifted):
+            return frozenset()
+        if self.divided:
+            return frozenset(self.offsets)
+        return frozenset(range(len(self.integers))) - self.windows
+
+    def special(self) -> frozenset[int]:
+        """The positions of integers that are worth a kernel of their own."""
+        return frozenset(self.strides) if self.tiled or self.divided else frozenset()
 
     # --- integers and names -----------------------------------------------------------------
 
@@ -117,6 +138,16 @@ class _Walker:
         if isinstance(value, int) and -1 <= value <= 1:
             self.tokens.append(value)
             return value
+        return self._stride(value)
+
+    def _stride(self, value: Integer) -> Integer:
+        if isinstance(value, int) and not self._in_scratch:
+            self.strides.add(len(self.integers))
+        return self._integer(value)
+
+    def _offset(self, value: Integer) -> Integer:
+        if isinstance(value, int):
+            self.offsets.add(len(self.integers))
         return self._integer(value)
 
     def _name(self, name: str) -> str:
@@ -128,7 +159,13 @@ class _Walker:
     def _sum(self, index: Sum) -> Sum:
         self.tokens.append(len(index.terms))
         terms = tuple((self._factor(f), self._coefficient(c)) for f, c in index.terms)
-        return Sum(terms, self._integer(index.constant))
+        return Sum(terms, self._offset(index.constant))
+
+    def _buffer_offset(self, buffer: int, offset: Sum) -> Sum:
+        self._in_scratch = buffer < 0
+        result = self._sum(offset)
+        self._in_scratch = False
+        return result
 
     def _factor(self, factor: Factor) -> Factor:
         self.tokens.append(type(factor).__name__)
@@ -137,7 +174,7 @@ class _Walker:
             return factor
         self.divided = True
         dividend = self._sum(factor.dividend)
-        return type(factor)(dividend, self._integer(factor.divisor))
+        return type(factor)(dividend, self._stride(factor.divisor))
 
     def _conditions(self, conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
         self.tokens.append(len(conditions))
@@ -145,7 +182,7 @@ class _Walker:
 
     def _condition(self, condition: Condition) -> Condition:
         self.tokens.append(type(condition).__name__)
-        return type(condition)(self._sum(condition.index), self._integer(condition[1]))
+        return type(condition)(self._sum(condition.index), self._offset(condition[1]))
 
     # --- expressions ------------------------------------------------------------------------
 
@@ -170,7 +207,7 @@ class _Walker:
         self.tokens += (expr.buffer, expr.dtype.name, repr(expr.fill))
         if expr.conditions or expr.offset.constant != 0:
             self.shifted = True
-        offset = self._sum(expr.offset)
+        offset = self._buffer_offset(expr.buffer, expr.offset)
         return expr._replace(offset=offset, conditions=self._conditions(expr.conditions))
 
     def _index_value(self, expr: IndexValue) -> Expr:
@@ -219,7 +256,8 @@ class _Walker:
         self.tokens.append(statement.buffer)
         if isinstance(statement, Update):
             self.tokens += (statement.reducer, statement.atomic)
-        value, offset = self._expr(statement.value), self._sum(statement.offset)
+        value = self._expr(statement.value)
+        offset = self._buffer_offset(statement.buffer, statement.offset)
         conditions = self._conditions(statement.conditions)
         return statement._replace(value=value, offset=offset, conditions=conditions)
 
@@ -228,11 +266,11 @@ class _Walker:
         return statement._replace(elements=self._integer(statement.elements))
 
     def _micro_kernel(self, statement: MicroKernel) -> Statement:
-        self.divided = True
+        self.tiled = True
         changed: dict[str, Any] = {}
         for name, value in zip(statement._fields, statement):
             if isinstance(value, Sum):
-                changed[name] = self._sum(value)
+                changed[name] = self._buffer_offset(statement.target, value)
             elif name == "target_stride":
                 changed[name] = self._integer(value)
             else:
@@ -247,6 +285,7 @@ class _Walker:
             self.tokens.append(extent)
         else:
             extent = self._extent(statement)
+        self.reduces = self.reduces or bool(statement.accumulators)
         for accumulator in statement.accumulators:
             self._name(accumulator.name)
             self.tokens += (accumulator.reducer, accumulator.dtype.name)
@@ -301,16 +340,15 @@ class KernelCache:
 
     def __init__(self, compile_nest: Callable[[LoopNest], int]) -> None:
         self._compile = compile_nest
-        self._families: dict[Hashable, _Family] = {}
+        self._families: dict[Hashable, dict[tuple[int, ...] | None, _Family]] = {}
         self._lock = threading.Lock()
 
     def kernel_for(self, nest: LoopNest) -> tuple[int, tuple[int, ...]]:
         """The address of a kernel that computes the nest, and the arguments to call it with."""
-        key, integers = skeleton(nest)
+        walker = _walked(nest)
+        integers = tuple(walker.integers)
         with self._lock:
-            family = self._families.get(key)
-            if family is None:
-                family = self._families[key] = _Family(integers, always_general(nest))
+            family = self._family(walker)
             pairs = enumerate(zip(family.first, integers))
             differing = frozenset(k for k, (first, here) in pairs if first != here)
             varying = family.fitting(differing)
@@ -320,3 +358,17 @@ class KernelCache:
                 family.kernels[varying] = self._compile(generalise(nest, varying))
         added = [integers[position] for position in sorted(varying)]
         return family.kernels[varying], (*nest.arguments, *added)
+
+    def _family(self, walker: _Walker) -> _Family:
+        """The family of a nest, or a new one."""
+        special = walker.special()
+        values = tuple(walker.integers[position] for position in sorted(special))
+        families = self._families.setdefault(tuple(walker.tokens), {})
+        family = families.get(values)
+        if family is None and len(families) >= _SPECIAL_FAMILIES:
+            values = None
+            family = families.get(values)
+        if family is None:
+            general = walker.general() if values is not None else special
+            family = families[values] = _Family(tuple(walker.integers), general)
+        return family

@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 
 from metaop.codegen.generalise import KernelCache, always_general, generalise, skeleton
-from metaop.codegen.loop_nest import Argument, InBounds, Load, LoopNest, MultipleOf, Store
+from metaop.codegen.loop_nest import (
+    Argument,
+    InBounds,
+    Load,
+    LoopNest,
+    MultipleOf,
+    QuotientIndex,
+    RemainderIndex,
+    Store,
+    Sum,
+)
 from tests.codegen.interpret import Interpreter
 from tests.codegen.run_nest import (
     F32,
@@ -146,6 +156,23 @@ def test_pads_and_slices_are_general_from_the_start(target: str) -> None:
                 assert cache.check(padded(size, before, after), size, size + before + after) == 0
     assert len(cache.compiled) == 1
     assert not always_general(row_sums(3, 50))
+
+
+def unravelled(extent: int, divisor: int) -> LoopNest:
+    position = index(0, i=1)
+    quotient, remainder = QuotientIndex(position, divisor), RemainderIndex(position, divisor)
+    value = Load(0, Sum(((quotient, 1), (remainder, 7)), 0), F32)
+    return nest(READ_WRITE, vector("i", extent, Store(1, index(0, i=1), value)))
+
+
+def test_divisors_are_worth_a_kernel_until_there_are_many(target: str) -> None:
+    cache = CountingCache()
+    for divisor in range(2, 26):
+        for extent in (30, 40, 45):
+            cache.check(unravelled(extent, divisor), 300, extent)
+    # Two for each of 16 divisors, then two that take every divisor.
+    assert len(cache.compiled) == 34
+    assert cache.check(unravelled(40, 3), 300, 40) == 3
 
 
 def test_strides_and_divisors_as_arguments(target: str) -> None:
