@@ -27,10 +27,10 @@ from metaop.unified_graph.node import Node
 class Tile:
     """The register tile of the machine's micro-kernel, and the block sizes around it."""
 
-    rows: int = 14
+    rows: int = 8
     columns: int = 32
-    depth: int = 256
-    block_rows: int = 112
+    depth: int = 384
+    block_rows: int = 128
     block_columns: int = 512
 
 
@@ -64,7 +64,8 @@ class Contract(Lowering):
         )
         width = tile.columns if self.scalar is dtypes.float32 else tile.columns // 2
         self.tile_columns = width if columns > width // 2 else width // 2
-        self.tile_rows = _balanced(rows, tile.rows)
+        # One tile for all but the shortest: a changed batch size must not need another kernel.
+        self.tile_rows = tile.rows if rows > 2 * tile.rows else _balanced(rows, tile.rows)
         self.block_depth = _balanced(depth, tile.depth)
         self.block_rows = _balanced(rows, tile.block_rows, self.tile_rows)
         self.block_columns = _balanced(columns, tile.block_columns, self.tile_columns)
