@@ -120,6 +120,7 @@ def test_second_derivatives():
         ((1, 2, 3, 3), {"kernel_size": 4}, ShapeError),
         ((1, 2, 5, 5), {"kernel_size": 2, "padding": 2}, ArgumentError),
         ((1, 2, 5, 5), {"kernel_size": 2, "stride": -1}, ArgumentError),
+        ((1, 2, 5, 5), {"kernel_size": 2, "stride": 0}, ArgumentError),
     ],
 )
 def test_errors(shape, options, error):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Union
 
 from metaop.errors import ArgumentError
@@ -69,10 +70,30 @@ def _convolve(
     dilation: Sizes,
     groups: int,
 ) -> Tensor:
+    try:
+        attributes = _attributes(spatial, stride, padding, dilation, groups, weight.call.type.shape)
+    except TypeError:
+        # Lists cannot be looked up.
+        sizes = [tuple(x) if isinstance(x, list) else x for x in (stride, padding, dilation)]
+        attributes = _attributes(spatial, *sizes, groups, weight.call.type.shape)
+    calls = (input.call, weight.call, None if bias is None else bias.call)
+    return wrap(record(operators.convolution, calls, attributes))
+
+
+@lru_cache(maxsize=4096)
+def _attributes(
+    spatial: int,
+    stride: Sizes,
+    padding: Padding,
+    dilation: Sizes,
+    groups: int,
+    weight: tuple[int, ...],
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
+    """The checked sizes that the operator takes: stride, padding before and after, dilation."""
     steps = spread(stride, spatial, "stride")
     spacing = spread(dilation, spatial, "dilation")
     if isinstance(padding, str):
-        before, after = _named_padding(padding, weight, steps, spacing)
+        before, after = _named_padding(padding, weight[2:], steps, spacing)
     else:
         before = after = spread(padding, spatial, "padding")
         if min(before) < 0:
@@ -86,12 +107,11 @@ def _convolve(
             f"{list(spacing)}",
             fix="use 1 or more",
         )
-    calls = (input.call, weight.call, None if bias is None else bias.call)
-    return wrap(record(operators.convolution, calls, (steps, before, after, spacing, groups)))
+    return steps, before, after, spacing, groups
 
 
 def _named_padding(
-    name: str, weight: Tensor, stride: tuple[int, ...], dilation: tuple[int, ...]
+    name: str, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if name == "valid":
         return (0,) * len(stride), (0,) * len(stride)
@@ -102,7 +122,7 @@ def _named_padding(
             f"padding='same' is not supported for strided convolutions (stride {list(stride)})",
             fix="give the padding as sizes",
         )
-    total = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:])]
+    total = [d * (k - 1) for d, k in zip(dilation, kernel)]
     return tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
 
 

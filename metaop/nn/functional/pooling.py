@@ -15,6 +15,13 @@ Pooled = Union[Tensor, tuple[Tensor, Tensor]]
 OutputSizes = Union[int, None, Sequence[Union[int, None]]]
 
 
+def _stride(stride: Sizes | None, kernel: tuple[int, ...]) -> tuple[int, ...]:
+    """The stride, which is the kernel's size when it is left out (None, or an empty sequence)."""
+    if stride is None or stride == () or stride == []:
+        return kernel
+    return spread(stride, len(kernel), "stride")
+
+
 def _max_pool(spatial: int) -> Callable[..., Pooled]:
     def max_pool(
         input: Tensor,
@@ -28,7 +35,7 @@ def _max_pool(spatial: int) -> Callable[..., Pooled]:
         kernel = spread(kernel_size, spatial, "kernel_size")
         attributes = (
             kernel,
-            spread(stride, spatial, "stride") if stride else kernel,
+            _stride(stride, kernel),
             spread(padding, spatial, "padding"),
             spread(dilation, spatial, "dilation"),
             ceil_mode,
@@ -88,7 +95,7 @@ def _average_pool(
     kernel = spread(kernel_size, spatial, "kernel_size")
     attributes = (
         kernel,
-        spread(stride, spatial, "stride") if stride else kernel,
+        _stride(stride, kernel),
         spread(padding, spatial, "padding"),
         ceil_mode,
         count_include_pad,
@@ -154,7 +161,7 @@ def _power_pool(spatial: int) -> Callable[..., Tensor]:
         ceil_mode: bool = False,
     ) -> Tensor:
         kernel = spread(kernel_size, spatial, "kernel_size")
-        steps = spread(stride, spatial, "stride") if stride else kernel
+        steps = _stride(stride, kernel)
         attributes = (float(norm_type), kernel, steps, ceil_mode)
         return wrap(record(operators.power_pool, (input.call,), attributes))
 
@@ -222,7 +229,7 @@ def _max_unpool(spatial: int) -> Callable[..., Tensor]:
         output_size: Sequence[int] | None = None,
     ) -> Tensor:
         kernel = spread(kernel_size, spatial, "kernel_size")
-        steps = spread(stride, spatial, "stride") if stride else kernel
+        steps = _stride(stride, kernel)
         pads = spread(padding, spatial, "padding")
         natural = tuple(
             (n - 1) * s - 2 * p + k
