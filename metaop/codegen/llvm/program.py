@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,14 +11,7 @@ from metaop.codegen.llvm.kernels import kernel_cache
 from metaop.codegen.llvm.runtime import ERROR_WORDS, Step, StepTable, runtime
 from metaop.codegen.memory import Buffer, allocate
 from metaop.codegen.schedule import Schedule
-from metaop.unified_graph.dtype import DType
-from metaop.unified_graph.node import Input, Node
-
-_SCALAR_FORMATS = {
-    "bool": "<?", "uint8": "<B", "int8": "<b", "int16": "<h", "int32": "<i", "int64": "<q",
-    "float16": "<e", "float32": "<f", "float64": "<d",
-}  # fmt: skip
-_SCALAR_BYTES = 8
+from metaop.codegen.slots import Slots, pack_scalar
 
 
 class LLVMProgram:
@@ -31,37 +23,23 @@ class LLVMProgram:
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
-        self._number_slots(schedule)
+        numbering = Slots(schedule)
+        self._input_types = numbering.input_types
+        self._made = numbering.made
+        self._results = numbering.results
+        self._temporaries = numbering.temporaries
+        self._offsets = numbering.offsets
+        self._slot_count = numbering.count
         cache = kernel_cache()
         steps = []
         for launch in schedule.launches:
             address, arguments = cache.kernel_for(launch.nest)
-            slots = [self._slot_of[node] for node in launch.buffers]
+            slots = [numbering.of[node] for node in launch.buffers]
             steps.append(Step(address, slots, arguments, launch.nest.tasks, launch.nest.grain))
         self._table = StepTable(steps)
         self._count = len(steps)
         self._steps_address = self._table.address
         self._run = runtime().run
-
-    def _number_slots(self, schedule: Schedule) -> None:
-        self._slot_of: dict[Node, int] = {node: k for k, node in enumerate(schedule.inputs)}
-        self._input_types = [node.dtype for node in schedule.inputs]
-        self._made: list[tuple[int, int]] = []
-        self._results: list[tuple[bool, int]] = []
-        for node in schedule.outputs:
-            if isinstance(node.op, Input):
-                self._results.append((True, self._slot_of[node]))
-                continue
-            if node not in self._slot_of:
-                self._slot_of[node] = len(schedule.inputs) + len(self._made)
-                self._made.append((self._slot_of[node], node.nbytes))
-            self._results.append((False, self._slot_of[node] - len(schedule.inputs)))
-        first = len(schedule.inputs) + len(self._made)
-        for k, node in enumerate(schedule.temporaries):
-            self._slot_of[node] = first + k
-        self._temporaries = slice(first, first + len(schedule.temporaries))
-        self._offsets = np.array(schedule.offsets, np.int64)
-        self._slot_count = first + len(schedule.temporaries)
 
     def run(self, arguments: Sequence[Argument]) -> list[Buffer]:
         """Runs the steps; raises IndexFault when a kernel met an index out of range."""
@@ -74,8 +52,8 @@ class LLVMProgram:
             else:
                 scalar_slots.append(slot)
                 addresses.append(len(scalars))
-                scalars += _pack(argument, self._input_types[slot])
-        made = [allocate(nbytes) for _, nbytes in self._made]
+                scalars += pack_scalar(argument, self._input_types[slot])
+        made = [allocate(nbytes) for nbytes in self._made]
         addresses.extend([buffer.address for buffer in made])
         slots = np.empty(self._slot_count, np.int64)
         slots[: len(addresses)] = addresses
@@ -113,18 +91,3 @@ class LLVMProgram:
             names = [launch.nest.name for launch in self.schedule.launches]
             for observer in tuple(observers):
                 observer.ran(self, names, times.tolist())
-
-
-def _pack(number: int | float | bool, dtype: DType) -> bytes:
-    """A Python number as eight bytes that begin with its value of type `dtype`."""
-    if dtype.kind == "int":
-        bits = 8 * dtype.itemsize
-        value = int(number) & ((1 << bits) - 1)
-        return value.to_bytes(_SCALAR_BYTES, "little")
-    pattern = _SCALAR_FORMATS.get(dtype.name)
-    if pattern is None or dtype.itemsize == 2:
-        return np.asarray(number).astype(dtype.numpy).tobytes().ljust(_SCALAR_BYTES, b"\0")
-    try:
-        return struct.pack(pattern, number).ljust(_SCALAR_BYTES, b"\0")
-    except OverflowError:
-        return np.asarray(number).astype(dtype.numpy).tobytes().ljust(_SCALAR_BYTES, b"\0")

@@ -1,0 +1,61 @@
+"""The numbering of a program's buffers: one slot for every input, output and temporary."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+from metaop.codegen.schedule import Schedule
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.node import Input, Node
+
+_SCALAR_FORMATS = {
+    "bool": "<?", "uint8": "<B", "int8": "<b", "int16": "<h", "int32": "<i", "int64": "<q",
+    "float16": "<e", "float32": "<f", "float64": "<d",
+}  # fmt: skip
+SCALAR_BYTES = 8
+
+
+class Slots:
+    """Slots hold the inputs, then the distinct outputs, then the temporaries.
+
+    `made` are the sizes of the outputs to be allocated. `results` tells for each result of the
+    program whether it is an input passed through, and which input or which made output it is.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.of: dict[Node, int] = {node: k for k, node in enumerate(schedule.inputs)}
+        self.input_types = [node.dtype for node in schedule.inputs]
+        self.made: list[int] = []
+        self.results: list[tuple[bool, int]] = []
+        first = len(schedule.inputs)
+        for node in schedule.outputs:
+            if isinstance(node.op, Input):
+                self.results.append((True, self.of[node]))
+                continue
+            if node not in self.of:
+                self.of[node] = first + len(self.made)
+                self.made.append(node.nbytes)
+            self.results.append((False, self.of[node] - first))
+        start = first + len(self.made)
+        for k, node in enumerate(schedule.temporaries):
+            self.of[node] = start + k
+        self.temporaries = slice(start, start + len(schedule.temporaries))
+        self.offsets = np.array(schedule.offsets, np.int64)
+        self.count = start + len(schedule.temporaries)
+
+
+def pack_scalar(number: int | float | bool, dtype: DType) -> bytes:
+    """A Python number as eight bytes that begin with its value of type `dtype`."""
+    if dtype.kind == "int":
+        bits = 8 * dtype.itemsize
+        value = int(number) & ((1 << bits) - 1)
+        return value.to_bytes(SCALAR_BYTES, "little")
+    pattern = _SCALAR_FORMATS.get(dtype.name)
+    if pattern is None or dtype.itemsize == 2:
+        return np.asarray(number).astype(dtype.numpy).tobytes().ljust(SCALAR_BYTES, b"\0")
+    try:
+        return struct.pack(pattern, number).ljust(SCALAR_BYTES, b"\0")
+    except OverflowError:
+        return np.asarray(number).astype(dtype.numpy).tobytes().ljust(SCALAR_BYTES, b"\0")
