@@ -89,7 +89,7 @@ def tensor_names(maker: Survey | Builder) -> dict[tuple[str, str], Any]:
     def rebuild_parameter(data: Any, requires_grad: bool, *hooks_and_state: Any) -> Any:
         return maker.parameter(data, bool(requires_grad))
 
-    functions = {
+    functions: dict[str, Callable[..., Any]] = {
         "_rebuild_tensor": rebuild,
         "_rebuild_tensor_v2": rebuild,
         "_rebuild_tensor_v3": rebuild_with_dtype,

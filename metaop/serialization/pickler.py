@@ -38,13 +38,17 @@ class _Storage(NamedTuple):
     base: Tensor
 
 
-class CheckpointPickler(pickle._Pickler):  # type: ignore[name-defined, misc]
+# Typed as Any: the Python pickler is there to be extended, but has no published types.
+_Pickler: Any = pickle._Pickler  # type: ignore[attr-defined]
+
+
+class CheckpointPickler(_Pickler):
     """Writes tensors as PyTorch does and collects their storages; refuses what it cannot name.
 
     After `dump`, `storages` maps each storage's key to the tensor that owns the memory.
     """
 
-    dispatch = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
+    dispatch = dict(_Pickler.dispatch)
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=2)
@@ -104,8 +108,11 @@ class CheckpointPickler(pickle._Pickler):  # type: ignore[name-defined, misc]
         requires_grad = tensor.requires_grad
         if isinstance(tensor, Parameter):
             data = tensor.detach()
-            arguments = (data, requires_grad, OrderedDict())
-            return self.name("torch._utils", "_rebuild_parameter"), arguments
+            return self.name("torch._utils", "_rebuild_parameter"), (
+                data,
+                requires_grad,
+                OrderedDict(),
+            )
         storage, offset, stride = self._storage(tensor)
         size = tuple(tensor.shape)
         requires_grad = requires_grad and tensor.is_leaf

@@ -23,13 +23,16 @@ _CALLABLE = (Allowed, type)
 
 
 # The Python unpickler, because the one in C cannot be kept from setting attributes.
-class RestrictedUnpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
+_Unpickler: Any = pickle._Unpickler  # type: ignore[attr-defined]
+
+
+class RestrictedUnpickler(_Unpickler):
     """Unpickles plain containers and what `maker` makes of tensors, nothing else.
 
     `persistent` turns a persistent id into the storage (or the tensor) that it names.
     """
 
-    dispatch = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+    dispatch = dict(_Unpickler.dispatch)
 
     def __init__(
         self, file: IO[bytes], maker: Survey | Builder, persistent: Callable[[Any], Any]

@@ -59,7 +59,7 @@ def _read_storage(archive: zipfile.ZipFile, name: str, storage: StorageReference
         raise Damage(f"its storage {name} has {size} bytes instead of {storage.nbytes}")
     values = np.empty(size, np.uint8)
     with archive.open(name) as stream:
-        if stream.readinto(memoryview(values)) != size:  # type: ignore[attr-defined]
+        if stream.readinto(values.data) != size:  # type: ignore[attr-defined]
             raise Damage(f"its storage {name} is cut short")
     return values
 

@@ -11,7 +11,7 @@ storage follow from that:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
@@ -64,6 +64,12 @@ class Cell:
             recorder.watch(self)
 
 
+if TYPE_CHECKING:
+    from metaop.tensor.bound_methods import BoundMethods as _Bound
+else:
+    _Bound = object
+
+
 class Size(tuple):
     """A shape: a tuple of ints with `numel()`."""
 
@@ -77,7 +83,7 @@ class Size(tuple):
         return f"metaop.Size({list(self)})"
 
 
-class Tensor:
+class Tensor(_Bound):
     """An n-dimensional array that is computed lazily and can track gradients.
 
     Made by `metaop.tensor(data)` and the other creation functions, not by calling the class.
