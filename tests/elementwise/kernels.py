@@ -71,7 +71,7 @@ def emit_row(b: Builder, symbol: str, name: str, dtype: DType, lanes: int) -> No
     b.finish_function(symbol, [target, *arrays, count])
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def compiled(target: str, name: str, variants: tuple[tuple[DType, int], ...]) -> dict:
     """Addresses by (dtype, lanes); METAOP_TARGET must be `target` when this is called."""
     b = Builder(host_target())

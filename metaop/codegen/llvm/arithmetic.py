@@ -4,70 +4,68 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from metaop.codegen.llvm.value import Operand, Value, vector_type
-
-if TYPE_CHECKING:
-    from metaop.codegen.llvm.builder import Builder
+from metaop.codegen.llvm.core import Core
+from metaop.codegen.llvm.value import Operand, Value
 
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 # Adding and subtracting this rounds to an integer, half to even: it fills the mantissa.
 _MANTISSA_FULL = {"float": 2.0**23, "double": 2.0**52}
 
 
-class Arithmetic:
+class Arithmetic(Core):
     """The computing half of `Builder`; operands are values or Python numbers.
 
     Integers wrap. On "i1" add and max are or, mul and min are and. Floats follow IEEE 754 with
     contraction to fused multiply-adds allowed; NaN and infinities are always respected.
     """
 
-    flags: str
-
     # Sums and products
 
-    def add(self: Builder, x: Operand, y: Operand) -> Value:
+    def add(self, x: Operand, y: Operand) -> Value:
         return self._binary("add", "fadd", "or", x, y)
 
-    def sub(self: Builder, x: Operand, y: Operand) -> Value:
+    def sub(self, x: Operand, y: Operand) -> Value:
         return self._binary("sub", "fsub", "xor", x, y)
 
-    def mul(self: Builder, x: Operand, y: Operand) -> Value:
+    def mul(self, x: Operand, y: Operand) -> Value:
         return self._binary("mul", "fmul", "and", x, y)
 
-    def div(self: Builder, x: Operand, y: Operand) -> Value:
+    def square(self, x: Value) -> Value:
+        return self.mul(x, x)
+
+    def div(self, x: Operand, y: Operand) -> Value:
         """The quotient of floats."""
         x, y = self.together(x, y)
         return self._two(f"fdiv {self.flags}", x, y)
 
-    def fma(self: Builder, x: Operand, y: Operand, z: Operand) -> Value:
+    def fma(self, x: Operand, y: Operand, z: Operand) -> Value:
         """x * y + z for floats; rounded once where the target has the instruction."""
         x, y, z = self.together(x, y, z)
         if self.target.has_fma:
             return self.intrinsic("llvm.fma", x, y, z)
         return self.add(self.mul(x, y), z)
 
-    def neg(self: Builder, x: Value) -> Value:
+    def neg(self, x: Value) -> Value:
         if x.is_float:
             return self.like(x, self.emit(f"fneg {x.typed}"))
         return self.sub(self.constant_like(x, 0), x)
 
-    def absolute(self: Builder, x: Value) -> Value:
+    def absolute(self, x: Value) -> Value:
         if x.is_float:
             return self.intrinsic("llvm.fabs", x)
         if not x.signed:
             return x
         return self.intrinsic("llvm.abs", x, self.constant(0, "i1"))
 
-    def sqrt(self: Builder, x: Value) -> Value:
+    def sqrt(self, x: Value) -> Value:
         return self.intrinsic("llvm.sqrt", x)
 
-    def copysign(self: Builder, x: Operand, y: Operand) -> Value:
+    def copysign(self, x: Operand, y: Operand) -> Value:
         x, y = self.together(x, y)
         return self.intrinsic("llvm.copysign", x, y)
 
-    def sign(self: Builder, x: Value) -> Value:
+    def sign(self, x: Value) -> Value:
         """-1, 0 or 1 in the operand's type; 0 for NaN."""
         if x.type == "i1":
             return x
@@ -78,20 +76,20 @@ class Arithmetic:
         return self.select(x < zero, self.constant_like(x, -1), positive)
 
     def _binary(
-        self: Builder, integer: str, floating: str, boolean: str, x: Operand, y: Operand
+        self, integer: str, floating: str, boolean: str, x: Operand, y: Operand
     ) -> Value:
         x, y = self.together(x, y)
         if x.is_float:
             return self._two(f"{floating} {self.flags}", x, y)
         return self._two(boolean if x.type == "i1" else integer, x, y)
 
-    def _two(self: Builder, instruction: str, x: Value, y: Value) -> Value:
+    def _two(self, instruction: str, x: Value, y: Value) -> Value:
         """The instruction on two operands of the same type, giving that type."""
         return self.like(x, self.emit(f"{instruction} {x.typed}, {y.text}"))
 
     # Comparison and selection
 
-    def compare(self: Builder, name: str, x: Operand, y: Operand) -> Value:
+    def compare(self, name: str, x: Operand, y: Operand) -> Value:
         """`name` is eq, ne, lt, le, gt or ge; with NaN only `ne` holds."""
         x, y = self.together(x, y)
         if x.is_float:
@@ -102,29 +100,29 @@ class Arithmetic:
             condition = f"icmp {'s' if x.signed else 'u'}{name}"
         return self.value(self.emit(f"{condition} {x.typed}, {y.text}"), "i1", x.lanes)
 
-    def is_nan(self: Builder, x: Value) -> Value:
+    def is_nan(self, x: Value) -> Value:
         return self.value(self.emit(f"fcmp uno {x.typed}, {x.text}"), "i1", x.lanes)
 
-    def is_infinite(self: Builder, x: Value) -> Value:
+    def is_infinite(self, x: Value) -> Value:
         if not x.is_float:
             return self.constant(0, "i1", x.lanes)
         return abs(x).equals(math.inf)
 
-    def is_finite(self: Builder, x: Value) -> Value:
+    def is_finite(self, x: Value) -> Value:
         if not x.is_float:
             return self.constant(1, "i1", x.lanes)
         return abs(x) < math.inf
 
-    def sign_bit(self: Builder, x: Value) -> Value:
+    def sign_bit(self, x: Value) -> Value:
         if x.is_float:
             return self.bits(x) < 0
         return (x < 0) if x.signed else self.constant(0, "i1", x.lanes)
 
-    def truth(self: Builder, x: Value) -> Value:
+    def truth(self, x: Value) -> Value:
         """Whether the value differs from zero."""
         return x if x.type == "i1" else x.differs(0)
 
-    def select(self: Builder, condition: Value, x: Operand, y: Operand) -> Value:
+    def select(self, condition: Value, x: Operand, y: Operand) -> Value:
         """x where the condition holds, else y."""
         x, y = self.together(x, y)
         if condition.lanes < x.lanes:
@@ -133,15 +131,15 @@ class Arithmetic:
             x, y = self.splat(x, condition.lanes), self.splat(y, condition.lanes)
         return self.like(x, self.emit(f"select {condition.typed}, {x.typed}, {y.typed}"))
 
-    def maximum(self: Builder, x: Operand, y: Operand) -> Value:
+    def maximum(self, x: Operand, y: Operand) -> Value:
         """The greater; NaN when either operand is NaN."""
         return self._extreme("gt", "or", x, y)
 
-    def minimum(self: Builder, x: Operand, y: Operand) -> Value:
+    def minimum(self, x: Operand, y: Operand) -> Value:
         """The smaller; NaN when either operand is NaN."""
         return self._extreme("lt", "and", x, y)
 
-    def _extreme(self: Builder, wins: str, boolean: str, x: Operand, y: Operand) -> Value:
+    def _extreme(self, wins: str, boolean: str, x: Operand, y: Operand) -> Value:
         x, y = self.together(x, y)
         if x.type == "i1":
             return self._two(boolean, x, y)
@@ -153,16 +151,16 @@ class Arithmetic:
             return chosen
         return self.select(self.is_nan(x), x, chosen)
 
-    def fmax(self: Builder, x: Operand, y: Operand) -> Value:
+    def fmax(self, x: Operand, y: Operand) -> Value:
         """The greater; the other operand when one is NaN."""
         return self._extreme_of_numbers("gt", "or", x, y)
 
-    def fmin(self: Builder, x: Operand, y: Operand) -> Value:
+    def fmin(self, x: Operand, y: Operand) -> Value:
         """The smaller; the other operand when one is NaN."""
         return self._extreme_of_numbers("lt", "and", x, y)
 
     def _extreme_of_numbers(
-        self: Builder, wins: str, boolean: str, x: Operand, y: Operand
+        self, wins: str, boolean: str, x: Operand, y: Operand
     ) -> Value:
         x, y = self.together(x, y)
         if x.type == "i1":
@@ -172,19 +170,19 @@ class Arithmetic:
 
     # Bits
 
-    def bit_and(self: Builder, x: Operand, y: Operand) -> Value:
+    def bit_and(self, x: Operand, y: Operand) -> Value:
         return self._two("and", *self.together(x, y))
 
-    def bit_or(self: Builder, x: Operand, y: Operand) -> Value:
+    def bit_or(self, x: Operand, y: Operand) -> Value:
         return self._two("or", *self.together(x, y))
 
-    def bit_xor(self: Builder, x: Operand, y: Operand) -> Value:
+    def bit_xor(self, x: Operand, y: Operand) -> Value:
         return self._two("xor", *self.together(x, y))
 
-    def bit_not(self: Builder, x: Value) -> Value:
+    def bit_not(self, x: Value) -> Value:
         return self.bit_xor(x, self.constant_like(x, 1 if x.type == "i1" else -1))
 
-    def shift_left(self: Builder, x: Value, amount: Operand) -> Value:
+    def shift_left(self, x: Value, amount: Operand) -> Value:
         """Amounts outside 0 … width-1 give 0; a Python integer must lie inside."""
         if isinstance(amount, int):
             return self._two("shl", *self.together(x, amount))
@@ -193,7 +191,7 @@ class Arithmetic:
         shifted = self._two("shl", x, self.select(inside, amount, 0))
         return self.select(inside, shifted, 0)
 
-    def shift_right(self: Builder, x: Value, amount: Operand) -> Value:
+    def shift_right(self, x: Value, amount: Operand) -> Value:
         """Arithmetic for signed values; amounts outside 0 … width-1 shift every bit out."""
         instruction = "ashr" if x.signed else "lshr"
         if isinstance(amount, int):
@@ -203,38 +201,38 @@ class Arithmetic:
         shifted = self._two(instruction, x, self.select(inside, amount, x.bits - 1))
         return shifted if x.signed else self.select(inside, shifted, 0)
 
-    def _in_width(self: Builder, x: Value, amount: Value) -> Value:
+    def _in_width(self, x: Value, amount: Value) -> Value:
         return self.compare("lt", self.as_unsigned(amount), self.constant(x.bits, x.type, x.lanes))
 
-    def rotate_left(self: Builder, x: Value, amount: int) -> Value:
+    def rotate_left(self, x: Value, amount: int) -> Value:
         return self.intrinsic("llvm.fshl", x, x, self.constant_like(x, amount))
 
-    def as_unsigned(self: Builder, x: Value) -> Value:
+    def as_unsigned(self, x: Value) -> Value:
         return Value(self, x.text, x.type, x.lanes, signed=False)
 
-    def as_signed(self: Builder, x: Value) -> Value:
+    def as_signed(self, x: Value) -> Value:
         return Value(self, x.text, x.type, x.lanes)
 
     # Rounding
 
-    def floor(self: Builder, x: Value) -> Value:
+    def floor(self, x: Value) -> Value:
         if self._rounds_natively(x):
             return self._round("llvm.floor", x)
         nearest = self.round_even(x)
         return self.copysign(nearest - self.select(nearest > x, 1.0, self.constant_like(x, 0)), x)
 
-    def ceil(self: Builder, x: Value) -> Value:
+    def ceil(self, x: Value) -> Value:
         if self._rounds_natively(x):
             return self._round("llvm.ceil", x)
         nearest = self.round_even(x)
         return self.copysign(nearest + self.select(nearest < x, 1.0, self.constant_like(x, 0)), x)
 
-    def trunc(self: Builder, x: Value) -> Value:
+    def trunc(self, x: Value) -> Value:
         if self._rounds_natively(x):
             return self._round("llvm.trunc", x)
         return self.copysign(self.floor(abs(x)), x)
 
-    def round_even(self: Builder, x: Value) -> Value:
+    def round_even(self, x: Value) -> Value:
         """The nearest integer, halves to the even one; integers stay."""
         if self._rounds_natively(x):
             return self._round("llvm.roundeven", x)
@@ -244,29 +242,16 @@ class Arithmetic:
             rounded = (magnitude + full) - full
         return self.select(magnitude < full, self.copysign(rounded, x), x)
 
-    def _rounds_natively(self: Builder, x: Value) -> bool:
+    def _rounds_natively(self, x: Value) -> bool:
         # SSE2 alone has no rounding instruction, and LLVM would call the C library.
         return not x.is_float or self.target.vector_bytes >= 32
 
-    def _round(self: Builder, intrinsic: str, x: Value) -> Value:
+    def _round(self, intrinsic: str, x: Value) -> Value:
         return self.intrinsic(intrinsic, x) if x.is_float else x
 
     # Vectors
 
-    def splat(self: Builder, x: Value, lanes: int) -> Value:
-        """The scalar in every lane; a vector of that length stays."""
-        if x.lanes == lanes:
-            return x
-        if x.is_constant:
-            return Value(self, f"splat ({x.type} {x.text})", x.type, lanes, x.signed)
-        full = vector_type(x.type, lanes)
-        first = self.emit(f"insertelement {full} poison, {x.type} {x.text}, i32 0")
-        text = self.emit(
-            f"shufflevector {full} {first}, {full} poison, <{lanes} x i32> zeroinitializer"
-        )
-        return Value(self, text, x.type, lanes, x.signed)
-
-    def shuffle(self: Builder, x: Value, y: Value | None, order: Sequence[int]) -> Value:
+    def shuffle(self, x: Value, y: Value | None, order: Sequence[int]) -> Value:
         """The lanes of x followed by those of y, picked by `order` (constants)."""
         if len(order) == 1:
             return self.extract(x, order[0])
@@ -275,7 +260,7 @@ class Arithmetic:
         text = self.emit(f"shufflevector {x.typed}, {second}, <{len(order)} x i32> <{picks}>")
         return Value(self, text, x.type, len(order), x.signed)
 
-    def extract(self: Builder, x: Value, lane: int | Value) -> Value:
+    def extract(self, x: Value, lane: int | Value) -> Value:
         """One lane as a scalar."""
         if x.lanes == 1:
             return x
@@ -283,14 +268,14 @@ class Arithmetic:
         text = self.emit(f"extractelement {x.typed}, {position}")
         return Value(self, text, x.type, 1, x.signed)
 
-    def insert(self: Builder, x: Value, scalar: Value, lane: int | Value) -> Value:
+    def insert(self, x: Value, scalar: Value, lane: int | Value) -> Value:
         """The vector with one lane replaced."""
         if x.lanes == 1:
             return scalar
         position = lane.typed if isinstance(lane, Value) else f"i32 {lane}"
         return self.like(x, self.emit(f"insertelement {x.typed}, {scalar.typed}, {position}"))
 
-    def halves(self: Builder, x: Value) -> tuple[Value, Value]:
+    def halves(self, x: Value) -> tuple[Value, Value]:
         """The lower and the upper half of the lanes."""
         half = x.lanes // 2
         return (
@@ -298,20 +283,20 @@ class Arithmetic:
             self.shuffle(x, None, range(half, x.lanes)),
         )
 
-    def concatenate(self: Builder, x: Value, y: Value) -> Value:
+    def concatenate(self, x: Value, y: Value) -> Value:
         """The lanes of x followed by those of y."""
         if x.lanes == 1:
             pair = Value(self, "poison", x.type, 2, x.signed)
             return self.insert(self.insert(pair, x, 0), y, 1)
         return self.shuffle(x, y, range(2 * x.lanes))
 
-    def reduce(self: Builder, name: str, x: Value) -> Value:
+    def reduce(self, name: str, x: Value) -> Value:
         """All lanes combined pairwise by the method `name` (add, mul, maximum, bit_or, …)."""
         combine = getattr(self, name)
         while x.lanes > 1:
             x = combine(*self.halves(x))
         return x
 
-    def any(self: Builder, x: Value) -> Value:
+    def any(self, x: Value) -> Value:
         """Whether an i1 vector has a true lane, as a scalar i1."""
         return x if x.lanes == 1 else self.intrinsic("llvm.vector.reduce.or", x, lanes=1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from metaop.codegen.llvm.arithmetic import Arithmetic
 from metaop.codegen.llvm.value import FLOAT_TYPES, Value, bits_of, vector_type
 
 if TYPE_CHECKING:
-    from metaop.codegen.llvm.builder import Builder
     from metaop.unified_graph.dtype import DType
 
 _COMPUTE_TYPES = {
@@ -29,10 +29,10 @@ def compute_type(dtype: DType) -> str:
     return _COMPUTE_TYPES[dtype.name]
 
 
-class Conversion:
+class Conversion(Arithmetic):
     """The converting part of `Builder`."""
 
-    def convert(self: Builder, x: Value, dtype: DType) -> Value:
+    def convert(self, x: Value, dtype: DType) -> Value:
         """The value in the compute type of `dtype`, as C converts.
 
         To bool: whether it differs from zero. Floats outside the range of an integer type give
@@ -40,7 +40,7 @@ class Conversion:
         """
         return self.to_type(x, compute_type(dtype), dtype.is_signed)
 
-    def to_type(self: Builder, x: Value, type: str, signed: bool = True) -> Value:
+    def to_type(self, x: Value, type: str, signed: bool = True) -> Value:
         """Like `convert`, to an LLVM type."""
         if type == "i1":
             return self.truth(x)
@@ -58,7 +58,7 @@ class Conversion:
             return self._convert("trunc", x, type, signed)
         return self._convert("sext" if x.signed else "zext", x, type, signed)
 
-    def _to_float(self: Builder, x: Value, type: str) -> Value:
+    def _to_float(self, x: Value, type: str) -> Value:
         if x.is_float:
             return self._convert("fpext" if type == "double" else "fptrunc", x, type)
         if x.bits < 32:
@@ -66,35 +66,23 @@ class Conversion:
             x = self.to_type(x, "i32")
         return self._convert("sitofp" if x.signed else "uitofp", x, type)
 
-    def _float_to_integer(self: Builder, x: Value, type: str, signed: bool) -> Value:
+    def _float_to_integer(self, x: Value, type: str, signed: bool) -> Value:
         if bits_of(type) < 32:
             return self._convert("trunc", self._convert("fptosi", x, "i32"), type, signed)
         return self._convert("fptosi" if signed else "fptoui", x, type, signed)
 
     def _convert(
-        self: Builder, instruction: str, x: Value, type: str, signed: bool = True
+        self, instruction: str, x: Value, type: str, signed: bool = True
     ) -> Value:
         text = self.emit(f"{instruction} {x.typed} to {vector_type(type, x.lanes)}")
         return Value(self, text, type, x.lanes, signed)
 
-    def bitcast(self: Builder, x: Value, type: str) -> Value:
-        """The same bits as elements of another type; the lanes follow from the widths."""
-        lanes = x.lanes * x.bits // bits_of(type)
-        if x.type == type:
-            return x
-        text = self.emit(f"bitcast {x.typed} to {vector_type(type, lanes)}")
-        return Value(self, text, type, lanes)
-
-    def bits(self: Builder, x: Value) -> Value:
-        """The bits of a float as a signed integer of the same width."""
-        return self.bitcast(x, f"i{x.bits}")
-
-    def widen_bfloat16(self: Builder, x: Value) -> Value:
+    def widen_bfloat16(self, x: Value) -> Value:
         """The float whose upper half is the i16 `x`."""
         wide = self.to_type(self.as_unsigned(x), "i32")
         return self.bitcast(wide << 16, "float")
 
-    def narrow_bfloat16(self: Builder, x: Value) -> Value:
+    def narrow_bfloat16(self, x: Value) -> Value:
         """A float rounded to the nearest bfloat16, ties to even, as i16; NaN stays NaN."""
         bits = self.as_unsigned(self.bits(x))
         odd = (bits >> 16) & 1
@@ -102,7 +90,7 @@ class Conversion:
         quiet_nan = (bits >> 16) | 0x40
         return self.to_type(self.select(self.is_nan(x), quiet_nan, rounded), "i16")
 
-    def widen_float16(self: Builder, x: Value) -> Value:
+    def widen_float16(self, x: Value) -> Value:
         """The float with the value of the half whose bits are the i16 `x`."""
         if self.target.has_f16c:
             return self._convert("fpext", self.bitcast(x, "half"), "float")
@@ -115,7 +103,7 @@ class Conversion:
         chosen = self.select(magnitude >= 0x7C00, special, scaled)
         return self.bitcast(chosen | ((wide & 0x8000) << 16), "float")
 
-    def narrow_float16(self: Builder, x: Value) -> Value:
+    def narrow_float16(self, x: Value) -> Value:
         """A float rounded to the nearest half, ties to even, as i16; NaN stays NaN."""
         if self.target.has_f16c:
             return self.bitcast(self._convert("fptrunc", x, "half"), "i16")

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from metaop.codegen.llvm.value import Operand, Value, bits_of, vector_type
-
-if TYPE_CHECKING:
-    from metaop.codegen.llvm.builder import Builder
+from metaop.codegen.llvm.conversion import Conversion
+from metaop.codegen.llvm.value import Operand, Value, bits_of, intrinsic_suffix, vector_type
 
 
-class MemoryAccess:
+class MemoryAccess(Conversion):
     """The part of `Builder` that reads and writes memory.
 
     Alignments are in bytes and default to the size of one element.
     """
 
-    def offset(self: Builder, base: Value, index: Operand, type: str) -> Value:
+    def offset(self, base: Value, index: Operand, type: str) -> Value:
         """The address of element `index` of an array of `type` at `base`; many for a vector."""
-        if isinstance(index, int):
-            index = self.constant(index, "i64")
+        index = self.coerce(index, "i64")
         lanes = max(index.lanes, base.lanes)
         text = self.emit(f"getelementptr inbounds {type}, {base.typed}, {index.typed}")
         return Value(self, text, "ptr", lanes)
 
     def load(
-        self: Builder,
+        self,
         address: Value,
         type: str,
         lanes: int = 1,
@@ -37,7 +32,7 @@ class MemoryAccess:
         return Value(self, text, type, lanes, signed)
 
     def store(
-        self: Builder,
+        self,
         x: Value,
         address: Value,
         align: int | None = None,
@@ -48,7 +43,7 @@ class MemoryAccess:
         self.line(f"store {x.typed}, {address.typed}, align {align or _size(x.type)}{hint}")
 
     def masked_load(
-        self: Builder,
+        self,
         address: Value,
         mask: Value,
         type: str,
@@ -62,7 +57,7 @@ class MemoryAccess:
         return self._masked_read("llvm.masked.load", address, mask, type, fill, align, signed)
 
     def masked_store(
-        self: Builder, x: Value, address: Value, mask: Value, align: int | None = None
+        self, x: Value, address: Value, mask: Value, align: int | None = None
     ) -> None:
         """Consecutive elements written where the mask holds."""
         if mask.lanes == 1:
@@ -71,7 +66,7 @@ class MemoryAccess:
         self._masked_write("llvm.masked.store", x, address, mask, align)
 
     def gather(
-        self: Builder,
+        self,
         addresses: Value,
         mask: Value,
         type: str,
@@ -85,7 +80,7 @@ class MemoryAccess:
         return self._masked_read("llvm.masked.gather", addresses, mask, type, fill, align, signed)
 
     def scatter(
-        self: Builder, x: Value, addresses: Value, mask: Value, align: int | None = None
+        self, x: Value, addresses: Value, mask: Value, align: int | None = None
     ) -> None:
         """Elements written to a vector of addresses where the mask holds, in lane order."""
         if mask.lanes == 1:
@@ -94,7 +89,7 @@ class MemoryAccess:
         self._masked_write("llvm.masked.scatter", x, addresses, mask, align)
 
     def _masked_read(
-        self: Builder,
+        self,
         name: str,
         address: Value,
         mask: Value,
@@ -114,7 +109,7 @@ class MemoryAccess:
         return Value(self, text, type, mask.lanes, signed)
 
     def _masked_write(
-        self: Builder, name: str, x: Value, address: Value, mask: Value, align: int | None
+        self, name: str, x: Value, address: Value, mask: Value, align: int | None
     ) -> None:
         where = address.full_type
         symbol = _symbol(name, x.type, x.lanes, address.lanes)
@@ -125,7 +120,7 @@ class MemoryAccess:
         )
 
     def _guarded_load(
-        self: Builder, address: Value, condition: Value, type: str, fill: Operand, signed: bool
+        self, address: Value, condition: Value, type: str, fill: Operand, signed: bool
     ) -> Value:
         filling = self.coerce(fill, type)
         return self.if_else(
@@ -135,15 +130,6 @@ class MemoryAccess:
 
 def _size(type: str) -> int:
     return max(1, bits_of(type) // 8)
-
-
-_SUFFIXES = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
-
-
-def intrinsic_suffix(type: str, lanes: int) -> str:
-    """The part of an intrinsic's name that tells a type."""
-    name = _SUFFIXES.get(type, type)
-    return name if lanes == 1 else f"v{lanes}{name}"
 
 
 def _symbol(name: str, type: str, lanes: int, addresses: int) -> str:

@@ -23,9 +23,10 @@ class Value:
     """
 
     __slots__ = ("builder", "text", "type", "lanes", "signed")
+    builder: Builder
 
     def __init__(
-        self, builder: Builder, text: str, type: str, lanes: int = 1, signed: bool = True
+        self, builder: Any, text: str, type: str, lanes: int = 1, signed: bool = True
     ) -> None:
         self.builder = builder
         self.text = text
@@ -128,7 +129,7 @@ class Value:
         return self.builder.compare("ne", self, other)
 
 
-Operand = Union[Value, int, float]
+Operand = Union["Value", int, float]
 
 
 def vector_type(type: str, lanes: int) -> str:
@@ -139,6 +140,15 @@ def vector_type(type: str, lanes: int) -> str:
 def bits_of(type: str) -> int:
     """The width of an element type, by its LLVM name."""
     return _BITS[type]
+
+
+_SUFFIXES = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
+
+
+def intrinsic_suffix(type: str, lanes: int) -> str:
+    """The part of an intrinsic's name that tells a type."""
+    name = _SUFFIXES.get(type, type)
+    return name if lanes == 1 else f"v{lanes}{name}"
 
 
 def constant_text(number: Any, type: str, lanes: int = 1) -> str:

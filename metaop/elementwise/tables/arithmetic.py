@@ -150,7 +150,7 @@ ROWS = (
         "square",
         1,
         numpy=np.square,
-        llvm=lambda b, x: b.mul(x, x),
+        llvm=lambda b, x: b.square(x),
         cuda="({0} * {0})",
         gradient=lambda g, y, x: (g * (x * 2.0),),
         accepts=_NUMBERS,
@@ -162,7 +162,7 @@ ROWS = (
         "squared_deviation",
         2,
         numpy=lambda x, m: (x - m) * (x - m),
-        llvm=lambda b, x, m: _squared(b, b.sub(x, m)),
+        llvm=lambda b, x, m: b.square(b.sub(x, m)),
         cuda="(({0} - {1}) * ({0} - {1}))",
         gradient=lambda g, y, x, m: (g * ((x - m) * 2.0), None),
         accepts=_FLOATS,
@@ -224,7 +224,3 @@ ROWS = (
         accepts=_FLOATS,
     ),
 )
-
-
-def _squared(builder, x):
-    return builder.mul(x, x)

@@ -172,7 +172,7 @@ static __device__ double metaop_digamma(double x)
     if (x < 0 && x == floor(x)) return 0.0 / 0.0;
     double result = 0;
     if (x < 0) {{
-        result = -{math.pi!r} / tan({math.pi!r} * (x - floor(x)));
+        result = -{math.pi!r} / tan({math.pi!r} * (x - rint(x)));
         x = 1 - x;
     }}
     for (; x < 10; x += 1) result -= 1 / x;
@@ -189,7 +189,7 @@ static __device__ double metaop_trigamma(double x)
     if (x <= 0 && x == floor(x)) return x - x == 0 ? 1.0 / 0.0 : 0.0 / 0.0;
     double result = 0, sign = 1;
     if (x < 0) {{
-        const double sine = sin({math.pi!r} * (x - floor(x)));
+        const double sine = sin({math.pi!r} * (x - rint(x)));
         result = {math.pi**2!r} / (sine * sine);
         sign = -1;
         x = 1 - x;

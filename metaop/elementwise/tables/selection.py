@@ -5,9 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from metaop.elementwise import reference
-from metaop.elementwise.gradients import call, drop, keep, of_maximum, of_minimum
+from metaop.elementwise.gradients import (
+    Cotangents,
+    call,
+    drop,
+    keep,
+    of_maximum,
+    of_minimum,
+)
 from metaop.elementwise.meta_op import cast
 from metaop.elementwise.scalar_function import ScalarFunction
+from metaop.unified_graph.node import Node
 
 # Extremes and clamps propagate NaN; `x != x` holds for NaN alone.
 _GREATER = "({0} != {0} || {0} > {1} ? {0} : {1})"
@@ -113,6 +121,6 @@ ROWS = (
 )
 
 
-def _of_fextreme(g, first_wins, second):
+def _of_fextreme(g: Node, first_wins: Node, second: Node) -> Cotangents:
     first = call("logical_or", first_wins, call("isnan", second))
     return keep(first, g), drop(first, g)

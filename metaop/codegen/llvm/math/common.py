@@ -64,7 +64,7 @@ def power_of_two(b: Builder, bits: Value, type: str) -> Value:
 def scale(b: Builder, x: Value, exponent: Value) -> Value:
     """x * 2**exponent with an integer in floating point; over- and underflows gradually."""
     half, half_bits = round_to_bits(b, exponent * 0.5)
-    rest, rest_bits = round_to_bits(b, exponent - half)
+    _, rest_bits = round_to_bits(b, exponent - half)
     with b.exact():
         first = x * power_of_two(b, half_bits, x.type)
         return first * power_of_two(b, rest_bits, x.type)

@@ -67,11 +67,11 @@ def erfinv(b: Builder, y: Value) -> Value:
     """The inverse of erf; infinite at -1 and 1, NaN outside."""
     w = -log(b, (1.0 - y) * (y + 1.0))
     root = b.sqrt(w)
-    result = None
-    for upper, centre, factors in reversed(coefficients.ERFINV[y.type]):
-        first = upper == coefficients.ERFINV[y.type][0][0]
-        piece = polynomial(b, (w if first else root) - centre, factors)
-        result = piece if result is None else b.select(w < upper, piece, result)
+    (near, centre, factors), *others = coefficients.ERFINV[y.type]
+    result = b.constant_like(y, 0)
+    for upper, root_centre, root_factors in reversed(others):
+        result = b.select(w < upper, polynomial(b, root - root_centre, root_factors), result)
+    result = b.select(w < near, polynomial(b, w - centre, factors), result)
     inside = abs(y) < 1.0
     edge = b.select(abs(y).equals(1.0), y * math.inf, b.constant_like(y, math.nan))
     return b.select(inside, result * y, edge)
