@@ -10,6 +10,7 @@ import importlib as _importlib
 import math as _math
 from typing import Any as _Any
 
+from metaop.tensor.activations import hardshrink, log_softmax, prelu, softmax
 from metaop.tensor.core import Size, Tensor
 from metaop.tensor.comparison import (
     allclose, eq, equal, ge, greater, greater_equal, gt, isclose, isfinite, isinf, isnan, isneginf,
@@ -48,8 +49,9 @@ from metaop.tensor.gradients import (
     enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled,
 )
 from metaop.tensor.joining import (
-    atleast_1d, atleast_2d, atleast_3d, broadcast_tensors, cat, chunk, column_stack, dsplit, dstack,
-    hsplit, hstack, meshgrid, split, split_with_sizes, stack, tensor_split, unbind, vsplit, vstack,
+    atleast_1d, atleast_2d, atleast_3d, broadcast_tensors, cat, chunk, column_stack, concat,
+    concatenate, dsplit, dstack, hsplit, hstack, meshgrid, row_stack, split, split_with_sizes,
+    stack, tensor_split, unbind, vsplit, vstack,
 )
 from metaop.tensor.linear_algebra import (
     addbmm, addmm, addmv, baddbmm, bmm, dot, matmul, mm, mv,
@@ -90,7 +92,9 @@ from metaop.tensor.reductions import (
     all, amax, amin, aminmax, any, argmax, argmin, count_nonzero, logsumexp, max, mean, min,
     nanmean, nansum, prod, std, std_mean, sum, var, var_mean,
 )
-from metaop.tensor.scans import cummax, cummin, cumprod, cumsum, diff, logcumsumexp, trapezoid
+from metaop.tensor.scans import (
+    cummax, cummin, cumprod, cumsum, cumulative_trapezoid, diff, logcumsumexp, trapezoid, trapz,
+)
 from metaop.tensor.scattering import (
     argwhere, diagonal_scatter, gather, index_add, index_copy, index_fill, index_put, index_reduce,
     index_select, masked_fill, masked_scatter, masked_select, nonzero, put, scatter, scatter_add,
@@ -106,6 +110,11 @@ from metaop.tensor.shaping import (
     adjoint, as_strided, broadcast_to, clone, diagonal, flatten, moveaxis, movedim, narrow,
     permute, ravel, reshape, select, squeeze, swapaxes, swapdims, t, transpose, unflatten,
     unsqueeze,
+)
+from metaop.tensor.type_info import finfo, iinfo
+from metaop.tensor.windows import (
+    bartlett_window, blackman_window, block_diag, cartesian_prod, combinations, hamming_window,
+    hann_window, kaiser_window, vander,
 )
 from metaop.unified_graph.dtype import (
     DType as dtype,
@@ -132,6 +141,21 @@ _SUBMODULES = frozenset(
 
 # Names that live in submodules which few programs need at once.
 _ELSEWHERE = {"load": "serialization", "save": "serialization", "profile": "inspect"}
+_ELSEWHERE |= dict.fromkeys(("cholesky", "matrix_exp", "matrix_power", "qr"), "linalg")
+_ELSEWHERE |= dict.fromkeys(
+    (
+        *("adaptive_avg_pool1d", "adaptive_max_pool1d", "alpha_dropout", "avg_pool1d"),
+        *("batch_norm", "bilinear", "binary_cross_entropy_with_logits", "celu", "channel_shuffle"),
+        *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"),
+        *("conv_transpose3d", "cosine_embedding_loss", "cosine_similarity", "ctc_loss", "dropout"),
+        *("embedding", "embedding_bag", "feature_alpha_dropout", "group_norm"),
+        *("hinge_embedding_loss", "instance_norm", "kl_div", "layer_norm", "margin_ranking_loss"),
+        *("max_pool1d", "max_pool1d_with_indices", "max_pool2d", "max_pool3d"),
+        *("pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "rms_norm"),
+        *("rrelu", "selu", "threshold", "triplet_margin_loss"),
+    ),
+    "nn.functional",
+)
 
 
 def __getattr__(name: str) -> _Any:

@@ -1,6 +1,7 @@
 """The Tensor and the functions on it, named as in PyTorch; they become its methods here."""
 
 from metaop.tensor import (
+    activations,
     comparison,
     contractions,
     conversion,
@@ -26,6 +27,7 @@ from metaop.tensor import (
 from metaop.tensor.binding import bind
 
 for _module in (
+    activations,
     pointwise,
     comparison,
     selection,

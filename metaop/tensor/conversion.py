@@ -9,7 +9,7 @@ import numpy as np
 
 from metaop.errors import ArgumentTypeError, DeviceError
 from metaop.operators.basic import convert
-from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.arguments import sizes, wrap_dim
 from metaop.tensor.options import device_of
 from metaop.tensor.core import Tensor, in_place, wrap
 from metaop.tensor.promotion import defaults
@@ -232,7 +232,41 @@ def array(input: Tensor, dtype: Any = None, copy: Any = None) -> np.ndarray:
     return values.copy() if copy else values
 
 
+def get_device(input: Tensor) -> builtins.int:
+    """The number of the CUDA device, -1 on the CPU."""
+    return -1 if input.device.index is None else input.device.index
+
+
+def data_ptr(input: Tensor) -> builtins.int:
+    """The address of the first element; computes the value."""
+    return input.buffer().address
+
+
+def pin_memory(input: Tensor, device: Any = None) -> Tensor:
+    """The tensor itself: transfers choose their own staging memory."""
+    return input
+
+
+def is_pinned(input: Tensor, device: Any = None) -> builtins.bool:
+    """Whether the memory is locked for transfers: never."""
+    return False
+
+
+def is_same_size(input: Tensor, other: Tensor) -> builtins.bool:
+    """Whether two tensors have the same shape."""
+    return input.shape == other.shape
+
+
+def sum_to_size(input: Tensor, *size: Any) -> Tensor:
+    """The sum over the dimensions that broadcasting `size` to this shape would repeat."""
+    target = sizes(size)
+    extra = input.ndim - len(target)
+    dims = [k for k in range(input.ndim) if k < extra or target[k - extra] != input.shape[k]]
+    return input.sum(dims, True).reshape(target) if dims else input
+
+
 METHODS = (
+    *("get_device", "data_ptr", "pin_memory", "is_pinned", "is_same_size", "sum_to_size"),
     *("to", "bool", "byte", "char", "short", "int", "long", "half", "bfloat16", "float"),
     *("double", "type", "type_as", "cpu", "cuda", "size", "numel", "nelement", "dim"),
     *("ndimension", "element_size", "is_floating_point", "is_complex", "is_signed"),

@@ -80,17 +80,33 @@ def trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1
 ) -> Tensor:
     """The integral of samples `y` at places `x` (or `dx` apart) along `dim`."""
+    area = _trapezoids(y, x, dim).sum(dim)
+    return area if x is not None else area * dx
+
+
+def _trapezoids(y: Tensor, x: Tensor | None, dim: int) -> Tensor:
+    """The areas between neighbours; with a distance of 1 when there are no places."""
     length = y.shape[dim] - 1
     heights = (y.narrow(dim, 1, length) + y.narrow(dim, 0, length)) / 2
     if x is None:
-        return heights.sum(dim) * dx
+        return heights
     widths = diff(x)
     if widths.ndim == 1 and y.ndim > 1:
         shape = [1] * y.ndim
         shape[dim] = length
         widths = widths.reshape(shape)
-    return (heights * widths).sum(dim)
+    return heights * widths
 
+
+def cumulative_trapezoid(
+    y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1
+) -> Tensor:
+    """The integrals of samples from the first one up to each of the others."""
+    areas = _trapezoids(y, x, dim)
+    return (areas if x is not None else areas * dx).cumsum(dim)
+
+
+trapz = trapezoid
 
 IN_PLACE = ("cumsum", "cumprod")
 METHODS = ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "diff")

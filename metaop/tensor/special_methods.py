@@ -157,6 +157,19 @@ def _reduce(self: Tensor, protocol: Any) -> tuple[Any, ...]:
     return _rebuild, (raw, self.dtype, self.requires_grad and self.is_leaf)
 
 
+_PROPERTIES: dict[str, Callable[[Tensor], Any]] = {
+    "itemsize": lambda self: self.dtype.itemsize,
+    "nbytes": lambda self: self.call.type.nbytes,
+    "is_cpu": lambda self: self.device.type == "cpu",
+    "is_cuda": lambda self: self.device.type == "cuda",
+    "is_sparse": lambda self: False,
+    "is_quantized": lambda self: False,
+    "is_meta": lambda self: False,
+    "real": lambda self: self,
+}
+for _name, _getter in _PROPERTIES.items():
+    setattr(Tensor, _name, property(_getter))
+
 _METHODS: dict[str, Any] = {
     "__add__": _add,
     "__sub__": _sub,

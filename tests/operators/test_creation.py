@@ -302,3 +302,56 @@ def test_print_options() -> None:
 
 def test_dtype_of_a_copy() -> None:
     check("zeros_like", np.ones(2), gradient=False, dtype=Versus((metaop.int64, torch.int64)))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_limits_of_floats(name: str) -> None:
+    ours, theirs = metaop.finfo(getattr(metaop, name)), torch.finfo(getattr(torch, name))
+    for field in ("bits", "eps", "max", "min", "tiny", "smallest_normal", "resolution", "dtype"):
+        assert getattr(ours, field) == pytest.approx(getattr(theirs, field), rel=1e-12), field
+    assert repr(ours) == repr(theirs)
+    with pytest.raises(TypeError):
+        metaop.finfo(metaop.int64)
+
+
+@pytest.mark.parametrize("name", ["uint8", "int8", "int16", "int32", "int64"])
+def test_limits_of_integers(name: str) -> None:
+    ours, theirs = metaop.iinfo(getattr(metaop, name)), torch.iinfo(getattr(torch, name))
+    assert (ours.bits, ours.min, ours.max) == (theirs.bits, theirs.min, theirs.max)
+    assert repr(ours) == repr(theirs)
+
+
+@pytest.mark.parametrize("name", ["hann", "hamming", "blackman", "bartlett", "kaiser"])
+@pytest.mark.parametrize("length", [0, 1, 2, 7])
+def test_windows(name: str, length: int) -> None:
+    for periodic in (True, False):
+        ours = getattr(metaop, name + "_window")(length, periodic).numpy()
+        theirs = getattr(torch, name + "_window")(length, periodic).numpy()
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_matrices_of_vectors() -> None:
+    x, y = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0])
+    check("cartesian_prod", x, y)
+    for repeated in (False, True):
+        check("combinations", x, 2, repeated)
+    check("block_diag", x, np.ones((2, 2)), y)
+    check("vander", x, gradient=False)
+    check("vander", x, 4, increasing=True, gradient=False)
+
+
+def test_small_facts() -> None:
+    x = metaop.ones(2, 3)
+    assert (x.itemsize, x.nbytes, x.is_cpu, x.is_cuda, x.get_device()) == (4, 24, True, False, -1)
+    assert x.data_ptr() == x.numpy().__array_interface__["data"][0]
+    assert x.sum_to_size(3).tolist() == [2, 2, 2] and x.sum_to_size(2, 1).shape == (2, 1)
+    assert metaop.ones(2).is_same_size(metaop.zeros(2))
+    check("softmax", np.random.default_rng(0).standard_normal((2, 3)), 1)
+    check("log_softmax", np.random.default_rng(0).standard_normal((2, 3)), -1)
+
+
+def test_lazy_names() -> None:
+    assert metaop.dropout is metaop.nn.functional.dropout
+    assert metaop.linalg.inv is not None
+    with pytest.raises(AttributeError, match="no attribute"):
+        metaop.does_not_exist

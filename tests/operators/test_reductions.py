@@ -248,6 +248,7 @@ def test_differences() -> None:
     check(pair("diff", n=2, dim=0), normal((4, 3)))
     check_derivatives(metaop.diff, normal((5,)))
     check("trapezoid", normal((3, 5)))
+    check("cumulative_trapezoid", normal((3, 5)), dx=0.5)
     check("trapezoid", normal((3, 5)), np.array([0.0, 0.5, 2.0, 3.0, 4.5]))
 
 

@@ -1,0 +1,55 @@
+"""Numerical limits of element types: `finfo` and `iinfo`."""
+
+from __future__ import annotations
+
+from metaop.errors import ArgumentTypeError
+from metaop.tensor.promotion import defaults
+from metaop.unified_graph.dtype import DType
+
+# Bits of the significand, with the hidden one, and the largest exponent.
+_FORMATS = {"float16": (11, 15), "bfloat16": (8, 127), "float32": (24, 127), "float64": (53, 1023)}
+_DIGITS = {"float16": 3, "bfloat16": 2, "float32": 6, "float64": 15}
+
+
+class finfo:
+    """The limits of a floating-point type: `max`, `min`, `eps`, `tiny`, `bits`, `resolution`."""
+
+    def __init__(self, type: DType | None = None) -> None:
+        dtype = defaults.dtype if type is None else type
+        if dtype.kind != "float":
+            raise ArgumentTypeError(
+                f"torch.finfo() requires a floating point input type, not {dtype.name}",
+                fix="use iinfo for integers",
+            )
+        precision, exponent = _FORMATS[dtype.name]
+        self.bits = 8 * dtype.itemsize
+        self.dtype = dtype.name
+        self.eps = 2.0 ** (1 - precision)
+        self.max = (2.0 - self.eps) * 2.0**exponent
+        self.min = -self.max
+        self.tiny = self.smallest_normal = 2.0 ** (1 - exponent)
+        self.resolution = 10.0 ** -_DIGITS[dtype.name]
+
+    def __repr__(self) -> str:
+        return (
+            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, "
+            f"eps={self.eps:g}, smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, "
+            f"dtype={self.dtype})"
+        )
+
+
+class iinfo:
+    """The limits of an integer type: `max`, `min`, `bits`."""
+
+    def __init__(self, type: DType) -> None:
+        if type.kind != "int":
+            raise ArgumentTypeError(
+                f"torch.iinfo() requires an integer input type, not {type.name}",
+                fix="use finfo for floats",
+            )
+        self.bits = 8 * type.itemsize
+        self.dtype = type.name
+        self.min, self.max = int(type.lowest), int(type.highest)
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
