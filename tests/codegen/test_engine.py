@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from metaop.codegen.llvm import engine
-from metaop.codegen.llvm.disk_cache import DiskCache
+from metaop.codegen.disk_cache import DiskCache, cache_at
 from metaop.codegen.llvm.target import host_target
 from metaop.errors import ArgumentError, DeviceError, InternalError
 
@@ -52,7 +52,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_addresses", {})
     monkeypatch.setattr(engine, "statistics", engine.Statistics())
-    engine._disk_cache_at.cache_clear()
+    cache_at.cache_clear()
 
 
 def counts() -> tuple[int, int, int]:

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from metaop import settings
+from metaop.codegen.disk_cache import shared_cache
 from metaop.codegen.llvm import object_file
-from metaop.codegen.llvm.disk_cache import DiskCache
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.errors import InternalError
 
@@ -105,7 +104,7 @@ def compile_symbols(ir_text: str, symbols: Sequence[str]) -> dict[str, int]:
 
 
 def _stored_or_compiled(key: str, ir_text: str, target: Target) -> bytes:
-    cache = _disk_cache()
+    cache = shared_cache()
     object_bytes = cache.get(key) if cache else None
     if object_bytes is not None:
         statistics.loaded_from_disk += 1
@@ -117,15 +116,6 @@ def _stored_or_compiled(key: str, ir_text: str, target: Target) -> bytes:
     if cache:
         cache.put(key, object_bytes)
     return object_bytes
-
-
-def _disk_cache() -> DiskCache | None:
-    if not settings.get("METAOP_DISK_CACHE"):
-        return None
-    return _disk_cache_at(settings.get("METAOP_CACHE_DIR"), settings.get("METAOP_CACHE_BYTES"))
-
-
-_disk_cache_at = functools.cache(DiskCache)
 
 
 def _key(ir_text: str, symbols: Sequence[str], target: Target) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from metaop import settings
 
 _MAGIC = b"metaop object 1\n"
 _HEADER = len(_MAGIC) + hashlib.sha256().digest_size
@@ -98,6 +101,16 @@ class DiskCache:
                 os.unlink(path)
                 size -= entry_size
         return size
+
+
+def shared_cache() -> DiskCache | None:
+    """The folder of this user's compiled kernels; None when METAOP_DISK_CACHE is off."""
+    if not settings.get("METAOP_DISK_CACHE"):
+        return None
+    return cache_at(settings.get("METAOP_CACHE_DIR"), settings.get("METAOP_CACHE_BYTES"))
+
+
+cache_at = functools.cache(DiskCache)
 
 
 def _header(key: str, payload: bytes) -> bytes:
