@@ -79,7 +79,6 @@ def compiled(target: str, name: str, variants: tuple[tuple[DType, int], ...]) ->
     for (dtype, lanes), symbol in symbols.items():
         emit_row(b, symbol, name, dtype, lanes)
     text = b.module_text()
-    # Everything is computed by the kernel itself: no calls of the C library.
     addresses = compile_symbols(text, tuple(symbols.values()))
     return {variant: addresses[symbol] for variant, symbol in symbols.items()}
 

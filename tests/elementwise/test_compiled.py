@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 
 import numpy as np
 import pytest
 
+from metaop.codegen.llvm.builder import Builder
+from metaop.codegen.llvm.engine import assembly
+from metaop.codegen.llvm.target import host_target
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.errors import DeviceError
 from metaop.unified_graph import dtype as dtypes
@@ -31,8 +35,6 @@ _LARGEST = {"sin": 1e9, "cos": 1e9, "tan": 1e9}
 @pytest.fixture(params=["native", "avx2", "baseline"])
 def target(request, monkeypatch):
     monkeypatch.setenv("METAOP_TARGET", request.param)
-    from metaop.codegen.llvm.target import host_target
-
     try:
         host_target()
     except DeviceError:
@@ -147,3 +149,13 @@ def test_matches_reference(name, target):
         operands = operands_of(name, dtype)
         actual = kernels.run(address, name, dtype, operands, (COUNT,))
         check(name, dtype, operands, actual)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_nothing_is_left_to_the_c_library(name, target):
+    processor = host_target()
+    b = Builder(processor)
+    for dtype in accepted(name):
+        if dtype.kind == "float":
+            kernels.emit_row(b, f"{name}_{dtype.name}", name, dtype, processor.vector_bytes // 4)
+    assert not re.findall(r"\bcall\S*\s+\S+", assembly(b.module_text(), processor))

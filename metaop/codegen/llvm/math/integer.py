@@ -57,8 +57,12 @@ def fmod(b: Builder, x: Value, y: Value) -> Value:
 def _float_remainder(b: Builder, x: Value, y: Value) -> Value:
     """Exact: rounds of x - trunc(x / y) * y, of which nearly always one is enough."""
     if x.type == "float":
-        wide = _float_remainder(b, b.to_type(x, "double"), b.to_type(y, "double"))
-        return b.to_type(wide, "float")
+        wide = _magnitude_of_remainder(b, b.to_type(x, "double"), b.to_type(y, "double"))
+        return b.copysign(b.to_type(wide, "float"), x)
+    return b.copysign(_magnitude_of_remainder(b, x, y), x)
+
+
+def _magnitude_of_remainder(b: Builder, x: Value, y: Value) -> Value:
     magnitude, divisor = abs(x), abs(y)
 
     def unfinished(rest: Value) -> Value:
@@ -72,8 +76,7 @@ def _float_remainder(b: Builder, x: Value, y: Value) -> Value:
     (rest,) = b.loop_while(unfinished, once, [start])
     # A quotient that was rounded up has left a negative rest.
     rest = b.select(rest < 0, rest + divisor, rest)
-    rest = b.select(b.bit_and(valid, divisor.equals(math.inf)), magnitude, rest)
-    return b.copysign(rest, x)
+    return b.select(b.bit_and(valid, divisor.equals(math.inf)), magnitude, rest)
 
 
 def _reduce_once(b: Builder, rest: Value, divisor: Value) -> Value:
