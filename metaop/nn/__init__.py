@@ -31,6 +31,7 @@ from metaop.nn.activation import (
     Tanhshrink,
     Threshold,
 )
+from metaop.nn.attention import MultiheadAttention
 from metaop.nn.containers import ModuleDict, ModuleList, Sequential
 from metaop.nn.convolution import (
     Conv1d,
@@ -54,23 +55,25 @@ from metaop.nn.linear import Bilinear, Identity, Linear
 from metaop.nn.loss import (
     BCELoss,
     BCEWithLogitsLoss,
-    CosineEmbeddingLoss,
     CrossEntropyLoss,
     CTCLoss,
     GaussianNLLLoss,
-    HingeEmbeddingLoss,
     HuberLoss,
     KLDivLoss,
     L1Loss,
-    MarginRankingLoss,
     MSELoss,
-    MultiLabelMarginLoss,
-    MultiLabelSoftMarginLoss,
-    MultiMarginLoss,
     NLLLoss,
     NLLLoss2d,
     PoissonNLLLoss,
     SmoothL1Loss,
+)
+from metaop.nn.margin_loss import (
+    CosineEmbeddingLoss,
+    HingeEmbeddingLoss,
+    MarginRankingLoss,
+    MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss,
+    MultiMarginLoss,
     SoftMarginLoss,
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
@@ -80,14 +83,9 @@ from metaop.nn.normalisation import (
     BatchNorm1d,
     BatchNorm2d,
     BatchNorm3d,
-    CrossMapLRN2d,
-    GroupNorm,
     InstanceNorm1d,
     InstanceNorm2d,
     InstanceNorm3d,
-    LayerNorm,
-    LocalResponseNorm,
-    RMSNorm,
     SyncBatchNorm,
 )
 from metaop.nn.padding import (
@@ -129,6 +127,15 @@ from metaop.nn.pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
+from metaop.nn.recurrent import GRU, LSTM, RNN, RNNBase
+from metaop.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
+from metaop.nn.sample_normalisation import (
+    CrossMapLRN2d,
+    GroupNorm,
+    LayerNorm,
+    LocalResponseNorm,
+    RMSNorm,
+)
 from metaop.nn.shaping import (
     ChannelShuffle,
     Flatten,
@@ -141,3 +148,13 @@ from metaop.nn.shaping import (
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
 )
+from metaop.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
+
+# Last, because it is built on the layers.
+from metaop.nn import utils  # isort: skip

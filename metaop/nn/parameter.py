@@ -45,6 +45,12 @@ class _Owned(Tensor):
         """What the user has attached to the tensor (`parameter.is_shared = True`)."""
         return {k: v for k, v in self.__dict__.items() if k not in _TENSOR_FIELDS}
 
+    def _copied(self, requires_grad: bool, attributes: dict[str, Any]) -> Any:
+        copied = object.__new__(type(self))
+        copied._take(self.detach().clone(), requires_grad)
+        copied.__dict__.update(attributes)
+        return copied
+
     def __repr__(self) -> str:
         return f"{type(self).__name__} containing:\n{super().__repr__()}"
 
@@ -64,11 +70,9 @@ class Parameter(_Owned):
         return parameter
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        if id(self) in memo:
-            return memo[id(self)]
-        copied = _restore(type(self), self._array().copy(), self.dtype.name, self.requires_grad, {})
-        memo[id(self)] = copied
-        return copied
+        if id(self) not in memo:
+            memo[id(self)] = self._copied(self.requires_grad, {})
+        return memo[id(self)]
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         state = (self._array(), self.dtype.name, self.requires_grad, self._attributes())
@@ -90,12 +94,9 @@ class Buffer(_Owned):
         return buffer
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
-        if id(self) in memo:
-            return memo[id(self)]
-        memo[id(self)] = copied = _restore(
-            type(self), self._array().copy(), self.dtype.name, False, self._attributes()
-        )
-        return copied
+        if id(self) not in memo:
+            memo[id(self)] = self._copied(False, self._attributes())
+        return memo[id(self)]
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         state = (self._array(), self.dtype.name, False, self._attributes())
