@@ -43,10 +43,11 @@ def convolution(
         (n + b + a - d * (k - 1) - 1) // s + 1
         for n, b, a, d, k, s in zip(extents, before, after, dilation, kernel, stride)
     )
-    if any(n + b + a < d * (k - 1) + 1 for n, b, a, d, k in zip(extents, before, after, dilation, kernel)):
+    padded = [n + b + a for n, b, a in zip(extents, before, after)]
+    if any(n <= d * (k - 1) for n, d, k in zip(padded, dilation, kernel)):
         raise ShapeError(
             f"convolution: kernel {list(kernel)} with dilation {list(dilation)} is larger than the "
-            f"padded input {[n + b + a for n, b, a in zip(extents, before, after)]}",
+            f"padded input {padded}",
             fix="pad more, or use a smaller kernel",
         )
     # Axes: batch, (group,) output channel, positions, channel of the group, kernel offsets.
@@ -163,8 +164,8 @@ def _check(
     require_one_dtype(operator, input=input, weight=weight, bias=bias)
     if weight.ndim != spatial + 2 or input.ndim not in (spatial + 1, spatial + 2):
         raise ShapeError(
-            f"{operator}{spatial}d: expected input of {spatial + 1} or {spatial + 2} dimensions and "
-            f"weight of {spatial + 2}, got {list(input.shape)} and {list(weight.shape)}",
+            f"{operator}{spatial}d: expected input of {spatial + 1} or {spatial + 2} dimensions "
+            f"and weight of {spatial + 2}, got {list(input.shape)} and {list(weight.shape)}",
             fix="inputs are (N, C, *extents) or (C, *extents)",
         )
     found = input.shape[-spatial - 1]
@@ -185,9 +186,7 @@ def _check_bias(operator: str, bias: Node | None, outputs: int) -> None:
 
 
 @composite
-def unfold(
-    input: Node, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
-) -> Node:
+def unfold(input: Node, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Node:
     """Sliding windows as columns: (N, C, H, W) -> (N, C * kernel, windows); unbatched too."""
     if input.ndim not in (3, 4):
         raise ShapeError(
@@ -230,8 +229,7 @@ def fold(
     box = (batch, input.shape[-2] // size, *kernel, *positions)
     axes = IndexMap.axes(box)
     places = [
-        o * s + k * d - p
-        for o, s, k, d, p in zip(axes[4:], stride, axes[2:4], dilation, padding)
+        o * s + k * d - p for o, s, k, d, p in zip(axes[4:], stride, axes[2:4], dilation, padding)
     ]
     guards = [Within(place, extent) for place, extent in zip(places, output)]
     target = IndexMap(box, [*axes[:2], *places], guards)

@@ -14,10 +14,9 @@ from metaop.unified_graph.composite import composite
 from metaop.unified_graph.index_expr import lookup
 from metaop.unified_graph.node import Node, constant, index_node
 
+
 @composite
-def embedding(
-    indices: Node, weight: Node, padding: int | None, scale_by_frequency: bool
-) -> Node:
+def embedding(indices: Node, weight: Node, padding: int | None, scale_by_frequency: bool) -> Node:
     """Rows of `weight` (V, E) at `indices` (…): (…, E).
 
     The row `padding` gets no gradient. With `scale_by_frequency` the gradient of a row is divided

@@ -71,5 +71,3 @@ def reduce_loss(loss: Node, reduction: str) -> Node:
 def clip(node: Node, low: Scalar, high: Scalar) -> Node:
     """`node` limited to `low … high`, with gradient zero on and beyond the limits."""
     return where(node <= low, low, where(node >= high, high, node))
-
-

@@ -26,7 +26,6 @@ from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.index_expr import IndexExpr, lookup
 from metaop.unified_graph.node import Node, index_node
 
-
 # Scales are looked up where they are no fraction of a denominator up to this one.
 _LARGEST_PERIOD = 1 << 12
 
@@ -61,9 +60,7 @@ FILTERS = {
 
 
 @composite
-def nearest(
-    input: Node, output: tuple[int, ...], scales: tuple[float, ...], exact: bool
-) -> Node:
+def nearest(input: Node, output: tuple[int, ...], scales: tuple[float, ...], exact: bool) -> Node:
     """Each element of the last dimensions taken from the nearest one; `scales` are in per out."""
     offset = 0.5 if exact else 0.0
     for k, (extent, scale) in enumerate(zip(output, scales)):

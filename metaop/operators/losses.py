@@ -177,9 +177,7 @@ def _mean_by_weight(loss: Node, weight: Node | None, reduction: str) -> Node:
 
 @composite
 @in_compute_type
-def binary_cross_entropy(
-    input: Node, target: Node, weight: Node | None, reduction: str
-) -> Node:
+def binary_cross_entropy(input: Node, target: Node, weight: Node | None, reduction: str) -> Node:
     """-(t log(x) + (1 - t) log(1 - x)), each logarithm -100 at least."""
     loss = -(target * _bounded_log(input) + (1.0 - target) * _bounded_log(1.0 - input))
     return reduce_loss(loss if weight is None else loss * weight, reduction)
@@ -269,9 +267,7 @@ def margin_ranking_loss(
     first: Node, second: Node, target: Node, margin: float, reduction: str
 ) -> Node:
     """max(0, -t * (x1 - x2) + margin)."""
-    return reduce_loss(
-        apply("clamp_min", -target * (first - second) + margin, 0), reduction
-    )
+    return reduce_loss(apply("clamp_min", -target * (first - second) + margin, 0), reduction)
 
 
 @composite

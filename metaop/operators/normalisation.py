@@ -13,6 +13,7 @@ from metaop.reindex.views import pad, reshape, windows
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.node import Node
 
+
 def moments(node: Node, dims: Sequence[int]) -> tuple[Node, Node]:
     """Mean and biased variance over `dims`, which stay with extent 1."""
     centre = mean(node, dims, keepdim=True)
@@ -62,9 +63,7 @@ def batch_norm_training(
     return (cast(result, input.dtype), *_moved(running, momentum))
 
 
-def _moved(
-    running: Sequence[tuple[Node | None, Node]], momentum: Node | None
-) -> Iterator[Node]:
+def _moved(running: Sequence[tuple[Node | None, Node]], momentum: Node | None) -> Iterator[Node]:
     """Running statistics moved by the fraction `momentum` towards new ones, where there are any."""
     for old, new in running:
         if old is not None and momentum is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from metaop.elementwise.meta_op import apply, cast, where
 from metaop.errors import ArgumentError, ShapeError
@@ -39,7 +38,8 @@ def max_pool_with_indices(
     shown = windows(input, kernel, stride, padding, dilation, input.dtype.lowest, ceil_mode)
     # Padding has an offset behind every element, so that it never is the first maximum.
     last = math.prod(input.shape[-len(kernel) :])
-    offset = windows(_offsets(input, len(kernel)), kernel, stride, padding, dilation, last, ceil_mode)
+    places = _offsets(input, len(kernel))
+    offset = windows(places, kernel, stride, padding, dilation, last, ceil_mode)
     return _largest(shown, offset, input.ndim, last)
 
 
@@ -128,9 +128,7 @@ def _counted(
 
 @composite
 @in_compute_type
-def power_pool(
-    input: Node, power: float, kernel: Sizes, stride: Sizes, ceil_mode: bool
-) -> Node:
+def power_pool(input: Node, power: float, kernel: Sizes, stride: Sizes, ceil_mode: bool) -> Node:
     """`(sum of x**power over the window) ** (1/power)`, of the positive part as in PyTorch."""
     zeros = (0,) * len(kernel)
     averaged = average_pool(
@@ -182,8 +180,8 @@ def _adaptive_windows(input: Node, output: Sizes, fill: float) -> Node:
     extents = input.shape[lead:]
     if lead < 1 or lead > 2 or 0 in extents:
         raise ShapeError(
-            f"adaptive pooling to {list(output)}: input {list(input.shape)} must be (N, C, *extents) "
-            f"or (C, *extents) without empty extents",
+            f"adaptive pooling to {list(output)}: input {list(input.shape)} must be "
+            f"(N, C, *extents) or (C, *extents) without empty extents",
             fix="add or merge dimensions first",
         )
     widest = [
@@ -241,5 +239,3 @@ def _check_windows(
             f"the output would have extents {counts}",
             fix="use a smaller kernel, or pad the input",
         )
-
-

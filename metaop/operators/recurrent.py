@@ -77,7 +77,7 @@ def recurrent_cell(
 ) -> States:
     """One step: (N, I) and states (N, H) -> new states (N, H); a key of CELLS names the kind."""
     cell = CELLS[kind]
-    states = (hidden,) if memory is None else (hidden, memory)
+    states: States = (hidden,) if memory is None else (hidden, memory)
     _check(kind, cell, input, states, of_input, of_hidden)
     projected = linear(input, of_input, input_bias)
     return cell.step(projected, linear(hidden, of_hidden, hidden_bias), states)
@@ -103,7 +103,7 @@ def recurrent_layer(
     its hidden state by `projection` (P, H).
     """
     cell = CELLS[kind]
-    states = (hidden,) if memory is None else (hidden, memory)
+    states: States = (hidden,) if memory is None else (hidden, memory)
     _check(kind, cell, input, states, of_input, of_hidden)
     projected = linear(input, of_input, input_bias)
     outputs: dict[int, Node] = {}
@@ -138,7 +138,7 @@ def _check(
         )
     if input.shape[-1] != of_input.shape[1] or states[0].shape[-1] != of_hidden.shape[1]:
         raise ShapeError(
-            f"{kind}: input {list(input.shape)} and hidden state {list(states[0].shape)} do not fit "
-            f"weights {list(of_input.shape)} and {list(of_hidden.shape)}",
+            f"{kind}: input {list(input.shape)} and hidden state {list(states[0].shape)} do not "
+            f"fit weights {list(of_input.shape)} and {list(of_hidden.shape)}",
             fix="weights are (gates * hidden, input) and (gates * hidden, hidden)",
         )

@@ -21,9 +21,7 @@ from metaop.unified_graph.node import Node
 
 @composite
 @in_compute_type
-def grid_sample(
-    input: Node, grid: Node, mode: str, padding: str, align_corners: bool
-) -> Node:
+def grid_sample(input: Node, grid: Node, mode: str, padding: str, align_corners: bool) -> Node:
     """The input (N, C, *extents) at the places in `grid` (N, *output, D), -1 … 1 across the input.
 
     The last dimension of the grid holds coordinates in the order x, y(, z): last dimension first.

@@ -29,9 +29,7 @@ def _size(node: Node, dim: int, shape: Shape, eps: float) -> Node:
 
 @composite
 @in_compute_type
-def pairwise_distance(
-    first: Node, second: Node, power: float, eps: float, keepdim: bool
-) -> Node:
+def pairwise_distance(first: Node, second: Node, power: float, eps: float, keepdim: bool) -> Node:
     """The norm of order `power` of `first - second + eps` over the last dimension."""
     return distance(first, second, power, eps, keepdim)
 

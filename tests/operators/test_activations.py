@@ -54,7 +54,9 @@ def test_values_and_gradients(name, options):
 @pytest.mark.parametrize(("name", "options"), PLAIN)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_types(name, options, dtype):
-    compare(name, draw(3, 4, dtype=dtype), tolerance=4e-3 if dtype == "float16" else None, **options)
+    compare(
+        name, draw(3, 4, dtype=dtype), tolerance=4e-3 if dtype == "float16" else None, **options
+    )
 
 
 @pytest.mark.parametrize(("name", "options"), PLAIN)
@@ -69,7 +71,19 @@ def test_second_derivatives(name):
     compare_derivatives(name, draw(2, 4))
 
 
-IN_PLACE = "relu relu6 leaky_relu elu selu celu silu mish hardtanh hardswish hardsigmoid".split()
+IN_PLACE = [
+    "relu",
+    "relu6",
+    "leaky_relu",
+    "elu",
+    "selu",
+    "celu",
+    "silu",
+    "mish",
+    "hardtanh",
+    "hardswish",
+    "hardsigmoid",
+]
 
 
 @pytest.mark.parametrize("name", IN_PLACE)

@@ -75,7 +75,9 @@ def test_errors():
 def multi_head(*inputs, **options):
     """`multi_head_attention_forward` with 2 heads of size 3 in both frameworks."""
     torch = pytest.importorskip("torch")
-    masks = {name: options.pop(name) for name in ("attn_mask", "key_padding_mask") if name in options}
+    masks = {
+        name: options.pop(name) for name in ("attn_mask", "key_padding_mask") if name in options
+    }
     count = len(inputs)
     parameters = [draw(18, 6), draw(18), draw(6, 6), draw(6)]
 
@@ -84,7 +86,17 @@ def multi_head(*inputs, **options):
             w_in, b_in, w_out, b_out = tensors[count:]
             xs = tensors[:count] * 3 if count == 1 else tensors[:count]
             return module.multi_head_attention_forward(
-                *xs, 6, 2, w_in, b_in, None, None, options.get("zero", False), 0.0, w_out, b_out,
+                *xs,
+                6,
+                2,
+                w_in,
+                b_in,
+                None,
+                None,
+                options.get("zero", False),
+                0.0,
+                w_out,
+                b_out,
                 need_weights=options.get("need_weights", True),
                 average_attn_weights=options.get("average", True),
                 **{name: convert(mask) for name, mask in masks.items()},

@@ -57,9 +57,7 @@ def with_weight(name, target, weight, *inputs, **options):
     torch = pytest.importorskip("torch")
     check(
         (
-            lambda x: getattr(F, name)(
-                x, metaop.tensor(target), metaop.tensor(weight), **options
-            ),
+            lambda x: getattr(F, name)(x, metaop.tensor(target), metaop.tensor(weight), **options),
             lambda x: getattr(torch.nn.functional, name)(
                 x, torch.from_numpy(target), torch.from_numpy(weight), **options
             ),
@@ -134,7 +132,10 @@ def test_binary_cross_entropy(reduction):
     with_target(name, t, draw(3, 4) * 10, reduction=reduction)
     with_weight(name, t, weight, draw(3, 4), reduction=reduction)
     compare(
-        name, draw(3, 4), np.abs(np.sin(draw(3, 4, seed=4))), reduction=reduction,
+        name,
+        draw(3, 4),
+        np.abs(np.sin(draw(3, 4, seed=4))),
+        reduction=reduction,
         pos_weight=np.abs(draw(4)),
     )
 
@@ -142,7 +143,9 @@ def test_binary_cross_entropy(reduction):
 def test_binary_cross_entropy_of_certainty():
     x = np.array([0.0, 1.0, 0.0, 1.0])
     certain = metaop.tensor(x).requires_grad_()
-    loss = F.binary_cross_entropy(certain, metaop.tensor([0.0, 1.0, 1.0, 0.0], dtype=metaop.float64))
+    loss = F.binary_cross_entropy(
+        certain, metaop.tensor([0.0, 1.0, 1.0, 0.0], dtype=metaop.float64)
+    )
     assert loss.item() == 50.0
     (slope,) = gradients([loss], [metaop.tensor(1.0, dtype=metaop.float64)], [certain])
     assert np.isfinite(slope.detach().numpy()).all()
@@ -190,23 +193,22 @@ def test_margin_losses(reduction):
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_losses_of_pairs(reduction):
+@pytest.mark.parametrize(
+    ("name", "margin", "shape"),
+    [("margin_ranking_loss", 0.3, (5,)), ("cosine_embedding_loss", 0.1, (5, 4))],
+)
+def test_losses_of_pairs(name, margin, shape, reduction):
     torch = pytest.importorskip("torch")
     target = signs(5)
-    for name, margin in (("margin_ranking_loss", 0.3), ("cosine_embedding_loss", 0.1)):
-        shape = (5,) if name.startswith("margin") else (5, 4)
-        check(
-            (
-                lambda a, b: getattr(F, name)(
-                    a, b, metaop.tensor(target), margin, reduction=reduction
-                ),
-                lambda a, b: getattr(torch.nn.functional, name)(
-                    a, b, torch.from_numpy(target), margin, reduction=reduction
-                ),
-            ),
-            draw(*shape),
-            draw(*shape, seed=1),
-        )
+
+    def ours(a, b):
+        return getattr(F, name)(a, b, metaop.tensor(target), margin, reduction=reduction)
+
+    def theirs(a, b):
+        loss = getattr(torch.nn.functional, name)
+        return loss(a, b, torch.from_numpy(target), margin, reduction=reduction)
+
+    check((ours, theirs), draw(*shape), draw(*shape, seed=1))
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
@@ -263,30 +265,30 @@ def test_ctc_loss(reduction, zero_infinity):
     check((ours, theirs), draw(time, batch, symbols))
 
 
-def test_ctc_loss_of_impossible_and_joined_targets():
+@pytest.mark.parametrize("zero_infinity", [False, True])
+def test_ctc_loss_of_impossible_and_joined_targets(zero_infinity):
     torch = pytest.importorskip("torch")
     joined = np.array([1, 1, 1, 2, 3])
-    for infinity in (True, False):
-        check(
-            (
-                lambda x: F.ctc_loss(
-                    x, metaop.tensor(joined), (4, 4), (3, 2), reduction="none",
-                    zero_infinity=infinity,
-                ),
-                lambda x: torch.nn.functional.ctc_loss(
-                    x, torch.from_numpy(joined), (4, 4), (3, 2), reduction="none",
-                    zero_infinity=infinity,
-                ),
-            ),
-            np.log(np.full((4, 2, 4), 0.25)),
-            gradient=False,
-        )
+    options = {"reduction": "none", "zero_infinity": zero_infinity}
+
+    def ours(x):
+        return F.ctc_loss(x, metaop.tensor(joined), (4, 4), (3, 2), **options)
+
+    def theirs(x):
+        loss = torch.nn.functional.ctc_loss
+        return loss(x, torch.from_numpy(joined), (4, 4), (3, 2), **options)
+
+    check((ours, theirs), np.log(np.full((4, 2, 4), 0.25)), gradient=False)
 
 
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda x: F.cross_entropy(x, metaop.tensor(classes(4, 2))), ShapeError, r"\[2\].*\[3, 4\]"),
+        (
+            lambda x: F.cross_entropy(x, metaop.tensor(classes(4, 2))),
+            ShapeError,
+            r"\[2\].*\[3, 4\]",
+        ),
         (lambda x: F.nll_loss(x, metaop.tensor(classes(4, 3)).int()), DTypeError, "int32"),
         (lambda x: F.mse_loss(x, x, reduction="median"), ArgumentError, "median"),
         (lambda x: F.cross_entropy(x, x, label_smoothing=2.0), ArgumentError, "label_smoothing"),

@@ -42,10 +42,19 @@ def test_running_statistics_move(name, momentum):
 
 
 def test_variance_of_large_values():
-    compare("batch_norm", draw(64, 3, dtype="float32") + 1e3, None, None, None, None, True,
-            tolerance=1e-3)
-    compare("layer_norm", draw(3, 64, dtype="float32") + 1e3, normalized_shape=(64,),
-            tolerance=1e-3)
+    compare(
+        "batch_norm",
+        draw(64, 3, dtype="float32") + 1e3,
+        None,
+        None,
+        None,
+        None,
+        True,
+        tolerance=1e-3,
+    )
+    compare(
+        "layer_norm", draw(3, 64, dtype="float32") + 1e3, normalized_shape=(64,), tolerance=1e-3
+    )
 
 
 @pytest.mark.parametrize("affine", [True, False])
@@ -100,7 +109,9 @@ def test_second_derivatives():
     compare_derivatives("group_norm", draw(2, 4, 3), num_groups=2)
     compare_derivatives("rms_norm", draw(2, 5), normalized_shape=(5,))
     compare_derivatives("normalize", draw(3, 4))
-    compare_derivatives("batch_norm", draw(4, 3), running_mean=None, running_var=None, training=True)
+    compare_derivatives(
+        "batch_norm", draw(4, 3), running_mean=None, running_var=None, training=True
+    )
 
 
 def test_errors():

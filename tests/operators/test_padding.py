@@ -11,7 +11,9 @@ from metaop.nn import functional as F
 from tests.operators.against_torch import compare, compare_derivatives, draw
 
 
-@pytest.mark.parametrize("pad", [(1, 2), (1, 2, 3, 0), (0, 1, 2, 0, 1, 1), (-1, 2), (-1, -1, 2, -2)])
+@pytest.mark.parametrize(
+    "pad", [(1, 2), (1, 2, 3, 0), (0, 1, 2, 0, 1, 1), (-1, 2), (-1, -1, 2, -2)]
+)
 @pytest.mark.parametrize("value", [None, 1.5])
 def test_constant(pad, value):
     compare("pad", draw(2, 3, 4, 5), pad=pad, value=value)

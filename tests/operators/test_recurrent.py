@@ -111,14 +111,21 @@ def test_lengths_are_like_shorter_sequences(reverse):
     tensors = [metaop.tensor(p) for p in parameters]
     lengths = np.array([5, 2, 1, 4])
     out, (last,) = F.recurrent_layer(
-        "gru", metaop.tensor(x), (metaop.tensor(states[0]),), tuple(tensors),
-        lengths=metaop.tensor(lengths), reverse=reverse,
+        "gru",
+        metaop.tensor(x),
+        (metaop.tensor(states[0]),),
+        tuple(tensors),
+        lengths=metaop.tensor(lengths),
+        reverse=reverse,
     )
     for sample, length in enumerate(lengths):
         part = slice(sample, sample + 1)
         short, (end,) = F.recurrent_layer(
-            "gru", metaop.tensor(x[:length, part]), (metaop.tensor(states[0][part]),),
-            tuple(tensors), reverse=reverse,
+            "gru",
+            metaop.tensor(x[:length, part]),
+            (metaop.tensor(states[0][part]),),
+            tuple(tensors),
+            reverse=reverse,
         )
         np.testing.assert_allclose(out.numpy()[:length, part], short.numpy(), rtol=1e-12)
         np.testing.assert_allclose(last.numpy()[part], end.numpy(), rtol=1e-12)

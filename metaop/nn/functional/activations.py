@@ -234,6 +234,11 @@ def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return written
 
 
-relu_, leaky_relu_, elu_, selu_, celu_, hardtanh_, rrelu_, threshold_ = map(
-    _in_place, (relu, leaky_relu, elu, selu, celu, hardtanh, rrelu, threshold)
-)
+relu_ = _in_place(relu)
+leaky_relu_ = _in_place(leaky_relu)
+elu_ = _in_place(elu)
+selu_ = _in_place(selu)
+celu_ = _in_place(celu)
+hardtanh_ = _in_place(hardtanh)
+rrelu_ = _in_place(rrelu)
+threshold_ = _in_place(threshold)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from operator import index
-from typing import Union
 
 from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.recording import Call
 
-Sizes = Union[int, Sequence[int]]
+Sizes = int | Sequence[int]
+
 
 def spread(value: Sizes, count: int, name: str) -> tuple[int, ...]:
     """One size per dimension: an int or a sequence of one element stands for all of them."""
@@ -28,7 +28,7 @@ def spread(value: Sizes, count: int, name: str) -> tuple[int, ...]:
             fix=f"pass {count} values, one per dimension",
         )
     try:
-        return (index(value),) * count
+        return (index(value),) * count  # type: ignore[arg-type]
     except TypeError:
         raise ArgumentTypeError(
             f"{name} must be an int or a tuple of ints, got {value!r}",

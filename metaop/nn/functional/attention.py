@@ -28,7 +28,7 @@ def scaled_dot_product_attention(
     """
     if attn_mask is not None and is_causal:
         raise ArgumentError(
-            "scaled_dot_product_attention: explicit attn_mask should not be set when is_causal=True",
+            "scaled_dot_product_attention: attn_mask should not be set when is_causal=True",
             fix="combine the masks yourself",
         )
     if not 0.0 <= dropout_p <= 1.0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Union
 
 from metaop.errors import ArgumentError
 from metaop.nn.functional.arguments import Sizes, optional, spread
@@ -11,7 +10,7 @@ from metaop.operators import convolution as operators
 from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.recording import record
 
-Padding = Union[str, Sizes]
+Padding = str | Sizes
 
 
 def conv1d(
@@ -232,5 +231,3 @@ def fold(
         spread(stride, 2, "stride"),
     )
     return wrap(record(operators.fold, (input.call,), attributes))
-
-

@@ -37,9 +37,7 @@ def _drop(
     return input
 
 
-def dropout(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> Tensor:
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zeroes elements with probability `p` and scales the others by 1 / (1 - p)."""
     return _drop(operators.dropout, input, p, training, inplace)
 
@@ -85,8 +83,7 @@ def dropout3d(
     return _drop_channels(3, input, p, training, inplace)
 
 
-def _drop_channels(
-    spatial: int, input: Tensor, p: float, training: bool, inplace: bool
-) -> Tensor:
+def _drop_channels(spatial: int, input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
     # The channels of an unbatched input come first.
-    return _drop(operators.dropout, input, p, training, inplace, 1 if input.ndim == spatial + 1 else 2)
+    lead = 1 if input.ndim == spatial + 1 else 2
+    return _drop(operators.dropout, input, p, training, inplace, lead)

@@ -14,9 +14,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return wrap(record(operators.linear, calls))
 
 
-def bilinear(
-    input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None
-) -> Tensor:
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`input1 @ weight[o] @ input2` for every output o: (…, a), (…, b), (out, a, b) -> (…, out)."""
     calls = (input1.call, input2.call, weight.call, optional(bias))
     return wrap(record(operators.bilinear, calls))

@@ -54,7 +54,7 @@ def nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Minus the log-probability of the target class: input (N, C, …) or (C), target (N, …) or ()."""
+    """Minus the log-probability of the target class: input (N, C, …), target (N, …), or (C), ()."""
     reduction = reduction_of("nll_loss", reduction, size_average, reduce)
     calls = (input.call, target.call, optional(weight))
     return wrap(record(operators.nll_loss, calls, (ignore_index, reduction)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from metaop.errors import ArgumentError, ShapeError
 from metaop.nn.functional.arguments import optional
 from metaop.nn.functional.linear import linear
@@ -42,7 +44,7 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention of `query` (L, N, E) or (L, E) on `key` and `value` (S, N, E), in `num_heads` parts.
+    """Attention of `query` (L, N, E) or (L, E) on `key` and `value` (S, N, E) in several heads.
 
     Boolean masks exclude where they are true. Returns the result (L, N, E), and with `need_weights`
     the weights: (N, L, S) averaged over the heads, or (N, heads, L, S).
@@ -52,40 +54,65 @@ def multi_head_attention_forward(
         query, key, value = (x.unsqueeze(1) for x in (query, key, value))  # type: ignore
         if key_padding_mask is not None:
             key_padding_mask = key_padding_mask.unsqueeze(0)  # type: ignore[attr-defined]
-    length, batch, size = query.shape
     _check_sizes(query, key, value, embed_dim_to_check, num_heads, is_causal, attn_mask)
     separate = (q_proj_weight, k_proj_weight, v_proj_weight)
     packed = None if use_separate_proj_weight else in_proj_weight
     q, k, v = _projected((query, key, value), packed, separate, in_proj_bias)
-    extra = 0
-    if bias_k is not None and bias_v is not None:
-        k = cat([k, bias_k.expand(1, batch, size)])  # type: ignore[attr-defined]
-        v = cat([v, bias_v.expand(1, batch, size)])  # type: ignore[attr-defined]
-        extra += 1
-    q = _heads(q, batch * num_heads)
-    k = _heads(k, batch * num_heads) if static_k is None else static_k
-    v = _heads(v, batch * num_heads) if static_v is None else static_v
-    if add_zero_attn:
-        nothing = zeros(batch * num_heads, 1, size // num_heads, dtype=q.dtype, device=q.device)
-        k, v = cat([k, nothing], 1), cat([v, nothing], 1)
-        extra += 1
+    biases = None if bias_k is None or bias_v is None else (bias_k, bias_v)
+    parts = (static_k, static_v)
+    q, k, v = _all_heads(q, k, v, biases, parts, add_zero_attn, num_heads)
+    extra = int(biases is not None) + int(add_zero_attn)
     mask = _merged_mask(attn_mask, key_padding_mask, q.dtype, extra, num_heads)
-    seed = seed_call(None, q.device) if training and dropout_p > 0 else None
-    calls = (q.call, k.call, v.call, optional(mask), seed)
-    if need_weights:
-        call = record(operators.attention_with_weights, calls, (float(dropout_p),))
-        mixed, weights = (wrap(one) for one in results(call))
-        weights = weights.reshape(batch, num_heads, length, k.shape[1])  # type: ignore
-        weights = weights.mean(1) if average_attn_weights else weights
-    else:
-        attributes = (float(dropout_p), False, None, False)
-        mixed, weights = wrap(record(operators.attention, calls, attributes)), None
+    probability = float(dropout_p) if training else 0.0
+    mixed, weights = _attend(q, k, v, mask, probability, need_weights)
+    length, batch, size = query.shape
     joined = mixed.transpose(0, 1).reshape(length, batch, size)  # type: ignore[attr-defined]
     output = linear(joined, out_proj_weight, out_proj_bias)
+    if weights is not None:
+        weights = weights.reshape(batch, num_heads, length, k.shape[1])  # type: ignore
+        weights = weights.mean(1) if average_attn_weights else weights
     if not batched:
         output = output.squeeze(1)  # type: ignore[attr-defined]
         weights = None if weights is None else weights.squeeze(0)
     return output, weights
+
+
+def _all_heads(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    biases: tuple[Tensor, Tensor] | None,
+    static: tuple[Tensor | None, Tensor | None],
+    add_zeros: bool,
+    heads: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, keys and values as (N * heads, length, E / heads), with what is added to the keys."""
+    _, batch, size = q.shape
+    if biases is not None:
+        # Methods are bound to tensors where type checkers do not see it.
+        spread: Any = biases
+        k, v = (cat([x, bias.expand(1, batch, size)]) for x, bias in zip((k, v), spread))
+    rows = batch * heads
+    q = _heads(q, rows)
+    k, v = (_heads(x, rows) if fixed is None else fixed for x, fixed in zip((k, v), static))
+    if add_zeros:
+        nothing = zeros(rows, 1, size // heads, dtype=q.dtype, device=q.device)
+        k, v = cat([k, nothing], 1), cat([v, nothing], 1)
+    return q, k, v
+
+
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, probability: float, need_weights: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The mixed values of every head, and the weights where they are needed."""
+    seed = seed_call(None, q.device) if probability > 0 else None
+    calls = (q.call, k.call, v.call, optional(mask), seed)
+    if not need_weights:
+        attributes = (probability, False, None, False)
+        return wrap(record(operators.attention, calls, attributes)), None
+    call = record(operators.attention_with_weights, calls, (probability,))
+    mixed, weights = results(call)
+    return wrap(mixed), wrap(weights)
 
 
 def _check_sizes(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Union
 
 from metaop.errors import ArgumentError
 from metaop.nn.functional.arguments import optional
 from metaop.operators import normalisation as operators
-from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.arguments import wrap_dim
-from metaop.unified_graph.recording import part, record, scalar_leaf
+from metaop.tensor.core import Tensor, wrap
+from metaop.unified_graph.composite import Composite
+from metaop.unified_graph.recording import Call, part, record, scalar_leaf
+
+# The recorded values of operands, None for those that are absent.
+Calls = tuple["Call | None", ...]
 
 
 def batch_norm(
@@ -28,7 +31,7 @@ def batch_norm(
     When training, `running_mean` and `running_var` (unbiased) are moved towards the statistics of
     the batch by the fraction `momentum`, in place.
     """
-    parameters = (input.call, optional(weight), optional(bias))
+    parameters: Calls = (input.call, optional(weight), optional(bias))
     if not training:
         if running_mean is None or running_var is None:
             raise ArgumentError(
@@ -40,15 +43,26 @@ def batch_norm(
     if running_mean is None or running_var is None:
         calls = (*parameters, None, None, None)
         return wrap(record(operators.batch_norm_training, calls, (eps,)))
-    old = running_mean.call
+    statistics = (running_mean, running_var)
+    return _training(operators.batch_norm_training, parameters, statistics, momentum, eps)
+
+
+def _training(
+    operator: Composite,
+    parameters: Calls,
+    running: tuple[Tensor, Tensor],
+    momentum: float,
+    eps: float,
+) -> Tensor:
+    """Normalised by the statistics of the input, towards which the running ones are moved."""
+    old, variance = running[0].call, running[1].call
     rate = scalar_leaf(momentum, old.type.dtype, old.type.device)
-    calls = (*parameters, old, running_var.call, rate)
-    call = record(operators.batch_norm_training, calls, (eps,))
-    for position, running in enumerate((running_mean, running_var), 1):
+    call = record(operator, (*parameters, old, variance, rate), (eps,))
+    for position, statistic in enumerate(running, 1):
         updated = part(call, position)
         # The statistics of the next step must not remember this one.
         updated.requires_grad = False
-        running._rebind(updated, "batch_norm")
+        statistic._rebind(updated, operator.name)
     return wrap(call)
 
 
@@ -65,18 +79,12 @@ def instance_norm(
     """Normalised per sample and channel over the other dimensions: input (N, C, …)."""
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    parameters = (input.call, optional(weight), optional(bias))
+    parameters: Calls = (input.call, optional(weight), optional(bias))
     if running_mean is None or running_var is None:
         calls = (*parameters, None, None, None)
         return wrap(record(operators.instance_norm, calls, (eps,)))
-    old = running_mean.call
-    rate = scalar_leaf(momentum, old.type.dtype, old.type.device)
-    call = record(operators.instance_norm, (*parameters, old, running_var.call, rate), (eps,))
-    for position, running in enumerate((running_mean, running_var), 1):
-        updated = part(call, position)
-        updated.requires_grad = False
-        running._rebind(updated, "instance_norm")
-    return wrap(call)
+    statistics = (running_mean, running_var)
+    return _training(operators.instance_norm, parameters, statistics, momentum, eps)
 
 
 def layer_norm(
@@ -107,7 +115,7 @@ def rms_norm(
     return wrap(record(operators.rms_norm, calls, (_shape(normalized_shape), eps)))
 
 
-def _shape(normalized_shape: Union[int, Sequence[int]]) -> tuple[int, ...]:
+def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
     return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
 
 
@@ -134,7 +142,7 @@ def local_response_norm(
 def normalize(
     input: Tensor,
     p: float = 2.0,
-    dim: Union[int, Sequence[int]] = 1,
+    dim: int | Sequence[int] = 1,
     eps: float = 1e-12,
     out: None = None,
 ) -> Tensor:

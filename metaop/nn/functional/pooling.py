@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Union
 
 from metaop.errors import ArgumentError
 from metaop.nn.functional.arguments import Sizes, spread
@@ -11,8 +10,8 @@ from metaop.operators import pooling as operators
 from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.recording import record, results
 
-Pooled = Union[Tensor, tuple[Tensor, Tensor]]
-OutputSizes = Union[int, None, Sequence[Union[int, None]]]
+Pooled = Tensor | tuple[Tensor, Tensor]
+OutputSizes = int | None | Sequence[int | None]
 
 
 def _stride(stride: Sizes | None, kernel: tuple[int, ...]) -> tuple[int, ...]:
@@ -113,9 +112,7 @@ def avg_pool1d(
     count_include_pad: bool = True,
 ) -> Tensor:
     """The mean of every window of (N, C, L) or (C, L); see `avg_pool2d`."""
-    return _average_pool(
-        1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None
-    )
+    return _average_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
 def avg_pool2d(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Union
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.recording import Call, record
 from metaop.unified_graph.tensor_type import Device
 
-Lengths = Union[Tensor, Sequence[int]]
+Lengths = Tensor | Sequence[int]
 
 
 def ctc_loss(

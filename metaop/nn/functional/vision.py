@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Union
 
 from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
 from metaop.nn.functional.pooling import (
@@ -17,7 +16,7 @@ from metaop.operators import interpolation, padding, sampling
 from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.recording import record
 
-Numbers = Union[int, float, Sequence[Union[int, float]], None]
+Numbers = int | float | Sequence[int | float] | None
 
 _DIMENSIONS = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 _AREA_POOLS = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
@@ -69,8 +68,7 @@ def interpolate(
         return _AREA_POOLS[spatial](input, output)
     corners = bool(align_corners)
     scales = tuple(
-        _scale(n, out, factor, corners)
-        for n, out, factor in zip(input.shape[2:], output, factors)
+        _scale(n, out, factor, corners) for n, out, factor in zip(input.shape[2:], output, factors)
     )
     if mode in ("nearest", "nearest-exact"):
         attributes: tuple = (output, scales, mode == "nearest-exact")
@@ -194,9 +192,7 @@ def grid_sample(
     return wrap(record(sampling.grid_sample, (input.call, grid.call), attributes))
 
 
-def affine_grid(
-    theta: Tensor, size: Sequence[int], align_corners: bool | None = None
-) -> Tensor:
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The places that affine maps (N, D, D + 1) send an output of `size` (N, C, *extents) to."""
     if theta.dtype.kind != "float":
         raise ArgumentTypeError(
