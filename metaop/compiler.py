@@ -21,6 +21,10 @@ from metaop.unified_graph.tensor_type import Device
 
 def compile_graph(inputs: Sequence[Node], outputs: Sequence[Node], device: Device) -> Program:
     """The program that computes `outputs` from `inputs` on `device`."""
+    if device.type == "cuda":
+        from metaop.codegen.cuda.program import compile_for_cuda
+
+        return compile_for_cuda(inputs, outputs, device.index or 0)
     if get("METAOP_BACKEND") == "reference":
         from metaop.codegen.reference import ReferenceProgram
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from metaop.codegen.backend import IndexFault, Program
-from metaop.codegen.memory import Buffer
 from metaop.codegen.reference import evaluate
 from metaop.compiler import compile_graph
 from metaop.differentiation.tape import live_residuals
@@ -25,8 +24,18 @@ def realize(*calls: Call) -> None:
         roots = recorder.take_roots()
         known = set(roots)
         roots.extend(call for call in dict.fromkeys(calls) if call.is_pending and call not in known)
-        if roots:
-            run(cut_at(roots, live_residuals))
+        for group in _by_device(roots):
+            run(cut_at(group, live_residuals))
+
+
+def _by_device(roots: list[Call]) -> list[list[Call]]:
+    """The roots apart by device: a program runs on one."""
+    groups = []
+    while roots:
+        device = roots[0].type.device
+        groups.append([call for call in roots if call.type.device is device])
+        roots = [call for call in roots if call.type.device is not device]
+    return groups
 
 
 def run(subgraph: Subgraph) -> None:
@@ -58,7 +67,7 @@ def _located(fault: IndexFault, subgraph: Subgraph) -> DimensionError:
     values: dict[Call, list[np.ndarray]] = {}
     for call in subgraph.leaves:
         shape, dtype = call.type.shape, call.type.dtype.numpy
-        if isinstance(call.buffer, Buffer):
+        if call.buffer is not None:
             values[call] = [call.buffer.view(shape, dtype)]
         else:
             values[call] = [np.asarray(call.scalar).astype(dtype)]

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from metaop.errors import ArgumentTypeError, DeviceError
+from metaop.errors import ArgumentTypeError
 from metaop.operators.basic import convert
 from metaop.tensor.arguments import sizes, wrap_dim
 from metaop.tensor.options import device_of
 from metaop.tensor.core import Tensor, in_place, wrap
+from metaop.tensor.devices import moved
 from metaop.tensor.promotion import defaults
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
@@ -52,17 +53,8 @@ def to(
     if dtype is not None and dtype is not call.type.dtype:
         result = wrap(record(convert, (call,), (dtype,)))
     if device is not None:
-        result = _move(result, device_of(device))
+        result = moved(result, device_of(device))
     return result.clone() if copy and result is input else result
-
-
-def _move(input: Tensor, device: Device) -> Tensor:
-    if input.device is device:
-        return input
-    raise DeviceError(
-        f"cannot move a tensor from {input.device} to {device}",
-        fix="this machine has no usable device of that kind; stay on the CPU",
-    )
 
 
 def _converter(dtype: DType, name: str) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 
 from metaop.codegen.memory import Buffer
 from metaop.differentiation.tape import TapeEntry, pass_through
-from metaop.errors import GradientError, ShapeError
+from metaop.errors import ArgumentTypeError, GradientError, ShapeError
 from metaop.executor import realize
 from metaop.operators.basic import alias, overwrite
 from metaop.operators.view_write import view_write
@@ -339,8 +339,14 @@ class Tensor(_Bound):
     def numpy(self, *, force: bool = False) -> np.ndarray:
         """The values as a NumPy array that shares memory with the tensor.
 
-        Raises GradientError for a tensor that requires grad unless `force` is set.
+        Raises GradientError for a tensor that requires grad, and ArgumentTypeError for one that is
+        not in host memory, unless `force` is set.
         """
+        if self.device is not CPU and not force:
+            raise ArgumentTypeError(
+                f"can't convert {self.device} device type tensor to numpy",
+                fix="use tensor.cpu() to copy it to host memory first",
+            )
         if self.requires_grad and not force and modes.gradients:
             raise GradientError(
                 "can't call numpy() on a tensor that requires grad",

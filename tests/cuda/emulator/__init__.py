@@ -18,8 +18,11 @@ from metaop.codegen.cuda.types import storage_type
 from metaop.codegen.schedule import Schedule
 from metaop.unified_graph.node import Input, Node
 
-_HEADER = Path(__file__).parent / "cuda_emulator.h"
-_FLAGS = ("-O1", "-std=c++17", "-fPIC", "-shared", "-w", "-fwrapv", "-fno-strict-aliasing")
+HEADER = Path(__file__).parent / "cuda_emulator.h"
+COMMAND = (
+    *("g++", "-O1", "-std=c++17", "-fPIC", "-shared", "-w"),
+    *("-fwrapv", "-fno-strict-aliasing"),
+)
 # Bytes around every buffer that no kernel may read or write: NaN, and checked afterwards.
 _GUARD = 512
 
@@ -46,7 +49,7 @@ class Emulator:
         change: Callable[[str], str] = lambda text: text,
     ) -> None:
         self._number = {nest: k for k, nest in enumerate(dict.fromkeys(nests))}
-        parts = [f'#include "{_HEADER}"\n']
+        parts = [f'#include "{HEADER}"\n']
         self._waits = {}
         for nest, number in self._number.items():
             text = change(emit(nest, f"kernel{number}"))
@@ -55,7 +58,7 @@ class Emulator:
             parts.append(_launcher(nest, number))
         source, library = folder / "kernels.cpp", folder / "kernels.so"
         source.write_text("\n".join(parts))
-        command = ["g++", *_FLAGS, str(source), "-o", str(library)]
+        command = [*COMMAND, str(source), "-o", str(library)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise KernelFault(re.sub(r"(?m)^.*note:.*$", "", done.stderr)[:4000])

@@ -1,0 +1,211 @@
+"""GPUs: memory, copies and launches, through cupy where it is installed and finds a device."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from metaop.codegen.memory import Buffer, allocate
+from metaop.errors import DeviceError
+
+
+class DeviceBuffer:
+    """A piece of GPU memory: `address` and `nbytes`; it is freed when its last user lets go."""
+
+    __slots__ = ("address", "nbytes", "runtime", "_owner", "__weakref__")
+
+    def __init__(self, address: int, nbytes: int, runtime: Runtime, owner: Any) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self.runtime = runtime
+        self._owner = owner
+
+    def to_host(self) -> Buffer:
+        """A copy in host memory, once everything that writes this buffer is done."""
+        buffer = allocate(self.nbytes)
+        self.runtime.copy_to_host(buffer, self)
+        return buffer
+
+    def view(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        """A copy in host memory as an array: unlike that of a host buffer it shares nothing."""
+        return self.to_host().view(shape, dtype)
+
+
+class DeviceProperties(NamedTuple):
+    """Facts about a GPU; memory in bytes."""
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int
+
+
+class Runtime(Protocol):
+    """What programs need of one GPU.
+
+    Copies to the device and launches are in order; copies to the host wait for them.
+    """
+
+    architecture: str
+    multiprocessors: int
+
+    def allocate(self, nbytes: int) -> DeviceBuffer:
+        """Memory with arbitrary contents."""
+
+    def copy_from_host(self, target: DeviceBuffer, source: Buffer) -> None:
+        """Copies all bytes of `source` to the front of `target`."""
+
+    def copy_to_host(self, target: Buffer, source: DeviceBuffer) -> None:
+        """Copies the bytes that `target` has room for."""
+
+    def clear(self, target: DeviceBuffer) -> None:
+        """Sets all bytes to zero."""
+
+    def load(self, text: str, symbol: str) -> Any:
+        """The kernel `symbol` of a CUDA C++ text."""
+
+    def launch(
+        self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]
+    ) -> None:
+        """Starts a kernel; arguments are addresses (int) and NumPy scalars."""
+
+    def synchronize(self) -> None:
+        """Waits until everything started on the device is done."""
+
+    def memory_allocated(self) -> int:
+        """The bytes of live buffers."""
+
+    def memory_reserved(self) -> int:
+        """The bytes taken from the device, those kept for later buffers included."""
+
+    def empty_cache(self) -> None:
+        """Gives memory that no buffer uses back to the device."""
+
+    def properties(self) -> DeviceProperties:
+        """What the device is."""
+
+
+class CupyRuntime:
+    """A GPU through cupy: its memory pool, its current stream, modules of machine code."""
+
+    def __init__(self, index: int) -> None:
+        self._cupy = _cupy()
+        self.index = index
+        self.device = self._cupy.cuda.Device(index)
+        self.architecture = f"sm_{self.device.compute_capability}"
+        self.multiprocessors = int(self.device.attributes["MultiProcessorCount"])
+
+    def allocate(self, nbytes: int) -> DeviceBuffer:
+        """Memory from cupy's pool; raises `MemoryError` when the device has no more."""
+        with self.device:
+            try:
+                memory = self._cupy.cuda.alloc(nbytes)
+            except self._cupy.cuda.memory.OutOfMemoryError as error:
+                message = f"cannot allocate {nbytes} bytes on cuda:{self.index}: {error}"
+                raise MemoryError(message) from None
+        return DeviceBuffer(memory.ptr, nbytes, self, memory)
+
+    def copy_from_host(self, target: DeviceBuffer, source: Buffer) -> None:
+        # The driver has taken pageable memory over when the call returns.
+        self._copy(target.address, source.address, source.nbytes, "memcpyHostToDevice")
+
+    def copy_to_host(self, target: Buffer, source: DeviceBuffer) -> None:
+        self._copy(target.address, source.address, target.nbytes, "memcpyDeviceToHost")
+        with self.device:
+            self._stream().synchronize()
+
+    def _copy(self, target: int, source: int, nbytes: int, kind: str) -> None:
+        driver = self._cupy.cuda.runtime
+        with self.device:
+            driver.memcpyAsync(target, source, nbytes, getattr(driver, kind), self._stream().ptr)
+
+    def clear(self, target: DeviceBuffer) -> None:
+        with self.device:
+            stream = self._stream().ptr
+            self._cupy.cuda.runtime.memsetAsync(target.address, 0, target.nbytes, stream)
+
+    def load(self, text: str, symbol: str) -> Any:
+        from metaop.codegen.cuda.kernels import machine_code
+
+        with self.device:
+            module = self._cupy.cuda.function.Module()
+            module.load(machine_code(text, self.architecture))
+            return module.get_function(symbol)
+
+    def launch(
+        self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]
+    ) -> None:
+        with self.device:
+            kernel((blocks,), (threads,), tuple(arguments), stream=self._stream())
+
+    def synchronize(self) -> None:
+        self.device.synchronize()
+
+    def memory_allocated(self) -> int:
+        return self._pool().used_bytes()
+
+    def memory_reserved(self) -> int:
+        return self._pool().total_bytes()
+
+    def empty_cache(self) -> None:
+        with self.device:
+            self._pool().free_all_blocks()
+
+    def properties(self) -> DeviceProperties:
+        facts = self._cupy.cuda.runtime.getDeviceProperties(self.index)
+        return DeviceProperties(
+            facts["name"].decode(),
+            facts["major"],
+            facts["minor"],
+            facts["totalGlobalMem"],
+            self.multiprocessors,
+        )
+
+    def _pool(self) -> Any:
+        with self.device:
+            return self._cupy.get_default_memory_pool()
+
+    def _stream(self) -> Any:
+        return self._cupy.cuda.get_current_stream()
+
+
+_NO_CUPY = "pip install 'metaop[cuda13]' on a machine with an NVIDIA GPU, or stay on the CPU"
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError:
+        raise DeviceError("CUDA devices need cupy, which is not installed", fix=_NO_CUPY) from None
+    return cupy
+
+
+@functools.cache
+def device_count() -> int:
+    """How many GPUs can be used; 0 where cupy or the driver is missing."""
+    try:
+        cupy = _cupy()
+    except DeviceError:
+        return 0
+    try:
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return 0
+
+
+@functools.cache
+def runtime(index: int) -> Runtime:
+    """The GPU number `index`; raises `DeviceError`, with what to do, when there is none."""
+    _cupy()
+    count = device_count()
+    if index >= count:
+        found = "no CUDA device was found" if count == 0 else f"only {count} CUDA devices were found"
+        raise DeviceError(
+            f"cuda:{index} is not available: {found}",
+            fix="check nvidia-smi and CUDA_VISIBLE_DEVICES, or stay on the CPU",
+        )
+    return CupyRuntime(index)

@@ -1,0 +1,136 @@
+"""Programs on a GPU: compiled kernels launched in order on one stream."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Union
+
+import numpy as np
+
+from metaop.codegen.backend import IndexFault
+from metaop.codegen.cuda.device import DeviceBuffer, Runtime, runtime
+from metaop.codegen.cuda.kernels import DeviceKernels
+from metaop.codegen.loop_nest import CheckedIndex
+from metaop.codegen.lowering import Machine
+from metaop.codegen.lowering.cuda import CUDA
+from metaop.codegen.memory import Buffer
+from metaop.codegen.schedule import Schedule, schedule
+from metaop.codegen.slots import SCALAR_BYTES, Slots, pack_scalar
+from metaop.unified_graph.node import Node
+
+Argument = Union[DeviceBuffer, Buffer, int, float, bool]
+_ERROR_WORDS = 4
+# More blocks than this for each multiprocessor would only queue up.
+_BLOCKS_PER_MULTIPROCESSOR = 32
+
+
+def compile_for_cuda(
+    inputs: Sequence[Node], outputs: Sequence[Node], index: int
+) -> CudaProgram:
+    """The program that computes `outputs` from `inputs` on the GPU number `index`.
+
+    Raises `DeviceError` when there is no such GPU.
+    """
+    device = runtime(index)
+    return CudaProgram(schedule(inputs, outputs, machine_of(device)), device)
+
+
+def machine_of(device: Runtime) -> Machine:
+    """The schedules of a device."""
+    return replace(CUDA, threads=device.multiprocessors)
+
+
+@functools.cache
+def kernels_of(device: Runtime) -> DeviceKernels:
+    """The kernels of a device: one cache that all programs share."""
+    return DeviceKernels(device)
+
+
+class CudaProgram:
+    """A schedule compiled for a GPU.
+
+    A run only starts the kernels, unless one of them checks indices: then it waits for the answer.
+    """
+
+    def __init__(self, schedule: Schedule, device: Runtime) -> None:
+        self.schedule = schedule
+        self.device = device
+        self._slots = Slots(schedule)
+        self._most_blocks = _BLOCKS_PER_MULTIPROCESSOR * device.multiprocessors
+        kernels = kernels_of(device)
+        self._steps = []
+        for launch in schedule.launches:
+            step = kernels.launch_for(launch.nest)
+            integer = np.int32 if step.layout.index_type == "int" else np.int64
+            arguments = [integer(value) for value in step.arguments]
+            slots = [self._slots.of[node] for node in launch.buffers]
+            blocks = step.layout.blocks(launch.nest, self._most_blocks)
+            self._steps.append((step.kernel, blocks, step.layout.threads, slots, arguments))
+        self._checks = any(_has_checks(launch.nest.body) for launch in schedule.launches)
+        self._error = device.allocate(_ERROR_WORDS * 8)
+
+    def run(self, arguments: Sequence[Argument]) -> list[DeviceBuffer]:
+        """Starts the kernels; raises IndexFault when one met an index out of range.
+
+        Arguments in host memory are copied to the device.
+        """
+        slots = self._slots
+        held = self._on_device(arguments)
+        addresses = [buffer.address for buffer in held]
+        made = [self.device.allocate(nbytes) for nbytes in slots.made]
+        addresses.extend(buffer.address for buffer in made)
+        if self.schedule.arena_bytes:
+            arena = self.device.allocate(self.schedule.arena_bytes)
+            addresses.extend((slots.offsets + arena.address).tolist())
+        if self._checks:
+            self.device.clear(self._error)
+        for kernel, blocks, threads, used, integers in self._steps:
+            parameters = [addresses[slot] for slot in used]
+            parameters += [*integers, self._error.address]
+            self.device.launch(kernel, blocks, threads, parameters)
+        if self._checks:
+            self._raise_fault()
+        return [held[k] if is_input else made[k] for is_input, k in slots.results]
+
+    def _on_device(self, arguments: Sequence[Argument]) -> list[DeviceBuffer]:
+        """The arguments in device memory; all Python numbers travel in one copy."""
+        numbers = bytearray()
+        for argument, dtype in zip(arguments, self._slots.input_types):
+            if not isinstance(argument, (DeviceBuffer, Buffer)):
+                numbers += pack_scalar(argument, dtype)
+        block = self._uploaded(Buffer.from_numpy(np.frombuffer(numbers, np.uint8))) if numbers else None
+        held: list[DeviceBuffer] = []
+        position = 0
+        for argument in arguments:
+            if isinstance(argument, DeviceBuffer):
+                held.append(argument)
+            elif isinstance(argument, Buffer):
+                held.append(self._uploaded(argument))
+            else:
+                assert block is not None
+                held.append(_part(block, position))
+                position += SCALAR_BYTES
+        return held
+
+    def _uploaded(self, source: Buffer) -> DeviceBuffer:
+        target = self.device.allocate(source.nbytes)
+        self.device.copy_from_host(target, source)
+        return target
+
+    def _raise_fault(self) -> None:
+        words = self._error.view((_ERROR_WORDS,), np.int64)
+        if words[0]:
+            raise IndexFault.at(int(words[2]), int(words[3]))
+
+
+def _part(block: DeviceBuffer, position: int) -> DeviceBuffer:
+    """A number within a block, which it keeps alive."""
+    return DeviceBuffer(block.address + position, SCALAR_BYTES, block.runtime, block)
+
+
+def _has_checks(item: Any) -> bool:
+    if isinstance(item, CheckedIndex):
+        return True
+    return isinstance(item, tuple) and any(map(_has_checks, item))

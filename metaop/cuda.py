@@ -1,0 +1,132 @@
+"""GPUs, in PyTorch's words.
+
+On a machine without a usable GPU (no cupy, no driver, or no device) `is_available()` is False,
+`device_count()` is 0, the memory counters are 0 and what only tidies up does nothing; everything
+that needs a device raises `DeviceError` with what to do.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from metaop.codegen.cuda.device import DeviceProperties, Runtime, device_count, runtime
+from metaop.errors import UnsupportedError
+from metaop.tensor.options import DeviceLike, device_of
+from metaop.unified_graph.tensor_type import Device
+
+
+def is_available() -> bool:
+    """Whether tensors can be moved to a GPU."""
+    return device_count() > 0
+
+
+def is_initialized() -> bool:
+    """Whether a GPU can be used at once; there is nothing to initialise by hand."""
+    return is_available()
+
+
+def current_device() -> int:
+    """The number of the GPU that "cuda" means: always 0, the first."""
+    runtime(0)
+    return 0
+
+
+def set_device(device: DeviceLike) -> None:
+    """Accepts the first GPU, which "cuda" means already.
+
+    Raises `UnsupportedError` for another one: name it where tensors are made, as in "cuda:1".
+    """
+    if _index(device) != 0:
+        raise UnsupportedError(
+            f'"cuda" cannot be made to mean {device!r}', fix='name the device, as in .to("cuda:1")'
+        )
+
+
+class device:  # noqa: N801 (PyTorch's name)
+    """Accepts `with metaop.cuda.device(0):`; see `set_device` for other devices."""
+
+    def __init__(self, device: DeviceLike) -> None:
+        set_device(device)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return None
+
+
+def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
+    """Name, compute capability, memory in bytes and number of multiprocessors."""
+    return _runtime(device).properties()
+
+
+def get_device_name(device: DeviceLike = None) -> str:
+    """The name of a GPU, such as "NVIDIA H200"."""
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
+    """The compute capability: (9, 0) is that of sm_90."""
+    facts = get_device_properties(device)
+    return facts.major, facts.minor
+
+
+def is_bf16_supported() -> bool:
+    """Whether bfloat16 tensors can be used: on every GPU that there is."""
+    return is_available()
+
+
+def synchronize(device: DeviceLike = None) -> None:
+    """Waits until a GPU has done everything started on it."""
+    _runtime(device).synchronize()
+
+
+def memory_allocated(device: DeviceLike = None) -> int:
+    """The bytes that tensors hold on a GPU."""
+    return _runtime(device).memory_allocated() if is_available() else 0
+
+
+def memory_reserved(device: DeviceLike = None) -> int:
+    """The bytes taken from a GPU, those kept for later tensors included."""
+    return _runtime(device).memory_reserved() if is_available() else 0
+
+
+def empty_cache() -> None:
+    """Gives memory that no tensor uses back to the GPUs."""
+    for index in range(device_count()):
+        runtime(index).empty_cache()
+
+
+def _runtime(device: DeviceLike) -> Runtime:
+    return runtime(_index(device))
+
+
+def _index(device: DeviceLike) -> int:
+    if device is None:
+        return 0
+    chosen = device_of(device)
+    assert isinstance(chosen, Device)
+    return chosen.index or 0
+
+
+__all__ = [
+    "current_device",
+    "device",
+    "device_count",
+    "empty_cache",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "memory_allocated",
+    "memory_reserved",
+    "set_device",
+    "synchronize",
+]

@@ -1,0 +1,45 @@
+"""Moving tensors between host memory and GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from metaop.codegen.cuda.device import DeviceBuffer, runtime
+from metaop.codegen.memory import Buffer
+from metaop.differentiation.tape import TapeEntry
+from metaop.tensor.core import Tensor, wrap
+from metaop.unified_graph.recording import Call, leaf, modes
+from metaop.unified_graph.tensor_type import CPU, Device, TensorType
+
+
+def moved(input: Tensor, device: Device) -> Tensor:
+    """A copy of `input` on another device, or `input` where it is there already.
+
+    The value is computed now. Raises `DeviceError`, with a fix, when there is no such device.
+    """
+    source = input.call
+    if source.type.device is device:
+        return input
+    if device is not CPU:
+        runtime(device.index or 0)
+    kind = TensorType(source.type.shape, source.type.dtype, device)
+    call = leaf(kind, _copied(input.buffer(), device))
+    if modes.gradients and source.requires_grad:
+        back = source.type.device
+
+        def gradient(cotangents: Sequence[Call | None]) -> Sequence[Call | None]:
+            return [None if one is None else moved(wrap(one), back).call for one in cotangents]
+
+        call.requires_grad = True
+        call.tape = TapeEntry(function=gradient, sources=(source,), name="to")
+    return wrap(call)
+
+
+def _copied(buffer: Any, device: Device) -> Buffer | DeviceBuffer:
+    host = buffer.to_host() if isinstance(buffer, DeviceBuffer) else buffer
+    if device is CPU:
+        return host
+    target = runtime(device.index or 0).allocate(host.nbytes)
+    target.runtime.copy_from_host(target, host)
+    return target

@@ -1,0 +1,99 @@
+"""A GPU that is none: the runtime's interface over host memory and emulated kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metaop.codegen.cuda.device import DeviceBuffer, DeviceProperties
+from metaop.codegen.memory import Buffer
+from tests.cuda.emulator import COMMAND, HEADER, KernelFault
+
+_KERNEL = re.compile(r'extern "C" __global__ void __launch_bounds__\(\d+\) (\w+)\((.*?)\)\n\{', re.S)
+
+
+class EmulatedRuntime:
+    """One device whose kernels g++ compiles, one file a kernel, into `folder`."""
+
+    architecture = "emulated"
+    multiprocessors = 2
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.launches: list[int] = []
+        self._live: dict[int, int] = {}
+
+    def allocate(self, nbytes: int) -> DeviceBuffer:
+        memory = np.full(max(nbytes, 1), 0xFF, np.uint8)
+        return DeviceBuffer(memory.ctypes.data, nbytes, self, memory)
+
+    def copy_from_host(self, target: DeviceBuffer, source: Buffer) -> None:
+        ctypes.memmove(target.address, source.address, source.nbytes)
+
+    def copy_to_host(self, target: Buffer, source: DeviceBuffer) -> None:
+        ctypes.memmove(target.address, source.address, target.nbytes)
+
+    def clear(self, target: DeviceBuffer) -> None:
+        ctypes.memset(target.address, 0, target.nbytes)
+
+    def load(self, text: str, symbol: str) -> Any:
+        name = hashlib.sha256(text.encode()).hexdigest()[:16]
+        source, library = self.folder / f"{name}.cpp", self.folder / f"{name}.so"
+        waits = int("_sync" in text)
+        source.write_text(f'#include "{HEADER}"\n{text}\n{_launcher(text, symbol, waits)}')
+        done = subprocess.run(
+            [*COMMAND, str(source), "-o", str(library)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise KernelFault(done.stderr[:4000])
+        launch = ctypes.CDLL(str(library)).launch
+        launch.restype = ctypes.c_char_p
+        return launch
+
+    def launch(self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+        words = (ctypes.c_longlong * len(arguments))(*(int(one) for one in arguments))
+        message = kernel(blocks, threads, words)
+        if message:
+            raise KernelFault(message.decode())
+        self.launches.append(threads)
+
+    def synchronize(self) -> None:
+        return
+
+    def memory_allocated(self) -> int:
+        return 0
+
+    def memory_reserved(self) -> int:
+        return 0
+
+    def empty_cache(self) -> None:
+        return
+
+    def properties(self) -> DeviceProperties:
+        return DeviceProperties("emulated", 9, 0, 1 << 30, self.multiprocessors)
+
+
+def _launcher(text: str, symbol: str, waits: int) -> str:
+    found = _KERNEL.search(text)
+    assert found is not None and found[1] == symbol
+    types = [parameter.strip().rpartition(" ")[0] for parameter in found[2].split(",")]
+    types = [kind.replace("__restrict__", "") for kind in types]
+    arguments = ", ".join(f"({kind})words[{k}]" for k, kind in enumerate(types))
+    return f"""\
+static void call(void* data)
+{{
+    const long long* words = (const long long*)data;
+    {symbol}({arguments});
+}}
+extern "C" const char* launch(int blocks, int threads, long long* words)
+{{
+    return emulate(call, words, blocks, threads, {waits}, false);
+}}
+"""

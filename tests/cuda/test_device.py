@@ -1,0 +1,142 @@
+"""Tensors on a device: an emulated one always, and the machine's own GPU where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import metaop
+import metaop.nn.functional as functional
+from metaop.codegen.cuda import device as devices
+from metaop.codegen.cuda import program
+from metaop.errors import DeviceError, DimensionError
+from metaop.executor import clear_programs
+from metaop.tensor import devices as moving
+from tests.cuda import emulator
+from tests.cuda.emulator.runtime import EmulatedRuntime
+
+
+@pytest.fixture(scope="module")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> EmulatedRuntime:
+    if not emulator.is_available():
+        pytest.skip("the emulator needs g++")
+    return EmulatedRuntime(tmp_path_factory.mktemp("device"))
+
+
+@pytest.fixture(params=("emulated", pytest.param("gpu", marks=pytest.mark.cuda)))
+def device(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[metaop.device]:
+    if request.param == "gpu":
+        if not metaop.cuda.is_available():
+            pytest.skip("this machine has no CUDA device that cupy can use")
+    else:
+        runtime = request.getfixturevalue("emulated")
+        for module in (devices, program, moving):
+            monkeypatch.setattr(module, "runtime", lambda index: runtime)
+    clear_programs()
+    yield metaop.device("cuda")
+    clear_programs()
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def test_there_and_back(device: metaop.device) -> None:
+    values = normal(3, 4)
+    there = metaop.tensor(values).to(device)
+    assert there.device == "cuda:0" and there.is_leaf
+    assert there.to("cuda") is there
+    np.testing.assert_array_equal(there.cpu().numpy(), values)
+    assert there.cpu().device == "cpu"
+
+
+def test_arithmetic(device: metaop.device) -> None:
+    x, y = normal(5, 6), normal(6)
+    result = (metaop.tensor(x, device=device) * 2.5 + metaop.tensor(y, device=device)).exp()
+    assert result.device == "cuda:0"
+    np.testing.assert_allclose(result.cpu().numpy(), np.exp(x * 2.5 + y), rtol=1e-5)
+
+
+def test_changed_sizes_and_numbers_share_kernels(device: metaop.device) -> None:
+    for rows in (4, 7, 12, 5):
+        x = normal(rows, 33)
+        result = metaop.tensor(x, device=device) * rows - 1.0
+        np.testing.assert_allclose(result.cpu().numpy(), x * rows - 1, rtol=1e-5, atol=1e-6)
+        softmax = metaop.tensor(x, device=device).softmax(1)
+        expected = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+        np.testing.assert_allclose(softmax.cpu().numpy(), expected, rtol=1e-5)
+
+
+def test_training_step(device: metaop.device) -> None:
+    torch = pytest.importorskip("torch")
+    x, target, weight = normal(9, 8), np.arange(9) % 4, normal(4, 8)
+
+    def gradient(library: object, place: object) -> np.ndarray:
+        w = library.tensor(weight, device=place, requires_grad=True)  # type: ignore[attr-defined]
+        logits = library.tensor(x, device=place) @ w.T  # type: ignore[attr-defined]
+        classes = library.tensor(target, device=place)  # type: ignore[attr-defined]
+        cross_entropy = torch.nn.functional if library is torch else functional
+        cross_entropy.cross_entropy(logits.relu(), classes).backward()
+        with library.no_grad():  # type: ignore[attr-defined]
+            w -= 0.1 * w.grad
+        return w.detach().cpu().numpy()
+
+    np.testing.assert_allclose(gradient(metaop, device), gradient(torch, "cpu"), rtol=2e-5, atol=1e-6)
+
+
+def test_gradients_cross_devices(device: metaop.device) -> None:
+    x = metaop.tensor(normal(4), requires_grad=True)
+    (x.to(device) ** 2).sum().cpu().backward()
+    assert x.grad is not None and x.grad.device == "cpu"
+    np.testing.assert_allclose(x.grad.numpy(), 2 * normal(4), rtol=1e-6)
+
+
+def test_an_index_out_of_range_names_the_operator(device: metaop.device) -> None:
+    x = metaop.tensor(normal(4, 3), device=device)
+    index = metaop.tensor([1, 7], device=device)
+    with pytest.raises(DimensionError, match="index 7 is out of (range|bounds)"):
+        x[index].cpu()
+
+
+def test_numpy_needs_the_host(device: metaop.device) -> None:
+    x = metaop.tensor([1.0, 2.0], device=device)
+    with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
+        x.numpy()
+    assert x.tolist() == [1.0, 2.0] and x[1].item() == 2.0
+
+
+def test_devices_do_not_mix(device: metaop.device) -> None:
+    here, there = metaop.tensor([1.0]), metaop.tensor([1.0], device=device)
+    with pytest.raises(DeviceError, match="operands are on cpu and cuda:0"):
+        here + there
+    np.testing.assert_array_equal((there + metaop.tensor(2.0)).cpu().numpy(), [3.0])
+
+
+def test_pending_work_of_both_devices(device: metaop.device) -> None:
+    here, there = metaop.tensor([1.0]) + 1, metaop.tensor([1.0], device=device) + 2
+    assert (here.item(), there.item()) == (2.0, 3.0)
+
+
+# --- without a GPU --------------------------------------------------------------------------------
+
+without_gpu = pytest.mark.skipif(metaop.cuda.is_available(), reason="this machine has a GPU")
+
+
+@without_gpu
+def test_moving_to_a_missing_gpu_says_what_to_do() -> None:
+    with pytest.raises(DeviceError, match="fix: .*stay on the CPU"):
+        metaop.ones(2).to("cuda")
+    with pytest.raises(DeviceError, match="fix: .*stay on the CPU"):
+        metaop.cuda.synchronize()
+
+
+@without_gpu
+def test_questions_about_missing_gpus_have_answers() -> None:
+    assert not metaop.cuda.is_available()
+    assert metaop.cuda.device_count() == 0
+    assert metaop.cuda.memory_allocated() == metaop.cuda.memory_reserved() == 0
+    metaop.cuda.empty_cache()
