@@ -55,6 +55,37 @@ def guarded(offset: Sum, *conditions, fill: float = 0.0) -> Load:
     return Load(0, offset, F32, tuple(conditions), fill)
 
 
+def pitched(dividend: Sum, divisor: int, pitch: int) -> Sum:
+    """Rows of `divisor` elements that lie `pitch` apart."""
+    quotient, remainder = QuotientIndex(dividend, divisor), RemainderIndex(dividend, divisor)
+    return Sum(((remainder, 1), (quotient, pitch)), 0)
+
+
+def rows_of_images(position: Sum, width: int, height: int) -> Sum:
+    """Pixels of images with a border of two around them, as a convolution walks over them."""
+    row = Sum(((QuotientIndex(position, width), 1),), 0)
+    image = QuotientIndex(position, width * height)
+    terms = (
+        (RemainderIndex(position, width), 1),
+        (RemainderIndex(row, height), width + 2),
+        (image, (width + 2) * (height + 2)),
+    )
+    return Sum(terms, 0)
+
+
+def padded_rows(position: Sum, width: int, height: int) -> Load:
+    """A pixel of an image shifted by one, zero outside."""
+    row = RemainderIndex(Sum(((QuotientIndex(position, width), 1),), 0), height)
+    column = RemainderIndex(position, width)
+    inside = (
+        InBounds(Sum(((row, 1),), -1), height),
+        InBounds(Sum(((column, 1),), -1), width),
+    )
+    image = QuotientIndex(position, width * height)
+    offset = Sum(((column, 1), (row, width), (image, width * height)), -width - 1)
+    return guarded(offset, *inside)
+
+
 ACCESSES = {
     "contiguous": load(0, F32, 3, i=1),
     "strided": load(0, F32, 1, i=3),
@@ -74,6 +105,19 @@ ACCESSES = {
     "guarded quotient": guarded(
         flat(index(0, i=1), 4, 9), InBounds(flat(index(0, i=1), 4, 9), 25), fill=1.0
     ),
+    "rows": Load(0, pitched(index(3, i=1), 28, 40), F32),
+    "short rows": Load(0, pitched(index(0, i=1), 14, 20), F32),
+    "rows apart": Load(0, rows_of_images(index(5, i=1), 7, 3), F32),
+    "padded rows": padded_rows(index(5, i=1), 9, 5),
+    "padded tiny rows": padded_rows(index(0, i=1), 3, 3),
+    "reversed rows": Load(0, pitched(index(60, i=-1), 9, 16), F32),
+    "quotient of what may be negative": guarded(
+        flat(index(-6, i=1), 4, 9), InBounds(index(-6, i=1), 25), fill=1.0
+    ),
+    "quotient of far lanes": guarded(
+        flat(index(-60, i=7), 11, 5), InBounds(index(-60, i=7), 160), fill=1.0
+    ),
+    "far bounds": guarded(index(0, i=1), InBounds(index(-(1 << 40), i=1 << 37), 1 << 39), fill=3),
     "multiples of a remainder": guarded(
         index(0, i=1), MultipleOf(Sum(((RemainderIndex(index(0, i=1), 9), 1),), -4), 2)
     ),
@@ -110,6 +154,15 @@ def test_stores(offset: Sum, target: str) -> None:
     for conditions in ((), (condition,), (MultipleOf(index(0, i=1), 3),)):
         store = Store(1, offset, load(0, F32, i=1), conditions)
         check_nest(nest(READ_WRITE, vector("i", 37, store)), arrays((40, F32), (80, F32)))
+
+
+def test_stores_in_rows(target: str) -> None:
+    for width in (3, 7, 14, 15, 16, 28, 100):
+        offset = rows_of_images(index(5, i=1), width, 3)
+        condition = MultipleOf(index(0, i=1), 3)
+        for conditions in ((), (condition,)):
+            store = Store(1, offset, load(0, F32, i=1), conditions)
+            check_nest(nest(READ_WRITE, vector("i", 61, store)), arrays((61, F32), (700, F32)))
 
 
 def test_parallel_pieces_of_a_vector_loop(target: str) -> None:

@@ -45,7 +45,7 @@ class _Kernel:
         self.nest = nest
         self.code = code = Code(target)
         self.index = IndexWriter(code)
-        self.memory = MemoryWriter(code, self.index)
+        self.memory = MemoryWriter(code, self.index, target)
         self.expressions = ExpressionWriter(code, self.index, self.memory)
         self.loops = LoopWriter(code, self.index, self.memory, self.expressions, target, self._body)
         self.effects = EffectWriter(code, self.index, self.memory, self.expressions, self.loops)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_expression import ExpressionWriter
-from metaop.codegen.llvm.emit_index import IndexWriter, Resolved
+from metaop.codegen.llvm.emit_index import IndexWriter
+from metaop.codegen.llvm.emit_lanes import Resolved
 from metaop.codegen.llvm.emit_loops import LoopWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter, storage_type
 from metaop.codegen.llvm.emit_scratch import report

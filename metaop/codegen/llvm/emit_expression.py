@@ -43,7 +43,7 @@ class ExpressionWriter:
         if isinstance(expr, Load):
             return self.memory.load(expr, copy)
         if isinstance(expr, Name):
-            return self.index.bound(expr.name, copy)
+            return self.index.bound_value(expr.name, copy)
         if isinstance(expr, Number):
             return self.memory.constant(expr.value, expr.dtype)
         if isinstance(expr, IndexValue):

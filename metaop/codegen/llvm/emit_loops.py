@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_expression import ExpressionWriter
-from metaop.codegen.llvm.emit_index import NO_LANES, Coefficient, IndexWriter, Lanes, vector_literal
+from metaop.codegen.llvm.emit_index import IndexWriter
+from metaop.codegen.llvm.emit_lanes import NO_LANES, Coefficient, Lanes, vector_literal
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_survey import Survey
 from metaop.codegen.llvm.target import Target

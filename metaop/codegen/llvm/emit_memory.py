@@ -6,11 +6,15 @@ from typing import Any
 
 from metaop.codegen.llvm.conversion import compute_type
 from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_index import Coefficient, IndexWriter, Resolved, vector_literal
+from metaop.codegen.llvm.emit_index import IndexWriter
+from metaop.codegen.llvm.emit_lanes import Coefficient, Resolved, Segment
+from metaop.codegen.llvm.target import Target
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.loop_nest import Condition, Load, Sum
 from metaop.unified_graph.dtype import DType
 
+# More runs of neighbours in a vector than this are gathered.
+_MOST_SEGMENTS = 4
 _STORAGE_TYPES = {"bool": "i8", "float16": "i16", "bfloat16": "i16"}
 
 
@@ -26,8 +30,10 @@ class MemoryWriter:
     never written by the kernel.
     """
 
-    def __init__(self, code: Code, index: IndexWriter) -> None:
+    def __init__(self, code: Code, index: IndexWriter, target: Target) -> None:
         self.code = code
+        # AVX has masks for elements of 4 and 8 bytes, AVX-512 for all.
+        self.fast_masks, self.masks_of_words = target.has_avx512, target.vector_bytes >= 32
         self.index = index
         self.buffers: dict[int, tuple[str, DType]] = {}
         self.read_only: frozenset[int] = frozenset()
@@ -78,12 +84,11 @@ class MemoryWriter:
     def addresses(self, buffer: int, index: Resolved) -> str:
         """One address for each lane."""
         start, element = self.address(buffer, index.uniform), storage_type(self.buffers[buffer][1])
-        count, lane = self.index.lanes.count, index.lane
-        if index.vectors or isinstance(lane, str) or abs(lane) * count >= 1 << 31:
-            steps = self.index.vector(index, start=0)
-            kind = "i64"
+        count = self.index.lanes.count
+        if self.index.bound(index) is None:
+            steps, kind = self.index.vector(index, start=0), "i64"
         else:
-            steps, kind = vector_literal([k * lane for k in range(count)], "i32"), "i32"
+            steps, kind = self.index.small_part(index), "i32"
         text = f"getelementptr {element}, ptr {start}, <{count} x {kind}> {steps}"
         return self.code.pure(text, start, steps)
 
@@ -141,6 +146,9 @@ class MemoryWriter:
         count, code = self.index.lanes.count, self.code
         reverse = index.lane == -1 and not index.vectors
         contiguous = index.lane == 1 and not index.vectors
+        segments = self._segments(load.dtype, index)
+        if segments is not None:
+            return self._load_segments(load, index, segments, mask)
         if not (contiguous or reverse):
             addresses = self.addresses(load.buffer, index)
             level = code.level_among(addresses, mask.text if mask else "")
@@ -152,6 +160,34 @@ class MemoryWriter:
         level = code.level_among(address, memory_mask.text if memory_mask else "")
         value = self._read(load, address, level, 1, memory_mask, count)
         return self._filled(self.reversed(value) if reverse else value, mask, load)
+
+    def _segments(self, dtype: DType, index: Resolved) -> list[Segment] | None:
+        """The runs of neighbours that lanes fall into, when masked accesses to them are fast."""
+        if not self.fast_masks and not (self.masks_of_words and dtype.itemsize >= 4):
+            return None
+        return self.index.segments(index, _MOST_SEGMENTS)
+
+    def _load_segments(
+        self, load: Load, index: Resolved, segments: list[Segment], mask: Value | None
+    ) -> Value:
+        """A vector of several runs of neighbours, each loaded in its lanes."""
+        code, count = self.code, self.index.lanes.count
+        result: Value | None = None
+        for segment in segments:
+            lanes = code.value(segment.mask, "i1", count)
+            if mask is not None:
+                lanes = code.value(self.index.both(lanes.text, mask.text, count), "i1", count)
+            address = self._segment_address(load.buffer, index, segment)
+            level = code.level_among(address, lanes.text, result.text if result else "")
+            result = self._read_raw(load, address, level, 1, lanes, count, result or 0)
+        assert result is not None
+        with code.placed(code.level_among(result.text)):
+            result = self.widened(result, load.dtype)
+        return self._filled(result, mask, load)
+
+    def _segment_address(self, buffer: int, index: Resolved, segment: Segment) -> str:
+        element = storage_type(self.buffers[buffer][1])
+        return self._moved(self.address(buffer, index.uniform), element, segment.moved)
 
     def reversed(self, x: Value) -> Value:
         """The lanes in the opposite order."""
@@ -167,27 +203,38 @@ class MemoryWriter:
     def _read(
         self, load: Load, address: str, level: int, addresses: int, mask: Value | None, count: int
     ) -> Value:
-        """Reads elements and widens them; remembers what a store to the buffer makes stale."""
+        """Reads and widens elements."""
+        raw = self._read_raw(load, address, level, addresses, mask, count, 0)
+        with self.code.placed(self.code.level_among(raw.text)):
+            return self.widened(raw, load.dtype)
+
+    def _read_raw(
+        self,
+        load: Load,
+        address: str,
+        level: int,
+        addresses: int,
+        mask: Value | None,
+        count: int,
+        fill: Value | int,
+    ) -> Value:
+        """Elements as they are stored; remembers what a store to the buffer makes stale."""
         code, buffer, dtype = self.code, load.buffer, load.dtype
-        element = storage_type(dtype)
-        level = code.load_level(level, buffer)
+        element, signed = storage_type(dtype), dtype.is_signed
         where = code.value(address, "ptr", addresses)
-        signed = dtype.is_signed
-        with code.placed(level):
+        with code.placed(code.load_level(level, buffer)):
             start = len(code.lines)
             if addresses > 1:
                 every = mask or code.constant(1, "i1", count)
                 raw = code.gather(where, every, element, signed=signed)
             elif mask is not None and count > 1:
-                raw = code.masked_load(where, mask, element, signed=signed)
+                raw = code.masked_load(where, mask, element, fill, signed=signed)
             else:
                 raw = code.load(where, element, count, signed=signed)
             if buffer not in self.read_only:
-                written = code.lines[start:]
-                self._loads.setdefault(buffer, []).extend(
-                    line.split(" = ", 1)[1] for line in written
-                )
-            return self.widened(raw, dtype)
+                written = [line.split(" = ", 1)[1] for line in code.lines[start:]]
+                self._loads.setdefault(buffer, []).extend(written)
+            return raw
 
     # --- stores -----------------------------------------------------------------------------
 
@@ -217,6 +264,15 @@ class MemoryWriter:
 
     def _store_lanes(self, buffer: int, index: Resolved, value: Value, mask: Value | None) -> None:
         code, count = self.code, self.index.lanes.count
+        segments = self._segments(self.buffers[buffer][1], index)
+        if segments is not None:
+            for segment in segments:
+                lanes = segment.mask
+                if mask is not None:
+                    lanes = self.index.both(lanes, mask.text, count)
+                address = code.value(self._segment_address(buffer, index, segment), "ptr")
+                code.masked_store(value, address, code.value(lanes, "i1", count))
+            return
         if index.lane not in (1, -1) or index.vectors:
             addresses = code.value(self.addresses(buffer, index), "ptr", count)
             code.scatter(value, addresses, mask or code.constant(1, "i1", count))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from metaop.codegen.llvm.conversion import compute_type
 from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_index import Coefficient, IndexWriter
+from metaop.codegen.llvm.emit_index import IndexWriter
+from metaop.codegen.llvm.emit_lanes import Coefficient
 from metaop.codegen.llvm.emit_loops import LoopWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.value import Value

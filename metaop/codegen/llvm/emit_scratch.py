@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_index import Coefficient, IndexWriter
+from metaop.codegen.llvm.emit_index import IndexWriter
+from metaop.codegen.llvm.emit_lanes import Coefficient
 from metaop.codegen.llvm.emit_memory import MemoryWriter, storage_type
 from metaop.codegen.loop_nest import Alloc, For, Statement
 

@@ -1,0 +1,362 @@
+"""Integers that lanes differ in: vectors of 32 bits where literals prove that they suffice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Union
+
+from metaop.codegen.llvm.emit_code import Code
+
+# Sums of two numbers below this, and their differences, fit into 32 bits.
+SMALL = 1 << 29
+# A literal, or the name of an i64 value.
+Coefficient = Union[int, str]  # noqa: UP007
+
+
+class Resolved(NamedTuple):
+    """An index: `constant + Σ scalar * coefficient + lane * lane_coefficient + Σ vectors`.
+
+    `scalars` are names of i64 values with literal coefficients, `vectors` names of vectors with
+    coefficients; `lane` counts 0, 1, … over the lanes.
+    """
+
+    constant: int
+    scalars: tuple[tuple[str, int], ...]
+    lane: Coefficient = 0
+    vectors: tuple[tuple[str, Coefficient], ...] = ()
+
+    @property
+    def varies(self) -> bool:
+        """Whether lanes differ."""
+        return self.lane != 0 or bool(self.vectors)
+
+    @property
+    def uniform(self) -> Resolved:
+        """The part that all lanes share."""
+        return Resolved(self.constant, self.scalars)
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """The vector loop around the code: `copies` groups of `count` neighbouring iterations.
+
+    Iteration `base + copy * count + lane` runs in a lane; `mask` names the lanes that exist, or
+    is None when all do.
+    """
+
+    axis: str
+    base: Coefficient
+    count: int
+    copies: int = 1
+    mask: str | None = None
+
+
+NO_LANES = Lanes("", 0, 1)
+
+
+class Pieces(NamedTuple):
+    """Where a vector changes its value: at the lanes where `(start + lane) // width` does.
+
+    The start is uniform and not negative.
+    """
+
+    start: Resolved
+    width: int
+
+    def phase(self, width: int) -> Resolved:
+        """The start up to multiples of a width."""
+        scalars = tuple((name, scale % width) for name, scale in self.start.scalars)
+        kept = tuple(sorted(term for term in scalars if term[1]))
+        return Resolved(self.start.constant % width, kept)
+
+
+class Segment(NamedTuple):
+    """Lanes whose accesses are neighbours: a mask, and what to add to the index of lane 0."""
+
+    mask: str
+    moved: Coefficient
+
+
+class LaneArithmetic:
+    """Arithmetic on scalar and vector integers.
+
+    `bounds` knows the vectors of 32 bits: their elements are at most so large, negative or not.
+    All others have 64 bits. `pieces` tells about vectors that are constant over runs of lanes.
+    """
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.lanes = NO_LANES
+        self.bounds: dict[str, int] = {}
+        self.pieces: dict[str, Pieces] = {}
+
+    # --- scalars ----------------------------------------------------------------------------
+
+    def binary(self, operation: str, left: Coefficient, right: Coefficient) -> Coefficient:
+        """A 64-bit instruction on scalars; operations on literals are folded."""
+        if operation == "mul":
+            if left == 0 or right == 0:
+                return 0
+            if left == 1:
+                return right
+            if right == 1:
+                return left
+        elif right == 0 and operation in ("add", "sub"):
+            return left
+        elif left == 0 and operation == "add":
+            return right
+        if isinstance(left, int) and isinstance(right, int) and operation in _FOLD:
+            return _FOLD[operation](left, right)
+        code = self.code
+        level = code.level_among(str(left), str(right))
+        if operation[1:] in ("div", "rem") and isinstance(right, str):
+            level = code.safe_level(level)  # an argument of 0 traps
+        return code.at(level, f"{operation} i64 {left}, {right}")
+
+    def total(self, index: Resolved) -> Coefficient:
+        """The uniform part as one number: outer terms first, so that they stay outside loops."""
+        result: Coefficient = 0
+        level_of = self.code.level_of
+        for name, scale in sorted(index.scalars, key=lambda term: level_of.get(term[0], 0)):
+            result = self.binary("add", result, self.binary("mul", name, scale))
+        return self.binary("add", result, index.constant)
+
+    def clamped(self, value: Coefficient, low: int, high: int) -> Coefficient:
+        """An i64 brought into a range, as an i32."""
+        code = self.code
+        if isinstance(value, int):
+            return min(max(value, low), high)
+        for function, limit in (("smax", low), ("smin", high)):
+            code.declare(f"declare i64 @llvm.{function}.i64(i64, i64)")
+            value = code.pure(f"call i64 @llvm.{function}.i64(i64 {value}, i64 {limit})", value)
+        return self.narrow(value)
+
+    def narrow(self, value: Coefficient) -> Coefficient:
+        """An i64 as an i32."""
+        if isinstance(value, int):
+            return value
+        return self.code.pure(f"trunc i64 {value} to i32", value)
+
+    def narrow_difference(self, left: Coefficient, right: Coefficient) -> Coefficient:
+        """The difference of two i32."""
+        if isinstance(left, int) and isinstance(right, int):
+            return left - right
+        return self.code.pure(f"sub i32 {left}, {right}", str(left), str(right))
+
+    # --- vectors ----------------------------------------------------------------------------
+
+    def splat(self, value: Coefficient, element: str = "i64") -> str:
+        """A vector of equal integers."""
+        count, code = self.lanes.count, self.code
+        if isinstance(value, int):
+            return "zeroinitializer" if value == 0 else f"splat ({element} {value})"
+        kind = f"<{count} x {element}>"
+        first = code.pure(f"insertelement {kind} poison, {element} {value}, i64 0", value)
+        shuffle = f"shufflevector {kind} {first}, {kind} poison, <{count} x i32> zeroinitializer"
+        return code.pure(shuffle, first)
+
+    def iota(self, scale: int = 1, element: str = "i32") -> str:
+        """The lane's number times a literal."""
+        return vector_literal([lane * scale for lane in range(self.lanes.count)], element)
+
+    def vector_binary(self, operation: str, left: str, right: str, element: str = "i64") -> str:
+        """An instruction on vectors."""
+        if operation == "add":
+            if left == "zeroinitializer":
+                return right
+            if right == "zeroinitializer":
+                return left
+        text = f"{operation} <{self.lanes.count} x {element}> {left}, {right}"
+        return self.code.pure(text, left, right)
+
+    def compare(self, predicate: str, left: str, right: str, element: str = "i64") -> str:
+        """A comparison of vectors."""
+        text = f"icmp {predicate} <{self.lanes.count} x {element}> {left}, {right}"
+        return self.code.pure(text, left, right)
+
+    def bound(self, index: Resolved) -> int | None:
+        """What the lanes' part of an index stays within, when literals tell that it is small."""
+        if isinstance(index.lane, str):
+            return None
+        result = abs(index.lane) * self.lanes.count
+        for name, scale in index.vectors:
+            if isinstance(scale, str) or name not in self.bounds:
+                return None
+            result += self.bounds[name] * abs(scale)
+        return result if result < SMALL else None
+
+    def small_part(self, index: Resolved) -> str:
+        """The lanes' part of an index that has a bound, as a vector of i32."""
+        result = "zeroinitializer" if index.lane == 0 else self.iota(index.lane)
+        for name, scale in index.vectors:
+            term = name
+            if scale != 1:
+                term = self.vector_binary("mul", name, self.splat(scale, "i32"), "i32")
+            result = self.vector_binary("add", result, term, "i32")
+        return result
+
+    def vector(self, index: Resolved, start: Coefficient | None = None) -> str:
+        """An index as a vector of i64; `start` replaces the uniform part."""
+        result = self.splat(self.total(index) if start is None else start)
+        if not index.varies:
+            return result
+        if self.bound(index) is not None:
+            return self.vector_binary("add", result, self.wide(self.small_part(index)))
+        if isinstance(index.lane, int):
+            steps = self.iota(index.lane, "i64")
+        else:
+            steps = self.vector_binary("mul", self.splat(index.lane), self.iota(1, "i64"))
+        result = self.vector_binary("add", result, steps)
+        for name, scale in index.vectors:
+            term = self.wide(name) if name in self.bounds else name
+            if scale != 1:
+                term = self.vector_binary("mul", term, self.splat(scale))
+            result = self.vector_binary("add", result, term)
+        return result
+
+    def wide(self, vector: str) -> str:
+        """A vector of i32 as i64."""
+        count = self.lanes.count
+        return self.code.pure(f"sext <{count} x i32> {vector} to <{count} x i64>", vector)
+
+    # --- quotients --------------------------------------------------------------------------
+
+    def small_quotients(
+        self, index: Resolved, rest: Coefficient, divisor: int, natural: bool
+    ) -> str:
+        """floor((rest + the lanes' part) / divisor) in 32 bits.
+
+        The lanes' part has a bound; the rest lies between -divisor and divisor, and is not
+        negative when it is `natural`.
+        """
+        bound = self.bound(index)
+        assert bound is not None
+        moved, raised = self._raised(index, rest, divisor, bound, natural)
+        quotients = self.vector_binary("udiv", moved, self.splat(divisor, "i32"), "i32")
+        result = self.vector_binary("add", quotients, self.splat(-raised, "i32"), "i32")
+        self.bounds[result] = max(raised, (divisor + bound) // divisor)
+        return result
+
+    def small_multiples(self, index: Resolved, rest: Coefficient, divisor: int) -> str:
+        """Whether `rest + the lanes' part` is a multiple of the divisor, in 32 bits."""
+        bound = self.bound(index)
+        assert bound is not None
+        moved, _ = self._raised(index, rest, divisor, bound, natural=False)
+        left = self.vector_binary("urem", moved, self.splat(divisor, "i32"), "i32")
+        return self.compare("eq", left, "zeroinitializer", "i32")
+
+    def _raised(
+        self, index: Resolved, rest: Coefficient, divisor: int, bound: int, natural: bool
+    ) -> tuple[str, int]:
+        """The lanes' part with the rest and as many divisors as make it not negative."""
+        rising = isinstance(index.lane, int) and index.lane >= 0 and not index.vectors
+        raised = 0 if rising else -(-bound // divisor)
+        if not natural:
+            raised += 1
+        start = self.splat(self.narrow(rest), "i32")
+        moved = self.vector_binary("add", start, self.splat(raised * divisor, "i32"), "i32")
+        return self.vector_binary("add", moved, self.small_part(index), "i32"), raised
+
+    def wide_quotients(self, index: Resolved, rest: Coefficient, divisor: Coefficient) -> str:
+        """floor((rest + the lanes' part) / divisor) as i64, for any divisor.
+
+        A quotient of whole numbers below 2^52 rounds to a double on its own side of the whole
+        numbers, hence its floor is exact; vector units divide doubles, but not integers.
+        """
+        code, count = self.code, self.lanes.count
+        part = self.vector(index, rest)
+        wide = code.pure(f"sitofp <{count} x i64> {part} to <{count} x double>", part)
+        under = self.splat(divisor)
+        under = code.pure(f"sitofp <{count} x i64> {under} to <{count} x double>", under)
+        ratio = code.pure(f"fdiv <{count} x double> {wide}, {under}", wide, under)
+        with code.placed(code.level_among(ratio)):
+            floor = code.floor(code.value(ratio, "double", count)).text
+        return code.pure(f"fptosi <{count} x double> {floor} to <{count} x i64>", floor)
+
+    # --- runs of lanes ----------------------------------------------------------------------
+
+    def common_pieces(self, index: Resolved) -> Pieces | None:
+        """The runs of lanes over which all vectors of an index are constant, if there are any."""
+        found = [self.pieces.get(name) for name, _ in index.vectors]
+        if not found or None in found:
+            return None
+        finest = min((piece for piece in found if piece), key=lambda piece: piece.width)
+        phase = finest.phase(finest.width)
+        for piece in found:
+            if piece and (piece.phase(finest.width) != phase or piece.width % finest.width):
+                return None
+        return Pieces(phase, finest.width)
+
+    def segments(self, index: Resolved, most: int) -> list[Segment] | None:
+        """An index as runs of neighbours, at most so many; None when it is not made of such."""
+        pieces, count = self.common_pieces(index), self.lanes.count
+        if pieces is None or index.lane != 1 or self.bound(index) is None:
+            return None
+        number = (pieces.width + count - 2) // pieces.width + 1
+        if number > most:
+            return None
+        rest = self.narrow(self.binary("urem", self.total(pieces.start), pieces.width))
+        parts = self.small_part(index._replace(lane=0))
+        starts = [self.narrow_difference(k * pieces.width, rest) for k in range(1, number)]
+        return [
+            Segment(self._run(segment, starts), self._element(parts, segment, starts))
+            for segment in range(number)
+        ]
+
+    def _run(self, segment: int, starts: list[Coefficient]) -> str:
+        """The lanes of a segment, as a mask."""
+        mask = "true"
+        if segment > 0:
+            mask = self.compare("sge", self.iota(), self.splat(starts[segment - 1], "i32"), "i32")
+        if segment < len(starts):
+            below = self.compare("slt", self.iota(), self.splat(starts[segment], "i32"), "i32")
+            mask = self.both(mask, below, self.lanes.count)
+        return mask
+
+    def _element(self, parts: str, segment: int, starts: list[Coefficient]) -> Coefficient:
+        """The value of a vector in a segment, as an i64."""
+        count, code = self.lanes.count, self.code
+        lane: Coefficient = 0
+        if segment == len(starts):
+            lane = count - 1
+        elif segment > 0:
+            lane = starts[segment - 1]
+            if isinstance(lane, str):
+                code.declare("declare i32 @llvm.umin.i32(i32, i32)")
+                text = f"call i32 @llvm.umin.i32(i32 {lane}, i32 {count - 1})"
+                lane = code.pure(text, lane)
+            else:
+                lane = min(lane, count - 1)
+        text = f"extractelement <{count} x i32> {parts}, i32 {lane}"
+        element = code.pure(text, parts, str(lane))
+        return code.pure(f"sext i32 {element} to i64", element)
+
+    def both(self, left: str, right: str, count: int) -> str:
+        """The conjunction of two conditions."""
+        if left == "true":
+            return right
+        if right == "true":
+            return left
+        if "false" in (left, right):
+            return "false"
+        kind = f"<{count} x i1>" if count > 1 else "i1"
+        return self.code.pure(f"and {kind} {left}, {right}", left, right)
+
+
+_FOLD = {
+    "add": lambda left, right: left + right,
+    "sub": lambda left, right: left - right,
+    "mul": lambda left, right: left * right,
+    "and": lambda left, right: left & right,
+    "udiv": lambda left, right: left // right,
+    "urem": lambda left, right: left % right,
+    "sdiv": lambda left, right: abs(left) // right * (1 if left >= 0 else -1),
+    "srem": lambda left, right: abs(left) % right * (1 if left >= 0 else -1),
+}
+
+
+def vector_literal(values: list[int], element: str) -> str:
+    """A literal vector of integers."""
+    if not any(values):
+        return "zeroinitializer"
+    return "<" + ", ".join(f"{element} {value}" for value in values) + ">"
