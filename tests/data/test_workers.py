@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import metaop
 from metaop import data
 from metaop.data.transfer import receive, send
 from tests.data.test_datasets import Squares, Stream, tensor_of
@@ -185,3 +186,29 @@ def test_shared_memory_is_used_for_large_arrays() -> None:
     send(here, np.zeros(1 << 20))
     payload, spans, total = there.recv()
     assert len(payload) < 1000 and total == spans[0][1] == 8 << 20
+
+
+class Computed(data.Dataset):
+    """Samples that tensors compute, in the worker."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return (metaop.arange(50000) * 2.5 + index).sum()
+
+
+def test_workers_can_compute_with_tensors_after_the_main_process_has() -> None:
+    expected = [Computed()[index].item() for index in range(4)]
+    for context in ("fork", "spawn"):
+        loader = data.DataLoader(
+            Computed(), batch_size=2, num_workers=2, multiprocessing_context=context
+        )
+        assert [value for batch in loader for value in batch.tolist()] == expected
+
+
+def test_pending_work_of_the_main_process_stays_there() -> None:
+    pending = metaop.arange(10) * 3
+    loader = data.DataLoader(Computed(), batch_size=2, num_workers=1)
+    assert len(list(loader)) == 2 and pending.call.is_pending
+    assert pending.tolist() == [3 * k for k in range(10)]
