@@ -193,9 +193,9 @@ class _Walker:
             self.tokens.append(("again", seen[0]))
             return seen[1]
         self.tokens.append(type(expr).__name__)
-        number = len(self._seen)
         result = _EXPRESSIONS[type(expr)](self, expr)
-        self._seen[id(expr)] = number, result
+        # Counted after the operands, so that an expression and its first operand differ.
+        self._seen[id(expr)] = len(self._seen), result
         return result
 
     def _number(self, expr: Number) -> Expr:
