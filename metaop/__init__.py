@@ -4,6 +4,9 @@ Functions, types and classes are named as in PyTorch. Submodules (`metaop.nn`, `
 are imported when they are first used, so that `import metaop` is quick.
 """
 
+# The names of a module stand packed, so that the list can be seen at once.
+# ruff: noqa: I001
+
 from __future__ import annotations
 
 import importlib as _importlib
@@ -33,17 +36,9 @@ from metaop.tensor.creation import (
     as_tensor, asarray, empty, empty_like, from_numpy, frombuffer, full, full_like, ones,
     ones_like, scalar_tensor, tensor, zeros, zeros_like,
 )
+from metaop.tensor.decompositions import det, inverse, logdet, slogdet
 from metaop.tensor.generator import (
     Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state,
-)
-from metaop.tensor.decompositions import det, inverse, logdet, slogdet
-from metaop.tensor.gradients import (
-    enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled,
-)
-from metaop.tensor.joining import (
-    atleast_1d, atleast_2d, atleast_3d, broadcast_tensors, cat, chunk, column_stack, concat,
-    concatenate, dsplit, dstack, hsplit, hstack, meshgrid, row_stack, split, stack, tensor_split,
-    unbind, vsplit, vstack,
 )
 from metaop.tensor.gradients import (
     enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled,
@@ -84,10 +79,6 @@ from metaop.tensor.rearranging import (
     diag, diag_embed, diagflat, flip, fliplr, flipud, repeat_interleave, roll, rot90, tile, tril,
     triu,
 )
-from metaop.tensor.rearranging import (
-    diag, diag_embed, diagflat, flip, fliplr, flipud, repeat_interleave, roll, rot90, tile, tril,
-    triu,
-)
 from metaop.tensor.reductions import (
     all, amax, amin, aminmax, any, argmax, argmin, count_nonzero, logsumexp, max, mean, min,
     nanmean, nansum, prod, std, std_mean, sum, var, var_mean,
@@ -101,11 +92,6 @@ from metaop.tensor.scattering import (
     scatter_reduce, select_scatter, slice_scatter, take, take_along_dim,
 )
 from metaop.tensor.selection import addcdiv, addcmul, clamp, clamp_max, clamp_min, clip, lerp, where
-from metaop.tensor.shaping import (
-    adjoint, as_strided, broadcast_to, clone, diagonal, flatten, moveaxis, movedim, narrow,
-    permute, ravel, reshape, select, squeeze, swapaxes, swapdims, t, transpose, unflatten,
-    unsqueeze,
-)
 from metaop.tensor.shaping import (
     adjoint, as_strided, broadcast_to, clone, diagonal, flatten, moveaxis, movedim, narrow,
     permute, ravel, reshape, select, squeeze, swapaxes, swapdims, t, transpose, unflatten,

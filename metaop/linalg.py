@@ -32,10 +32,32 @@ from metaop.tensor.shaping import diagonal as _diagonal
 from metaop.unified_graph.dtype import DType
 
 __all__ = [
-    *("LinAlgError", "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv"),
-    *("lstsq", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot"),
-    *("norm", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "vecdot"),
-    *("vector_norm",),
+    "LinAlgError",
+    "cholesky",
+    "cond",
+    "cross",
+    "det",
+    "diagonal",
+    "eigh",
+    "eigvalsh",
+    "inv",
+    "lstsq",
+    "matmul",
+    "matrix_exp",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "multi_dot",
+    "norm",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_triangular",
+    "svd",
+    "svdvals",
+    "vecdot",
+    "vector_norm",
 ]
 
 
@@ -74,7 +96,10 @@ def matrix_norm(
         result = sums.amax(kept, True) if ord > 0 else sums.amin(kept, True)
     elif ord in ("nuc", 2, -2):
         values = svdvals(A.movedim((rows, columns), (-2, -1)))
-        result = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
+        if ord == "nuc":
+            result = values.sum(-1)
+        else:
+            result = values.amax(-1) if ord == 2 else values.amin(-1)
         for position in sorted((rows, columns)):
             result = result.unsqueeze(position)
     else:
@@ -143,7 +168,8 @@ def matrix_exp(A: Tensor) -> Tensor:
 def pinv(A: Tensor, *, rtol: float | None = None, hermitian: bool = False) -> Tensor:
     """The pseudoinverse; singular values below `rtol` times the largest count as 0."""
     U, S, Vh = svd(A, False)
-    kept = S > S.amax(-1, True) * _tolerance(A, rtol)
+    smallest = S.amax(-1, True) * _tolerance(A, rtol)
+    kept = smallest.lt(S)
     inverse = where(kept, 1 / where(kept, S, 1.0), 0.0)
     return (Vh.transpose(-2, -1) * inverse.unsqueeze(-2)) @ U.transpose(-2, -1)
 
@@ -157,10 +183,13 @@ def _tolerance(A: Tensor, rtol: float | None) -> float:
 def matrix_rank(A: Tensor, *, rtol: float | None = None, hermitian: bool = False) -> Tensor:
     """The number of singular values above `rtol` times the largest."""
     S = svdvals(A.detach())
-    return (S > S.amax(-1, True) * _tolerance(A, rtol)).sum(-1)
+    smallest = S.amax(-1, True) * _tolerance(A, rtol)
+    return smallest.lt(S).sum(-1)
 
 
-def lstsq(A: Tensor, B: Tensor, rcond: float | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def lstsq(
+    A: Tensor, B: Tensor, rcond: float | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The least-squares solution of `A @ X = B`: (solution, residuals, rank, singular values)."""
     solution = pinv(A, rtol=rcond) @ B
     residuals = ((A @ solution - B) ** 2).sum(-2)

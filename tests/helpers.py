@@ -101,7 +101,8 @@ def check(
     torch = pytest.importorskip("torch")
     ours, theirs, name = _pair(function)
     mine, other = from_numpy(list(inputs)), to_torch(list(inputs))
-    leaves = [(m, t) for m, t in zip(tensors_in(mine), tensors_in(other)) if m.dtype.kind == "float"]
+    pairs = zip(tensors_in(mine), tensors_in(other))
+    leaves = [(m, t) for m, t in pairs if m.dtype.kind == "float"]
     if gradient:
         for leaf in leaves:
             leaf[0].requires_grad_()

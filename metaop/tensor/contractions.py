@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from metaop.errors import ShapeError
-from metaop.operators import distances, einsum as operators
+from metaop.operators import distances
+from metaop.operators import einsum as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.recording import record
@@ -73,7 +75,7 @@ def _listed(dims: Any) -> Sequence[int]:
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """The product of several matrices, in the cheapest order that pairs allow."""
     letters = [chr(ord("a") + k) for k in range(len(matrices) + 1)]
-    terms = ",".join(x + y for x, y in zip(letters, letters[1:]))
+    terms = ",".join(x + y for x, y in pairwise(letters))
     return einsum(f"{terms}->{letters[0]}{letters[-1]}", *matrices)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from metaop.errors import ArgumentTypeError
 from metaop.operators.basic import convert
 from metaop.tensor.arguments import sizes, wrap_dim
-from metaop.tensor.options import device_of
 from metaop.tensor.core import Tensor, in_place, wrap
 from metaop.tensor.devices import moved
+from metaop.tensor.options import device_of
 from metaop.tensor.promotion import defaults
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from metaop.codegen.memory import allocate
-from metaop.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
-from metaop.operators import creation as operators
+from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
 from metaop.operators.basic import constant_fill, filled
-from metaop.tensor.options import DeviceLike, device_of, shape_of
 from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.options import DeviceLike, device_of, shape_of
 from metaop.tensor.promotion import Number, default_dtype_of, defaults, number_call
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Shape
-from metaop.unified_graph.recording import Call, leaf, modes, record, scalar_leaf
-from metaop.unified_graph.tensor_type import CPU, Device, TensorType
+from metaop.unified_graph.recording import Call, record
+from metaop.unified_graph.tensor_type import CPU, Device
 
 
 def tensor(
@@ -100,7 +97,8 @@ def _array_of(data: Any, dtype: DType | None) -> np.ndarray:
     if dtype is not None:
         target = dtype.numpy
         with np.errstate(all="ignore"):
-            return np.array(leaves, None if dtype.kind == "bool" else target).astype(target).reshape(shape)
+            array = np.array(leaves, None if dtype.kind == "bool" else target)
+            return array.astype(target).reshape(shape)
     found: DType | None = None
     for value in leaves:
         one = dtypes.from_numpy_dtype(value.dtype) if isinstance(value, np.generic) else None

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Any
 
 from metaop.errors import ArgumentError, ShapeError
 from metaop.tensor.arguments import sizes, wrap_dim, wrap_dims
 from metaop.unified_graph.node import Shape
 from metaop.unified_graph.tensor_type import CPU, Device
 
-DeviceLike = Union[Device, str, int, None]
-Dimensions = Union[int, Sequence[int], None]
+DeviceLike = Device | str | int | None
+Dimensions = int | Sequence[int] | None
 
 
 def reduced_dimensions(dim: Dimensions, ndim: int) -> tuple[int, ...]:

@@ -131,7 +131,8 @@ def _in_floats(name: str, input: Operand, other: Operand) -> Tensor:
     if dtype is not None and dtype.kind == "float":
         return binary(POINTWISE[name], input, other)
     dtype = result_type(input, other)
-    return mixed(POINTWISE[name], (input, other), dtype if dtype.kind == "float" else defaults.dtype)
+    floating = dtype if dtype.kind == "float" else defaults.dtype
+    return mixed(POINTWISE[name], (input, other), floating)
 
 
 def copysign(input: Operand, other: Operand) -> Tensor:

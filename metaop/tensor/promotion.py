@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from metaop.unified_graph.dtype import DType, kind_rank, promote
 from metaop.unified_graph.recording import Call, record, scalar_leaf
 from metaop.unified_graph.tensor_type import Device
 
-Number = Union[int, float, bool]
-Operand = Union[Tensor, Number]
+Number = int | float | bool
+Operand = Tensor | int | float | bool
 
 # Numbers that are compiled in, because kernels get simpler with them. All others are arguments,
 # so that a number that changes from step to step compiles nothing.

@@ -9,8 +9,8 @@ import numpy as np
 
 from metaop.errors import ArgumentError, ShapeError
 from metaop.operators import creation as operators
-from metaop.tensor.options import DeviceLike, device_of
 from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.options import DeviceLike, device_of
 from metaop.tensor.promotion import Number, defaults, number_call
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType

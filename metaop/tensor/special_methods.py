@@ -118,7 +118,7 @@ def _index(self: Tensor) -> int:
 
 
 def _format(self: Tensor, spec: str) -> str:
-    if self.ndim == 0 and not self.requires_grad or self.ndim == 0 and spec:
+    if self.ndim == 0 and (spec or not self.requires_grad):
         return self.item().__format__(spec)
     return object.__format__(self, spec)
 

@@ -82,7 +82,8 @@ def test_memory_is_shared_or_copied() -> None:
 
 
 def test_tensor_of_tensors() -> None:
-    same(metaop.tensor([metaop.tensor(1.5), metaop.tensor(2)]), torch.tensor([torch.tensor(1.5), torch.tensor(2)]))
+    expected = torch.tensor([torch.tensor(1.5), torch.tensor(2)])
+    same(metaop.tensor([metaop.tensor(1.5), metaop.tensor(2)]), expected)
 
 
 @pytest.mark.parametrize("name", ["zeros", "ones", "empty"])
@@ -98,7 +99,8 @@ def test_filled(name: str) -> None:
         same(function(2, 0, 3), getattr(torch, name)(2, 0, 3))
         like = getattr(metaop, name + "_like")
         same(like(metaop.ones(2).long()), getattr(torch, name + "_like")(torch.ones(2).long()))
-        same(getattr(metaop.ones(2).half(), "new_" + name)(3), getattr(torch.ones(2).half(), "new_" + name)(3))
+        x, y = metaop.ones(2).half(), torch.ones(2).half()
+        same(getattr(x, "new_" + name)(3), getattr(y, "new_" + name)(3))
     with pytest.raises(RuntimeError):
         function(-1)
 
@@ -119,8 +121,9 @@ def test_full() -> None:
 )
 def test_arange(arguments: tuple) -> None:
     same(metaop.arange(*arguments), torch.arange(*arguments))
-    same(metaop.arange(*arguments, dtype=metaop.float64), torch.arange(*arguments, dtype=torch.float64))
-    same(metaop.arange(*arguments, dtype=metaop.int32), torch.arange(*arguments, dtype=torch.int32))
+    for dtype in ("float64", "int32"):
+        expected = torch.arange(*arguments, dtype=getattr(torch, dtype))
+        same(metaop.arange(*arguments, dtype=getattr(metaop, dtype)), expected)
 
 
 def test_arange_errors() -> None:
@@ -134,7 +137,8 @@ def test_spaced() -> None:
         same(metaop.linspace(*arguments), torch.linspace(*arguments))
         same(metaop.logspace(*arguments), torch.logspace(*arguments))
     same(metaop.logspace(0, 3, 4, base=2), torch.logspace(0, 3, 4, base=2))
-    same(metaop.linspace(0, 10, 4, dtype=metaop.float64), torch.linspace(0, 10, 4, dtype=torch.float64))
+    expected = torch.linspace(0, 10, 4, dtype=torch.float64)
+    same(metaop.linspace(0, 10, 4, dtype=metaop.float64), expected)
 
 
 def test_eye_and_triangles() -> None:
@@ -160,7 +164,10 @@ def test_conversion(source: str, target: str) -> None:
 
 def test_conversion_methods() -> None:
     x, y = metaop.tensor([1.5, 0.0]), torch.tensor([1.5, 0.0])
-    for name in ("bool", "byte", "char", "short", "int", "long", "half", "bfloat16", "float", "double"):
+    for name in (
+        *("bool", "byte", "char", "short", "int", "long"),
+        *("half", "bfloat16", "float", "double"),
+    ):
         same(getattr(x, name)(), getattr(y, name)())
     assert x.to(metaop.float32) is x and x.float() is x and x.cpu() is x
     assert x.to("cpu") is x and x.to(metaop.device("cpu"), metaop.float64).dtype is metaop.float64
@@ -354,4 +361,4 @@ def test_lazy_names() -> None:
     assert metaop.dropout is metaop.nn.functional.dropout
     assert metaop.linalg.inv is not None
     with pytest.raises(AttributeError, match="no attribute"):
-        metaop.does_not_exist
+        _ = metaop.does_not_exist

@@ -177,7 +177,8 @@ def test_distances(p: float) -> None:
     check("cdist", normal(2, 4, 3), normal(2, 5, 3), p=p, gradient=p > 0)
     check("dist", normal(4, 3), normal(4, 3), p, gradient=p > 0)
     if p:
-        check_derivatives(lambda a, b: metaop.cdist(a, b, p), normal(2, 3), normal(2, 3), tolerance=1e-4)
+        left, right = normal(2, 3), normal(2, 3)
+        check_derivatives(lambda a, b: metaop.cdist(a, b, p), left, right, tolerance=1e-4)
 
 
 def well_conditioned(*shape: int) -> np.ndarray:

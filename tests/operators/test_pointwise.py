@@ -92,7 +92,8 @@ def test_unary_derivatives(name: str) -> None:
 
 @pytest.mark.parametrize("name", BINARY)
 def test_binary_floats(name: str) -> None:
-    for left, right in [((3, 4), (3, 4)), ((3, 1), (4,)), ((), (2,)), ((2, 1, 3), (4, 1)), ((0,), (1,))]:
+    shapes = [((3, 4), (3, 4)), ((3, 1), (4,)), ((), (2,)), ((2, 1, 3), (4, 1)), ((0,), (1,))]
+    for left, right in shapes:
         for dtype in ("float64", "float32"):
             operands = drawn(name, left, dtype), drawn(name, right, dtype, 1)
             check(name, *operands, gradient=name not in NOT_DIFFERENTIABLE)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import metaop
-from tests.helpers import check, check_derivatives
+from tests.helpers import Versus, check, check_derivatives
 
 torch = pytest.importorskip("torch")
 random = np.random.default_rng(1)
@@ -69,13 +69,10 @@ def test_half_accumulates_in_single() -> None:
 def test_dtype() -> None:
     x = normal((3, 4), "float32")
     check(pair("sum", dim=1), x)
-    for ours, theirs in ((metaop.float64, torch.float64), (metaop.int64, torch.int64)):
-        for name in ("sum", "prod"):
-            check(
-                (lambda t: getattr(metaop, name)(t, dtype=ours), lambda t: getattr(torch, name)(t, dtype=theirs)),
-                x,
-                gradient=ours is metaop.float64,
-            )
+    for name in ("sum", "prod"):
+        for dtype in ("float64", "int64"):
+            options = {"dtype": Versus((getattr(metaop, dtype), getattr(torch, dtype)))}
+            check(name, x, gradient=dtype == "float64", **options)
 
 
 @pytest.mark.parametrize("correction", [0, 1, 2, 0.5, 5, 7])
