@@ -42,7 +42,7 @@ def set_device(device: DeviceLike) -> None:
         )
 
 
-class device:  # noqa: N801 (PyTorch's name)
+class device:
     """Accepts `with metaop.cuda.device(0):`; see `set_device` for other devices."""
 
     def __init__(self, device: DeviceLike) -> None:

@@ -1,4 +1,4 @@
-"""NVRTC compiles every kernel to machine code, within its budget of registers and without spills."""
+"""NVRTC compiles every kernel, within its budget of registers and without spills."""
 
 from __future__ import annotations
 

@@ -85,7 +85,8 @@ def test_training_step(device: metaop.device) -> None:
             w -= 0.1 * w.grad
         return w.detach().cpu().numpy()
 
-    np.testing.assert_allclose(gradient(metaop, device), gradient(torch, "cpu"), rtol=2e-5, atol=1e-6)
+    expected = gradient(torch, "cpu")
+    np.testing.assert_allclose(gradient(metaop, device), expected, rtol=2e-5, atol=1e-6)
 
 
 def test_gradients_cross_devices(device: metaop.device) -> None:

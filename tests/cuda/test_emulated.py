@@ -128,7 +128,8 @@ def test_divergent_barriers_are_seen(tmp_path: Path) -> None:
 
 
 def test_lanes_missing_from_a_collective_are_seen(tmp_path: Path) -> None:
-    missing = replaced("value = value + other;", "value += other; if (threadIdx.x == 3) return value;")
+    leaving = "value += other; if (threadIdx.x == 3) return value;"
+    missing = replaced("value = value + other;", leaving)
     with pytest.raises(emulator.KernelFault, match="waits in a warp collective"):
         run_changed(tmp_path, wide_softmax(), missing)
 

@@ -53,6 +53,9 @@ class Runtime(Protocol):
     architecture: str
     multiprocessors: int
 
+    def __hash__(self) -> int:
+        """Runtimes are told apart by identity."""
+
     def allocate(self, nbytes: int) -> DeviceBuffer:
         """Memory with arbitrary contents."""
 
@@ -203,7 +206,7 @@ def runtime(index: int) -> Runtime:
     _cupy()
     count = device_count()
     if index >= count:
-        found = "no CUDA device was found" if count == 0 else f"only {count} CUDA devices were found"
+        found = f"{count} CUDA devices were found"
         raise DeviceError(
             f"cuda:{index} is not available: {found}",
             fix="check nvidia-smi and CUDA_VISIBLE_DEVICES, or stay on the CPU",

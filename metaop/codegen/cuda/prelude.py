@@ -146,7 +146,8 @@ _ATOMIC_ADD = {
 def update_function(reducer: str, dtype: DType) -> tuple[str, str]:
     """The name and the text of the function that combines a value into memory atomically."""
     name = f"update_{reducer}_{dtype.name}"
-    head = f"static __device__ void {name}({storage_type(dtype)}* target, {compute_type(dtype)} value)"
+    parameters = f"{storage_type(dtype)}* target, {compute_type(dtype)} value"
+    head = f"static __device__ void {name}({parameters})"
     if reducer == "add" and dtype.name in _ATOMIC_ADD:
         known = _ATOMIC_ADD[dtype.name]
         return name, f"{head}\n{{\n    atomicAdd(({known}*)target, ({known})value);\n}}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Union
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from metaop.codegen.schedule import Schedule, schedule
 from metaop.codegen.slots import SCALAR_BYTES, Slots, pack_scalar
 from metaop.unified_graph.node import Node
 
-Argument = Union[DeviceBuffer, Buffer, int, float, bool]
+Argument: TypeAlias = "DeviceBuffer | Buffer | int | float | bool"
 _ERROR_WORDS = 4
 # More blocks than this for each multiprocessor would only queue up.
 _BLOCKS_PER_MULTIPROCESSOR = 32
@@ -43,7 +43,7 @@ def machine_of(device: Runtime) -> Machine:
 
 
 @functools.cache
-def kernels_of(device: Runtime) -> DeviceKernels:
+def kernels_of(device: Any) -> DeviceKernels:
     """The kernels of a device: one cache that all programs share."""
     return DeviceKernels(device)
 
@@ -100,7 +100,8 @@ class CudaProgram:
         for argument, dtype in zip(arguments, self._slots.input_types):
             if not isinstance(argument, (DeviceBuffer, Buffer)):
                 numbers += pack_scalar(argument, dtype)
-        block = self._uploaded(Buffer.from_numpy(np.frombuffer(numbers, np.uint8))) if numbers else None
+        packed = np.frombuffer(numbers, np.uint8)
+        block = self._uploaded(Buffer.from_numpy(packed)) if numbers else None
         held: list[DeviceBuffer] = []
         position = 0
         for argument in arguments:

@@ -46,18 +46,18 @@ class Statements:
     def kernel(self) -> None:
         """Prints the whole body."""
         *before, last = self.nest.body
-        if not (isinstance(last, ir.For) and last.kind == "parallel"):
-            before, last = list(self.nest.body), None
+        tasks = last if isinstance(last, ir.For) and last.kind == "parallel" else None
+        if tasks is None:
+            before.append(last)
         if self.layout.lanes > 1:
             lane = "threadIdx.x" if self.layout.rows == 1 else f"threadIdx.x % {self.layout.lanes}"
             self.line(f"const int lane = {lane};")
-        allocations = last.body if last is not None else ()
-        for statement in (*before, *allocations):
+        for statement in (*before, *(tasks.body if tasks else ())):
             if isinstance(statement, ir.Alloc):
                 self._allocate(statement)
         self._body(before)
-        if last is not None:
-            self._tasks(last)
+        if tasks is not None:
+            self._tasks(tasks)
 
     def _allocate(self, alloc: ir.Alloc) -> None:
         ctype = storage_type(alloc.dtype)
@@ -211,7 +211,8 @@ class Statements:
 
     def _accumulate(self, accumulate: ir.Accumulate) -> None:
         one = self._accumulators[accumulate.name]
-        value = self._combined(one.reducer, ir.Name(one.name, one.dtype), accumulate.value, one.dtype)
+        before = ir.Name(one.name, one.dtype)
+        value = self._combined(one.reducer, before, accumulate.value, one.dtype)
         self.line(f"{one.name} = {value};")
 
     def _combined(self, reducer: str, left: ir.Expr, right: ir.Expr, dtype: DType) -> str:
@@ -251,7 +252,7 @@ class Statements:
 
 
 def _is_one_reduction(loop: ir.For) -> bool:
-    """Whether a loop does nothing but combine the results of one vector loop, each with its like."""
+    """Whether a loop only combines the results of one vector loop, each with its like."""
     if not loop.body or not isinstance(loop.body[0], ir.For) or not loop.body[0].vector:
         return False
     inner = {one.name: one.reducer for one in loop.body[0].accumulators}

@@ -111,7 +111,8 @@ class _Guarded:
         """Takes the result over; whether the guards are untouched."""
         flat = self.bytes[self.start : self.stop].view(self.array.dtype)
         self.array[...] = flat.reshape(self.array.shape)
-        return bool((self.bytes[: self.start] == 0xFF).all() and (self.bytes[self.stop :] == 0xFF).all())
+        guards = np.concatenate((self.bytes[: self.start], self.bytes[self.stop :]))
+        return bool((guards == 0xFF).all())
 
 
 def _launcher(nest: ir.LoopNest, number: int) -> str:

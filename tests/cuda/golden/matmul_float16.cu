@@ -49,14 +49,14 @@ extern "C" __global__ void __launch_bounds__(64) contraction_add_relu(
                 const index_t t = lane;
                 #pragma unroll
                 for (index_t e = 0; e < 16; ++e) {
-                    shared1[e * 2 + (t / 32) + (t % 32) * 36] = inside((p % 2) * 32 + e * 2 + (t / 32), 40) && inside(kb * 32 + (t % 32), 33) ? (inside((p % 2) * 32 + e * 2 + (t / 32), 40) && inside(kb * 32 + (t % 32), 33) ? to_float(b0[(p % 2) * 1056 + kb * 32 + e * 66 + (t / 32) * 33 + (t % 32)]) : 0.0f) : 0.0f;
+                    shared1[e * 2 + (t / 32) + (t % 32) * 36] = inside((p % 2) * 32 + e * 2 + (t / 32), 40) && inside(kb * 32 + (t % 32), 33) ? to_float(b0[(p % 2) * 1056 + kb * 32 + e * 66 + (t / 32) * 33 + (t % 32)]) : 0.0f;
                 }
             }
             {
                 const index_t t = lane;
                 #pragma unroll
                 for (index_t e = 0; e < 16; ++e) {
-                    shared2[e * 72 + (t / 32) * 36 + (t % 32)] = inside((p / 2) * 32 + (t % 32), 50) && inside(kb * 32 + e * 2 + (t / 32), 33) ? (inside((p / 2) * 32 + (t % 32), 50) && inside(kb * 32 + e * 2 + (t / 32), 33) ? to_float(b1[(p / 2) * 32 + kb * 1600 + e * 100 + (t / 32) * 50 + (t % 32)]) : 0.0f) : 0.0f;
+                    shared2[e * 72 + (t / 32) * 36 + (t % 32)] = inside((p / 2) * 32 + (t % 32), 50) && inside(kb * 32 + e * 2 + (t / 32), 33) ? to_float(b1[(p / 2) * 32 + kb * 1600 + e * 100 + (t / 32) * 50 + (t % 32)]) : 0.0f;
                 }
             }
             __syncthreads();
