@@ -1,6 +1,6 @@
 """Layers, containers and losses, named and called as in PyTorch."""
 
-from metaop.nn import functional, init, parameter
+from metaop.nn import functional, hooks, init, modules, parameter
 from metaop.nn.activation import (
     CELU,
     ELU,

@@ -7,6 +7,7 @@ from typing import Any
 
 from metaop.errors import ArgumentError
 from metaop.nn import functional as F
+from metaop.nn.distance import PairwiseDistance
 from metaop.nn.loss import _Loss, _WeightedLoss
 from metaop.tensor.core import Tensor
 
@@ -166,7 +167,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         super().__init__(reduction=reduction)
         if margin <= 0:
             raise ArgumentError(f"expected margin to be greater than 0, got {margin}")
-        self.distance_function: Any = distance_function or F.pairwise_distance
+        self.distance_function: Any = distance_function or PairwiseDistance()
         self.margin = margin
         self.swap = swap
 

@@ -70,7 +70,7 @@ LOSSES = [
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("case", LOSSES, ids=lambda case: f"{case[0]}-{sorted(case[1])}")
-@pytest.mark.filterwarnings("ignore:reduction. 'mean'")
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_loss(case, reduction):
     name, options, inputs = case
     ours, theirs = pair(name, reduction=reduction, **options)

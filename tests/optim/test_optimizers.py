@@ -273,7 +273,7 @@ def test_many_steps_keep_no_history():
 
     def calls() -> int:
         gc.collect()
-        return sum(isinstance(item, Call) for item in gc.get_objects())
+        return sum(type(item) is Call for item in gc.get_objects())
 
     both = Both("Adam", lr=0.1)
     for _ in range(3):

@@ -1,0 +1,13 @@
+"""Helpers for training: gradient limits, vectors of parameters, weight reparametrisations."""
+
+from metaop.nn.utils import rnn
+from metaop.nn.utils.clip_grad import (
+    clip_grad_norm,
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)
+from metaop.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
+from metaop.nn.utils.vectors import parameters_to_vector, vector_to_parameters
+from metaop.nn.utils.weight_norm import remove_weight_norm, weight_norm

@@ -1,0 +1,127 @@
+"""Limits on gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from metaop.elementwise.meta_op import apply, cast
+from metaop.errors import ArgumentError, GradientError
+from metaop.reduce.meta_op import reduce_axes
+from metaop.reindex.views import reshape
+from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.creation import tensor
+from metaop.tensor.gradients import no_grad
+from metaop.unified_graph.composite import composite
+from metaop.unified_graph.node import Node
+from metaop.unified_graph.recording import part, record, scalar_leaf
+
+
+def _norm(values: list[Node], norm_type: float) -> Node:
+    """The norm of all elements of several tensors together."""
+    parts = []
+    for value in values:
+        size = apply("abs", cast(value, value.dtype.compute))
+        if norm_type == 2:
+            size = size * size
+        elif norm_type == 0:
+            size = cast(size.differs(0), size.dtype)
+        elif not math.isinf(norm_type):
+            size = size**norm_type
+        parts.append(size)
+    reducer = "add" if not math.isinf(norm_type) else "max" if norm_type > 0 else "min"
+    combine = {"add": "add", "max": "maximum", "min": "minimum"}[reducer]
+    total = reduce_axes(reducer, reshape(parts[0], (parts[0].size,)), (0,))
+    for size in parts[1:]:
+        total = apply(combine, total, reduce_axes(reducer, reshape(size, (size.size,)), (0,)))
+    if norm_type == 2:
+        return apply("sqrt", total)
+    return total if norm_type == 0 or math.isinf(norm_type) else total ** (1.0 / norm_type)
+
+
+@composite(variadic=True)
+def total_norm(inputs: tuple[Node, ...], norm_type: float) -> Node:
+    """The norm of several tensors as if they were one vector."""
+    return _norm(list(inputs), norm_type)
+
+
+@composite(variadic=True, differentiable=False)
+def scale_to_norm(inputs: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Gradients, their norm and the largest norm allowed: the gradients scaled down to it."""
+    *gradients, norm, limit = inputs
+    factor = apply("clamp_max", limit / (norm + 1e-6), 1.0)
+    return tuple(cast(cast(g, factor.dtype) * factor, g.dtype) for g in gradients)
+
+
+def _gradients(parameters: Any) -> list[Tensor]:
+    if isinstance(parameters, Tensor):
+        parameters = [parameters]
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+def get_total_norm(
+    tensors: Any,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The norm of several tensors as if they were one vector."""
+    tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if not tensors:
+        return tensor(0.0)
+    calls = [t.call for t in tensors]
+    if norm_type < 0 and not math.isinf(norm_type):
+        raise ArgumentError(f"norm_type {norm_type} must not be negative", fix="use 2 or inf")
+    norm = wrap(record(total_norm, calls, (float(norm_type),)))
+    if error_if_nonfinite and not math.isfinite(norm.item()):
+        raise GradientError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
+            "so it cannot be clipped.",
+            fix="pass error_if_nonfinite=False to scale the gradients by it anyway",
+        )
+    return norm
+
+
+@no_grad()
+def clip_grads_with_norm_(
+    parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scales gradients by max_norm / total_norm when that is below 1."""
+    gradients = _gradients(parameters)
+    if not gradients:
+        return
+    calls = [gradient.call for gradient in gradients]
+    limit = scalar_leaf(float(max_norm), total_norm.dtype, total_norm.device)
+    scaled = record(scale_to_norm, [*calls, total_norm.call, limit])
+    for position, gradient in enumerate(gradients):
+        gradient._assign(part(scaled, position), "clip_grad_norm_")
+
+
+@no_grad()
+def clip_grad_norm_(
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Scales all gradients together so that their norm is at most `max_norm`.
+
+    Returns the norm before.
+    """
+    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    norm = get_total_norm(_gradients(parameters), norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(parameters, max_norm, norm)
+    return norm
+
+
+clip_grad_norm = clip_grad_norm_
+
+
+@no_grad()
+def clip_grad_value_(
+    parameters: Any, clip_value: float, foreach: bool | None = None
+) -> None:
+    """Limits every element of the gradients to [-clip_value, clip_value]."""
+    for gradient in _gradients(parameters):
+        gradient.clamp_(-float(clip_value), float(clip_value))

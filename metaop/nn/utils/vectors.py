@@ -1,0 +1,26 @@
+"""Parameters as one vector, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from metaop.tensor.core import Tensor
+from metaop.tensor.gradients import no_grad
+from metaop.tensor.joining import cat
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """All parameters flattened and joined."""
+    return cat([parameter.reshape(-1) for parameter in parameters], 0)
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Writes pieces of a vector into the parameters: the inverse of `parameters_to_vector`."""
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"expected Tensor, but got: {type(vec).__name__}")
+    start = 0
+    with no_grad():
+        for parameter in parameters:
+            stop = start + parameter.numel()
+            parameter.copy_(vec[start:stop].reshape(parameter.shape))
+            start = stop

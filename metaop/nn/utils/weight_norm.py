@@ -1,0 +1,70 @@
+"""Weights as length times direction."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from metaop.errors import ArgumentError
+from metaop.nn.module import Module
+from metaop.nn.parameter import Parameter
+from metaop.tensor.core import Tensor
+
+AnyModule = TypeVar("AnyModule", bound=Module)
+
+
+def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
+    """The norms of the slices along `dim` (of the whole when `dim` is -1), broadcastable."""
+    if dim == -1:
+        return v.norm(pow)
+    others = tuple(k for k in range(v.ndim) if k != dim % v.ndim)
+    return v.norm(pow, others, keepdim=True)
+
+
+class WeightNorm:
+    """Computes `name` from `name_g` (length) and `name_v` (direction) before every forward."""
+
+    def __init__(self, name: str, dim: int | None) -> None:
+        self.name = name
+        self.dim = -1 if dim is None else dim
+
+    def compute_weight(self, module: Module) -> Tensor:
+        """The weight: direction scaled to its length."""
+        length, direction = (getattr(module, f"{self.name}_{kind}") for kind in "gv")
+        return direction * (length / norm_except_dim(direction, 2, self.dim))
+
+    def __call__(self, module: Module, inputs: Any) -> None:
+        setattr(module, self.name, self.compute_weight(module))
+
+
+def weight_norm(module: AnyModule, name: str = "weight", dim: int | None = 0) -> AnyModule:
+    """Replaces parameter `name` by its length `name_g` and direction `name_v`.
+
+    (Salimans & Kingma 2016.) `dim` is the dimension whose slices have lengths of their own; None
+    gives the whole weight one length.
+    """
+    for hook in module._forward_pre_hooks.values():
+        if isinstance(hook, WeightNorm) and hook.name == name:
+            raise ArgumentError(
+                f"Cannot register two weight_norm hooks on the same parameter {name}"
+            )
+    hook = WeightNorm(name, dim)
+    weight = getattr(module, name)
+    del module._parameters[name]
+    module.register_parameter(f"{name}_g", Parameter(norm_except_dim(weight, 2, hook.dim).detach()))
+    module.register_parameter(f"{name}_v", Parameter(weight.detach()))
+    setattr(module, name, hook.compute_weight(module))
+    module.register_forward_pre_hook(hook)
+    return module
+
+
+def remove_weight_norm(module: AnyModule, name: str = "weight") -> AnyModule:
+    """Makes the weight a plain parameter again."""
+    for number, hook in module._forward_pre_hooks.items():
+        if isinstance(hook, WeightNorm) and hook.name == name:
+            weight = hook.compute_weight(module).detach()
+            module.__dict__.pop(name, None)
+            del module._parameters[f"{name}_g"], module._parameters[f"{name}_v"]
+            setattr(module, name, Parameter(weight))
+            del module._forward_pre_hooks[number]
+            return module
+    raise ArgumentError(f"weight_norm of '{name}' not found in {module}")
