@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -128,7 +128,7 @@ def searchsorted(
     if sorter is not None:
         edges = np.take_along_axis(edges, sorter._array(), -1)
     values = np.asarray(host_values(input) if isinstance(input, Tensor) else input)
-    way = "right" if to_right else "left"
+    way: Literal["left", "right"] = "right" if to_right else "left"
     if edges.ndim == 1:
         found = np.searchsorted(edges, values, way)
     else:

@@ -277,7 +277,7 @@ def new_tensor(
 
 def _new(
     input: Tensor,
-    size: Sequence[Any],
+    size: tuple[Any, ...],
     value: Number,
     dtype: DType | None = None,
     device: DeviceLike = None,

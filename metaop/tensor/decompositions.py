@@ -69,9 +69,9 @@ def _matrix(name: str, A: Tensor, square: bool = True) -> np.ndarray:
     return A.detach()._array()
 
 
-def _on_host(name: str, function: Callable[..., Any], *arrays: np.ndarray) -> Any:
+def _on_host(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        return function(*arrays)
+        return function(*arguments)
     except np.linalg.LinAlgError as error:
         raise LinAlgError(
             f"linalg.{name}: {error}", fix="check the rank and the condition of the matrix"
@@ -129,7 +129,9 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
         return solve(A, B.unsqueeze(-1)).squeeze(-1)
 
     def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
-        of_right = solve(_transposed(A), cotangents[0])
+        cotangent = cotangents[0]
+        assert cotangent is not None
+        of_right = solve(_transposed(A), cotangent)
         of_matrix = -(of_right @ _transposed(results[0]))
         return [_fitted(of_matrix, A), _fitted(of_right, B)]
 
@@ -185,7 +187,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigen:
             inner = rotation if inner is None else inner + rotation
         return [None if inner is None else vectors @ inner @ _transposed(vectors)]
 
-    found = _on_host("eigh", lambda a: np.linalg.eigh(a, UPLO), _matrix("eigh", A))
+    found = _on_host("eigh", np.linalg.eigh, _matrix("eigh", A), UPLO)
     return Eigen(*host_function([A], found, backward))
 
 
@@ -270,7 +272,7 @@ def qr(A: Tensor, mode: str = "reduced") -> Orthogonal:
         inner = tril(inner) + _transposed(tril(inner, -1))
         return [_transposed(solve(R, _transposed(of_Q + Q @ inner)))]
 
-    arrays = np.linalg.qr(_matrix("qr", A, square=False), mode)
+    arrays = _on_host("qr", np.linalg.qr, _matrix("qr", A, square=False), mode)
     return Orthogonal(*host_function([A], arrays, backward))
 
 

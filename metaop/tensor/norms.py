@@ -44,7 +44,7 @@ def norm(
     if p == "nuc":
         from metaop.linalg import matrix_norm
 
-        return matrix_norm(input, "nuc", (-2, -1) if dim is None else tuple(dim), keepdim)
+        return matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim)
     order = 2.0 if p is None or p == "fro" else float(p)
     return vector_norm(input, order, dim, keepdim, dtype=dtype)
 
