@@ -203,9 +203,10 @@ class Contract(Lowering):
     def _padded(self, factor: Node, place: dict[int, IndexExpr], guards: list[Guard]) -> ir.Expr:
         values = self.values
         value = values.value(factor, self._box(place), tuple(guards))
+        is_guarded = isinstance(value, ir.Load)
         if factor.dtype is not self.scalar:
             value = ir.Apply("cast", (value,), self.scalar, factor.dtype)
-        if not guards or isinstance(value, ir.Load):
+        if not guards or is_guarded:
             return value
         zero = ir.Number(0, self.scalar)
         return ir.Choose(values.conditions(guards), value, zero, self.scalar)
