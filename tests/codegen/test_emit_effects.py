@@ -133,6 +133,18 @@ def test_updates_with_collisions(reducer: str, dtype: DType, atomic: bool, targe
     check_nest(nest(kinds, vector("i", 45, *body)), [*arrays((45, dtype), (8, dtype)), places])
 
 
+@pytest.mark.parametrize("dtype", [F32, dtypes.bfloat16, dtypes.uint8], ids=str)
+def test_updates_of_whole_rows(dtype: DType, target: str) -> None:
+    place = Sum(((ValueIndex("at"), 40), (LoopIndex("i"), 1)), 0)
+    for conditions in ((), (InBounds(index(-3, i=1), 30),)):
+        add = Update(1, place, "add", load(0, dtype, r=37, i=1), conditions)
+        body = [CheckedIndex("at", load(2, I64, r=1), 4, 0), vector("i", 37, add, kind="serial")]
+        kinds = [(dtype, "read"), (dtype, "update"), (I64, "read")]
+        kernel = nest(kinds, serial("r", 5, *body))
+        places = np.array([3, 0, 3, 3, 1])
+        check_nest(kernel, [*arrays((185, dtype), (160, dtype)), places])
+
+
 def test_updates_of_one_element_by_all_lanes(target: str) -> None:
     for conditions in ((), (MultipleOf(index(0, i=1), 3),)):
         update = Update(1, index(1), "add", load(0, F32, i=1), conditions)

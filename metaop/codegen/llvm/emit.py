@@ -102,7 +102,11 @@ class _Kernel:
             return
         self.expressions.start_statement()
         places = [(store, copy) for store in group for copy in self._copies()]
-        values = [self.expressions.value(store.value, copy) for store, copy in places]
+        types = self.memory.buffers
+        values = [
+            self.expressions.value_to_store(store.value, types[store.buffer][1], copy)
+            for store, copy in places
+        ]
         for (store, copy), value in zip(places, values):
             self.memory.store(store.buffer, store.offset, value, store.conditions, copy)
 

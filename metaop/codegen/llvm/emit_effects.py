@@ -10,7 +10,7 @@ from metaop.codegen.llvm.emit_loops import LoopWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter, storage_type
 from metaop.codegen.llvm.emit_scratch import report
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import CheckedIndex, Update
+from metaop.codegen.loop_nest import CheckedIndex, Load, Update
 from metaop.reduce.reducers import REDUCERS
 
 INDEX_OUT_OF_RANGE = 1
@@ -93,6 +93,9 @@ class EffectWriter:
         """Combines a value into an element of a buffer."""
         value = self.expressions.value(statement.value, copy)
         index = self.index.resolve(statement.offset, copy)
+        if isinstance(index.lane, int) and index.lane and not (index.vectors or statement.atomic):
+            self._update_apart(statement, value, copy)
+            return
         scalar, mask = self.memory.masks(statement.conditions, copy)
         if scalar == "false":
             return
@@ -104,6 +107,14 @@ class EffectWriter:
         else:
             self._update_lanes(statement, index, value, scalar, mask)
         self.memory.stale(statement.buffer)
+
+    def _update_apart(self, statement: Update, value: Value, copy: int) -> None:
+        """Every lane has an element of its own."""
+        buffer, offset, conditions = statement.buffer, statement.offset, statement.conditions
+        dtype = self.memory.buffers[buffer][1]
+        old = self.memory.load(Load(buffer, offset, dtype, conditions), copy)
+        new = self.loops.combined(statement.reducer, old, value)
+        self.memory.store(buffer, offset, new, conditions, copy)
 
     def _update_shared(
         self,

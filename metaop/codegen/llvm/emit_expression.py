@@ -34,6 +34,15 @@ class ExpressionWriter:
             found = self._memo[key] = self._value(expr, copy)
         return found
 
+    def value_to_store(self, expr: Expr, dtype: DType, copy: int) -> Value:
+        """The value that a store rounds to `dtype`; a cast to that type need not round before."""
+        is_cast = isinstance(expr, Apply) and expr.function == "cast" and expr.dtype is dtype
+        if not is_cast or dtype.compute is dtype:
+            return self.value(expr, copy)
+        operand = self.value(expr.operands[0], copy)
+        with self.code.placed(self.code.level_among(operand.text)):
+            return self.code.convert(operand, dtype)
+
     def _value(self, expr: Expr, copy: int) -> Value:
         if isinstance(expr, Apply):
             operands = [self.value(operand, copy) for operand in expr.operands]
