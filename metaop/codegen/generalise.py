@@ -8,6 +8,7 @@ nests of the family ever differed become arguments, and one more kernel is compi
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -100,6 +101,7 @@ class _Walker:
         self._arguments = arguments
         self._names: dict[str, int] = {}
         self._seen: dict[int, tuple[int, Expr]] = {}
+        self._numbers = itertools.count()
 
     def nest(self, nest: LoopNest) -> LoopNest:
         for parameter in nest.parameters:

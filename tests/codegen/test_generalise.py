@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from metaop.codegen import loop_nest as ir
 from metaop.codegen.generalise import KernelCache, always_general, generalise, skeleton
 from metaop.codegen.loop_nest import (
     Argument,
@@ -21,6 +22,7 @@ from metaop.codegen.loop_nest import (
     Store,
     Sum,
 )
+from metaop.unified_graph import dtype as dtypes
 from tests.codegen.interpret import Interpreter
 from tests.codegen.run_nest import (
     F32,
@@ -224,3 +226,17 @@ def test_real_addresses() -> None:
     run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2, ctypes.c_void_p)
     run(address)(addresses.ctypes.data, scalars.ctypes.data, 0, 3, error.ctypes.data)
     np.testing.assert_allclose(y, x.reshape(3, 50).sum(1), rtol=1e-6)
+
+
+def test_a_repeated_operand_differs_from_a_repeated_result() -> None:
+    load = ir.Load(0, ir.Sum(((ir.LoopIndex("i"), 1),), 0), dtypes.float32)
+    relu = ir.Apply("relu", (load,), dtypes.float32, dtypes.float32)
+
+    def nest(second: ir.Expr) -> ir.LoopNest:
+        offset = ir.Sum(((ir.LoopIndex("i"), 1),), 0)
+        twice = ir.Apply("tanh", (second,), dtypes.float32, dtypes.float32)
+        body = (ir.Store(1, offset, relu), ir.Store(2, offset, twice))
+        roles = tuple(ir.Parameter(dtypes.float32, r) for r in ("read", "write", "write"))
+        return ir.LoopNest("pair", roles, (), (ir.For("i", 8, "parallel", body, (), True),))
+
+    assert skeleton(nest(load))[0] != skeleton(nest(relu))[0]
