@@ -38,18 +38,19 @@ def max_pool_with_indices(
     shown = windows(input, kernel, stride, padding, dilation, input.dtype.lowest, ceil_mode)
     # Padding has an offset behind every element, so that it never is the first maximum.
     last = math.prod(input.shape[-len(kernel) :])
-    places = _offsets(input, len(kernel))
+    places = element_offsets(input, len(kernel))
     offset = windows(places, kernel, stride, padding, dilation, last, ceil_mode)
-    return _largest(shown, offset, input.ndim, last)
+    return largest_of(shown, offset, input.ndim, last)
 
 
-def _offsets(input: Node, spatial: int) -> Node:
+def element_offsets(input: Node, spatial: int) -> Node:
     """Each element's row-major offset within the last `spatial` dimensions."""
     axes = IndexMap.axes(input.shape)[-spatial:]
     return index_node(index_expr.linear_offset(axes, input.shape[-spatial:]), input.shape)
 
 
-def _largest(shown: Node, offset: Node, ndim: int, last: int) -> tuple[Node, Node]:
+def largest_of(shown: Node, offset: Node, ndim: int, last: int) -> tuple[Node, Node]:
+    """The maxima over the dimensions from `ndim` on, and the first offset of each, below `last`."""
     inner = range(ndim, shown.ndim)
     largest = reduce_axes("max", shown, inner)
     kept = reshape(largest, (*largest.shape, *(1 for _ in inner)))
@@ -170,8 +171,8 @@ def adaptive_max_pool(input: Node, output: Sizes) -> tuple[Node, Node]:
     """
     shown = _adaptive_windows(input, output, input.dtype.lowest)
     last = math.prod(input.shape[-len(output) :])
-    offset = _adaptive_windows(_offsets(input, len(output)), output, last)
-    return _largest(shown, offset, input.ndim, last)
+    offset = _adaptive_windows(element_offsets(input, len(output)), output, last)
+    return largest_of(shown, offset, input.ndim, last)
 
 
 def _adaptive_windows(input: Node, output: Sizes, fill: float) -> Node:

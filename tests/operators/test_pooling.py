@@ -106,6 +106,26 @@ def test_max_unpool(spatial, output):
     compare(name, pooled.numpy(), indices.numpy(), kernel_size=2, output_size=size)
 
 
+@pytest.mark.parametrize(
+    ("spatial", "options"),
+    [
+        (2, {"kernel_size": 2, "output_size": (3, 4)}),
+        (2, {"kernel_size": (2, 3), "output_ratio": (0.5, 0.7)}),
+        (2, {"kernel_size": 3, "output_size": 1}),
+        (3, {"kernel_size": 2, "output_size": (2, 3, 4)}),
+    ],
+)
+def test_fractional_max_pool(spatial, options):
+    shape = SHAPES[spatial]
+    samples = np.random.default_rng(3).uniform(size=(*shape[:2], spatial))
+    name = f"fractional_max_pool{spatial}d"
+    for indices in (False, True):
+        draws = {"_random_samples": samples, "return_indices": indices}
+        compare(name, draw(*shape), **options, **draws)
+    found = getattr(F, name)(metaop.tensor(draw(*shape)), **options)
+    assert found.shape[:2] == shape[:2]
+
+
 def test_second_derivatives():
     compare_derivatives("max_pool2d", draw(1, 2, 5, 5), kernel_size=3, stride=2, padding=1)
     compare_derivatives("avg_pool2d", draw(1, 2, 5, 5), kernel_size=3, stride=2, padding=1)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from metaop.errors import ArgumentError
 from metaop.nn.functional.arguments import Sizes, spread
+from metaop.operators import fractional_pooling
 from metaop.operators import pooling as operators
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.random import rand
 from metaop.unified_graph.recording import record, results
 
 Pooled = Tensor | tuple[Tensor, Tensor]
@@ -64,19 +67,19 @@ def _named(function: Callable, name: str, doc: str) -> Callable:
 max_pool1d, max_pool2d, max_pool3d = (_max_pool(spatial) for spatial in (1, 2, 3))
 
 
-def max_pool1d_with_indices(input: Tensor, *args: object, **kwargs: object) -> Pooled:
-    """`max_pool1d` that returns the places of the maxima too."""
-    return max_pool1d(input, *args, **{**kwargs, "return_indices": True})
+def _with_indices(pool: Callable[..., Pooled]) -> Callable[..., Pooled]:
+    """A pool that always returns the places of the maxima too."""
+
+    def pool_with_indices(*args: Any, **kwargs: Any) -> Pooled:
+        return pool(*args, **{**kwargs, "return_indices": True})
+
+    doc = f"`{pool.__name__}` that returns the places of the maxima too."
+    return _named(pool_with_indices, pool.__name__ + "_with_indices", doc)
 
 
-def max_pool2d_with_indices(input: Tensor, *args: object, **kwargs: object) -> Pooled:
-    """`max_pool2d` that returns the places of the maxima too."""
-    return max_pool2d(input, *args, **{**kwargs, "return_indices": True})
-
-
-def max_pool3d_with_indices(input: Tensor, *args: object, **kwargs: object) -> Pooled:
-    """`max_pool3d` that returns the places of the maxima too."""
-    return max_pool3d(input, *args, **{**kwargs, "return_indices": True})
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = map(
+    _with_indices, (max_pool1d, max_pool2d, max_pool3d)
+)
 
 
 def _average_pool(
@@ -213,6 +216,55 @@ def _adaptive_max(spatial: int) -> Callable[..., Pooled]:
 
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
     _adaptive_max(spatial) for spatial in (1, 2, 3)
+)
+
+
+(
+    adaptive_max_pool1d_with_indices,
+    adaptive_max_pool2d_with_indices,
+    adaptive_max_pool3d_with_indices,
+) = map(_with_indices, (adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d))
+
+
+def _fractional_max(spatial: int) -> Callable[..., Pooled]:
+    def fractional_max_pool(
+        input: Tensor,
+        kernel_size: Sizes,
+        output_size: Sizes | None = None,
+        output_ratio: float | Sequence[float] | None = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> Pooled:
+        if (output_size is None) == (output_ratio is None):
+            raise ArgumentError(
+                f"fractional_max_pool{spatial}d needs either output_size or output_ratio",
+                fix="pass one of them",
+            )
+        batched = input if input.ndim == spatial + 2 else input.unsqueeze(0)  # type: ignore
+        if output_size is None:
+            ratios: Any = output_ratio
+            listed = ratios if isinstance(ratios, (tuple, list)) else (ratios,) * spatial
+            output = tuple(int(n * r) for n, r in zip(input.shape[-spatial:], listed))
+        else:
+            output = spread(output_size, spatial, "output_size")
+        if _random_samples is None:
+            shape = (*batched.shape[:2], spatial)
+            _random_samples = rand(*shape, dtype=input.dtype, device=input.device)
+        kernel = spread(kernel_size, spatial, "kernel_size")
+        calls = (batched.call, _random_samples.call)
+        call = record(fractional_pooling.fractional_max_pool, calls, (kernel, output))
+        values, indices = (wrap(one) for one in results(call))
+        if batched is not input:
+            values, indices = values.squeeze(0), indices.squeeze(0)  # type: ignore
+        return (values, indices) if return_indices else values
+
+    doc = "The maxima over windows that begin at random places, `output_size` per dimension."
+    return _named(fractional_max_pool, f"fractional_max_pool{spatial}d", doc)
+
+
+fractional_max_pool2d, fractional_max_pool3d = (_fractional_max(spatial) for spatial in (2, 3))
+fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = map(
+    _with_indices, (fractional_max_pool2d, fractional_max_pool3d)
 )
 
 
