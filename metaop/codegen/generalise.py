@@ -270,6 +270,7 @@ class _Walker:
     def _micro_kernel(self, statement: MicroKernel) -> Statement:
         self.tiled = True
         changed: dict[str, Any] = {}
+        value: Any
         for name, value in zip(statement._fields, statement):
             if isinstance(value, Sum):
                 changed[name] = self._buffer_offset(statement.target, value)
@@ -364,6 +365,7 @@ class KernelCache:
     def _family(self, walker: _Walker) -> _Family:
         """The family of a nest, or a new one."""
         special = walker.special()
+        values: tuple[int, ...] | None
         values = tuple(walker.integers[position] for position in sorted(special))
         families = self._families.setdefault(tuple(walker.tokens), {})
         family = families.get(values)
