@@ -181,7 +181,8 @@ def _track(
     )
     results: list[Any] = []
     for k, x in enumerate(outputs):
-        if not isinstance(x, Tensor) or id(x) in ctx._unmarked or not types[k].differentiable:  # type: ignore
+        kind = types[k]
+        if kind is None or not kind.differentiable or id(x) in ctx._unmarked:
             results.append(x)
             continue
         call = _output(x.call, hub, k)

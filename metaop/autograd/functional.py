@@ -18,7 +18,10 @@ Result = Any
 def _leaves(inputs: Any, create_graph: bool) -> list[Tensor]:
     """The inputs as tensors of their own that track gradients."""
     if create_graph:
-        return [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in listed(inputs)]
+        return [
+            x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
+            for x in listed(inputs)
+        ]
     return [x.detach().clone().requires_grad_() for x in listed(inputs)]
 
 
@@ -96,8 +99,8 @@ def hessian(
         output = func(*leaves)
         if output.numel() != 1:
             raise GradientError("hessian takes a function with a single element as output")
-        found = _gradient(output.reshape(()), list(leaves), ones_like(output.reshape(())), True, strict)
-        return tuple(found)
+        value = output.reshape(())
+        return tuple(_gradient(value, list(leaves), ones_like(value), True, strict))
 
     rows = jacobian(slope, tuple(listed(inputs)), create_graph, strict)
     return rows[0][0] if one_input else rows

@@ -17,11 +17,18 @@ from weakref import ref
 import numpy as np
 
 from metaop.codegen.memory import Buffer
-from metaop.differentiation.tape import TapeEntry, pass_through
+from metaop.differentiation.tape import TapeEntry
 from metaop.errors import ArgumentTypeError, GradientError, ShapeError
 from metaop.executor import realize
 from metaop.operators.basic import alias, overwrite
 from metaop.operators.view_write import view_write
+from metaop.tensor.history import Cell
+from metaop.tensor.history import is_leaf_call as _is_leaf_call
+from metaop.tensor.history import leaf_write as _leaf_write
+from metaop.tensor.history import move_hooks as _move_hooks
+from metaop.tensor.history import own as _own
+from metaop.tensor.history import untracked as _untracked
+from metaop.tensor.history import with_history as _with_history
 from metaop.tensor.strides import has_overlap
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.cut import recorder
@@ -42,26 +49,6 @@ ViewStep = tuple[Composite, tuple[Any, ...]]
 
 # What writes the same everywhere may write through an expanded view.
 _UNIFORM_WRITES = ("fill_", "zero_")
-
-
-class Cell:
-    """The storage that a tensor shares with its detached peers.
-
-    `_call` is the value, without gradient history; `writes` counts its changes. A cell is watched
-    like a handle, so that its value does not hold the graph that made it longer than needed.
-    """
-
-    __slots__ = ("_call", "writes", "__weakref__")
-
-    def __init__(self, call: Call) -> None:
-        self.writes = 0
-        self.put(call)
-
-    def put(self, call: Call) -> None:
-        """Replaces the value."""
-        self._call = _untracked(call)
-        if self._call.buffer is None:
-            recorder.watch(self)
 
 
 if TYPE_CHECKING:
@@ -209,6 +196,21 @@ class Tensor(_Bound):
         written = record(view_write, (base.call, call), (self._steps,))
         base._rebind(written, operator, started)
         self._seen = base._writes
+
+    def _show_as(self, step: Composite, attributes: tuple[Any, ...]) -> Tensor:
+        """Turns this tensor into a view of what it was: in-place changes of the shape."""
+        call = self.call
+        if call.requires_grad and _is_leaf_call(call):
+            raise _leaf_write(step.name + "_")
+        if self._base is None:
+            storage = wrap(call)
+            storage._cell, storage._writes = self._cell, self._writes
+            storage._seen = self._seen if self._cell is not None else 0
+            self._base, self._cell, self._steps = storage, None, ()
+            self._seen = storage._writes
+        self._steps = (*self._steps, (step, attributes))
+        self._bind(_viewed(call, step, attributes))
+        return self
 
     # --- what a tensor is -------------------------------------------------------------------
 
@@ -454,56 +456,6 @@ def convert_for_write(result: Tensor, dtype: DType, operator: str) -> Call:
             fix="convert the tensor with .to() first, or use the out-of-place form",
         )
     return record(convert, (result.call,), (dtype,))
-
-
-def _is_leaf_call(call: Call) -> bool:
-    return call.tape is not None and call.tape.accumulate is not None
-
-
-def _leaf_write(operator: str) -> GradientError:
-    return GradientError(
-        "a leaf Variable that requires grad (or a view of one) is being used in an in-place "
-        f"operation ({operator})",
-        fix="do it under metaop.no_grad(), or on a clone",
-    )
-
-
-def _own(call: Call) -> Call:
-    """A call of one's own with the value of `call`, to carry a tape without disturbing others."""
-    if call.buffer is not None:
-        return leaf(call.type, call.buffer)
-    previous, modes.gradients = modes.gradients, False
-    try:
-        return record(alias, (call,))
-    finally:
-        modes.gradients = previous
-
-
-def _untracked(call: Call) -> Call:
-    """The value of `call` without its gradient history."""
-    return _own(call) if call.requires_grad else call
-
-
-def _with_history(value: Call, old: Call) -> Call:
-    """`value` with the gradient history of `old`: what a write outside the tape leaves."""
-    call = _own(value)
-    call.requires_grad = True
-    if _is_leaf_call(old):
-        call.tape = old.tape
-    else:
-        call.tape = TapeEntry(function=pass_through, sources=(old,))
-    return call
-
-
-def _move_hooks(old: Call, new: Call) -> None:
-    """The hooks of a tensor stay with the tensor when its value is replaced."""
-    tape = old.tape
-    if tape is None or tape.accumulate is not None or not tape.hooks:
-        return
-    if new.tape is None:
-        new.tape = TapeEntry()
-    new.tape.hooks.extend(tape.hooks)
-    tape.hooks.clear()
 
 
 def calls_of(tensors: Sequence[Tensor]) -> list[Call]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from metaop.errors import ArgumentError, DimensionError, ShapeError, UnsupportedError
@@ -208,7 +209,8 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     start = int(start)
     if not -extent <= start <= extent:
         raise DimensionError(
-            f"start out of range (expected to be in range of [{-extent}, {extent}], but got {start})"
+            f"start out of range (expected to be in range of [{-extent}, {extent}], but got "
+            f"{start})"
         )
     start = start + extent if start < 0 else start
     if length < 0 or start + length > extent:
@@ -285,6 +287,22 @@ def storage_offset(input: Tensor) -> int:
     return _layout(input)[1]
 
 
+def _in_place_form(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The form of a view function that changes the shape of the tensor itself."""
+
+    @wraps(function)
+    def method(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return input._show_as(*function(input, *args, **kwargs)._steps[-1])
+
+    return method
+
+
+squeeze_ = _in_place_form(squeeze)
+unsqueeze_ = _in_place_form(unsqueeze)
+transpose_ = swapaxes_ = swapdims_ = _in_place_form(transpose)
+t_ = _in_place_form(t)
+
+
 def _layout(input: Tensor) -> tuple[tuple[int, ...], int]:
     if input._base is not None:
         found = view_layout(input._base._shape, input._steps)
@@ -325,4 +343,5 @@ METHODS = (
     "unsqueeze", "permute", "transpose", "t", "adjoint", "movedim", "moveaxis", "swapaxes",
     "swapdims", "expand", "expand_as", "broadcast_to", "narrow", "select", "diagonal", "unfold",
     "as_strided", "stride", "storage_offset", "is_contiguous", "contiguous", "clone",
+    "squeeze_", "unsqueeze_", "transpose_", "swapaxes_", "swapdims_", "t_",
 )  # fmt: skip

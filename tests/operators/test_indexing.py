@@ -121,8 +121,9 @@ def test_accumulate_counts_repeated_places() -> None:
     rng = np.random.default_rng(0)
     index, values = rng.integers(0, 4, (7,)), rng.standard_normal((7, 5))
     ours, theirs = both(rng.standard_normal(SHAPE))
-    ours.index_put_((metaop.tensor(index), metaop.tensor(1)), metaop.tensor(values), accumulate=True)
-    theirs.index_put_((torch.tensor(index), torch.tensor(1)), torch.tensor(values), accumulate=True)
+    for x, lib in ((ours, metaop), (theirs, torch)):
+        places = (lib.tensor(index), lib.tensor(1))
+        x.index_put_(places, lib.tensor(values), accumulate=True)
     assert_same(ours, theirs, "index_put_")
 
 

@@ -55,7 +55,8 @@ def test_value_and_gradient(name: str) -> None:
 @pytest.mark.parametrize("right", ["int8", "int32", "float32"])
 def test_promotion(left: str, right: str) -> None:
     def joined(lib: Any) -> Any:
-        return lib.cat([lib.ones(2, dtype=getattr(lib, left)), lib.ones(1, dtype=getattr(lib, right))])
+        pieces = [lib.ones(2, dtype=getattr(lib, left)), lib.ones(1, dtype=getattr(lib, right))]
+        return lib.cat(pieces)
 
     assert joined(metaop).dtype.name == str(joined(torch).dtype).split(".")[1]
     assert joined(metaop).tolist() == joined(torch).tolist()

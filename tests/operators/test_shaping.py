@@ -184,3 +184,19 @@ def test_empty_tensors(shape: tuple[int, ...]) -> None:
     ):
         assert tuple(function(ours).shape) == tuple(function(theirs).shape)
         assert function(ours).numpy().shape == tuple(function(theirs).shape)
+
+
+def test_shape_changes_in_place() -> None:
+    for lib in (metaop, torch):
+        base = lib.arange(6.0)
+        x = base[1:5]
+        assert x.unsqueeze_(0) is x and tuple(x.shape) == (1, 4)
+        x.t_().mul_(2)
+        assert base.tolist() == [0.0, 2.0, 4.0, 6.0, 8.0, 5.0]
+        x.squeeze_()
+        assert x.tolist() == [2.0, 4.0, 6.0, 8.0]
+        own = lib.ones(2, 3)
+        own.transpose_(0, 1).add_(1)
+        assert tuple(own.shape) == (3, 2) and own.sum().item() == 12.0
+        with pytest.raises(RuntimeError, match="leaf"):
+            lib.ones(2, requires_grad=True).unsqueeze_(0)

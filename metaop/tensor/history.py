@@ -1,0 +1,79 @@
+"""What tensors that share storage share, and values with another gradient history."""
+
+from __future__ import annotations
+
+from metaop.differentiation.tape import TapeEntry, pass_through
+from metaop.errors import GradientError
+from metaop.operators.basic import alias
+from metaop.unified_graph.cut import recorder
+from metaop.unified_graph.recording import Call, leaf, modes, record
+
+
+class Cell:
+    """The storage that a tensor shares with its detached peers.
+
+    `_call` is the value, without gradient history; `writes` counts its changes. A cell is watched
+    like a handle, so that its value does not hold the graph that made it longer than needed.
+    """
+
+    __slots__ = ("_call", "writes", "__weakref__")
+
+    def __init__(self, call: Call) -> None:
+        self.writes = 0
+        self.put(call)
+
+    def put(self, call: Call) -> None:
+        """Replaces the value."""
+        self._call = untracked(call)
+        if self._call.buffer is None:
+            recorder.watch(self)
+
+
+def is_leaf_call(call: Call) -> bool:
+    return call.tape is not None and call.tape.accumulate is not None
+
+
+def leaf_write(operator: str) -> GradientError:
+    return GradientError(
+        "a leaf Variable that requires grad (or a view of one) is being used in an in-place "
+        f"operation ({operator})",
+        fix="do it under metaop.no_grad(), or on a clone",
+    )
+
+
+def own(call: Call) -> Call:
+    """A call of one's own with the value of `call`, to carry a tape without disturbing others."""
+    if call.buffer is not None:
+        return leaf(call.type, call.buffer)
+    previous, modes.gradients = modes.gradients, False
+    try:
+        return record(alias, (call,))
+    finally:
+        modes.gradients = previous
+
+
+def untracked(call: Call) -> Call:
+    """The value of `call` without its gradient history."""
+    return own(call) if call.requires_grad else call
+
+
+def with_history(value: Call, old: Call) -> Call:
+    """`value` with the gradient history of `old`: what a write outside the tape leaves."""
+    call = own(value)
+    call.requires_grad = True
+    if is_leaf_call(old):
+        call.tape = old.tape
+    else:
+        call.tape = TapeEntry(function=pass_through, sources=(old,))
+    return call
+
+
+def move_hooks(old: Call, new: Call) -> None:
+    """The hooks of a tensor stay with the tensor when its value is replaced."""
+    tape = old.tape
+    if tape is None or tape.accumulate is not None or not tape.hooks:
+        return
+    if new.tape is None:
+        new.tape = TapeEntry()
+    new.tape.hooks.extend(tape.hooks)
+    tape.hooks.clear()
