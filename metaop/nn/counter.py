@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metaop.tensor.core import Tensor
-from metaop.unified_graph.recording import scalar_leaf
+from metaop.unified_graph.recording import Call, scalar_leaf
 
 
 def count_of(counter: Tensor) -> float:
@@ -15,7 +15,16 @@ def count_of(counter: Tensor) -> float:
 def set_count(counter: Tensor, value: float) -> None:
     """Gives a counter a new value."""
     kind = counter.call.type
-    counter._assign(scalar_leaf(value, kind.dtype, kind.device), "count")
+    show_count(counter, scalar_leaf(value, kind.dtype, kind.device))
+
+
+def show_count(counter: Tensor, call: Call) -> None:
+    """Makes a number the value of a counter; nothing is pending, so no cut has to know."""
+    if counter._base is not None or counter._cell is not None:
+        counter._assign(call, "count")
+    else:
+        counter._call = call
+        counter._writes += 1
 
 
 def increased(counter: Tensor) -> float:

@@ -15,20 +15,24 @@ from metaop.codegen.memory import allocate
 from metaop.elementwise.meta_op import cast
 from metaop.errors import ArgumentError
 from metaop.executor import realize
-from metaop.nn.counter import count_of
+from metaop.nn.counter import count_of, show_count
 from metaop.optim.optimizer import Group, Optimizer
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.creation import full_like
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import Composite
+from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node
-from metaop.unified_graph.recording import Call, leaf, modes, part, record, scalar_leaf
+from metaop.unified_graph.recording import Call, leaf, modes, record, results, scalar_leaf
 from metaop.unified_graph.tensor_type import CPU, Device
 
 Numbers = dict[str, float]
 Rule = Callable[..., tuple[Node, ...]]
 # A parameter that takes part in a step: itself, its gradient, its state.
 Member = tuple[Tensor, Tensor, dict[str, Any]]
+# Device, dtype, whether this is the first step, and the counters.
+Key = tuple[Device, DType, bool, tuple[float, ...]]
+_NO_STATE: dict[str, Any] = {}
 
 
 def update_composite(name: str, rule: Rule) -> Composite:
@@ -106,6 +110,10 @@ class UpdateRule(Optimizer):
 
     # --- the step ---------------------------------------------------------------------------
 
+    @property
+    def _numbers(self) -> dict[tuple, dict[str, Call]]:
+        return self.__dict__.setdefault("_number_cache", {})
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates all parameters that have a gradient.
 
@@ -117,21 +125,22 @@ class UpdateRule(Optimizer):
                 self._update(group, (position, number), key, members)
         return loss
 
-    def _buckets(self, group: Group) -> dict[tuple, list[Member]]:
-        """Parameters with a gradient, by device, freshness and counters: usually one bucket."""
+    def _buckets(self, group: Group) -> dict[Key, list[Member]]:
+        """Parameters with a gradient, by what their numbers depend on: usually one bucket."""
         names = self.state_names(group)
         counters = self.counters
-        buckets: dict[tuple, list[Member]] = {}
+        count = len(names) + len(counters)
+        all_states = self.state
+        buckets: dict[Key, list[Member]] = {}
         for parameter in group["params"]:
             gradient = parameter.grad
             if gradient is None:
                 continue
-            state = self.state[parameter] if names or counters else {}
-            fresh = any([name not in state for name in names])
-            if fresh or (counters and counters[0] not in state):
-                self._begin(parameter, state, group, names)
+            state = all_states[parameter] if count else _NO_STATE
+            fresh = len(state) < count and self._begin(parameter, state, group, names)
             counts = tuple([count_of(state[name]) for name in counters])
-            key = (parameter._call.type.device, fresh, counts)
+            kind = parameter._call.type
+            key = (kind.device, kind.dtype, fresh, counts)
             members = buckets.get(key)
             if members is None:
                 buckets[key] = [(parameter, gradient, state)]
@@ -141,7 +150,9 @@ class UpdateRule(Optimizer):
 
     def _begin(
         self, parameter: Tensor, state: dict[str, Any], group: Group, names: Sequence[str]
-    ) -> None:
+    ) -> bool:
+        """Makes the state that is missing; whether there was none at all."""
+        fresh = not any([name in state for name in names])
         for name in self.counters:
             if name not in state:
                 value = self.first_value(name, group)
@@ -149,45 +160,39 @@ class UpdateRule(Optimizer):
         for name in names:
             if name not in state:
                 state[name] = constant_like(parameter, self.first_value(name, group))
+        return fresh
 
     def _update(
-        self, group: Group, place: tuple[int, int], key: tuple, members: list[Member]
+        self, group: Group, place: tuple[int, int], key: Key, members: list[Member]
     ) -> None:
-        device, fresh, counts = key
-        names = self.state_names(group)
+        device, dtype, fresh, counts = key
         numbers, counted = self.advance(group, counts, fresh)
-        targets = [parameter for parameter, _, _ in members]
+        targets = [member[0] for member in members]
         inputs = [parameter.call for parameter in targets]
-        inputs += [gradient.call for _, gradient, _ in members]
-        for name in names:
-            tensors = [state[name] for _, _, state in members]
+        inputs += [member[1].call for member in members]
+        for name in self.state_names(group):
+            tensors = [member[2][name] for member in members]
             inputs += [tensor.call for tensor in tensors]
             targets += tensors
-        inputs += self._number_calls(place, numbers, device, inputs)
-        update = record(
-            self._composite, inputs, (len(members), tuple(numbers), self.flags(group))
-        )
-        for index, target in enumerate(targets):
-            target._assign(part(update, index), "step")
+        inputs += self._number_calls((place, device, dtype), numbers)
+        attributes = (len(members), tuple(numbers), self.flags(group))
+        update = record(self._composite, inputs, attributes)
+        for target, call in zip(targets, results(update)):
+            target._assign(call, "step")
         for name, value in zip(self.counters, counted):
             call = scalar_leaf(value, dtypes.float32)
-            for _, _, state in members:
-                state[name]._bind(call)
+            for member in members:
+                show_count(member[2][name], call)
 
-    def _number_calls(
-        self, place: tuple[int, int], numbers: Numbers, device: Device, inputs: list[Call]
-    ) -> list[Call]:
+    def _number_calls(self, place: tuple, numbers: Numbers) -> list[Call]:
         """The numbers as arguments; one that has not changed keeps its call."""
-        dtype = dtypes.float32
-        for call in inputs:
-            if call.type.dtype is dtypes.float64:
-                dtype = dtypes.float64
-        cache = self.__dict__.setdefault("_numbers", {}).setdefault((place, device, dtype), {})
+        cache = self._numbers.setdefault(place, {})
         calls = []
         for name, value in numbers.items():
             known = cache.get(name)
             if known is None or known.scalar != value:
-                known = cache[name] = scalar_leaf(value, dtype, device)
+                _, device, dtype = place
+                known = cache[name] = scalar_leaf(value, dtype.compute, device)
             calls.append(known)
         return calls
 
