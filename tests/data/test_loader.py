@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import metaop
 from metaop import data
 from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
 from metaop.tensor.core import Tensor
@@ -147,5 +148,6 @@ def test_a_stream_has_no_order_to_choose() -> None:
 def test_the_pytorch_name_is_the_same_module() -> None:
     from metaop.utils.data import DataLoader, TensorDataset
 
-    assert DataLoader is data.DataLoader and TensorDataset is data.TensorDataset
+    assert metaop.utils.data.DataLoader is data.DataLoader is DataLoader
+    assert TensorDataset is data.TensorDataset
     assert isinstance(next(iter(DataLoader(Squares(1)))), Tensor)
