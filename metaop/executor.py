@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from metaop.codegen.backend import IndexFault, Program
+from metaop.codegen.memory import Buffer
 from metaop.codegen.reference import evaluate
 from metaop.compiler import compile_graph
 from metaop.differentiation.tape import live_residuals
 from metaop.errors import DimensionError
+from metaop.operators.basic import alias, clone
 from metaop.unified_graph.cut import Subgraph, cut_at, finish, recorder
 from metaop.unified_graph.recording import Call
 
@@ -49,9 +51,24 @@ def run(subgraph: Subgraph) -> None:
         raise _located(fault, subgraph) from None
     finally:
         _running.pop()
+    held = {id(argument) for argument in arguments}
     for call, buffer in zip(subgraph.outputs, buffers):
+        if id(buffer) in held and isinstance(buffer, Buffer) and _owns_memory(call):
+            buffer = buffer.copy()
+        held.add(id(buffer))
         call.buffer = buffer
     finish(subgraph)
+
+
+def _owns_memory(call: Call) -> bool:
+    """Whether users may write the memory of this value without changing another tensor.
+
+    They can through NumPy, for memory of the host. Views and detached values share memory with what they show.
+    """
+    if call.signature is None:
+        return True
+    composite = call.signature.composite
+    return composite is clone or (call.epoch is None and composite is not alias)
 
 
 def running() -> Subgraph | None:

@@ -72,7 +72,7 @@ def gradcheck(
     tracked = [
         k for k, x in enumerate(arguments) if isinstance(x, Tensor) and x.requires_grad
     ]
-    outputs = [y for y in _float_outputs(func(*arguments))]
+    outputs = _float_outputs(func(*arguments))
     for position in tracked:
         numerical = _numerical(func, arguments, position, eps)
         for number, (y, expected) in enumerate(zip(outputs, numerical)):

@@ -73,6 +73,12 @@ class Buffer:
         array: np.ndarray = np.ndarray(shape, dtype, np.asarray(self))
         return array
 
+    def copy(self) -> Buffer:
+        """A buffer of its own with the same bytes."""
+        copied = allocate(self.nbytes)
+        np.asarray(copied)[...] = np.asarray(self)
+        return copied
+
     @property
     def __array_interface__(self) -> dict[str, Any]:
         return {

@@ -17,6 +17,12 @@ def alias(source: Node) -> Node:
 
 
 @composite
+def clone(source: Node) -> Node:
+    """The same value in memory of its own."""
+    return source
+
+
+@composite
 def overwrite(old: Node, new: Node) -> Node:
     """`new`, in the place of `old`, whose gradient becomes zero."""
     return where(constant(False, dtypes.bool_, new.shape), old, new)

@@ -20,7 +20,7 @@ from metaop.codegen.memory import Buffer
 from metaop.differentiation.tape import TapeEntry
 from metaop.errors import ArgumentTypeError, GradientError, ShapeError
 from metaop.executor import realize
-from metaop.operators.basic import alias, overwrite
+from metaop.operators.basic import clone, overwrite
 from metaop.operators.view_write import view_write
 from metaop.tensor.history import Cell
 from metaop.tensor.history import is_leaf_call as _is_leaf_call
@@ -436,7 +436,7 @@ def in_place(tensor: Tensor, function: Callable[..., Tensor], *args: Any, **kwar
     call = convert_for_write(result, tensor.dtype, name)
     if call.sequence < started:
         # The value of another tensor: both go their own ways from here.
-        call = record(alias, (call,))
+        call = record(clone, (call,))
     tensor._rebind(call, name, started)
     return tensor
 

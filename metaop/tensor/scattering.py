@@ -11,7 +11,8 @@ from metaop.errors import ArgumentError, DimensionError, DTypeError, ShapeError
 from metaop.operators import indexing as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.indexing import getitem, host_tensor, put as put_at, split_key
+from metaop.tensor.indexing import getitem, host_tensor, split_key
+from metaop.tensor.indexing import put as put_at
 from metaop.tensor.promotion import number_call
 from metaop.tensor.shaping import broadcast_to, clone, diagonal, flatten, reshape, select
 from metaop.unified_graph import dtype as dtypes

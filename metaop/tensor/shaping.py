@@ -10,7 +10,8 @@ from metaop.errors import ArgumentError, DimensionError, ShapeError, Unsupported
 from metaop.operators import basic
 from metaop.operators import shaping as operators
 from metaop.tensor.arguments import infer_size, sizes, wrap_dim, wrap_dims
-from metaop.tensor.core import Tensor, view as view_of, wrap
+from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.core import view as view_of
 from metaop.tensor.strides import contiguous_strides, is_row_major, view_layout
 from metaop.unified_graph.node import Shape
 from metaop.unified_graph.recording import record
@@ -323,7 +324,7 @@ def contiguous(input: Tensor, memory_format: object = None) -> Tensor:
 
 def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
     """A copy with storage of its own; gradients flow through."""
-    return wrap(record(basic.alias, (input.call,)))
+    return wrap(record(basic.clone, (input.call,)))
 
 
 def reversed_dims(input: Tensor) -> Tensor:

@@ -199,3 +199,17 @@ def test_gradient_flows_through_writes_into_views() -> None:
         (y.square().sum() + row.sum()).backward()
         results.append(x.grad.tolist())
     np.testing.assert_allclose(results[0], results[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("copy", ["clone", "mul", "copy_"])
+def test_copies_have_memory_of_their_own(copy: str) -> None:
+    for x, lib in zip(both([1.0, 2.0, 3.0]), (metaop, torch)):
+        if copy == "copy_":
+            y = lib.zeros(3, dtype=x.dtype).copy_(x)
+        else:
+            y = x.clone() if copy == "clone" else x * 1
+        y.numpy()[0] = 5.0
+        x.numpy()[1] = 7.0
+        assert (x.tolist(), y.tolist()) == ([1.0, 7.0, 3.0], [5.0, 2.0, 3.0])
+        x.detach().numpy()[2] = 9.0
+        assert x.tolist() == [1.0, 7.0, 9.0]
