@@ -16,7 +16,7 @@ from typing import Any
 from metaop.reindex.meta_op import reindex
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Divisible, Guard, IndexMap, Within
-from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Quotient, Remainder
+from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup, Quotient, Remainder
 from metaop.unified_graph.node import Node, constant
 
 Term = tuple[Atom, int]
@@ -29,20 +29,31 @@ def invert(node: Node) -> Node | None:
     """An equivalent graph in which every result element gathers what is combined into it.
 
     `node` is a Reduce; the result is a guarded Reindex, reduced over trailing axes when several
-    elements can meet in one place. None when the map looks indices up in a tensor.
+    elements can meet in one place. None when the map looks indices up in a tensor, unless its other
+    indices determine every axis: `y[n, t[n]] += x[n]` is `y[n, c] = x[n] where t[n] == c`.
     """
     from metaop.reduce.meta_op import reduce_axes
 
     op: Any = node.op
     source, index_map = node.inputs[0], op.map
     identity = op.reducer.identity(node.dtype)
-    if index_map.lookups():
+    if index_map.lookups() and not _looks_up_known_axes(index_map):
         return None
     if index_map.never or not source.size or not node.size:
         return constant(identity, node.dtype, node.shape)
     gather, free = inverse_map(index_map, node.shape)
-    gathered = reindex(source, gather, identity)
+    gathered = reindex(source, gather, identity, node.inputs[1:])
     return reduce_axes(op.reducer.name, gathered, range(len(node.shape), len(node.shape) + free))
+
+
+def _looks_up_known_axes(index_map: IndexMap) -> bool:
+    return all(
+        axis.is_constant or axis in index_map.indices for axis in index_map.axes(index_map.domain)
+    )
+
+
+def _has_lookup(expr: IndexExpr) -> bool:
+    return any(isinstance(atom, Lookup) for atom in expr.atoms())
 
 
 def inverse_map(index_map: IndexMap, target: Sequence[int]) -> tuple[IndexMap, int]:
@@ -53,7 +64,11 @@ def inverse_map(index_map: IndexMap, target: Sequence[int]) -> tuple[IndexMap, i
     """
     solver = _Solver(index_map.domain)
     places = [_result_axis(k, extent) for k, extent in enumerate(target)]
-    solver.solve(list(zip(index_map.indices, places)))
+    equations = list(zip(index_map.indices, places))
+    solver.solve([equation for equation in equations if not _has_lookup(equation[0])])
+    for left, right in equations:
+        if _has_lookup(left):
+            solver.require_equal(solver.substitute(left), right)
     indices = [solver.substitute(axis) for axis in IndexMap.axes(index_map.domain)]
     guards = [guard._replace(expr=solver.substitute(guard.expr)) for guard in index_map.guards]
     # The axes have had names of their own so far, to tell them from those of the source.
@@ -128,13 +143,14 @@ class _Solver:
         self.free_axes.append(axis)
         return axis + atom.low
 
-    def _equal(self, left: IndexExpr, right: IndexExpr) -> None:
+    def require_equal(self, left: IndexExpr, right: IndexExpr) -> None:
+        """A guard that holds where two expressions are equal."""
         self.guards.append(Within(left - right, 1))
 
     def _solve_one(self, left: IndexExpr, right: IndexExpr) -> None:
         terms = self._terms(left)
         if not terms:
-            self._equal(left, right)
+            self.require_equal(left, right)
             return
         known = left
         for atom, coefficient in terms:
@@ -187,7 +203,7 @@ class _Solver:
                 value = dividend
             for divisor, modulus, digit in digits:
                 part = value // divisor
-                self._equal(part if modulus is None else part % modulus, digit)
+                self.require_equal(part if modulus is None else part % modulus, digit)
         return equations
 
     def _compose(

@@ -68,6 +68,12 @@ def test_one_hot(classes):
     compare("one_hot", np.array(3), num_classes=classes)
 
 
+@pytest.mark.parametrize("classes", [[0, 3], [-1, 0]])
+def test_one_hot_of_classes_out_of_range(classes):
+    with pytest.raises(MetaopError, match="class values"):
+        F.one_hot(metaop.tensor(classes), 3)
+
+
 def test_errors():
     weight = metaop.tensor(draw(5, 2))
     with pytest.raises(DTypeError, match="float64"):

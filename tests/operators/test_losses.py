@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 import metaop
+from metaop.differentiation.tape import gradient_plan
 from metaop.errors import ArgumentError, DTypeError, ShapeError
+from metaop.fusion.simplify import simplify
 from metaop.nn import functional as F
+from metaop.operators import losses as operators
+from metaop.reduce import Reduce
+from metaop.unified_graph.dtype import float32, int64
+from metaop.unified_graph.node import input_node, topological
+from metaop.unified_graph.tensor_type import TensorType
 from tests.helpers import check, check_derivatives, gradients
 from tests.operators.against_torch import compare, draw
 
@@ -305,3 +312,15 @@ def test_target_out_of_range():
     loss = F.cross_entropy(metaop.tensor(draw(3, 4)), metaop.tensor([0, 4, 1]))
     with pytest.raises(IndexError, match="4"):
         loss.item()
+
+
+def test_gradient_of_a_likelihood_is_gathered():
+    """The scatter into the target classes becomes a comparison that fuses with the softmax."""
+    types = (TensorType((6, 4), float32), TensorType((6,), int64), None)
+    signature = operators.nll_loss.signature(types, (-100, "mean"))
+    plan = gradient_plan(signature, (0,), (0,))
+    inputs = [input_node(k, kind.shape, kind.dtype) for k, kind in enumerate(types[:2])]
+    places = [inputs[k] if kind == "input" else signature.outputs[k] for kind, k in plan.residuals]
+    gradients = simplify(plan.composite(*places, input_node(2, (), float32)))
+    for node in topological(gradients):
+        assert not (isinstance(node.op, Reduce) and node.op.map.lookups())

@@ -112,25 +112,38 @@ def embedding_bag(
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """1 at the class of each element, 0 elsewhere: (…) -> (…, num_classes), int64.
 
-    Without `num_classes` the values are read to find the largest class.
+    Without `num_classes` the values are read to find the largest class. Values that are not
+    computed yet are not checked: a class out of range gives zeros.
     """
     if tensor.dtype is not dtypes.int64:
         raise DTypeError(
             f"one_hot is only applicable to index tensor of type int64, got {tensor.dtype.name}",
             fix="convert it with .long()",
         )
-    if num_classes == -1:
-        values = tensor._array()
-        if not values.size:
+    if num_classes != -1 and num_classes < 1:
+        raise ArgumentError(
+            f"one_hot: num_classes must be positive, got {num_classes}", fix="pass the number"
+        )
+    if num_classes == -1 or tensor.call.buffer is not None:
+        num_classes = _checked_classes(tensor._array(), num_classes)
+    return wrap(record(operators.one_hot, (tensor.call,), (num_classes,)))
+
+
+def _checked_classes(values: np.ndarray, count: int) -> int:
+    """The number of classes: `count`, or for -1 as many as the values need."""
+    if not values.size:
+        if count == -1:
             raise ArgumentError(
                 "one_hot: cannot infer the number of classes from an empty tensor",
                 fix="pass num_classes",
             )
-        if int(np.min(values)) < 0:
-            raise ArgumentError("one_hot: class values must be non-negative", fix="shift them")
-        num_classes = int(np.max(values)) + 1
-    elif num_classes < 1:
+        return count
+    low, high = int(np.min(values)), int(np.max(values))
+    if low < 0:
+        raise ArgumentError(f"one_hot: class values must be non-negative, got {low}", fix="shift")
+    if count != -1 and high >= count:
         raise ArgumentError(
-            f"one_hot: num_classes must be positive, got {num_classes}", fix="pass the number"
+            f"one_hot: class values must be smaller than num_classes={count}, got {high}",
+            fix="pass a larger num_classes",
         )
-    return wrap(record(operators.one_hot, (tensor.call,), (num_classes,)))
+    return high + 1 if count == -1 else count
