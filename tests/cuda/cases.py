@@ -99,6 +99,12 @@ CASES: dict[str, Graph] = {
     "wide rows": lambda: [shared.softmax(tensor(0, 3, 2000), 1)],
     "short rows": lambda: [shared.softmax(tensor(0, 300, 5), 1)],
     "two reduced axes": lambda: [reduce_axes("add", tensor(0, 4, 3, 30, 40), [0, 2, 3])],
+    "parts": lambda: [apply("exp", tensor(0, 1 << 16)) + 1.0, tensor(0, 1 << 16) * 2.0],
+    "parts of mixed types": lambda: [
+        cast(tensor(0, 1 << 16, dtype=dtypes.bfloat16), dtypes.float64),
+        cast(tensor(0, 1 << 16, dtype=dtypes.bfloat16), dtypes.int8),
+    ],
+    "parts of rows": lambda: [shared.softmax(tensor(0, 5, 24, dtype=dtypes.float16), 1)],
     "many tasks": lambda: [apply("exp", tensor(0, 50000)) + 1.0],
     "large matmul": lambda: matmul(150, 21, 260),
     "large convolution": lambda: [shared.conv(tensor(0, 2, 20, 16, 17), tensor(1, 65, 20, 3, 3))],

@@ -71,6 +71,15 @@ def test_changed_sizes_and_numbers_share_kernels(device: metaop.device) -> None:
         np.testing.assert_allclose(softmax.cpu().numpy(), expected, rtol=1e-5)
 
 
+def test_parts_are_taken_only_where_they_are_aligned(device: metaop.device) -> None:
+    values = normal(70000)
+    x = metaop.tensor(values, device=device)
+    for start, stop in ((0, 65536), (0, 65540), (4, 65544), (2, 65538), (1, 65537), (0, 65537)):
+        result = x[start:stop] * 2.0 + x[: stop - start]
+        expected = values[start:stop] * 2 + values[: stop - start]
+        np.testing.assert_allclose(result.cpu().numpy(), expected, rtol=1e-6)
+
+
 def test_training_step(device: metaop.device) -> None:
     torch = pytest.importorskip("torch")
     x, target, weight = normal(9, 8), np.arange(9) % 4, normal(4, 8)

@@ -10,7 +10,7 @@ from metaop.codegen.cuda.emit import emit
 from metaop.codegen.schedule import schedule
 from tests.cuda.cases import CASES, inputs_of, machine_of
 
-_NAMES = ("softmax rows", "gathered", "scatter max int8", "matmul float16")
+_NAMES = ("softmax rows", "gathered", "scatter max int8", "parts", "matmul float16")
 
 
 @pytest.mark.parametrize("name", _NAMES)

@@ -76,6 +76,8 @@ class Expressions:
     def __init__(self, line: Callable[[str], None], buffer_names: dict[int, str]) -> None:
         self.line = line
         self.buffer_names = buffer_names
+        # Elements that a lane holds already, by buffer and offset.
+        self.held: dict[tuple[int, ir.Sum], str] = {}
         self._count = 0
 
     def value(self, expr: ir.Expr) -> str:
@@ -110,6 +112,8 @@ class Expressions:
 
     def element(self, buffer: int, offset: ir.Sum) -> str:
         """The lvalue of an element."""
+        if (buffer, offset) in self.held:
+            return self.held[buffer, offset]
         return f"{self.buffer_names[buffer]}[{stripped(index_text(offset))}]"
 
     def _load(self, load: ir.Load) -> str:

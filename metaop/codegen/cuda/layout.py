@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from metaop.codegen import loop_nest as ir
+from metaop.codegen.cuda.parts import Parts, parts_of
 from metaop.codegen.cuda.ranges import fits_in_32_bits
 
 _WARP = 32
@@ -17,18 +18,22 @@ _BLOCK = 256
 _LARGEST_ROW = 512
 # Shorter rows are computed by one thread: most lanes of a warp would have nothing to do.
 _SHORT_ROW = 8
+# Smaller maps need every thread that they can get.
+_LARGE_MAP = 1 << 16
 
 
 @dataclass(frozen=True)
 class Layout:
     """`lanes` threads (1, or a power of two from 32) for a row, `rows` rows in a block.
 
-    `index_type` is the C++ type of loop variables and offsets.
+    `index_type` is the C++ type of loop variables and offsets, `parts` what is accessed several
+    elements at a time.
     """
 
     lanes: int
     rows: int
     index_type: str
+    parts: Parts = Parts()
 
     @property
     def threads(self) -> int:
@@ -37,7 +42,8 @@ class Layout:
 
     def blocks(self, nest: ir.LoopNest, most: int) -> int:
         """The blocks of a launch: enough for all tasks, at most `most` (each then does more)."""
-        return max(min(-(-nest.tasks // self.rows), most), 1)
+        each = self.rows * (self.parts.width if self.lanes == 1 else 1)
+        return max(min(-(-nest.tasks // each), most), 1)
 
 
 def layout_of(nest: ir.LoopNest) -> Layout:
@@ -47,7 +53,8 @@ def layout_of(nest: ir.LoopNest) -> Layout:
     extents = [_value(loop.extent, nest) for loop in vector_loops(task_body)]
     longest = max(extents, default=0)
     if not extents or (has_tasks and longest < _SHORT_ROW):
-        return Layout(1, _BLOCK if has_tasks else 1, index_type)
+        parts = parts_of(nest) if not extents and nest.tasks >= _LARGE_MAP else Parts()
+        return Layout(1, _BLOCK if has_tasks else 1, index_type, parts)
     lanes = _WARP
     # Four elements a lane before another warp joins in.
     while lanes < _LARGEST_ROW and lanes * 4 < longest:
@@ -57,7 +64,8 @@ def layout_of(nest: ir.LoopNest) -> Layout:
         # Values stay in the registers of a lane from one loop to the next: one iteration a lane.
         lanes = longest
     shares_block = has_tasks and lanes == _WARP and not spaces
-    return Layout(lanes, _BLOCK // lanes if shares_block else 1, index_type)
+    rows = _BLOCK // lanes if shares_block else 1
+    return Layout(lanes, rows, index_type, parts_of(nest))
 
 
 def vector_loops(body: tuple[ir.Statement, ...]) -> Iterator[ir.For]:

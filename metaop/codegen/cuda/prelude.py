@@ -44,6 +44,11 @@ static __device__ bfloat16 to_bfloat16(float x)
 }
 """
 
+# Aligned as a whole, so that it is read and written by one instruction.
+_PART = """\
+template <typename T, int N> struct __align__(N * sizeof(T)) Part { T at[N]; };
+"""
+
 _INSIDE = """\
 static __device__ bool inside(index_t index, index_t extent)
 {
@@ -69,6 +74,7 @@ static __device__ index_t check_index(
 _FUNCTIONS = {
     "float16": _FLOAT16,
     "bfloat16": _BFLOAT16,
+    "Part": _PART,
     "inside": _INSIDE,
     "check_index": _CHECK_INDEX,
     **CUDA_HELPERS,

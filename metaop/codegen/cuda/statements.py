@@ -9,6 +9,7 @@ from metaop.codegen import loop_nest as ir
 from metaop.codegen.cuda.expressions import Expressions, conditions_text, stored, stripped
 from metaop.codegen.cuda.hazards import Hazards, accesses
 from metaop.codegen.cuda.layout import Layout
+from metaop.codegen.cuda.parts import Access, Parts, numbered
 from metaop.codegen.cuda.prelude import identity, row_function, update_function
 from metaop.codegen.cuda.types import compute_type, is_narrow_float, storage_type
 from metaop.errors import InternalError
@@ -34,6 +35,7 @@ class Statements:
         self.dtypes = {number: p.dtype for number, p in enumerate(nest.parameters)}
         self.values = Expressions(self.line, self.names)
         self.hazards = Hazards()
+        self._parted = _by_loop(nest, layout.parts)
         self._depth = 1
         # Whether the statements being printed are those of one lane alone.
         self._alone = layout.lanes == 1
@@ -87,6 +89,8 @@ class Statements:
         if any(number < 0 for number in self.names):
             # Tasks of one block use the same shared memory one after another.
             self.hazards.add(loop.body)
+        if loop.vector and self._in_parts(loop, first, step):
+            return
         with self._looping(loop, first, step):
             self._body(loop.body)
 
@@ -139,10 +143,44 @@ class Statements:
             self._body(loop.body)
             self._depth -= 1
             self.line("}")
-        else:
+        elif not self._in_parts(loop, "lane", str(self.layout.lanes)):
             with self._looping(loop, "lane", str(self.layout.lanes)):
                 self._body(loop.body)
         self._alone = False
+
+    def _in_parts(self, loop: ir.For, first: str, step: str) -> bool:
+        """Prints a loop that takes several iterations at once; False when it has no parts."""
+        parted = self._parted.get(id(loop))
+        if parted is None:
+            return False
+        width, start = self.layout.parts.width, f"{loop.axis}_first"
+        first, step = (f"({text}) * {width}" for text in (first, step))
+        with self._looping(loop._replace(axis=start), first, step):
+            behind = [self._part(access, loop.axis, start) for access in parted]
+            self.line("#pragma unroll")
+            self.line(f"for (int e = 0; e < {width}; ++e) {{")
+            self._depth += 1
+            self.line(f"const index_t {loop.axis} = {start} + e;")
+            self._body(loop.body)
+            self._depth -= 1
+            self.line("}")
+            for text in filter(None, behind):
+                self.line(text)
+        self.values.held.clear()
+        return True
+
+    def _part(self, access: Access, axis: str, start: str) -> str:
+        """Declares a part; the statement that stores it, for a store."""
+        name = f"part{len(self.values.held) + 1}"
+        ctype = f"Part<{storage_type(self.dtypes[access.buffer])}, {self.layout.parts.width}>"
+        terms = tuple((_renamed(factor, axis, start), c) for factor, c in access.offset.terms)
+        place = f"&{self.values.element(access.buffer, access.offset._replace(terms=terms))}"
+        self.values.held[access.buffer, access.offset] = f"{name}.at[e]"
+        if isinstance(access, ir.Load):
+            self.line(f"const {ctype} {name} = *(const {ctype}*){place};")
+            return ""
+        self.line(f"{ctype} {name};")
+        return f"*({ctype}*){place} = {name};"
 
     # --- accumulators -----------------------------------------------------------------------------
 
@@ -263,3 +301,16 @@ def _is_one_reduction(loop: ir.For) -> bool:
         and inner.get(statement.value.name) == outer[statement.name]
         for statement in loop.body[1:]
     )
+
+
+def _renamed(factor: ir.Factor, axis: str, name: str) -> ir.Factor:
+    return ir.LoopIndex(name) if factor == ir.LoopIndex(axis) else factor
+
+
+def _by_loop(nest: ir.LoopNest, parts: Parts) -> dict[int, list[Access]]:
+    """The accesses that come in parts, by the identity of their loop, without repetitions."""
+    found: dict[int, dict[tuple[int, ir.Sum], Access]] = {}
+    for position, (access, loop) in enumerate(numbered(nest.body)):
+        if position in parts.positions:
+            found.setdefault(id(loop), {})[access.buffer, access.offset] = access
+    return {loop: list(accesses.values()) for loop, accesses in found.items()}

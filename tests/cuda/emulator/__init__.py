@@ -22,6 +22,8 @@ HEADER = Path(__file__).parent / "cuda_emulator.h"
 COMMAND = (
     *("g++", "-O1", "-std=c++17", "-fPIC", "-shared", "-w"),
     *("-fwrapv", "-fno-strict-aliasing"),
+    # Misaligned parts and indices outside of shared memory end the process with a message.
+    *("-fsanitize=alignment,bounds", "-fno-sanitize-recover=all"),
 )
 # Bytes around every buffer that no kernel may read or write: NaN, and checked afterwards.
 _GUARD = 512

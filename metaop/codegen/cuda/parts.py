@@ -1,0 +1,102 @@
+"""Accesses of several neighbouring elements at once, where a vector loop runs along memory.
+
+A lane then takes `width` neighbouring iterations in turn: it loads a part of each array before
+them and stores a part behind them, 16 bytes at a time for the widest type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Union
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.cuda.hazards import accesses
+
+_BYTES = 16
+Access = Union[ir.Load, ir.Store]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """`width` neighbours at once; `positions` numbers the accesses of a nest that come in parts.
+
+    Accesses count in the order in which `numbered` meets them, which is the same for all nests of
+    one form: so a kernel that was compiled for one of them knows what it may assume of the others.
+    """
+
+    width: int = 1
+    positions: frozenset[int] = frozenset()
+
+
+def numbered(body: object, loop: ir.For | None = None) -> Iterator[tuple[Access, ir.For | None]]:
+    """All loads and stores in order, each with the innermost straight-line vector loop around."""
+    if isinstance(body, ir.For) and body.vector and not _has_loops(body.body):
+        loop = body
+    if isinstance(body, (ir.Load, ir.Store)):
+        yield body, loop
+    if isinstance(body, tuple):
+        for item in body:
+            yield from numbered(item, loop)
+
+
+def parts_of(nest: ir.LoopNest) -> Parts:
+    """The parts of a nest with the values that its arguments have now."""
+    found = list(numbered(nest.body))
+    along = [
+        (position, access, loop)
+        for position, (access, loop) in enumerate(found)
+        if loop is not None and _runs_along(access, loop.axis)
+    ]
+    sizes = [nest.parameters[access.buffer].dtype.itemsize for _, access, _ in along]
+    width = _BYTES // max(sizes, default=_BYTES)
+    positions = frozenset(
+        position
+        for position, access, loop in along
+        if _is_whole(loop.extent, width, nest)
+        and _is_aligned(access.offset, loop.axis, width, nest)
+        and _is_alone(access, loop)
+    )
+    return Parts(width, positions) if width > 1 and positions else Parts()
+
+
+def _has_loops(body: tuple[ir.Statement, ...]) -> bool:
+    return any(isinstance(statement, ir.For) for statement in body)
+
+
+def _runs_along(access: Access, axis: str) -> bool:
+    """Whether the access moves by one element with the loop, whatever the conditions."""
+    if access.buffer < 0 or access.conditions:
+        return False
+    unit = [coefficient for factor, coefficient in access.offset.terms if factor == ir.LoopIndex(axis)]
+    return unit == [1] and not any(
+        _depends(factor, axis) for factor, _ in access.offset.terms if factor != ir.LoopIndex(axis)
+    )
+
+
+def _depends(item: object, axis: str) -> bool:
+    if isinstance(item, ir.LoopIndex):
+        return item.axis == axis
+    # A value bound inside the loop may differ from one iteration to the next.
+    return isinstance(item, ir.ValueIndex) or (
+        isinstance(item, tuple) and any(_depends(part, axis) for part in item)
+    )
+
+
+def _is_aligned(offset: ir.Sum, axis: str, width: int, nest: ir.LoopNest) -> bool:
+    strides = [c for factor, c in offset.terms if factor != ir.LoopIndex(axis)]
+    return all(_is_whole(integer, width, nest) for integer in (*strides, offset.constant))
+
+
+def _is_whole(integer: ir.Integer, width: int, nest: ir.LoopNest) -> bool:
+    value = nest.arguments[integer.position] if isinstance(integer, ir.Argument) else integer
+    return value % width == 0
+
+
+def _is_alone(access: Access, loop: ir.For) -> bool:
+    """Whether reading all elements before, or writing them behind, the iterations is the same."""
+    reads, writes = accesses(loop.body)
+    if isinstance(access, ir.Load):
+        return access.buffer not in writes
+    stores = [s for s in loop.body if isinstance(s, ir.Store) and s.buffer == access.buffer]
+    return access.buffer not in reads and len(stores) == 1
