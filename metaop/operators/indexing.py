@@ -13,7 +13,6 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.composite import composite
-from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node, Shape, constant, index_node
 
@@ -200,12 +199,3 @@ def scatter_rows(
 def select_by_mask(mask: Node, value: Node, source: Node) -> Node:
     """`value` where the mask holds, else `source`, in the type of `source`."""
     return where(mask, cast(value, source.dtype), source)
-
-
-@composite(differentiable=False)
-def one_hot(classes: Node, count: int, dtype: DType) -> Node:
-    """A new last dimension with 1 at the class and 0 elsewhere."""
-    shape = (*classes.shape, count)
-    number = index_node(IndexMap.axes(shape)[-1], shape)
-    return cast(number.equals(views.unsqueeze(classes, classes.ndim)), dtype)
-

@@ -7,7 +7,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from metaop.errors import ArgumentError, DimensionError, DTypeError, ShapeError
+from metaop.errors import DimensionError, DTypeError, ShapeError
 from metaop.operators import indexing as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
@@ -15,7 +15,6 @@ from metaop.tensor.indexing import getitem, host_tensor, split_key
 from metaop.tensor.indexing import put as put_at
 from metaop.tensor.promotion import number_call
 from metaop.tensor.shaping import broadcast_to, clone, diagonal, flatten, reshape, select
-from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.recording import Call, record
 
 Value = Union[Tensor, int, float, bool]
@@ -273,20 +272,6 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 def argwhere(input: Tensor) -> Tensor:
     """The indices of all elements that are not zero, one row each."""
     return nonzero(input)
-
-
-def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
-    """A new last dimension with 1 at the class and 0 elsewhere (int64).
-
-    `num_classes` -1 takes the largest class plus one, and reads the tensor for that.
-    """
-    if input.dtype is not dtypes.int64:
-        raise DTypeError("one_hot is only applicable to index tensor of type LongTensor.")
-    if num_classes == -1:
-        if not input.numel():
-            raise ArgumentError("Can not infer total number of classes from empty tensor.")
-        num_classes = int(input._array().max()) + 1
-    return wrap(record(operators.one_hot, (input.call,), (num_classes, dtypes.int64)))
 
 
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
