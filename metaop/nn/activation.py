@@ -93,7 +93,9 @@ class Threshold(Module):
 class RReLU(Module):
     """Leaky ReLU whose slope is drawn evenly from [lower, upper] in training, else their mean."""
 
-    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
+    def __init__(
+        self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False
+    ) -> None:
         super().__init__()
         self.lower = lower
         self.upper = upper

@@ -83,7 +83,6 @@ class Sequential(Module):
         _require_positive(times)
         return self.extend([module for _ in range(times - 1) for module in self])
 
-
     def append(self, module: Module) -> Sequential:
         """Adds a module at the end."""
         self.add_module(str(len(self)), module)

@@ -9,9 +9,9 @@ from metaop.nn import functional as F
 from metaop.nn import init
 from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
-from metaop.tensor.gradients import no_grad
 from metaop.tensor.core import Tensor
 from metaop.tensor.creation import empty
+from metaop.tensor.gradients import no_grad
 
 Self = TypeVar("Self", bound="_Table")
 

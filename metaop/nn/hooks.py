@@ -53,7 +53,9 @@ class RemovableHandle:
 class HookTable(OrderedDict):
     """Hooks by number, in calling order. (A plain dict cannot be referred to weakly.)"""
 
-    def add(self, hook: Hook, *, prepend: bool = False, extra: Sequence[Any] = ()) -> RemovableHandle:
+    def add(
+        self, hook: Hook, *, prepend: bool = False, extra: Sequence[Any] = ()
+    ) -> RemovableHandle:
         """Appends a hook, or puts it in front of the others."""
         handle = RemovableHandle(self, *extra)
         self[handle.id] = hook

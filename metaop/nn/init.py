@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from metaop.errors import ArgumentError
-from metaop.tensor.gradients import no_grad
 from metaop.tensor.core import Tensor
 from metaop.tensor.creation import from_numpy, zeros_like
+from metaop.tensor.gradients import no_grad
 
 _LINEAR = ("linear", "sigmoid")
 _GAINS = {"tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 3.0 / 4}
@@ -39,17 +39,13 @@ def calculate_gain(nonlinearity: str, param: int | float | None = None) -> float
 
 
 @no_grad()
-def uniform_(
-    tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None
-) -> Tensor:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Numbers spread evenly over [a, b)."""
     return tensor.uniform_(a, b, generator=generator)
 
 
 @no_grad()
-def normal_(
-    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None
-) -> Tensor:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Normally distributed numbers."""
     return tensor.normal_(mean, std, generator=generator)
 
@@ -209,9 +205,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
 
 
 @no_grad()
-def sparse_(
-    tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None
-) -> Tensor:
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
     """A matrix of normal numbers with a fraction `sparsity` of each column zero (Martens 2010)."""
     _require_dimensions("sparse_", tensor, tensor.ndim == 2, "2")
     rows = tensor.shape[0]

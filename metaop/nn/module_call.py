@@ -130,9 +130,7 @@ class CallMixin:
             self._forward_hooks_always_called.add(handle.id)
         return handle
 
-    def register_full_backward_pre_hook(
-        self, hook: Hook, prepend: bool = False
-    ) -> RemovableHandle:
+    def register_full_backward_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Runs `hook(module, grad_output)` in backward; may return other gradients."""
         return self._backward_pre_hooks.add(hook, prepend=prepend)
 

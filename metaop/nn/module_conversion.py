@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.nn.parameter import Parameter
+from metaop.tensor.core import Tensor
 from metaop.tensor.gradients import no_grad
 from metaop.tensor.options import device_of
-from metaop.tensor.core import Tensor
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import Device

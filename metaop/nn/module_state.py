@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from metaop.errors import ArgumentError, ArgumentTypeError, CheckpointError, InternalError
 from metaop.nn.hooks import Hook, HookTable, RemovableHandle
 from metaop.nn.parameter import Parameter
-from metaop.tensor.gradients import no_grad
 from metaop.tensor.core import Tensor
+from metaop.tensor.gradients import no_grad
 
 _EXTRA_STATE = "_extra_state"
 
@@ -259,7 +259,10 @@ class StateMixin:
                 )
 
     def register_load_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
-        """Runs `hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)`."""
+        """Runs `hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)`.
+
+        It may change the dict and the lists before the module takes its values.
+        """
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
     def _register_load_state_dict_pre_hook(

@@ -72,7 +72,8 @@ class _RunningNorm(Module):
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim not in self.ranks:
             raise ArgumentError(
-                f"{type(self).__name__}: expected {self.ranks_text} input (got {input.ndim}D input)",
+                f"{type(self).__name__}: expected {self.ranks_text} input "
+                f"(got {input.ndim}D input)",
                 fix="use the class for this number of dimensions, or unsqueeze",
             )
 

@@ -191,9 +191,7 @@ class RNNBase(Module):
                 )
         return given
 
-    def _run(
-        self, steps: Tensor, state: State, lengths: Tensor | None
-    ) -> tuple[Tensor, State]:
+    def _run(self, steps: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         last: list[State] = []
         for layer in range(self.num_layers):
             outputs = []

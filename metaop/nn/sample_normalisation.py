@@ -34,7 +34,11 @@ class LayerNorm(Module):
         options = {"device": device, "dtype": dtype}
         scale = Parameter(empty(self.normalized_shape, **options)) if elementwise_affine else None
         self.register_parameter("weight", scale)
-        shift = Parameter(empty(self.normalized_shape, **options)) if scale is not None and bias else None
+        shift = (
+            Parameter(empty(self.normalized_shape, **options))
+            if scale is not None and bias
+            else None
+        )
         self.register_parameter("bias", shift)
         self.reset_parameters()
 
@@ -87,8 +91,7 @@ class RMSNorm(Module):
 
     def extra_repr(self) -> str:
         return (
-            f"{self.normalized_shape}, eps={self.eps}, "
-            f"elementwise_affine={self.elementwise_affine}"
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
         )
 
 
@@ -141,9 +144,7 @@ class GroupNorm(Module):
 class LocalResponseNorm(Module):
     """Each channel divided by a power of the mean square of its neighbours (AlexNet)."""
 
-    def __init__(
-        self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
-    ) -> None:
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()
         self.size = size
         self.alpha = alpha

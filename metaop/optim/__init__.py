@@ -1,15 +1,17 @@
 """Optimizers and learning-rate schedules, named and called as in PyTorch."""
 
-from metaop.optim import lr_scheduler
+from metaop.optim import lr_scheduler, swa_utils
 from metaop.optim.adam import Adam, AdamW
 from metaop.optim.adam_relatives import LAMB, Adamax, NAdam, RAdam
 from metaop.optim.adaptive import Adadelta, Adagrad, RMSprop
+from metaop.optim.lbfgs import LBFGS
 from metaop.optim.optimizer import Optimizer
 from metaop.optim.robust import ASGD, Rprop
 from metaop.optim.sgd import SGD
 
 __all__ = [
     "ASGD",
+    "LBFGS",
     "LAMB",
     "SGD",
     "Adadelta",
@@ -23,4 +25,5 @@ __all__ = [
     "RMSprop",
     "Rprop",
     "lr_scheduler",
+    "swa_utils",
 ]

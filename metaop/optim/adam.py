@@ -14,9 +14,7 @@ Nodes = tuple[Node, ...]
 NodeNumbers = dict[str, Node]
 
 
-def check_settings(
-    lr: float, betas: tuple[float, float], eps: float, weight_decay: float
-) -> None:
+def check_settings(lr: float, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
     """ArgumentError unless the settings that all relatives of Adam share are legal."""
     check("learning rate", lr, lr >= 0.0)
     check("epsilon value", eps, eps >= 0.0)

@@ -283,7 +283,9 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
     def wrapped(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         self._opt_called = True  # type: ignore[attr-defined]
-        if not (_everywhere_pre or _everywhere_post or self._step_pre_hooks or self._step_post_hooks):
+        if not (
+            _everywhere_pre or _everywhere_post or self._step_pre_hooks or self._step_post_hooks
+        ):
             result = step(self, *args, **kwargs)
             realize()
             return result

@@ -294,10 +294,9 @@ def _backward_record(library, module, x):
         lambda m, grad_output: seen.append(("pre", shown(grad_output))) or (grad_output[0] * 2,)
     )
     module.register_full_backward_hook(
-        lambda m, grad_input, grad_output: seen.append(
-            ("hook", shown(grad_input), shown(grad_output))
+        lambda m, grad_input, grad_output: (
+            seen.append(("hook", shown(grad_input), shown(grad_output))) or (grad_input[0] * 10,)
         )
-        or (grad_input[0] * 10,)
     )
     result = module(x)
     (result * result).sum().backward()
@@ -316,9 +315,7 @@ def test_backward_hooks():
     for entry, wanted_entry in zip(seen, wanted_seen):
         for got, expected in zip(entry[1:], wanted_entry[1:]):
             np.testing.assert_allclose(got, expected, rtol=1e-4)
-    np.testing.assert_allclose(
-        ours.weight.grad.tolist(), theirs.weight.grad.tolist(), rtol=1e-4
-    )
+    np.testing.assert_allclose(ours.weight.grad.tolist(), theirs.weight.grad.tolist(), rtol=1e-4)
 
 
 def test_backward_hook_without_tracked_inputs():
@@ -346,9 +343,7 @@ def test_state_hooks():
 
 def test_registration_hooks():
     seen = []
-    with nn.hooks.register_module_parameter_registration_hook(
-        lambda m, name, p: seen.append(name)
-    ):
+    with nn.hooks.register_module_parameter_registration_hook(lambda m, name, p: seen.append(name)):
         nn.Linear(1, 1)
     assert seen == ["weight", "bias"]
 

@@ -24,11 +24,29 @@ SCHEDULES = [
     ("CyclicLR", {"base_lr": 0.01, "max_lr": 0.3, "step_size_up": 3}),
     (
         "CyclicLR",
-        {"base_lr": 0.01, "max_lr": 0.3, "step_size_up": 3, "step_size_down": 5, "mode": "triangular2"},
+        {
+            "base_lr": 0.01,
+            "max_lr": 0.3,
+            "step_size_up": 3,
+            "step_size_down": 5,
+            "mode": "triangular2",
+        },
     ),
-    ("CyclicLR", {"base_lr": [0.01, 0.02], "max_lr": 0.3, "step_size_up": 3, "mode": "exp_range", "gamma": 0.9}),
+    (
+        "CyclicLR",
+        {
+            "base_lr": [0.01, 0.02],
+            "max_lr": 0.3,
+            "step_size_up": 3,
+            "mode": "exp_range",
+            "gamma": 0.9,
+        },
+    ),
     ("OneCycleLR", {"max_lr": 0.4, "total_steps": 30}),
-    ("OneCycleLR", {"max_lr": [0.4, 0.2], "epochs": 5, "steps_per_epoch": 6, "anneal_strategy": "linear"}),
+    (
+        "OneCycleLR",
+        {"max_lr": [0.4, 0.2], "epochs": 5, "steps_per_epoch": 6, "anneal_strategy": "linear"},
+    ),
     ("OneCycleLR", {"max_lr": 0.4, "total_steps": 30, "three_phase": True}),
     ("LambdaLR", {"lr_lambda": lambda epoch: 0.9**epoch}),
     ("MultiplicativeLR", {"lr_lambda": lambda epoch: 0.9 if epoch % 2 else 1.05}),

@@ -119,9 +119,7 @@ clip_grad_norm = clip_grad_norm_
 
 
 @no_grad()
-def clip_grad_value_(
-    parameters: Any, clip_value: float, foreach: bool | None = None
-) -> None:
+def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
     """Limits every element of the gradients to [-clip_value, clip_value]."""
     for gradient in _gradients(parameters):
         gradient.clamp_(-float(clip_value), float(clip_value))

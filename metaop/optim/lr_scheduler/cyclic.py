@@ -159,8 +159,7 @@ class OneCycleLR(_WithMomentum):
             raise ArgumentError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
         if anneal_strategy not in ("cos", "linear"):
             raise ArgumentError(
-                "anneal_strategy must be one of 'cos' or 'linear', instead got "
-                f"{anneal_strategy}"
+                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
             )
         self._schedule_phases = self._phases(pct_start, three_phase)
         self._anneal_func_type = anneal_strategy
@@ -223,8 +222,7 @@ class OneCycleLR(_WithMomentum):
                 ends = group[phase["start_momentum"]], group[phase["end_momentum"]]
                 self._set_momentum(group, self._anneal(*ends, part))
         return [
-            self._anneal(group[phase["start_lr"]], group[phase["end_lr"]], part)
-            for group in groups
+            self._anneal(group[phase["start_lr"]], group[phase["end_lr"]], part) for group in groups
         ]
 
 

@@ -70,9 +70,7 @@ class MultiplicativeLR(_Functions):
         rates = self.current()
         if self._is_initial:
             return rates
-        return [
-            rate * function(self.last_epoch) for function, rate in zip(self.lr_lambdas, rates)
-        ]
+        return [rate * function(self.last_epoch) for function, rate in zip(self.lr_lambdas, rates)]
 
 
 class StepLR(GroupSchedule):

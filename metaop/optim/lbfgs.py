@@ -1,0 +1,165 @@
+"""L-BFGS: a quasi-Newton method with limited memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from metaop.errors import ArgumentError
+from metaop.optim.line_search import strong_wolfe
+from metaop.optim.optimizer import Optimizer
+from metaop.optim.update import check, run_closure
+from metaop.tensor.core import Tensor
+from metaop.tensor.creation import zeros_like
+from metaop.tensor.gradients import no_grad
+from metaop.tensor.joining import cat
+
+
+class LBFGS(Optimizer):
+    """Directions from the last `history_size` changes of the gradient (Liu & Nocedal 1989).
+
+    `step` needs a closure, which it calls several times. `line_search_fn` is None or
+    "strong_wolfe".
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1,
+        max_iter: int = 20,
+        max_eval: int | None = None,
+        tolerance_grad: float = 1e-7,
+        tolerance_change: float = 1e-9,
+        history_size: int = 100,
+        line_search_fn: str | None = None,
+    ) -> None:
+        check("learning rate", lr, lr > 0.0)
+        if line_search_fn not in (None, "strong_wolfe"):
+            raise ArgumentError("only 'strong_wolfe' is supported", fix="pass None or that name")
+        defaults = {
+            "lr": lr,
+            "max_iter": max_iter,
+            "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
+            "tolerance_grad": tolerance_grad,
+            "tolerance_change": tolerance_change,
+            "history_size": history_size,
+            "line_search_fn": line_search_fn,
+        }
+        super().__init__(params, defaults)
+        if len(self.param_groups) != 1:
+            raise ArgumentError("LBFGS doesn't support per-parameter options (parameter groups)")
+        self._params: list[Tensor] = self.param_groups[0]["params"]
+
+    def _gradient(self) -> Tensor:
+        parts = [p.grad if p.grad is not None else zeros_like(p) for p in self._params]
+        return cat([part.reshape(-1) for part in parts], 0)
+
+    def _move(self, values: list[Tensor], size: float, direction: Tensor) -> None:
+        """Sets the parameters to `values + size * direction`."""
+        start = 0
+        for parameter, value in zip(self._params, values):
+            stop = start + parameter.numel()
+            piece = direction[start:stop].reshape(parameter.shape)
+            parameter.copy_(value + piece * size)
+            start = stop
+
+    @no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Up to `max_iter` moves; returns the loss before the first."""
+        if closure is None:
+            raise ArgumentError("LBFGS needs a closure that computes the loss again")
+        group = self.param_groups[0]
+        state = self.state[self._params[0]]
+        state.setdefault("func_evals", 0)
+        state.setdefault("n_iter", 0)
+        first_loss = run_closure(closure)
+        loss = float(first_loss.item())
+        gradient = self._gradient()
+        evaluations = 1
+        state["func_evals"] += 1
+        if _largest(gradient) <= group["tolerance_grad"]:
+            return first_loss
+        for move in range(group["max_iter"]):
+            state["n_iter"] += 1
+            direction = self._direction(state, gradient, group["history_size"])
+            previous_gradient, previous_loss = gradient.clone(), loss
+            size = float(group["lr"])
+            if state["n_iter"] == 1:
+                size *= min(1.0, 1.0 / gradient.abs().sum().item())
+            slope = gradient.dot(direction).item()
+            if slope > -group["tolerance_change"]:
+                break
+            loss, gradient, size, calls = self._advance(
+                closure, group, (loss, gradient, slope), direction, size, move
+            )
+            evaluations += calls
+            state["func_evals"] += calls
+            state.update(d=direction, t=size, prev_flat_grad=previous_gradient)
+            state["prev_loss"] = previous_loss
+            if (
+                evaluations >= group["max_eval"]
+                or _largest(gradient) <= group["tolerance_grad"]
+                or _largest(direction * size) <= group["tolerance_change"]
+                or abs(loss - previous_loss) < group["tolerance_change"]
+            ):
+                break
+        return first_loss
+
+    def _advance(
+        self,
+        closure: Callable[[], Any],
+        group: dict[str, Any],
+        here: tuple[float, Tensor, float],
+        direction: Tensor,
+        size: float,
+        move: int,
+    ) -> tuple[float, Tensor, float, int]:
+        """Moves along `direction`: the new loss and gradient, the length, and the evaluations."""
+        values = [parameter.detach().clone() for parameter in self._params]
+
+        def evaluate(length: float) -> tuple[float, Tensor]:
+            self._move(values, length, direction)
+            found = float(run_closure(closure).item())
+            return found, self._gradient()
+
+        loss, gradient, slope = here
+        if group["line_search_fn"] == "strong_wolfe":
+            loss, gradient, size, calls = strong_wolfe(
+                evaluate, size, direction, loss, gradient, slope
+            )
+            self._move(values, size, direction)
+            return loss, gradient, size, calls
+        if move == group["max_iter"] - 1:
+            self._move(values, size, direction)
+            return loss, gradient, size, 0
+        loss, gradient = evaluate(size)
+        return loss, gradient, size, 1
+
+    def _direction(self, state: dict[str, Any], gradient: Tensor, history_size: int) -> Tensor:
+        """The two-loop recursion over the remembered changes."""
+        if state["n_iter"] == 1:
+            state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1.0)
+            return -gradient
+        change = gradient - state["prev_flat_grad"]
+        moved = state["d"] * state["t"]
+        product = change.dot(moved).item()
+        if product > 1e-10:
+            for name, value in (("old_dirs", change), ("old_stps", moved), ("ro", 1.0 / product)):
+                state[name].append(value)
+                del state[name][:-history_size]
+            state["H_diag"] = product / change.dot(change).item()
+        memory = list(zip(state["old_dirs"], state["old_stps"], state["ro"]))
+        direction = -gradient
+        shares = []
+        for change, moved, weight in reversed(memory):
+            share = moved.dot(direction).item() * weight
+            shares.append(share)
+            direction = direction - change * share
+        direction = direction * state["H_diag"]
+        for (change, moved, weight), share in zip(memory, reversed(shares)):
+            direction = direction + moved * (share - change.dot(direction).item() * weight)
+        return direction
+
+
+def _largest(vector: Tensor) -> float:
+    return vector.abs().max().item()
