@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.cuda.parts import Parts, parts_of
+from metaop.codegen.cuda.parts import NO_PARTS, Parts, parts_of
 from metaop.codegen.cuda.ranges import fits_in_32_bits
 
 _WARP = 32
@@ -33,7 +33,7 @@ class Layout:
     lanes: int
     rows: int
     index_type: str
-    parts: Parts = Parts()
+    parts: Parts = NO_PARTS
 
     @property
     def threads(self) -> int:
@@ -53,7 +53,7 @@ def layout_of(nest: ir.LoopNest) -> Layout:
     extents = [_value(loop.extent, nest) for loop in vector_loops(task_body)]
     longest = max(extents, default=0)
     if not extents or (has_tasks and longest < _SHORT_ROW):
-        parts = parts_of(nest) if not extents and nest.tasks >= _LARGE_MAP else Parts()
+        parts = parts_of(nest) if not extents and nest.tasks >= _LARGE_MAP else NO_PARTS
         return Layout(1, _BLOCK if has_tasks else 1, index_type, parts)
     lanes = _WARP
     # Four elements a lane before another warp joins in.

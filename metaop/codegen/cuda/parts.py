@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Union
+from typing import TypeAlias
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.cuda.hazards import accesses
 
 _BYTES = 16
-Access = Union[ir.Load, ir.Store]
+Access: TypeAlias = "ir.Load | ir.Store"
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,9 @@ class Parts:
 
     width: int = 1
     positions: frozenset[int] = frozenset()
+
+
+NO_PARTS = Parts()
 
 
 def numbered(body: object, loop: ir.For | None = None) -> Iterator[tuple[Access, ir.For | None]]:
@@ -57,7 +60,7 @@ def parts_of(nest: ir.LoopNest) -> Parts:
         and _is_aligned(access.offset, loop.axis, width, nest)
         and _is_alone(access, loop)
     )
-    return Parts(width, positions) if width > 1 and positions else Parts()
+    return Parts(width, positions) if width > 1 and positions else NO_PARTS
 
 
 def _has_loops(body: tuple[ir.Statement, ...]) -> bool:
@@ -68,10 +71,10 @@ def _runs_along(access: Access, axis: str) -> bool:
     """Whether the access moves by one element with the loop, whatever the conditions."""
     if access.buffer < 0 or access.conditions:
         return False
-    unit = [coefficient for factor, coefficient in access.offset.terms if factor == ir.LoopIndex(axis)]
-    return unit == [1] and not any(
-        _depends(factor, axis) for factor, _ in access.offset.terms if factor != ir.LoopIndex(axis)
-    )
+    terms = access.offset.terms
+    own = [coefficient for factor, coefficient in terms if factor == ir.LoopIndex(axis)]
+    others = [factor for factor, _ in terms if factor != ir.LoopIndex(axis)]
+    return own == [1] and not any(_depends(factor, axis) for factor in others)
 
 
 def _depends(item: object, axis: str) -> bool:
