@@ -254,3 +254,15 @@ def test_wrong_rank(name, shape):
         theirs(draw(*shape))
     with pytest.raises(ValueError, match="expected"):
         ours(to_metaop(draw(*shape)))
+
+
+def test_randomised_leaky_relu():
+    import metaop
+
+    ours, theirs = pair("RReLU", 0.2, 0.4)
+    same_text(ours, theirs)
+    slopes = -ours(-metaop.ones(1000)).numpy()
+    assert slopes.min() >= 0.2 and slopes.max() <= 0.4 and abs(slopes.mean() - 0.3) < 0.01
+    ours.eval()
+    theirs.eval()
+    same_behaviour(ours, theirs, (draw(3, 4),))

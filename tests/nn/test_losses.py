@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.nn.parity import classes, draw, pair, same_behaviour, same_text
+from tests.nn.parity import classes, close, draw, pair, same_behaviour, same_text, to_metaop
 
 torch = pytest.importorskip("torch")
 
@@ -100,3 +100,24 @@ def test_older_arguments():
     ):
         with pytest.warns(UserWarning, match="deprecated"):
             assert nn.MSELoss(**options).reduction == reduction
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_ctc(reduction):
+    ours, theirs = pair("CTCLoss", blank=0, reduction=reduction)
+    same_text(ours, theirs)
+    targets = classes(4, 3, 3) + 1
+    lengths = (torch.tensor([8, 6, 7]), torch.tensor([3, 2, 1]))
+
+    def loss(module):
+        # PyTorch's gradient holds for normalised scores only, so the logits are compared.
+        return lambda logits, *rest: module(logits.log_softmax(2), *rest)
+
+    logits = draw(8, 3, 5)
+    own_logits = to_metaop(logits)
+    result = loss(ours)(own_logits, to_metaop(targets), *to_metaop(lengths))
+    wanted = loss(theirs)(logits, targets, *lengths)
+    close(result, wanted, 1e-5)
+    result.sum().backward()
+    wanted.sum().backward()
+    close(own_logits.grad, logits.grad, 1e-4)
