@@ -22,6 +22,7 @@ from tests.codegen import test_lowering as shared
 
 Graph = Callable[[], list[Node]]
 F32 = dtypes.float32
+X = input_node(0, (7, 8), F32)
 
 
 def tensor(slot: int, *shape: int, dtype: DType = F32) -> Node:
@@ -99,6 +100,7 @@ CASES: dict[str, Graph] = {
     "wide rows": lambda: [shared.softmax(tensor(0, 3, 2000), 1)],
     "short rows": lambda: [shared.softmax(tensor(0, 300, 5), 1)],
     "two reduced axes": lambda: [reduce_axes("add", tensor(0, 4, 3, 30, 40), [0, 2, 3])],
+    "products of rows": lambda: [shared.matmul(X, views.transpose(X, 0, 1))],
     "parts": lambda: [apply("exp", tensor(0, 1 << 16)) + 1.0, tensor(0, 1 << 16) * 2.0],
     "parts of mixed types": lambda: [
         cast(tensor(0, 1 << 16, dtype=dtypes.bfloat16), dtypes.float64),
