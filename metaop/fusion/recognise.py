@@ -21,7 +21,7 @@ from metaop.unified_graph.node import Constant, Index, Input, Node
 
 # Fewer multiplications than this are done faster by a plain row kernel than by packing.
 _LEAST_WORK = 1 << 13
-_LEAST_EXTENT = 4
+_LEAST_EXTENTS = {"rows": 2, "columns": 4, "depth": 4}
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ def recognise(node: Node, has_buffer: Callable[[Node], bool]) -> Contraction | N
             columns.append(k)
     depth = tuple(sorted(k for k in reduced if shape[k] != 1))
     extents = [math.prod(shape[k] for k in group) for group in (rows, columns, depth)]
-    if min(extents) < _LEAST_EXTENT or math.prod(extents) < _LEAST_WORK:
+    too_thin = any(n < least for n, least in zip(extents, _LEAST_EXTENTS.values()))
+    if too_thin or math.prod(extents) < _LEAST_WORK:
         return None
     return Contraction(left, right, tuple(batch), tuple(rows), tuple(columns), depth)
 

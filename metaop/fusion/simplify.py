@@ -13,7 +13,8 @@ from metaop.reindex.inversion import invert
 from metaop.reindex.meta_op import Reindex, reindex
 from metaop.reindex.views import permute, reshape
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.access import IndexMap, Within
+from metaop.unified_graph.access import Guard, IndexMap, Within
+from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Constant, Node, constant
 from metaop.unified_graph.rewrite import rebuild
 
@@ -51,8 +52,8 @@ def _simplify_node(node: Node) -> Node:
 def _open_product(node: Node) -> Node:
     """A sum over a reindexed product becomes a sum over the product of two reindexed factors.
 
-    So contractions that come out of an inversion look like all others. A guard stays with the
-    factors that would leave their tensor without it: the other factor multiplies a zero.
+    So contractions that come out of an inversion look like all others. A guard goes to the factor
+    that depends on what it tests; the other factor then multiplies a zero.
     """
     op = node.op
     if not (isinstance(op, Reduce) and op.reducer.name == "add"):
@@ -63,29 +64,38 @@ def _open_product(node: Node) -> Node:
     product = moved.inputs[0]
     if not (isinstance(product.op, Elementwise) and product.op.function.name == "mul"):
         return node
-    guarded = moved.op.map
-    free = IndexMap(guarded.domain, guarded.indices)
-    factors = [reindex(factor, free) for factor in product.inputs]
-    inside = [_stays_inside(factor) for factor in factors]
-    if all(inside):
-        inside[0] = not guarded.is_guarded
-    factors = [
-        moved_factor if is_inside else reindex(factor, guarded, 0)
-        for factor, moved_factor, is_inside in zip(product.inputs, factors, inside)
-    ]
+    factors = _guarded_factors(product, moved.op.map)
     opened = Node(product.op, factors, moved.shape, moved.dtype)
     return Node(op, (opened, *node.inputs[1:]), node.shape, node.dtype)
 
 
-def _stays_inside(node: Node) -> bool:
-    """Whether a reindex reads its input at indices that exist, wherever it is evaluated."""
+def _guarded_factors(product: Node, index_map: IndexMap) -> list[Node]:
+    """The factors of a product under a map, each with the guards that concern it."""
+    free = IndexMap(index_map.domain, index_map.indices)
+    outside = [_outside(reindex(factor, free)) for factor in product.inputs]
+    guards: list[list[Guard]] = [[], []]
+    for guard in index_map.guards:
+        concerned = [k for k in (0, 1) if any(guard.expr is expr for expr, _ in outside[k])]
+        for k in concerned or [0]:
+            guards[k].append(guard)
+    factors = []
+    for k, factor in enumerate(product.inputs):
+        tested = {guard.expr: guard.extent for guard in guards[k] if isinstance(guard, Within)}
+        is_safe = all(tested.get(expr, extent + 1) <= extent for expr, extent in outside[k])
+        chosen = guards[k] if is_safe else index_map.guards
+        factors.append(reindex(factor, IndexMap(free.domain, free.indices, chosen), 0))
+    return factors
+
+
+def _outside(node: Node) -> list[tuple[IndexExpr, int]]:
+    """The indices at which a reindex would leave its input, with the extents they would leave."""
     if not isinstance(node.op, Reindex):
-        return isinstance(node.op, Constant)
-    source = node.inputs[0]
-    return all(
-        index.low >= 0 and index.high < extent
-        for index, extent in zip(node.op.map.indices, source.shape)
-    )
+        return []
+    return [
+        (index, extent)
+        for index, extent in zip(node.op.map.indices, node.inputs[0].shape)
+        if index.low < 0 or index.high >= extent
+    ]
 
 
 def _simplify_elementwise(op: Elementwise, node: Node) -> Node:

@@ -4,16 +4,21 @@
 affine sum of axes (or of quotients and remainders of axes, as reshapes leave them) equals an axis
 of the result. Sums whose terms are like the digits of a number have one solution. Where they are
 not, as in `h = s*oh + d*kh - p`, some axes stay free and the result reduces over those.
+
+With a stride, only every s-th value of the free axis solves the equation: `kh = s*j + (h+p) % s`.
+The axis of the result is then cut into (position, residue), `h = s*position + residue`, so that
+everything stays affine and nothing is computed that a guard would throw away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from math import prod
 from typing import Any
 
 from metaop.reindex.meta_op import reindex
+from metaop.reindex.views import reshape, slice_dimension
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Divisible, Guard, IndexMap, Within
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup, Quotient, Remainder
@@ -41,9 +46,36 @@ def invert(node: Node) -> Node | None:
         return None
     if index_map.never or not source.size or not node.size:
         return constant(identity, node.dtype, node.shape)
-    gather, free = inverse_map(index_map, node.shape)
-    gathered = reindex(source, gather, identity, node.inputs[1:])
-    return reduce_axes(op.reducer.name, gathered, range(len(node.shape), len(node.shape) + free))
+    gather, free, strides = inverse_map(index_map, node.shape)
+    cut = _cut_by_residue(gather.domain, strides)
+    gathered = reindex(source, gather.after(cut), identity, node.inputs[1:])
+    trailing = range(gathered.ndim - free, gathered.ndim)
+    return _joined(reduce_axes(op.reducer.name, gathered, trailing), node.shape, strides)
+
+
+def _cut_by_residue(domain: Sequence[int], strides: Mapping[int, int]) -> IndexMap:
+    """The map from a box in which some axes are (position, residue) pairs to the box `domain`."""
+    shape: list[int] = []
+    for k, extent in enumerate(domain):
+        shape += [-(-extent // strides[k]), strides[k]] if k in strides else [extent]
+    axes = iter(IndexMap.axes(shape))
+    indices = [
+        next(axes) * strides[k] + next(axes) if k in strides else next(axes)
+        for k in range(len(domain))
+    ]
+    return IndexMap(shape, indices)
+
+
+def _joined(node: Node, shape: Sequence[int], strides: Mapping[int, int]) -> Node:
+    """The result whose cut axes are whole again, without what lies behind their ends."""
+    whole = [
+        -(-extent // strides[k]) * strides[k] if k in strides else extent
+        for k, extent in enumerate(shape)
+    ]
+    node = reshape(node, whole)
+    for k in strides:
+        node = slice_dimension(node, k, 0, shape[k])
+    return node
 
 
 def _looks_up_known_axes(index_map: IndexMap) -> bool:
@@ -56,11 +88,14 @@ def _has_lookup(expr: IndexExpr) -> bool:
     return any(isinstance(atom, Lookup) for atom in expr.atoms())
 
 
-def inverse_map(index_map: IndexMap, target: Sequence[int]) -> tuple[IndexMap, int]:
+def inverse_map(
+    index_map: IndexMap, target: Sequence[int]
+) -> tuple[IndexMap, int, dict[int, int]]:
     """The map from (element of the target, free axes) to the one point that is mapped there.
 
     Its guards hold where there is such a point. Also returns the number of free axes, which come
-    behind the axes of the target.
+    behind the axes of the target, and the axes of the target of which the map takes quotients and
+    remainders, with the divisor.
     """
     solver = _Solver(index_map.domain)
     places = [_result_axis(k, extent) for k, extent in enumerate(target)]
@@ -88,6 +123,7 @@ def inverse_map(index_map: IndexMap, target: Sequence[int]) -> tuple[IndexMap, i
             [guard._replace(expr=renumber(guard.expr)) for guard in (*solver.guards, *guards)],
         ),
         len(solver.free),
+        solver.strides,
     )
 
 
@@ -106,6 +142,7 @@ class _Solver:
         self.guards: list[Guard] = []
         self.free: list[int] = []
         self.free_axes: list[IndexExpr] = []
+        self.strides: dict[int, int] = {}
 
     def substitute(self, expr: IndexExpr) -> IndexExpr:
         """`expr` with everything that is known put in."""
@@ -157,6 +194,8 @@ class _Solver:
             known = known - index_expr.of(atom) * coefficient
         right = right - known
         free, determined = _choose(terms)
+        if self._solve_strided(free, determined, right):
+            return
         for atom, coefficient in free:
             value = self._new_free(atom)
             self._assign(atom, value)
@@ -171,6 +210,33 @@ class _Solver:
             digit, right = right // step, right % step
             self.guards.append(Within(digit, atom.high - atom.low + 1))
             self._assign(atom, digit + atom.low if coefficient > 0 else atom.high - digit)
+
+    def _solve_strided(self, free: list[Term], determined: list[Term], right: IndexExpr) -> bool:
+        """Solves `stride*x + y = t + constant`, where `t` is an axis of the result.
+
+        `y = stride*j + t' % stride` and `x = t' // stride - j` with `t' = t + constant` and a free
+        `j`. False when the equation is of another form.
+        """
+        if len(free) != 1 or len(determined) != 1 or len(right.terms) != 1:
+            return False
+        (inner, unit), (outer, stride) = free[0], determined[0]
+        (place, factor) = right.terms[0]
+        if not (isinstance(inner, Axis) and isinstance(outer, Axis) and isinstance(place, Axis)):
+            return False
+        if unit != 1 or stride < 2 or factor != 1 or inner.extent < stride:
+            return False
+        position = int(str(place.name).removeprefix("result"))
+        if position in self.strides or place.extent < stride:
+            return False
+        self.strides[position] = stride
+        j = self._free_digit(0, -(-inner.extent // stride) - 1)
+        self._assign(inner, j * stride + right % stride)
+        self._assign(outer, right // stride - j)
+        self.guards += [
+            Within(self.values[inner], inner.extent),
+            Within(self.values[outer], outer.extent),
+        ]
+        return True
 
     def _assign(self, atom: Atom, value: IndexExpr) -> None:
         self.values[atom] = value
