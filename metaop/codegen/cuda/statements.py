@@ -154,7 +154,7 @@ class Statements:
         if parted is None:
             return False
         width, start = self.layout.parts.width, f"{loop.axis}_first"
-        first, step = (f"({text}) * {width}" for text in (first, step))
+        first, step = _times(first, width), _times(step, width)
         with self._looping(loop._replace(axis=start), first, step):
             behind = [self._part(access, loop.axis, start) for access in parted]
             self.line("#pragma unroll")
@@ -301,6 +301,12 @@ def _is_one_reduction(loop: ir.For) -> bool:
         and inner.get(statement.value.name) == outer[statement.name]
         for statement in loop.body[1:]
     )
+
+
+def _times(text: str, width: int) -> str:
+    if text.isdecimal():
+        return str(int(text) * width)
+    return f"({text}) * {width}" if " " in text else f"{text} * {width}"
 
 
 def _renamed(factor: ir.Factor, axis: str, name: str) -> ir.Factor:
