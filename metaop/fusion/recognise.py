@@ -57,8 +57,7 @@ def recognise(node: Node, has_buffer: Callable[[Node], bool]) -> Contraction | N
     right_axes = axes_used(right, box, has_buffer)
     shape = product.shape
     kept = [k for k in range(len(shape)) if k not in reduced and shape[k] != 1]
-    innermost = _innermost(op, kept)
-    if innermost in left_axes and innermost not in right_axes:
+    if _innermost(op, left_axes ^ right_axes) in left_axes:
         left, right, left_axes, right_axes = right, left, right_axes, left_axes
     batch, rows, columns = [], [], []
     for k in kept:
@@ -76,12 +75,14 @@ def recognise(node: Node, has_buffer: Callable[[Node], bool]) -> Contraction | N
     return Contraction(left, right, tuple(batch), tuple(rows), tuple(columns), depth)
 
 
-def _innermost(op: Reduce, kept: list[int]) -> int:
-    """The box axis along which the result is contiguous."""
+def _innermost(op: Reduce, candidates: set[int]) -> int:
+    """The innermost of the candidate box axes in the order of the result; -1 without one."""
     for expr in reversed(op.map.indices):
         if not expr.is_constant:
-            return int(expr.terms[0][0].name)  # type: ignore[attr-defined]
-    return kept[-1] if kept else -1
+            axis = int(expr.terms[0][0].name)  # type: ignore[attr-defined]
+            if axis in candidates:
+                return axis
+    return -1
 
 
 def axes_used(node: Node, box: Indices, has_buffer: Callable[[Node], bool]) -> set[int]:

@@ -56,7 +56,7 @@ def reindex(
     op = source.op
     if index_map.never and not isinstance(op, Constant):
         return constant(fill, source.dtype, index_map.domain)
-    if isinstance(op, Constant) and not index_map.is_guarded:
+    if isinstance(op, Constant) and not index_map.is_guarded and not operands:
         return Node(op, (), index_map.domain, source.dtype)
     if isinstance(op, Index) and not index_map.is_guarded and not operands:
         return index_node(_inside(op.expr, index_map), index_map.domain)

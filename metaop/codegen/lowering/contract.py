@@ -203,7 +203,7 @@ class Contract(Lowering):
     def _padded(self, factor: Node, place: dict[int, IndexExpr], guards: list[Guard]) -> ir.Expr:
         values = self.values
         value = values.value(factor, self._box(place), tuple(guards))
-        is_guarded = isinstance(value, ir.Load)
+        is_guarded = isinstance(value, ir.Load) and bool(value.conditions)
         if factor.dtype is not self.scalar:
             value = ir.Apply("cast", (value,), self.scalar, factor.dtype)
         if not guards or is_guarded:
