@@ -1,0 +1,1 @@
+"""What metaop costs beside PyTorch: `python -m benchmarks.run`."""

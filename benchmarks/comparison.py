@@ -1,0 +1,142 @@
+"""Runs one workload in all frameworks, in turns, and compares times and values."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.frameworks import Framework, frameworks
+from benchmarks.roofline import Roofline
+from benchmarks.workload import Workload
+
+# Idle threads of one framework spin for a while and would take a core from the other.
+_PAUSE = 0.004
+
+
+class Effort(NamedTuple):
+    """How long to measure: turns of each framework, and about how many seconds a turn takes."""
+
+    rounds: int
+    burst: float
+
+
+class Timing(NamedTuple):
+    """Seconds of one run: the first one (with compilation), least and median of the turns."""
+
+    first: float
+    least: float
+    median: float
+
+
+class Comparison(NamedTuple):
+    """A row of the table; `share` is the share of the roofline that metaop's median reached."""
+
+    name: str
+    group: str
+    timings: dict[str, Timing]
+    error: float
+    tolerance: float
+    share: float | None
+
+    @property
+    def best(self) -> str:
+        """The fastest mode of PyTorch."""
+        return min(
+            (name for name in self.timings if name != "metaop"),
+            key=lambda name: self.timings[name].median,
+        )
+
+    @property
+    def ratio(self) -> float:
+        """Median of the best mode of PyTorch over metaop's: above 1, metaop is faster."""
+        return self.timings[self.best].median / self.timings["metaop"].median
+
+    @property
+    def ratio_of_minima(self) -> float:
+        return self.timings[self.best].least / self.timings["metaop"].least
+
+    @property
+    def equal(self) -> bool:
+        """Whether all frameworks computed the same values."""
+        return self.error <= self.tolerance
+
+
+def compare(
+    workload: Workload, modes: Sequence[str], effort: Effort, roofline: Roofline
+) -> Comparison:
+    """Measures one workload."""
+    participants = frameworks(modes)
+    prepared = [(each, workload.prepare(each)) for each in participants]
+    observed, firsts = [], []
+    for framework, one in prepared:
+        start = time.perf_counter()
+        results = one.run()
+        framework.finish()
+        firsts.append(time.perf_counter() - start)
+        watched = one.observe() if one.observe else _flat(results)
+        observed.append([framework.numpy(value) for value in watched])
+        del results
+    error = max(_difference(observed[0], other) for other in observed[1:])
+    bursts = interleaved([_finished(*each) for each in prepared], effort)
+    timings = {
+        framework.name: Timing(first, min(times), statistics.median(times))
+        for framework, first, times in zip(participants, firsts, bursts)
+    }
+    least = roofline.seconds(workload.nbytes, workload.flops)
+    share = least / timings["metaop"].median if least else None
+    return Comparison(
+        workload.name, workload.group, timings, error, workload.tolerance, share
+    )
+
+
+def interleaved(runs: Sequence[Callable[[], Any]], effort: Effort) -> list[list[float]]:
+    """Seconds of one call of each function, one list a function, taken in turns A B A B."""
+    repetitions = []
+    for run in runs:
+        run()
+        start = time.perf_counter()
+        run()
+        repetitions.append(max(1, int(effort.burst / (time.perf_counter() - start))))
+    times: list[list[float]] = [[] for _ in runs]
+    for _ in range(effort.rounds):
+        for run, count, seconds in zip(runs, repetitions, times):
+            time.sleep(_PAUSE)
+            run()
+            start = time.perf_counter()
+            for _ in range(count):
+                run()
+            seconds.append((time.perf_counter() - start) / count)
+    return times
+
+
+def _finished(framework: Framework, prepared: Any) -> Callable[[], None]:
+    run, finish = prepared.run, framework.finish
+
+    def whole() -> None:
+        results = run()
+        finish()
+        del results
+
+    return whole
+
+
+def _flat(results: Any) -> list[Any]:
+    if isinstance(results, (tuple, list)):
+        return [value for part in results for value in _flat(part)]
+    return [results]
+
+
+def _difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
+    """The largest difference relative to the largest value; infinite when shapes differ."""
+    worst = 0.0
+    for left, right in zip(found, expected, strict=True):
+        if left.shape != right.shape:
+            return float("inf")
+        scale = max(float(np.abs(right).max()), 1e-30)
+        difference = float(np.abs(left.astype(np.float64) - right.astype(np.float64)).max())
+        worst = max(worst, difference / scale)
+    return worst

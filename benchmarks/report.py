@@ -1,0 +1,126 @@
+"""Results as text, Markdown and JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import platform
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from benchmarks.comparison import Comparison
+from benchmarks.roofline import Roofline
+
+
+class Metric(NamedTuple):
+    """One number about one framework, with what it should be at most, if that was said."""
+
+    name: str
+    framework: str
+    value: float
+    unit: str
+    target: float | None = None
+
+
+@dataclasses.dataclass
+class Report:
+    """All that one run of the benchmarks measured."""
+
+    roofline: Roofline
+    threads: int
+    comparisons: list[Comparison] = dataclasses.field(default_factory=list)
+    metrics: list[Metric] = dataclasses.field(default_factory=list)
+    failures: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, in seconds, bytes and plain numbers."""
+        return {
+            "machine": machine(self.threads),
+            "roofline": self.roofline._asdict(),
+            "comparisons": [_row(each) for each in self.comparisons],
+            "geometric_means": geometric_means(self.comparisons),
+            "metrics": [each._asdict() for each in self.metrics],
+            "failures": self.failures,
+        }
+
+    def as_markdown(self) -> str:
+        """The tables of docs and remarks."""
+        what = machine(self.threads)
+        parts = [
+            f"{what['processor']}, {self.threads} threads, PyTorch {what['torch']}; copies "
+            f"{self.roofline.bandwidth / 1e9:.1f} GB/s, "
+            f"multiply-adds {self.roofline.flops / 1e9:.0f} Gflop/s.\n"
+        ]
+        if self.comparisons:
+            parts.append("\n".join([*_HEAD, *map(markdown_row, self.comparisons)]) + "\n")
+            means = geometric_means(self.comparisons)
+            lines = [f"| {group} | {mean:.2f} |" for group, mean in means.items()]
+            head = ("| group | geometric mean of the ratios |", "| --- | ---: |")
+            parts.append("\n".join([*head, *lines]) + "\n")
+        if self.metrics:
+            head = ("| what | framework | value | target |", "| --- | --- | ---: | ---: |")
+            parts.append("\n".join([*head, *map(_metric_row, self.metrics)]) + "\n")
+        parts.extend(f"- {name} failed: {why}" for name, why in self.failures.items())
+        return "\n".join(parts)
+
+
+_HEAD = (
+    "| workload | metaop ms (min) | PyTorch ms (min) | mode | ratio (of minima) | roofline | same |",
+    "| --- | ---: | ---: | --- | ---: | ---: | --- |",
+)
+
+
+def markdown_row(row: Comparison) -> str:
+    """One line of the table of comparisons."""
+    ours, theirs = row.timings["metaop"], row.timings[row.best]
+    share = "" if row.share is None else f"{row.share:.0%}"
+    same = "yes" if row.equal else f"no: {row.error:.1e}"
+    return (
+        f"| {row.name} | {ours.median * 1e3:.3f} ({ours.least * 1e3:.3f}) "
+        f"| {theirs.median * 1e3:.3f} ({theirs.least * 1e3:.3f}) | {row.best} "
+        f"| {row.ratio:.2f} ({row.ratio_of_minima:.2f}) | {share} | {same} |"
+    )
+
+
+def geometric_means(rows: Sequence[Comparison]) -> dict[str, float]:
+    """The geometric mean of the ratios of each group."""
+    groups: dict[str, list[float]] = {}
+    for row in rows:
+        groups.setdefault(row.group, []).append(math.log(row.ratio))
+    return {group: math.exp(sum(logs) / len(logs)) for group, logs in groups.items()}
+
+
+def machine(threads: int) -> dict[str, Any]:
+    """What the numbers were measured on."""
+    import torch
+
+    from metaop.codegen.llvm.target import host_target
+
+    target = host_target()
+    return {
+        "processor": target.cpu,
+        "vector_bytes": target.vector_bytes,
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def _row(row: Comparison) -> dict[str, Any]:
+    timings = {name: timing._asdict() for name, timing in row.timings.items()}
+    computed = {
+        "best": row.best,
+        "ratio": row.ratio,
+        "ratio_of_minima": row.ratio_of_minima,
+        "equal": row.equal,
+    }
+    return {**row._asdict(), "timings": timings, **computed}
+
+
+def _metric_row(metric: Metric) -> str:
+    target = "" if metric.target is None else f"≤ {metric.target:g} {metric.unit}"
+    value = f"{metric.value:.4g} {metric.unit}"
+    return f"| {metric.name} | {metric.framework} | {value} | {target} |"

@@ -1,0 +1,92 @@
+"""Measures metaop beside PyTorch.
+
+    python -m benchmarks.run                          # everything, several minutes
+    python -m benchmarks.run softmax resnet --quick   # what has one of these words in its name
+    python -m benchmarks.run --json out.json --markdown out.md
+    python -m benchmarks.run --modes torch torch-fused torch-compile
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import memory_bound  # noqa: F401  (registers workloads)
+from benchmarks import roofline as rooflines
+from benchmarks.comparison import Comparison, Effort, compare
+from benchmarks.report import Report, markdown_row
+from benchmarks.workload import WORKLOADS, Workload
+
+_FULL = Effort(rounds=9, burst=0.05)
+_QUICK = Effort(rounds=4, burst=0.02)
+
+
+def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help="words of names or groups; all without any")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--markdown", type=Path, metavar="FILE")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter turns")
+    parser.add_argument("--list", action="store_true", help="print the names and stop")
+    parser.add_argument(
+        "--modes",
+        nargs="+",
+        default=["torch"],
+        choices=("torch", "torch-fused", "torch-compile"),
+        help="the fastest of these counts",
+    )
+    return parser.parse_args(arguments)
+
+
+def chosen(words: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The names that contain one of the words."""
+    wanted = [word.lower() for word in words]
+    return [name for name in names if not wanted or any(word in name.lower() for word in wanted)]
+
+
+def main(arguments: Sequence[str] | None = None) -> Report:
+    """Measures what was asked for, prints it as it comes and writes the files."""
+    options = parse_options(arguments)
+    rows = {f"{row.group}: {row.name}": row for row in WORKLOADS.values()}
+    selected = chosen(options.names, list(rows))
+    if options.list:
+        print("\n".join(selected))
+    report = Report(rooflines.measure(), _threads())
+    if options.list:
+        return report
+    for name in selected:
+        _add_comparison(report, rows[name], options)
+    print(report.as_markdown())
+    if options.json:
+        options.json.write_text(json.dumps(report.as_json(), indent=1) + "\n")
+    if options.markdown:
+        options.markdown.write_text(report.as_markdown())
+    return report
+
+
+def _add_comparison(report: Report, workload: Workload, options: argparse.Namespace) -> None:
+    effort = _QUICK if options.quick else _FULL
+    try:
+        row: Comparison = compare(workload, options.modes, effort, report.roofline)
+    except Exception as error:  # one workload that cannot run must not end the others
+        report.failures[workload.name] = f"{type(error).__name__}: {error}"
+        print(f"{workload.name} failed: {report.failures[workload.name]}", flush=True)
+    else:
+        report.comparisons.append(row)
+        print(markdown_row(row), flush=True)
+    gc.collect()
+
+
+def _threads() -> int:
+    from metaop.codegen.llvm.runtime import runtime
+
+    return runtime().get_num_threads()
+
+
+if __name__ == "__main__":
+    main()
