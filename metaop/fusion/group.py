@@ -16,6 +16,8 @@ from metaop.fusion.kernel import Kernel, box_axes, reduced_axes
 from metaop.fusion.recognise import recognise
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex
+from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.index_expr import Axis
 from metaop.unified_graph.node import Input, Node, topological
 
 # An inlined body beyond this many operations is cut in two, so that kernels stay small and long
@@ -50,7 +52,8 @@ def _stored(order: Sequence[Node], outputs: Sequence[Node]) -> set[Node]:
             stored.add(node)
         if isinstance(op, Reindex):
             source = node.inputs[0]
-            if cost[source] >= 2 and node.size >= 2 * source.size and source.size < node.size:
+            repeats = node.size >= 2 * source.size and not _is_injective(op.map)
+            if cost[source] >= 2 and repeats and source.size < node.size:
                 stored.add(source)
                 cost[source] = size[source] = 0
             # Index operands are read once per element; what computes them is kept apart.
@@ -68,6 +71,14 @@ def _stored(order: Sequence[Node], outputs: Sequence[Node]) -> set[Node]:
             stored.add(node)
             cost[node] = size[node] = 0
     return stored
+
+
+def _is_injective(index_map: IndexMap) -> bool:
+    """Whether no element is read twice: every axis moves one index of its own."""
+    terms = [expr.terms for expr in index_map.indices if not expr.is_constant]
+    moved = {found[0][0] for found in terms if len(found) == 1}
+    axes = [Axis(k, extent) for k, extent in enumerate(index_map.domain) if extent != 1]
+    return len(moved) == len(terms) and moved == set(axes)
 
 
 def _repeated(kernels: Sequence[Kernel], stored: set[Node]) -> set[Node]:

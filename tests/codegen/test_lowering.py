@@ -78,6 +78,10 @@ GRAPHS: dict[str, Callable[[], list[Node]]] = {
     "rolled": lambda: [views.roll(X, 3, 1), views.flip(X, [0])],
     "reshaped": lambda: [apply("sin", views.reshape(X, (4, 15))) + 1.0],
     "concatenated": lambda: [views.concatenate([X, X * 2.0, tensor(1, 6, 1)], 1)],
+    "long pieces": lambda: [
+        views.concatenate([X, apply("exp", X), tensor(1, 4, 10), X], 0),
+        views.concatenate([tensor(2, 3, 40), tensor(3, 3, 24)], 1) * 2.0,
+    ],
     "gathered": lambda: [views.take(X, 0, INDEX), views.take(X, 1, INDEX)],
     "scattered": lambda: gradients(lambda x: views.take(x, 0, INDEX), X)[:1],
     "rows": lambda: [reduce_axes("add", X, [1]), reduce_axes("max", X, [0])],
@@ -140,6 +144,12 @@ def test_consecutive_reductions_of_one_row_are_one_kernel() -> None:
 
 def test_elementwise_work_is_fused_behind_a_contraction() -> None:
     assert launches("matmul") == ["contraction"]
+
+
+def test_a_concatenation_is_one_launch_for_each_piece() -> None:
+    assert launches("long pieces") == ["map"] * 6
+    plan, _, _ = scheduled(GRAPHS["long pieces"]())
+    assert all(len(launch.nest.parameters) == 2 for launch in plan.launches)
 
 
 def test_chains_of_maps_are_one_kernel() -> None:

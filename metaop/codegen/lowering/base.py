@@ -36,16 +36,22 @@ class Lowering:
         self.buffers: dict[Node, int] = {}
         self.roles: dict[Node, str] = {}
         self.waiting = set(kernel.roots)
+        if kernel.part_of is not None:
+            # A piece may be nothing but another buffer, which is read then.
+            self.waiting = {r for r in kernel.roots if not self._has_buffer(r)}
         self.values = Values(self._number_of, uses)
 
     def _number_of(self, node: Node) -> int | None:
         if node in self.waiting:
             return None
-        if isinstance(node.op, Input) or self.is_stored(node):
+        if self._has_buffer(node):
             if self.roles.get(node) == "write":
                 self.roles[node] = "update"
             return self._parameter(node, "read")
         return None
+
+    def _has_buffer(self, node: Node) -> bool:
+        return isinstance(node.op, Input) or self.is_stored(node)
 
     def _parameter(self, node: Node, role: str) -> int:
         if node not in self.buffers:
@@ -54,6 +60,9 @@ class Lowering:
         return self.buffers[node]
 
     def _store(self, node: Node, at: Indices, value: ir.Expr) -> None:
+        if self.kernel.part_of is not None:
+            node, dim, start = self.kernel.part_of
+            at = (*at[:dim], at[dim] + start, *at[dim + 1 :])
         number = self._parameter(node, "write")
         offset = self.values.sum(index_expr.linear_offset(at, node.shape))
         self.values.emit(ir.Store(number, offset, value))
