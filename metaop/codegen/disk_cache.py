@@ -18,6 +18,8 @@ _SUFFIX = ".object"
 _TEMPORARY = ".partial"
 # After an eviction the folder is this full, so that not every later write evicts again.
 _KEPT_SHARE = 0.8
+_WRITES_BEFORE_LISTING = 64
+_LARGE_SHARE = 0.01
 
 
 class DiskCache:
@@ -31,6 +33,7 @@ class DiskCache:
         self.directory = Path(directory).expanduser()
         self.limit = limit
         self._size: int | None = None
+        self._writes = 0
 
     def get(self, key: str) -> bytes | None:
         """The bytes stored under `key`, or None."""
@@ -74,8 +77,15 @@ class DiskCache:
             raise
 
     def _account(self, added: int) -> None:
-        """Adds to the known size; the folder is listed at the first write and when it is full."""
+        """Adds to the known size; the folder is listed after some writes and when it is full.
+
+        A process that writes little leaves the listing, which takes long in a full folder, to
+        others.
+        """
+        self._writes += 1
         if self._size is None:
+            if self._writes < _WRITES_BEFORE_LISTING and added < self.limit * _LARGE_SHARE:
+                return
             self._size = sum(size for _, size, _ in self._entries())
         else:
             self._size += added
