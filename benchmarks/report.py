@@ -66,7 +66,8 @@ class Report:
 
 
 _HEAD = (
-    "| workload | metaop ms (min) | PyTorch ms (min) | mode | ratio (of minima) | roofline | same |",
+    "| workload | metaop ms (min) | PyTorch ms (min) | mode | ratio (of minima) "
+    "| roofline | same |",
     "| --- | ---: | ---: | --- | ---: | ---: | --- |",
 )
 

@@ -14,7 +14,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import memory_bound  # noqa: F401  (registers workloads)
+from benchmarks import memory_bound, whole_steps  # noqa: F401  (they register workloads)
 from benchmarks import roofline as rooflines
 from benchmarks.comparison import Comparison, Effort, compare
 from benchmarks.report import Report, markdown_row
