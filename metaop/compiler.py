@@ -29,6 +29,7 @@ def compile_graph(inputs: Sequence[Node], outputs: Sequence[Node], device: Devic
         from metaop.codegen.reference import ReferenceProgram
 
         return ReferenceProgram(inputs, outputs)
+    from metaop.codegen.llvm.machine import host_machine
     from metaop.codegen.llvm.program import LLVMProgram
 
-    return LLVMProgram(schedule(inputs, outputs))
+    return LLVMProgram(schedule(inputs, outputs, host_machine()))
