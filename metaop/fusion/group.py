@@ -82,15 +82,43 @@ def _is_injective(index_map: IndexMap) -> bool:
 
 
 def _repeated(kernels: Sequence[Kernel], stored: set[Node]) -> set[Node]:
-    """Dear nodes without a buffer that several kernels would compute, each for itself."""
+    """Dear values without a buffer that several kernels would compute, each for itself.
+
+    Of a chain that they share only the end is taken: the rest is needed nowhere else.
+    """
     computed_by: dict[Node, Kernel] = {}
-    found: set[Node] = set()
+    shared: set[Node] = set()
+    readers: dict[Node, list[Node]] = {}
     for kernel in kernels:
-        for node in _inlined(kernel, stored):
-            other = computed_by.setdefault(node, kernel)
-            if other is not kernel and node.size > 1 and is_dear(node):
-                found.add(node)
+        inlined = list(_inlined(kernel, stored))
+        for node in inlined:
+            if computed_by.setdefault(node, kernel) is not kernel:
+                shared.add(node)
+        for node in (*kernel.roots, *inlined):
+            for source in node.inputs:
+                readers.setdefault(source, []).append(node)
+    found: set[Node] = set()
+    for node in shared:
+        if all(reader in shared for reader in readers[node]) or not _contains_dear(node, stored):
+            continue
+        while isinstance(node.op, Reindex):
+            node = node.inputs[0]
+        if node.size > 1 and isinstance(node.op, Elementwise):
+            found.add(node)
     return found
+
+
+def _contains_dear(node: Node, stored: set[Node]) -> bool:
+    """Whether computing `node` from what is stored takes dear work."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if current in stored:
+            continue
+        if is_dear(current):
+            return True
+        stack.extend(current.inputs)
+    return False
 
 
 def _inlined(kernel: Kernel, stored: set[Node]) -> Iterator[Node]:
