@@ -88,9 +88,7 @@ def compare(
     }
     least = roofline.seconds(workload.nbytes, workload.flops)
     share = least / timings["metaop"].median if least else None
-    return Comparison(
-        workload.name, workload.group, timings, error, workload.tolerance, share
-    )
+    return Comparison(workload.name, workload.group, timings, error, workload.tolerance, share)
 
 
 def interleaved(runs: Sequence[Callable[[], Any]], effort: Effort) -> list[list[float]]:

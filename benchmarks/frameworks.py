@@ -173,6 +173,11 @@ def _install_twins() -> None:
     sys.meta_path.insert(0, _TwinFinder())
 
 
+def alone(name: str) -> Framework:
+    """One framework without importing the other, for processes of their own."""
+    return MetaOp([]) if name == "metaop" else Torch([], name)
+
+
 def frameworks(modes: Sequence[str] = _MODES[:1]) -> list[Framework]:
     """metaop first, then PyTorch in each mode; they share the weights of their modules."""
     weights: list[dict[str, np.ndarray]] = []

@@ -229,9 +229,7 @@ def sum_channels(f: Framework) -> Any:
 @_memory_bound("interpolate bilinear", 5 * _ACTIVATION_COUNT / 4)
 def interpolate(f: Framework) -> Any:
     x = f.normal(8, *_ACTIVATIONS[1:])
-    function = f.function(
-        lambda x: f.functional.interpolate(x, scale_factor=2, mode="bilinear")
-    )
+    function = f.function(lambda x: f.functional.interpolate(x, scale_factor=2, mode="bilinear"))
     return lambda: function(x)
 
 

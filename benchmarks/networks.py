@@ -7,7 +7,9 @@ from metaop import nn
 from metaop.nn import functional as F
 
 
-def _normalised(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> nn.Module:
+def _normalised(
+    inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1
+) -> nn.Module:
     convolution = nn.Conv2d(
         inputs, outputs, size, stride, padding=size // 2, groups=groups, bias=False
     )
@@ -149,9 +151,7 @@ class UNet(nn.Module):
         self.up = nn.ModuleList(
             nn.ConvTranspose2d(2 * outputs, outputs, 2, 2) for outputs in widths[-2::-1]
         )
-        self.join = nn.ModuleList(
-            self._pair(2 * outputs, outputs) for outputs in widths[-2::-1]
-        )
+        self.join = nn.ModuleList(self._pair(2 * outputs, outputs) for outputs in widths[-2::-1])
         self.last = nn.Conv2d(width, 2, 1)
 
     @staticmethod

@@ -108,8 +108,7 @@ def _flops() -> float:
             f"  %a{k} = phi {vector} [ %factor, %entry ], [ %b{k}, %loop ]" for k in numbers
         ),
         steps="\n".join(
-            f"  %b{k} = {call}({vector} %a{k}, {vector} %factor, {vector} %factor)"
-            for k in numbers
+            f"  %b{k} = {call}({vector} %a{k}, {vector} %factor, {vector} %factor)" for k in numbers
         ),
         stores="\n".join(f"  store volatile {vector} %b{k}, ptr %to, align 4" for k in numbers),
     )

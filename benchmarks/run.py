@@ -1,9 +1,9 @@
 """Measures metaop beside PyTorch.
 
-    python -m benchmarks.run                          # everything, several minutes
-    python -m benchmarks.run softmax resnet --quick   # what has one of these words in its name
-    python -m benchmarks.run --json out.json --markdown out.md
-    python -m benchmarks.run --modes torch torch-fused torch-compile
+python -m benchmarks.run                          # everything, several minutes
+python -m benchmarks.run softmax resnet --quick   # what has one of these words in its name
+python -m benchmarks.run --json out.json --markdown out.md
+python -m benchmarks.run --modes torch torch-fused torch-compile
 """
 
 from __future__ import annotations
@@ -11,17 +11,26 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import memory_bound, whole_steps  # noqa: F401  (they register workloads)
+from benchmarks import (  # two register workloads
+    host,
+    memory_bound,  # noqa: F401
+    processes,
+    whole_steps,  # noqa: F401
+)
 from benchmarks import roofline as rooflines
 from benchmarks.comparison import Comparison, Effort, compare
-from benchmarks.report import Report, markdown_row
+from benchmarks.report import Metric, Report, markdown_row
 from benchmarks.workload import WORKLOADS, Workload
 
 _FULL = Effort(rounds=9, burst=0.05)
 _QUICK = Effort(rounds=4, burst=0.02)
+_METRICS: dict[str, Callable[[], list[Metric]]] = {
+    "host: cost of recording and of a step": host.measure,
+    "processes: import, first results, memory": processes.measure,
+}
 
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -49,24 +58,25 @@ def chosen(words: Sequence[str], names: Sequence[str]) -> list[str]:
     return [name for name in names if not wanted or any(word in name.lower() for word in wanted)]
 
 
-def main(arguments: Sequence[str] | None = None) -> Report:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measures what was asked for, prints it as it comes and writes the files."""
     options = parse_options(arguments)
     rows = {f"{row.group}: {row.name}": row for row in WORKLOADS.values()}
-    selected = chosen(options.names, list(rows))
+    selected = chosen(options.names, [*_METRICS, *rows])
     if options.list:
         print("\n".join(selected))
+        return
     report = Report(rooflines.measure(), _threads())
-    if options.list:
-        return report
     for name in selected:
-        _add_comparison(report, rows[name], options)
+        if name in rows:
+            _add_comparison(report, rows[name], options)
+        else:
+            report.metrics.extend(_METRICS[name]())
     print(report.as_markdown())
     if options.json:
         options.json.write_text(json.dumps(report.as_json(), indent=1) + "\n")
     if options.markdown:
         options.markdown.write_text(report.as_markdown())
-    return report
 
 
 def _add_comparison(report: Report, workload: Workload, options: argparse.Namespace) -> None:

@@ -141,9 +141,7 @@ def _inference(name: str, network: str, sizes: Sequence[int], inputs: str, *shap
 
 
 for _batch in (1, 8):
-    _inference(
-        f"GPT, batch {_batch}", "GPT", (4096, 256, 384, 6, 6), "tokens", _batch, 256
-    )
+    _inference(f"GPT, batch {_batch}", "GPT", (4096, 256, 384, 6, 6), "tokens", _batch, 256)
     _inference(
         f"MobileNetV2 at 224, batch {_batch}", "MobileNetV2", (), "images", _batch, 3, 224, 224
     )

@@ -1,0 +1,138 @@
+"""What needs processes of its own: imports, first results, peak memory of a training step."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+
+from benchmarks.report import Metric
+
+_IMPORT = """
+import time
+start = time.perf_counter()
+import {library}
+print(time.perf_counter() - start)
+"""
+_FIRST_RESULT = """
+import time
+start = time.perf_counter()
+from {library} import tensor
+(tensor([1.0, 2.0]) + 1).sum().item()
+print(time.perf_counter() - start)
+"""
+_FIRST_STEP = """
+import time
+start = time.perf_counter()
+from benchmarks import whole_steps
+from benchmarks.frameworks import alone
+from benchmarks.workload import WORKLOADS
+framework = alone({library!r})
+WORKLOADS[{workload!r}].prepare(framework).run()
+framework.finish()
+print(time.perf_counter() - start)
+"""
+# Pages count from what is resident when model and data are there; one step first would hide
+# what compiling takes, so the kernels come from the disk cache.
+_PEAK = """
+import json, resource
+from benchmarks import whole_steps
+from benchmarks.frameworks import alone
+from benchmarks.workload import WORKLOADS
+framework = alone({library!r})
+run = WORKLOADS[{workload!r}].prepare(framework).run
+framework.finish()
+page = resource.getpagesize()
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * page
+before = resident()
+for _ in range(3):
+    run()
+    framework.finish()
+most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+allocated = 0
+if {library!r} == "metaop":
+    from metaop.codegen.memory import host
+    allocated = host.peak
+print(json.dumps([most - before, allocated]))
+"""
+_STEPS = ("ResNet-18 CIFAR, batch 32, SGD", "GPT 6 layers of 384, 4 x 256 tokens, AdamW")
+_LIBRARIES = ("metaop", "torch")
+_REPETITIONS = 5
+
+
+def measure() -> list[Metric]:
+    """Times of fresh processes, and memory."""
+    metrics = []
+    for library, target in zip(_LIBRARIES, (0.4, None)):
+        seconds = _median(_IMPORT.format(library=library), {})
+        metrics.append(Metric("import", library, seconds, "s", target))
+    first = "first result of (tensor([1., 2.]) + 1).sum()"
+    for library, target in zip(_LIBRARIES, (1.0, None)):
+        code = _FIRST_RESULT.format(library=library)
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {"METAOP_CACHE_DIR": folder}
+            off = {**environment, "METAOP_DISK_CACHE": "0"}
+            metrics.append(Metric(first, library, _median(code, off), "s", target))
+            if library == "metaop":
+                _run(code, environment)
+                seconds = _median(code, environment)
+                metrics.append(Metric(f"{first}, from the disk cache", library, seconds, "s"))
+    for step in _STEPS:
+        metrics.extend(_first_steps(step))
+        metrics.extend(_peaks(step))
+    return metrics
+
+
+def _first_steps(workload: str) -> list[Metric]:
+    """Seconds until the first step is done, imports and the making of the model included."""
+    name = f"first step of {workload}"
+    ours, theirs = (
+        _FIRST_STEP.format(library=library, workload=workload) for library in _LIBRARIES
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {"METAOP_CACHE_DIR": folder}
+        cold, warm = (float(_run(ours, environment)) for _ in range(2))
+    return [
+        Metric(name, "metaop", cold, "s"),
+        Metric(f"{name}, from the disk cache", "metaop", warm, "s"),
+        Metric(name, "torch", float(_run(theirs, {})), "s"),
+    ]
+
+
+def _peaks(workload: str) -> list[Metric]:
+    """Megabytes that become resident in three steps; for metaop also what its tensors take."""
+    name = f"memory of a step of {workload}"
+    grown = {}
+    for library in _LIBRARIES:
+        code = _PEAK.format(library=library, workload=workload)
+        _run(code, {})
+        resident, allocated = json.loads(_run(code, {}))
+        grown[library] = (resident / 1e6, allocated / 1e6)
+    return [
+        *(Metric(f"{name}, growth", library, each[0], "MB") for library, each in grown.items()),
+        Metric(f"{name}, most in tensors", "metaop", grown["metaop"][1], "MB"),
+    ]
+
+
+def _median(code: str, environment: Mapping[str, str]) -> float:
+    return statistics.median(float(_run(code, environment)) for _ in range(_REPETITIONS))
+
+
+def _run(code: str, environment: Mapping[str, str]) -> str:
+    """What a fresh process prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    return done.stdout.strip().splitlines()[-1]
