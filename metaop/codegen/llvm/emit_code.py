@@ -49,6 +49,9 @@ class Code(Builder):
         self._earlier: dict[str, str] = self.scopes[0].known
         self._known: dict[str, str] = self.scopes[0].known
         self._straight = True
+        # Memory on the stack, at the start of the function.
+        self._frame: list[str] = []
+        self.lines.append(self._frame)
 
     @property
     def depth(self) -> int:
@@ -79,6 +82,12 @@ class Code(Builder):
         """The result of an instruction with effects, which is written each time."""
         name = self.fresh()
         self.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def reserve(self, count: int, kind: str) -> str:
+        """The address of room for `count` values of a type on the stack."""
+        name = Builder.fresh(self, "room")
+        self._frame.append(f"  {name} = alloca [{count} x {kind}], align 64")
         return name
 
     def pure(self, instruction: str, *operands: str) -> str:

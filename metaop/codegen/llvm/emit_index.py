@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_conditions import Conditions
 from metaop.codegen.llvm.emit_lanes import (
     SMALL,
     Coefficient,
     LaneArithmetic,
+    Lanes,
     Pieces,
     Resolved,
 )
@@ -40,6 +44,19 @@ class IndexWriter(LaneArithmetic, Conditions):
     def bound_value(self, name: str, copy: int) -> Value:
         """The value of a name; what was bound outside a vector loop is the same in its copies."""
         return self.bindings.get((name, copy)) or self.bindings[name, 0]
+
+    @contextmanager
+    def along(
+        self, axis: str, base: Coefficient, place: Coefficient, mask: str | None = None
+    ) -> Iterator[None]:
+        """Inside, the lanes run along another axis, at one place of their own."""
+        lanes = self.lanes
+        self.loops[lanes.axis] = place
+        self.lanes = Lanes(axis, base, lanes.count, 1, mask)
+        try:
+            yield
+        finally:
+            self.lanes = lanes
 
     def integer(self, value: Integer) -> Coefficient:
         """A literal, or the name of an argument's value."""

@@ -159,6 +159,16 @@ class LaneArithmetic:
         """The lane's number times a literal."""
         return vector_literal([lane * scale for lane in range(self.lanes.count)], element)
 
+    def lanes_below(self, base: Coefficient, stop: Coefficient, count: int = 0) -> str:
+        """The lanes from `base` on that lie below `stop`, as a mask."""
+        code, count = self.code, count or self.lanes.count
+        if isinstance(base, int) and isinstance(stop, int):
+            return vector_literal([int(lane < stop - base) for lane in range(count)], "i1")
+        left = code.emit(f"sub i64 {stop}, {base}")
+        narrow = code.value(code.emit(f"trunc i64 {left} to i32"), "i32")
+        iota = vector_literal(list(range(count)), "i32")
+        return code.emit(f"icmp slt <{count} x i32> {iota}, {code.splat(narrow, count).text}")
+
     def vector_binary(self, operation: str, left: str, right: str, element: str = "i64") -> str:
         """An instruction on vectors."""
         if operation == "add":

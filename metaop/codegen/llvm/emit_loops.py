@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_expression import ExpressionWriter
 from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_lanes import NO_LANES, Coefficient, Lanes, vector_literal
+from metaop.codegen.llvm.emit_lanes import NO_LANES, Coefficient, Lanes
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_survey import Survey
+from metaop.codegen.llvm.emit_tiles import TileWriter
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import Accumulate, Accumulator, For, Statement
+from metaop.codegen.loop_nest import Accumulate, Accumulator, For, Load, Statement
 from metaop.reduce.reducers import REDUCERS
 
 Run = Callable[[Coefficient, list[Value]], list[Value]]
@@ -20,6 +21,8 @@ Run = Callable[[Coefficient, list[Value]], list[Value]]
 # operations in all copies.
 _CHAINS = 4
 _WORK_IN_COPIES = 64
+# Bodies of so few operations are repeated for every iteration of a tile.
+_WORK_UNROLLED = 8
 
 
 class LoopWriter:
@@ -40,6 +43,7 @@ class LoopWriter:
         self.expressions = expressions
         self.target = target
         self.write_body = write_body
+        self.tiles = TileWriter(code, index, memory)
         self._accumulators: dict[str, Accumulator] = {}
         self._surveys: dict[int, Survey] = {}
 
@@ -173,18 +177,90 @@ class LoopWriter:
 
     def _counted(self, loop: For, start: Coefficient, stop: Coefficient, names: list[str]) -> None:
         """A loop that takes one iteration after another, with the lanes there are."""
+        loads = self.tiles.wanted(loop, self.survey(loop).written)
+        if loads:
+            start = self._in_tiles(loop, start, stop, names, loads)
+            if start == stop:
+                return
+        self._iterations(loop, start, stop, 1, names, lambda _: self.write_body(loop.body))
+
+    def _iterations(
+        self,
+        loop: For,
+        start: Coefficient,
+        stop: Coefficient,
+        step: int,
+        names: list[str],
+        run: Callable[[Coefficient], None],
+    ) -> None:
+        """Runs part of a loop; what it accumulates is carried along."""
         bindings = self.index.bindings
         keys = [(name, copy) for name in names for copy in range(self.index.lanes.copies)]
 
-        def run(index: Coefficient, values: list[Value]) -> list[Value]:
+        def once(index: Coefficient, values: list[Value]) -> list[Value]:
             self.index.loops[loop.axis] = index
             bindings.update(zip(keys, values))
-            self.write_body(loop.body)
+            run(index)
             return [bindings[key] for key in keys]
 
         carried = [bindings[key] for key in keys]
         written = frozenset(self.survey(loop).written)
-        bindings.update(zip(keys, self.loop(start, stop, 1, carried, written, run)))
+        bindings.update(zip(keys, self.loop(start, stop, step, carried, written, once)))
+
+    def _in_tiles(
+        self,
+        loop: For,
+        start: Coefficient,
+        stop: Coefficient,
+        names: list[str],
+        loads: Sequence[Load],
+    ) -> Coefficient:
+        """Runs a loop with some loads read in tiles; gives the first iteration that is left."""
+        count, binary, tiled = self.index.lanes.count, self.index.binary, self.memory.tiled
+        places = [(load, copy) for load in loads for copy in range(self.index.lanes.copies)]
+        length = binary("sub", stop, start)
+        rounded = length // count * count if isinstance(length, int) else binary("and", length, -count)
+        end = binary("add", start, rounded)
+
+        def tile(first: Coefficient, last: Coefficient | None) -> dict[tuple[int, int], list[Value]]:
+            forget()
+            return {
+                (id(load), copy): self.tiles.read(load, copy, loop.axis, first, last)
+                for load, copy in places
+            }
+
+        def forget() -> None:
+            for load, copy in places:
+                tiled.pop((id(load), copy), None)
+
+        def kept(first: Coefficient, last: Coefficient | None) -> None:
+            columns = tile(first, last)
+            rooms = {key: self.tiles.keep(values) for key, values in columns.items()}
+
+            def once(index: Coefficient) -> None:
+                number = binary("sub", index, first)
+                for key, values in columns.items():
+                    tiled[key] = self.tiles.fetch(rooms[key], number, values[0])
+                self.write_body(loop.body)
+
+            after = binary("add", first, count) if last is None else last
+            self._iterations(loop, first, after, 1, names, once)
+
+        def unrolled(first: Coefficient) -> None:
+            columns = tile(first, None)
+            for number in range(count):
+                self.index.loops[loop.axis] = binary("add", first, number)
+                tiled.update({key: values[number] for key, values in columns.items()})
+                self.write_body(loop.body)
+
+        is_small = self.survey(loop).work * len(places) <= _WORK_UNROLLED
+        whole = unrolled if is_small else lambda first: kept(first, None)
+        self._iterations(loop, start, end, count, names, whole)
+        if end != stop and all(self.memory.has_masks(load.dtype) for load in loads):
+            self._iterations(loop, end, stop, count, names, lambda first: kept(first, stop))
+            end = stop
+        forget()
+        return end
 
     def _unrolled(self, loop: For, extent: Coefficient) -> None:
         assert isinstance(extent, int)
@@ -270,7 +346,7 @@ class LoopWriter:
         def run(base: Coefficient, values: list[Value]) -> list[Value]:
             index.loops[loop.axis] = base
             if lanes is not NO_LANES:
-                mask = self._existing(base, stop, lanes.count) if masked else None
+                mask = self.index.lanes_below(base, stop, lanes.count) if masked else None
                 index.lanes = Lanes(loop.axis, base, lanes.count, lanes.copies, mask)
             bindings.update(zip(keys, values))
             self.write_body(loop.body)
@@ -287,13 +363,3 @@ class LoopWriter:
         while len(values) > 1:
             values = [self._combine(name, *values[k : k + 2]) for k in range(0, len(values), 2)]
         return values[0]
-
-    def _existing(self, base: Coefficient, stop: Coefficient, count: int) -> str:
-        """The lanes of the last, incomplete vector that exist, as a mask."""
-        code = self.code
-        if isinstance(base, int) and isinstance(stop, int):
-            return vector_literal([int(lane < stop - base) for lane in range(count)], "i1")
-        left = code.emit(f"sub i64 {stop}, {base}")
-        narrow = code.value(code.emit(f"trunc i64 {left} to i32"), "i32")
-        iota = vector_literal(list(range(count)), "i32")
-        return code.emit(f"icmp slt <{count} x i32> {iota}, {code.splat(narrow, count).text}")

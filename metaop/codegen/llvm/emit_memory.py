@@ -41,6 +41,8 @@ class MemoryWriter:
         # element that must not be touched.
         self.nowhere, self.sink = "%nowhere", "%sink"
         self._loads: dict[int, list[str]] = {}
+        # The values of loads that were read in tiles, by identity and copy.
+        self.tiled: dict[tuple[int, int], Value] = {}
 
     # --- storage ----------------------------------------------------------------------------
 
@@ -114,6 +116,9 @@ class MemoryWriter:
 
     def load(self, load: Load, copy: int) -> Value:
         """The value of a load: a scalar where lanes do not differ, else a vector."""
+        found = self.tiled.get((id(load), copy))
+        if found is not None:
+            return found
         index = self.index.resolve(load.offset, copy)
         scalar, lanes = self.index.conditions(load.conditions, copy)
         fill = self.constant(load.fill, load.dtype)
@@ -146,7 +151,7 @@ class MemoryWriter:
         count, code = self.index.lanes.count, self.code
         reverse = index.lane == -1 and not index.vectors
         contiguous = index.lane == 1 and not index.vectors
-        segments = self._segments(load.dtype, index)
+        segments = self.segments(load.dtype, index)
         if segments is not None:
             return self._load_segments(load, index, segments, mask)
         if not (contiguous or reverse):
@@ -161,9 +166,13 @@ class MemoryWriter:
         value = self._read(load, address, level, 1, memory_mask, count)
         return self._filled(self.reversed(value) if reverse else value, mask, load)
 
-    def _segments(self, dtype: DType, index: Resolved) -> list[Segment] | None:
+    def has_masks(self, dtype: DType) -> bool:
+        """Whether masked accesses to elements of a type are fast."""
+        return self.fast_masks or (self.masks_of_words and dtype.itemsize >= 4)
+
+    def segments(self, dtype: DType, index: Resolved) -> list[Segment] | None:
         """The runs of neighbours that lanes fall into, when masked accesses to them are fast."""
-        if not self.fast_masks and not (self.masks_of_words and dtype.itemsize >= 4):
+        if not self.has_masks(dtype):
             return None
         return self.index.segments(index, _MOST_SEGMENTS)
 
@@ -264,7 +273,7 @@ class MemoryWriter:
 
     def _store_lanes(self, buffer: int, index: Resolved, value: Value, mask: Value | None) -> None:
         code, count = self.code, self.index.lanes.count
-        segments = self._segments(self.buffers[buffer][1], index)
+        segments = self.segments(self.buffers[buffer][1], index)
         if segments is not None:
             for segment in segments:
                 lanes = segment.mask

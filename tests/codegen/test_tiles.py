@@ -1,0 +1,162 @@
+"""Loads transposed in registers: lanes far apart, iterations of the serial loop side by side."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from metaop.codegen.llvm.builder import Builder
+from metaop.codegen.llvm.emit import emit
+from metaop.codegen.llvm.emit_code import Code
+from metaop.codegen.llvm.emit_tiles import transposed
+from metaop.codegen.llvm.target import host_target
+from metaop.codegen.loop_nest import (
+    Accumulate,
+    Accumulator,
+    CheckedIndex,
+    InBounds,
+    Load,
+    LoopNest,
+    MultipleOf,
+    QuotientIndex,
+    RemainderIndex,
+    Store,
+    Sum,
+    ValueIndex,
+)
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import DType
+from tests.codegen.run_nest import (
+    F32,
+    I64,
+    READ_WRITE,
+    arrays,
+    call,
+    check_nest,
+    index,
+    nest,
+    number,
+    serial,
+    store_name,
+    vector,
+)
+
+SIZES = [(16, 16), (16, 35), (37, 21), (5, 8), (3, 4), (70, 6)]
+GUARDS = {
+    "lanes": (InBounds(index(-2, i=1), 30),),
+    "iterations": (InBounds(index(-3, k=1), 9),),
+    "both": (InBounds(index(-2, i=1), 30), MultipleOf(index(1, k=1), 2)),
+    "sums": (InBounds(index(-9, i=1, k=1), 40),),
+}
+
+
+def transposition(rows: int, depth: int, value, dtype: DType = F32) -> LoopNest:
+    """`b1[k, i] = value`, where lanes run along i."""
+    store = Store(1, index(1, i=1, k=rows + 1), value)
+    loop = vector("i", rows, serial("k", depth, store))
+    return nest([(F32, "read"), (dtype, "write")], loop)
+
+
+def strided(rows: int, depth: int, *conditions, fill: float = 0.0) -> Load:
+    return Load(0, index(3, i=depth + 5, k=1), F32, tuple(conditions), fill)
+
+
+def check(found: LoopNest, rows: int, depth: int, dtype: DType = F32) -> None:
+    source, target = (rows * (depth + 5) + depth + 3, F32), ((rows + 1) * depth + 1, dtype)
+    check_nest(found, arrays(source, target))
+
+
+@pytest.mark.parametrize("rows, depth", SIZES)
+def test_sizes(rows: int, depth: int, target: str) -> None:
+    value = strided(rows, depth)
+    check(transposition(rows, depth, value), rows, depth)
+    long = call("tanh", call("mul", call("add", value, number(1.0, F32)), call("exp", value)))
+    check(transposition(rows, depth, call("mul", long, call("sin", long))), rows, depth)
+
+
+@pytest.mark.parametrize("guards", GUARDS)
+def test_guards(guards: str, target: str) -> None:
+    for (rows, depth), fill in itertools.product(SIZES, (0.0, 2.5)):
+        value = strided(rows, depth, *GUARDS[guards], fill=fill)
+        check(transposition(rows, depth, value), rows, depth)
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=lambda d: d.name)
+def test_types(dtype: DType, target: str) -> None:
+    for rows, depth in ((64, 64), (37, 21)):
+        value = Load(0, index(3, i=depth + 5, k=1), dtype)
+        store = Store(1, index(1, i=1, k=rows + 1), value)
+        loop = vector("i", rows, serial("k", depth, store))
+        found = nest([(dtype, "read"), (dtype, "write")], loop)
+        sizes = rows * (depth + 5) + depth + 3, (rows + 1) * depth + 1
+        check_nest(found, arrays((sizes[0], dtype), (sizes[1], dtype)))
+
+
+@pytest.mark.parametrize("width", [3, 7, 14, 28, 40])
+def test_rows_of_images_along_the_serial_axis(width: int, target: str) -> None:
+    position = index(0, k=1)
+    row, column = QuotientIndex(position, width), RemainderIndex(position, width)
+    offset = Sum((*index(0, i=900).terms, (row, width + 2), (column, 1)), 0)
+    inside = InBounds(Sum(((column, 1),), -1), width - 2)
+    for conditions in ((), (inside,)):
+        store = Store(1, index(0, i=1, k=20), Load(0, offset, F32, conditions, 3.0))
+        found = nest(READ_WRITE, vector("i", 20, serial("k", 83, store)))
+        check_nest(found, arrays((900 * 20, F32), (20 * 83, F32)))
+
+
+def test_sums_of_tiles(target: str) -> None:
+    """Several chains of lanes, each with a tile of its own; one load is no tile."""
+    for rows, depth in SIZES:
+        product = call("mul", strided(rows, depth), Load(0, index(0, k=1), F32))
+        loop = serial(
+            "k", depth, Accumulate("a", product), sums=[Accumulator("a", "add", F32)]
+        )
+        store = store_name(1, index(0, i=1), "a", F32)
+        check(nest(READ_WRITE, vector("i", rows, loop, store)), rows, depth)
+
+
+def test_a_buffer_written_in_the_loop_is_read_element_by_element(target: str) -> None:
+    value = call("add", strided(20, 20), number(1.0, F32))
+    loop = serial("k", 20, Store(0, index(3, i=25, k=1), value))
+    check_nest(nest([(F32, "update")], vector("i", 20, loop)), arrays((600, F32)))
+
+
+def test_gathered_lanes_stay_gathered(target: str) -> None:
+    place = Load(1, index(0, i=1), I64)
+    offset = Sum((*index(0, k=1).terms, (ValueIndex("n"), 30)), 0)
+    store = Store(2, index(0, i=1, k=20), Load(0, offset, F32))
+    body = CheckedIndex("n", place, 9, 0), serial("k", 20, store)
+    found = nest([(F32, "read"), (I64, "read"), (F32, "write")], vector("i", 20, *body))
+    source, target_array = arrays((300, F32), (400, F32))
+    places = np.random.default_rng(1).integers(0, 9, 20)
+    check_nest(found, [source, places, target_array])
+
+
+def test_tiles_leave_no_gathers() -> None:
+    text = emit(transposition(32, 64, strided(32, 64)), host_target(), "kernel")
+    assert "gather" not in text
+
+
+@pytest.mark.parametrize("kind, count", [("float", 16), ("double", 8), ("i16", 32), ("i8", 2)])
+def test_shuffles_stay_in_blocks_first(kind: str, count: int) -> None:
+    """Rows whose elements are their coordinates, through the shuffles as Python lists."""
+    code = Code(host_target())
+    contents: dict[str, list] = {}
+    rows = []
+    for row in range(count):
+        value = code.value(f"%row{row}", kind, count)
+        contents[value.text] = [(row, column) for column in range(count)]
+        rows.append(value)
+    original = Builder.shuffle
+
+    def shuffle(x, y, order):
+        result = original(code, x, y, order)
+        both = contents[x.text] + contents[y.text]
+        contents[result.text] = [both[position] for position in order]
+        return result
+
+    code.shuffle = shuffle  # type: ignore[method-assign]
+    for column, value in enumerate(transposed(code, rows)):
+        assert contents[value.text] == [(row, column) for row in range(count)]
