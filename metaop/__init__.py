@@ -119,8 +119,8 @@ newaxis = None
 
 _SUBMODULES = frozenset(
     (
-        *("amp", "autograd", "cuda", "data", "dist", "distributions", "fft", "func", "graph"),
-        *("hub", "inspect", "jit", "linalg", "models", "nn", "optim", "profiler", "random"),
+        *("absent", "amp", "autograd", "cuda", "data", "dist", "distributions", "fft", "func"),
+        *("graph", "hub", "inspect", "jit", "linalg", "models", "nn", "optim", "profiler", "random"),
         *("serialization", "special", "utils", "vision"),
     )
 )

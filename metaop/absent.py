@@ -1,0 +1,78 @@
+"""Stand-ins for names that metaop does not have: they raise when they are used, not before.
+
+The converter writes `metaop.absent.torch.fx.symbolic_trace` where a program says
+`torch.fx.symbolic_trace`, and `from metaop.absent.torch.fx import symbolic_trace` for an import.
+So a program with one such name in a corner still starts, and the corner says what is missing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, NoReturn
+
+from metaop.errors import UnsupportedError
+
+_FIX = "see docs/migration.md for what to use instead, or guard this line"
+
+
+class _AbsentType(type):
+    """The type of stand-ins; they can be base classes, so that the module of a subclass loads."""
+
+    def __call__(cls, *arguments: Any, **keywords: Any) -> NoReturn:
+        raise UnsupportedError(f"{cls.__qualname__} is not in metaop", fix=_FIX)
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _stand_in(f"{cls.__qualname__}.{name}")
+
+    def __repr__(cls) -> str:
+        return f"<absent {cls.__qualname__}>"
+
+
+def _stand_in(name: str) -> _AbsentType:
+    return _AbsentType(name.rpartition(".")[2], (), {"__qualname__": name})
+
+
+class _AbsentModule(ModuleType):
+    """A module all of whose names are stand-ins."""
+
+    __path__: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _stand_in(f"{self.__name__.removeprefix(_PREFIX)}.{name}")
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Finds every module below `metaop.absent`."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(_PREFIX):
+            return None
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _AbsentModule(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing: names are made when they are asked for."""
+
+
+_PREFIX = f"{__name__}."
+__path__: list[str] = []  # makes this module a package, so that modules are looked for below it
+sys.meta_path.append(_Finder())
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    __import__(_PREFIX + name)
+    return sys.modules[_PREFIX + name]
