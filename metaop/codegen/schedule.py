@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from metaop.codegen.in_place import exact_pairs
 from metaop.codegen.lowering import LoweredKernel, Machine, lower
 from metaop.fusion.group import group
 from metaop.fusion.kernel import Kernel
@@ -63,6 +64,7 @@ def schedule(
 def _plan_memory(
     launches: Sequence[LoweredKernel], outputs: set[Node]
 ) -> tuple[list[Node], list[int], int]:
+    """Offsets of the temporaries; a result takes over the memory of an operand that dies."""
     first: dict[Node, int] = {}
     last: dict[Node, int] = {}
     for step, launch in enumerate(launches):
@@ -70,7 +72,41 @@ def _plan_memory(
             if not isinstance(node.op, Input) and node not in outputs:
                 first.setdefault(node, step)
                 last[node] = step
-    temporaries = list(first)
-    lifetimes = [Lifetime(node.nbytes, first[node], last[node]) for node in temporaries]
+    block = _shared_blocks(launches, first, last)
+    members: dict[Node, list[Node]] = {}
+    for node in first:
+        members.setdefault(block[node], []).append(node)
+    lifetimes = [
+        Lifetime(
+            max(node.nbytes for node in nodes),
+            min(first[node] for node in nodes),
+            max(last[node] for node in nodes),
+        )
+        for nodes in members.values()
+    ]
     offsets, size = plan(lifetimes)
-    return temporaries, offsets, size
+    offset_of = dict(zip(members, offsets))
+    temporaries = list(first)
+    return temporaries, [offset_of[block[node]] for node in temporaries], size
+
+
+def _shared_blocks(
+    launches: Sequence[LoweredKernel], first: dict[Node, int], last: dict[Node, int]
+) -> dict[Node, Node]:
+    """For every temporary the first one of those that share its memory, itself at least."""
+    block: dict[Node, Node] = {}
+    taken: set[Node] = set()
+    for step, launch in enumerate(launches):
+        pairs = exact_pairs(launch.nest)
+        for number, node in enumerate(launch.buffers):
+            if first.get(node) != step or node in block:
+                continue
+            block[node] = node
+            for written, read in sorted(pairs):
+                source = launch.buffers[read]
+                dies = last.get(source) == step and source not in taken
+                if written == number and dies and source.nbytes == node.nbytes:
+                    block[node] = block[source]
+                    taken.add(source)
+                    break
+    return block

@@ -1,0 +1,69 @@
+"""Results take the memory of operands that die, only where no iteration can see another's write."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from metaop.codegen.in_place import exact_pairs
+from metaop.codegen.schedule import schedule
+from metaop.elementwise import apply
+from metaop.reduce import reduce_axes
+from metaop.reindex import views
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.node import Node, input_node
+from tests.codegen.interpret import run_schedule
+
+X = input_node(0, (40, 50), dtypes.float32)
+
+
+def pairs_of(node: Node) -> set[tuple[int, int]]:
+    (launch,) = schedule([X], [node]).launches
+    return exact_pairs(launch.nest)
+
+
+def test_elementwise_results_may_overwrite_their_operand() -> None:
+    assert pairs_of(apply("exp", X) + X) == {(1, 0)}
+
+
+def test_moved_reads_forbid_it() -> None:
+    assert pairs_of(views.transpose(X, 0, 1) * 2.0) == set()
+    assert pairs_of(views.flip(X, [1]) + X) == set()
+    assert pairs_of(views.pad(X, (0, 0), (0, 1)) * 2.0) == set()
+
+
+def test_reads_of_an_earlier_pass_forbid_it() -> None:
+    shifted = X - reduce_axes("max", X, [1], True)
+    assert pairs_of(shifted) == set()
+
+
+def test_other_element_sizes_forbid_it() -> None:
+    assert pairs_of(X > 0.0) == set()
+
+
+def test_a_chain_of_temporaries_takes_one_block() -> None:
+    # Sums over rows in between keep the maps apart; each map reads what the one before wrote.
+    node = X
+    for _ in range(4):
+        node = apply("tanh", node) + views.flip(views.flip(node, [0]), [0])
+        node = views.transpose(node, 0, 1) * 2.0 if node.shape == (40, 50) else node
+    result = reduce_axes("add", node, [0, 1])
+    plan = schedule([X], [result])
+    value = np.random.default_rng(0).standard_normal(X.shape).astype(np.float32)
+    (actual,) = run_schedule(plan, [value])
+    assert plan.arena_bytes <= 2 * X.nbytes + 64 * 4
+    assert np.isfinite(actual)
+
+
+def test_sharing_keeps_values() -> None:
+    import metaop
+
+    generator = np.random.default_rng(1)
+    array = generator.standard_normal((64, 48)).astype(np.float32)
+    x = metaop.tensor(array)
+    # The product is a temporary that the activation may overwrite; its sum is read before.
+    product = x @ x.T
+    total = product.sum(1, keepdim=True)
+    result = (metaop.tanh(product) + total) @ x
+    expected = array @ array.T
+    expected = (np.tanh(expected) + expected.sum(1, keepdims=True)) @ array
+    np.testing.assert_allclose(result.numpy(), expected, rtol=2e-4, atol=2e-4)
