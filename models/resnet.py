@@ -1,0 +1,149 @@
+"""ResNet: deep convolutional networks whose blocks learn what to add to their input.
+
+After K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", 2015. The
+stride of a bottleneck stands at its 3x3 convolution. Names of parameters are torchvision's, so
+its weights load.
+
+    python -m models.resnet --depth 18 --steps 100
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import metaop
+from metaop import nn
+
+from .demonstration import learn_digits, parse_options
+
+
+def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
+    """A convolution that keeps the size of the image, divided by the stride."""
+    return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+
+
+class Block(nn.Module):
+    """relu(residual(x) + x), where x is projected when the residual changes its shape."""
+
+    expansion = 1
+    relu: nn.Module
+    downsample: nn.Module | None
+
+    def residual(self, x: metaop.Tensor) -> metaop.Tensor:
+        raise NotImplementedError
+
+    def forward(self, x: metaop.Tensor) -> metaop.Tensor:
+        shortcut = x if self.downsample is None else self.downsample(x)
+        return self.relu(self.residual(x) + shortcut)
+
+
+class BasicBlock(Block):
+    """Two 3x3 convolutions."""
+
+    def __init__(self, inputs: int, width: int, stride: int, downsample: nn.Module | None) -> None:
+        super().__init__()
+        self.conv1 = convolution(inputs, width, 3, stride)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2 = convolution(width, width, 3)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.downsample = downsample
+
+    def residual(self, x: metaop.Tensor) -> metaop.Tensor:
+        x = self.relu(self.bn1(self.conv1(x)))
+        return self.bn2(self.conv2(x))
+
+
+class Bottleneck(Block):
+    """A 3x3 convolution between two 1x1 convolutions, which narrow and widen."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, stride: int, downsample: nn.Module | None) -> None:
+        super().__init__()
+        self.conv1 = convolution(inputs, width, 1)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = convolution(width, width, 3, stride)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = convolution(width, width * self.expansion, 1)
+        self.bn3 = nn.BatchNorm2d(width * self.expansion)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = downsample
+
+    def residual(self, x: metaop.Tensor) -> metaop.Tensor:
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.relu(self.bn2(self.conv2(x)))
+        return self.bn3(self.conv3(x))
+
+
+class ResNet(nn.Module):
+    """Images (batch, 3, height, width) to logits (batch, classes).
+
+    `stem` is "imagenet" (7x7 convolution and pooling, which quarter the image) or "cifar" (one
+    3x3 convolution that keeps it).
+    """
+
+    def __init__(
+        self,
+        block: type[BasicBlock] | type[Bottleneck],
+        layers: Sequence[int],
+        num_classes: int = 1000,
+        stem: str = "imagenet",
+    ) -> None:
+        super().__init__()
+        small = stem == "cifar"
+        self.conv1 = convolution(3, 64, 3) if small else convolution(3, 64, 7, 2)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, 2, padding=1)
+        self.inputs = 64
+        self.layer1 = self._stage(block, 64, layers[0], 1)
+        self.layer2 = self._stage(block, 128, layers[1], 2)
+        self.layer3 = self._stage(block, 256, layers[2], 2)
+        self.layer4 = self._stage(block, 512, layers[3], 2)
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(512 * block.expansion, num_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def _stage(
+        self, block: type[BasicBlock] | type[Bottleneck], width: int, count: int, stride: int
+    ) -> nn.Sequential:
+        outputs = width * block.expansion
+        downsample = None
+        if stride != 1 or self.inputs != outputs:
+            downsample = nn.Sequential(
+                convolution(self.inputs, outputs, 1, stride), nn.BatchNorm2d(outputs)
+            )
+        first = block(self.inputs, width, stride, downsample)
+        self.inputs = outputs
+        return nn.Sequential(first, *(block(outputs, width, 1, None) for _ in range(count - 1)))
+
+    def forward(self, images: metaop.Tensor) -> metaop.Tensor:
+        x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(self.avgpool(x).flatten(1))
+
+
+def resnet18(num_classes: int = 1000, stem: str = "imagenet") -> ResNet:
+    return ResNet(BasicBlock, (2, 2, 2, 2), num_classes, stem)
+
+
+def resnet34(num_classes: int = 1000, stem: str = "imagenet") -> ResNet:
+    return ResNet(BasicBlock, (3, 4, 6, 3), num_classes, stem)
+
+
+def resnet50(num_classes: int = 1000, stem: str = "imagenet") -> ResNet:
+    return ResNet(Bottleneck, (3, 4, 6, 3), num_classes, stem)
+
+
+def main(arguments: Sequence[str] | None = None) -> list[float]:
+    """Learns digits of 32 × 32 pixels; returns the losses."""
+    options = parse_options(__doc__, arguments, steps=60, batch_size=32, lr=1e-3, depth=18)
+    depths = {18: resnet18, 34: resnet34, 50: resnet50}
+    return learn_digits(depths[options.depth](10, "cifar"), options, 32)
+
+
+if __name__ == "__main__":
+    main()

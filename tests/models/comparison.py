@@ -1,0 +1,106 @@
+"""Compares a network of `models/` with the same program run by PyTorch.
+
+The files of `models/` use PyTorch's names only, so their text with `torch` in the place of
+`metaop` is the network in PyTorch.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import metaop
+
+MODELS = Path(__file__).parents[2] / "models"
+Loss = Callable[..., Any]
+
+
+@functools.cache
+def torch_twin(name: str) -> types.ModuleType:
+    """The module `models.NAME` with PyTorch for metaop."""
+    pytest.importorskip("torch")
+    text = (MODELS / f"{name}.py").read_text(encoding="utf-8")
+    text = re.sub(r"^import metaop$", "import torch as metaop", text, flags=re.MULTILINE)
+    text = re.sub(r"^from metaop\b", "from torch", text, flags=re.MULTILINE)
+    module = types.ModuleType(f"models.{name}_of_torch")
+    module.__package__ = "models"
+    sys.modules[module.__name__] = module  # where dataclasses and type hints look
+    exec(compile(text, str(MODELS / f"{name}.py"), "exec"), module.__dict__)
+    return module
+
+
+def parameter_count(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def copy_state(source: Any, target: Any) -> None:
+    """Gives a PyTorch model the parameters and buffers of a metaop model."""
+    import torch
+
+    state = {
+        name: torch.tensor(np.array(value.numpy())) for name, value in source.state_dict().items()
+    }
+    target.load_state_dict(state)
+
+
+def assert_close(actual: Any, expected: Any, tolerance: float, what: str) -> None:
+    """The largest difference, measured by the largest element."""
+    got, want = actual.detach().numpy(), expected.detach().numpy()
+    assert got.shape == want.shape, what
+    scale = max(float(np.abs(want).max(initial=0)), 1e-3)
+    np.testing.assert_allclose(got / scale, want / scale, rtol=0, atol=tolerance, err_msg=what)
+
+
+def compare(
+    name: str,
+    build: Callable[[Any], Any],
+    loss: Loss,
+    *arrays: np.ndarray,
+    dtype: str = "float64",
+    tolerance: float = 1e-7,
+) -> None:
+    """Same names, outputs, loss, gradients and changed buffers in metaop and in PyTorch.
+
+    `build(module)` makes the model from `models.NAME` or its twin; `loss(library, model, *inputs)`
+    gives outputs and loss. Float arrays are converted to `dtype`.
+    """
+    import torch
+
+    metaop.manual_seed(3)
+    mine = build(__import__(f"models.{name}", fromlist=[name])).to(getattr(metaop, dtype))
+    theirs = build(torch_twin(name)).to(getattr(torch, dtype))
+    assert list(mine.state_dict()) == list(theirs.state_dict())
+    copy_state(mine, theirs)
+    cast = [array.astype(dtype) if array.dtype.kind == "f" else array for array in arrays]
+    output, value = loss(metaop, mine, *map(metaop.tensor, cast))
+    expected, reference = loss(torch, theirs, *map(torch.tensor, cast))
+    value.backward()
+    reference.backward()
+    assert_close(output, expected, tolerance, "outputs")
+    assert_close(value, reference, tolerance, "loss")
+    for (key, parameter), other in zip(mine.named_parameters(), theirs.parameters()):
+        assert (parameter.grad is None) == (other.grad is None), key
+        if other.grad is not None:
+            assert_close(parameter.grad, other.grad, 10 * tolerance, f"gradient of {key}")
+    for (key, buffer), other in zip(mine.named_buffers(), theirs.buffers()):
+        assert_close(buffer, other, tolerance, key)
+
+
+def classification(library: Any, model: Any, images: Any, labels: Any) -> tuple[Any, Any]:
+    """The logits of a classifier and their cross-entropy."""
+    logits = model(images)
+    return logits, library.nn.functional.cross_entropy(logits, labels)
+
+
+def image_batch(count: int, size: int, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Random images (count, 3, size, size) and labels."""
+    random = np.random.default_rng(5)
+    return random.standard_normal((count, 3, size, size)), random.integers(0, classes, count)
