@@ -63,7 +63,8 @@ class ScalarFunction:
     # The element type that operands are converted to before the function is applied.
     operand: Callable[[DType], DType] = same
     # How partial sums flow: "linear" in all operands together (add), "multilinear" in each alone
-    # (mul), "linear in first" operand only (div), or "" when not at all.
+    # (mul), "linear in first" operand only (div), "linear in branches" (all operands but the
+    # first together: where), or "" when not at all.
     degree: str = ""
 
     def __post_init__(self) -> None:

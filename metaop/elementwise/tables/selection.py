@@ -96,6 +96,7 @@ ROWS = (
         llvm=lambda b, condition, x, y: b.select(condition, x, y),
         cuda="({0} ? {1} : {2})",
         gradient=lambda g, y, condition, a, b: (None, keep(condition, g), drop(condition, g)),
+        degree="linear in branches",
     ),
     # The identity without a gradient. Right where the result does not depend on the operand at
     # all, like softmax on the maximum that it subtracts. It vanishes before code is made.

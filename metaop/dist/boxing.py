@@ -1,0 +1,86 @@
+"""Moving data between ranks: every change of how a tensor lies, on one mesh axis.
+
+`shard` and `assemble` say what a lie means; a `World` moves the parts. `SimulatedWorld` holds all
+ranks in one process and is the oracle of `MPIWorld` (in `collectives`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from metaop.dist.sbp import Broadcast, Partial, Sbp, Split, block
+from metaop.reduce.reducers import REDUCERS
+from metaop.unified_graph import dtype as dtypes
+
+Parts = dict[int, np.ndarray]
+
+_COMBINE = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+class World(Protocol):
+    """The ranks of one mesh axis and the way to them; `owned` are those of this process."""
+
+    size: int
+    owned: tuple[int, ...]
+
+    def box(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Parts:
+        """The parts of a tensor of logical `shape`, lying as `target` instead of `source`."""
+
+    def verify(self, plan: str) -> None:
+        """Raises when the ranks are about to do different things."""
+
+
+def shard(value: np.ndarray, sbp: Sbp, ranks: int, rank: int) -> np.ndarray:
+    """What one rank holds of a value; of a partial one the first rank holds all."""
+    if isinstance(sbp, Split):
+        start, stop = block(value.shape[sbp.axis], ranks, rank)
+        return np.ascontiguousarray(np.take(value, range(start, stop), axis=sbp.axis))
+    if isinstance(sbp, Partial) and rank:
+        dtype = dtypes.from_numpy_dtype(value.dtype)
+        assert dtype is not None
+        return np.full_like(value, REDUCERS[sbp.op].identity(dtype))
+    return value
+
+
+def assemble(parts: Sequence[np.ndarray], sbp: Sbp) -> np.ndarray:
+    """The value of which the ranks hold `parts`."""
+    if isinstance(sbp, Split):
+        return np.concatenate(parts, axis=sbp.axis)
+    if isinstance(sbp, Partial):
+        total = parts[0]
+        for part in parts[1:]:
+            total = _COMBINE[sbp.op](total, part)
+        return total
+    return parts[0]
+
+
+def box_alone(parts: Mapping[int, np.ndarray], source: Sbp, target: Sbp, ranks: int) -> Parts | None:
+    """The changes for which a rank needs nothing from the others; None for all others."""
+    if source == target:
+        return dict(parts)
+    if isinstance(source, Broadcast):
+        return {rank: shard(part, target, ranks, rank) for rank, part in parts.items()}
+    return None
+
+
+class SimulatedWorld:
+    """All ranks in this process; `traffic` counts the changes that took communication."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.owned = tuple(range(size))
+        self.traffic: list[tuple[Sbp, Sbp, int]] = []
+
+    def box(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Parts:
+        alone = box_alone(parts, source, target, self.size)
+        if alone is not None:
+            return alone
+        value = assemble([parts[rank] for rank in self.owned], source)
+        self.traffic.append((source, target, value.nbytes))
+        return {rank: shard(value, target, self.size, rank).copy() for rank in self.owned}
+
+    def verify(self, plan: str) -> None:
+        """Ranks that share a process cannot differ."""

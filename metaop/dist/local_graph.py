@@ -1,0 +1,69 @@
+"""The graphs that one rank runs, stage by stage, as a plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from metaop.dist.assign import Plan, State, needed
+from metaop.dist.localise import local_node, take_block
+from metaop.dist.sbp import Split, local_shape
+from metaop.unified_graph.node import Node, input_node
+
+
+class Stage(NamedTuple):
+    """A local graph: its inputs with the states they stand for, and its outputs."""
+
+    sources: list[State]
+    inputs: list[Node]
+    outputs: list[Node]
+
+
+def local_stages(plan: Plan, ranks: int, rank: int) -> list[Stage]:
+    """What `rank` computes between the collectives of a plan."""
+    outside: set[State] = set(zip(plan.inputs, plan.given))
+    stages = []
+    for goals, boxes in zip(plan.stages, plan.boxes):
+        wanted = [goal for goal in goals if goal not in outside]
+        stages.append(_stage(plan, wanted, outside, ranks, rank))
+        outside.update(wanted)
+        outside.update((node, target) for node, _, target in boxes)
+    return stages
+
+
+def _stage(
+    plan: Plan, goals: Sequence[State], outside: set[State], ranks: int, rank: int
+) -> Stage:
+    built: dict[State, Node] = {}
+    sources: list[State] = []
+    for goal in goals:
+        stack = [goal]
+        while stack:
+            pair = stack[-1]
+            if pair in built:
+                stack.pop()
+                continue
+            if pair in outside:
+                node, state = stack.pop()
+                shape = local_shape(node.shape, state, ranks, rank)
+                built[pair] = input_node(len(sources), shape, node.dtype)
+                sources.append(pair)
+                continue
+            below = needed(pair, plan.table)
+            missing = [source for source in below if source not in built]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            built[pair] = _local(plan, pair, [built[source] for source in below], ranks, rank)
+    inputs = [built[pair] for pair in sources]
+    return Stage(sources, inputs, [built[goal] for goal in goals])
+
+
+def _local(plan: Plan, pair: State, sources: list[Node], ranks: int, rank: int) -> Node:
+    node, state = pair
+    way = plan.table[node][state]
+    if way.rule is not None:
+        return local_node(node, way.rule, sources, ranks, rank)
+    assert isinstance(state, Split)
+    return take_block(sources[0], state.axis, ranks, rank)

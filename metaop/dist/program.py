@@ -1,0 +1,149 @@
+"""Running a graph on many ranks: local programs with collectives between them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from metaop.dist.assign import Plan, State, assign
+from metaop.dist.boxing import Parts, World
+from metaop.dist.local_graph import Stage, local_stages
+from metaop.dist.sbp import BROADCAST, Sbp
+from metaop.unified_graph.node import Node
+
+LocalProgram = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+# Makes a local program of input and output nodes.
+Compile = Callable[[Sequence[Node], Sequence[Node]], LocalProgram]
+
+
+class PlannedProgram:
+    """A plan, compiled for the ranks of this process."""
+
+    def __init__(self, plan: Plan, world: World, compile_local: Compile) -> None:
+        self.plan = plan
+        self.world = world
+        self.stages: dict[int, list[Stage]] = {}
+        self.programs: dict[int, list[LocalProgram]] = {}
+        for rank in world.owned:
+            self.stages[rank] = local_stages(plan, world.size, rank)
+            self.programs[rank] = [
+                compile_local(stage.inputs, stage.outputs) if stage.outputs else _nothing
+                for stage in self.stages[rank]
+            ]
+        self._verified = False
+
+    def run(self, arguments: Sequence[Parts]) -> list[Parts]:
+        """The parts of the outputs from those of the inputs, by rank."""
+        plan, world = self.plan, self.world
+        if not self._verified:
+            world.verify(describe(plan))
+            self._verified = True
+        values: dict[State, Parts] = dict(zip(zip(plan.inputs, plan.given), arguments))
+        for k, goals in enumerate(plan.stages):
+            computed = [goal for goal in goals if goal not in values]
+            for goal in computed:
+                values[goal] = {}
+            for rank in world.owned:
+                sources = [values[pair][rank] for pair in self.stages[rank][k].sources]
+                results = self.programs[rank][k](sources)
+                for goal, result in zip(computed, results):
+                    values[goal][rank] = result
+            for node, source, target in plan.boxes[k]:
+                parts = values[node, source]
+                values[node, target] = world.box(parts, source, target, node.shape)
+        return [values[pair] for pair in zip(plan.outputs, plan.states)]
+
+
+def _nothing(arguments: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    return ()
+
+
+def describe(plan: Plan) -> str:
+    """What the ranks are going to send, in order, as text that must be equal on all of them."""
+    lines = [f"input {node.dtype.name}{list(node.shape)} {state!r}" for node, state in
+             zip(plan.inputs, plan.given)]
+    for boxes in plan.boxes:
+        for node, source, target in boxes:
+            lines.append(f"{source!r}->{target!r} {node.dtype.name}{list(node.shape)}")
+    return "\n".join(lines)
+
+
+def fingerprint(text: str) -> int:
+    """63 bits that tell texts apart."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+
+
+class DistributedProgram:
+    """A graph that finds its plan when it sees how the arguments lie; one plan for each lie."""
+
+    def __init__(
+        self, inputs: Sequence[Node], outputs: Sequence[Node], world: World, compile_local: Compile
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.world = world
+        self.compile_local = compile_local
+        self.planned: dict[tuple[Sbp, ...], PlannedProgram] = {}
+
+    def run(self, arguments: Sequence[Any]) -> list[ShardedBuffer]:
+        """The output buffers; arguments that are not sharded are equal on all ranks."""
+        states = tuple(getattr(argument, "sbp", BROADCAST) for argument in arguments)
+        program = self.planned.get(states)
+        if program is None:
+            plan = assign(self.inputs, states, self.outputs, self.world.size)
+            program = PlannedProgram(plan, self.world, self.compile_local)
+            self.planned[states] = program
+        parts = [
+            _parts(argument, node, self.world) for argument, node in zip(arguments, self.inputs)
+        ]
+        results = program.run(parts)
+        return [
+            ShardedBuffer(result, state, self.world, node.shape)
+            for result, state, node in zip(results, program.plan.states, self.outputs)
+        ]
+
+
+def _parts(argument: Any, node: Node, world: World) -> Parts:
+    if isinstance(argument, ShardedBuffer):
+        return argument.parts
+    if isinstance(argument, (int, float, bool)):
+        value = np.asarray(argument).astype(node.dtype.numpy)
+    else:
+        value = argument.view(node.shape, node.dtype.numpy)
+    return {rank: value for rank in world.owned}
+
+
+class ShardedBuffer:
+    """The memory of a global tensor: the parts that this process holds, and how they lie."""
+
+    __slots__ = ("parts", "sbp", "world", "shape", "_whole", "__weakref__")
+
+    def __init__(self, parts: Parts, sbp: Sbp, world: World, shape: Sequence[int]) -> None:
+        self.parts = parts
+        self.sbp = sbp
+        self.world = world
+        self.shape = tuple(shape)
+        self._whole: np.ndarray | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts.values())
+
+    def local(self) -> np.ndarray:
+        """What the first rank of this process holds."""
+        return self.parts[self.world.owned[0]]
+
+    def view(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        """The whole value, gathered from all ranks: every rank has to ask for it."""
+        if self._whole is None:
+            parts = self.world.box(self.parts, self.sbp, BROADCAST, self.shape)
+            self._whole = parts[self.world.owned[0]]
+        return self._whole.view(np.dtype(dtype)).reshape(tuple(shape))
+
+    def copy(self) -> ShardedBuffer:
+        """The same value in memory of its own."""
+        copied = {rank: part.copy() for rank, part in self.parts.items()}
+        return ShardedBuffer(copied, self.sbp, self.world, self.shape)

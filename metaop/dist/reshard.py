@@ -1,0 +1,38 @@
+"""A value that is asked to lie in a given way: the identity, with a wish for `assign`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from metaop.dist.sbp import Sbp
+from metaop.unified_graph.access import Access, IndexMap
+from metaop.unified_graph.composite import composite
+from metaop.unified_graph.node import MetaOp, Node
+
+
+@dataclass(frozen=True)
+class Reshard(MetaOp):
+    """`y = x`, lying as `sbp` says; it becomes a collective, or nothing where x lies so already."""
+
+    sbp: Sbp
+    name: ClassVar[str] = "reshard"
+
+    def access(self, node: Node) -> Access:
+        identity = IndexMap.identity(node.shape)
+        return Access(node.shape, (identity,), identity)
+
+    def reference(self, node: Node, inputs: Sequence[np.ndarray]) -> np.ndarray:
+        return inputs[0]
+
+    def describe(self, node: Node) -> str:
+        return f"reshard to {self.sbp!r}"
+
+
+@composite
+def reshard(source: Node, sbp: Sbp) -> Node:
+    """The same value, lying as `sbp` says."""
+    return Node(Reshard(sbp), (source,), source.shape, source.dtype)

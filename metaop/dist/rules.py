@@ -1,0 +1,219 @@
+"""THE derivation rule: how one meta-operator may run on many ranks, read off its `Access`.
+
+A meta-operator is a box of loop axes, one index map per operand and a write map. Each way to run
+it without communication is a `Rule`:
+
+- *split*: the ranks share out a loop axis. An operand is `S(j)` when on every rank the image of
+  index component `j` over the rank's part of the axis lies inside the rank's block of dimension
+  `j` (the interval rule); else the operand is `B`. The result is `S(j)` when the write map passes
+  the same test, else `P(reducer)`.
+- *masked read*: a rank reads what its block has and zero elsewhere: `S(j)` → `P`.
+- *masked write*: a rank writes what falls into its block: all `B` → `S(j)`.
+- *flow*: partial values pass through what is linear in them, by the degree of the function.
+- *same*: every rank does everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from metaop.dist.reshard import Reshard
+from metaop.dist.sbp import BROADCAST, Partial, Sbp, Split, block, can_split, reducer_name
+from metaop.elementwise.meta_op import Elementwise
+from metaop.reduce.meta_op import Reduce
+from metaop.reduce.reducers import REDUCERS
+from metaop.reindex.meta_op import Reindex
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr
+from metaop.unified_graph.node import Constant, Index, Node
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the operands must be for the result to be `output`, and how a rank computes it.
+
+    `kind` is one of split, masked read, masked write, flow and same; `axis` is the loop axis that
+    the ranks share out, for a split.
+    """
+
+    inputs: tuple[Sbp, ...]
+    output: Sbp
+    kind: str
+    axis: int = -1
+
+    def __repr__(self) -> str:
+        return f"{','.join(map(repr, self.inputs))}->{self.output!r} ({self.kind})"
+
+
+_memo: dict[tuple[Node, int], list[Rule]] = {}
+
+
+def rules(node: Node, ranks: int) -> list[Rule]:
+    """Every way to run `node` on `ranks` ranks without communication."""
+    key = (node, ranks)
+    if key not in _memo and isinstance(node.op, Reshard):
+        _memo[key] = [Rule((node.op.sbp,), node.op.sbp, "same")]
+    elif key not in _memo:
+        found = [Rule((BROADCAST,) * len(node.inputs), BROADCAST, "same")]
+        found += _split_rules(node, ranks)
+        if isinstance(node.op, Reindex):
+            found += _masked_reads(node, ranks)
+        if isinstance(node.op, Reduce):
+            found += _masked_writes(node, ranks)
+        found += _flow_rules(node)
+        _memo[key] = list(dict.fromkeys(found))
+    return _memo[key]
+
+
+# --- split --------------------------------------------------------------------------------------
+
+
+def _split_rules(node: Node, ranks: int) -> Iterator[Rule]:
+    access = node.op.access(node)
+    for axis, extent in enumerate(access.extents):
+        if extent < ranks or ranks == 1:
+            continue
+        choices = [
+            _aligned(index_map.indices, source.shape, axis, extent, ranks) or [BROADCAST]
+            for index_map, source in zip(access.reads, node.inputs)
+        ]
+        for operand in range(len(access.reads), len(node.inputs)):
+            choices.append(_aligned_lookup(node, operand, axis, extent, ranks) or [BROADCAST])
+        if access.reducer is None:
+            outputs: Sequence[Sbp] = [Split(axis)]
+        else:
+            outputs = _aligned(access.write.indices, node.shape, axis, extent, ranks)
+            outputs = outputs or [Partial(reducer_name(access.reducer))]
+        for inputs in product(*choices):
+            for output in outputs:
+                yield Rule(inputs, output, "split", axis)
+
+
+def _aligned(
+    indices: Sequence[IndexExpr], shape: Sequence[int], axis: int, extent: int, ranks: int
+) -> list[Sbp]:
+    """The dimensions whose blocks hold all that each rank touches of them: the interval rule."""
+    return [
+        Split(k)
+        for k, (expr, size) in enumerate(zip(indices, shape))
+        if size >= ranks and _stays_inside(expr, size, axis, extent, ranks)
+    ]
+
+
+def _stays_inside(expr: IndexExpr, size: int, axis: int, extent: int, ranks: int) -> bool:
+    for rank in range(ranks):
+        part = restricted(expr, axis, extent, block(extent, ranks, rank))
+        start, stop = block(size, ranks, rank)
+        # Nothing is read outside the tensor: guards see to that.
+        if max(part.low, 0) < start or min(part.high, size - 1) >= stop:
+            return False
+    return True
+
+
+def _aligned_lookup(node: Node, operand: int, axis: int, extent: int, ranks: int) -> list[Sbp]:
+    """As `_aligned`, for an index tensor that a map looks up, perhaps at several places."""
+    index_map: IndexMap = node.op.map  # type: ignore[attr-defined]
+    common: list[Sbp] | None = None
+    shape = node.inputs[operand].shape
+    for found in index_map.lookups():
+        if found.operand == operand:
+            aligned = _aligned(found.indices, shape, axis, extent, ranks)
+            common = aligned if common is None else [s for s in common if s in aligned]
+    return common or []
+
+
+def restricted(expr: IndexExpr, axis: int, extent: int, part: tuple[int, int]) -> IndexExpr:
+    """`expr` over a part of one loop axis, which is counted from the start of the part."""
+    inside = index_expr.axis(axis, part[1] - part[0]) + part[0]
+
+    def replace(atom: Atom) -> IndexExpr | None:
+        return inside if isinstance(atom, Axis) and atom.name == axis else None
+
+    return expr.substitute(replace)
+
+
+# --- masks --------------------------------------------------------------------------------------
+
+
+def _masked_reads(node: Node, ranks: int) -> Iterator[Rule]:
+    op = node.op
+    assert isinstance(op, Reindex)
+    if node.dtype.kind == "bool" or (op.map.is_guarded and op.fill != 0):
+        return
+    rest = (BROADCAST,) * (len(node.inputs) - 1)
+    for split in can_split(node.inputs[0].shape, ranks):
+        yield Rule((split, *rest), Partial(), "masked read")
+
+
+def _masked_writes(node: Node, ranks: int) -> Iterator[Rule]:
+    for split in can_split(node.shape, ranks):
+        yield Rule((BROADCAST,) * len(node.inputs), split, "masked write")
+
+
+# --- flow ---------------------------------------------------------------------------------------
+
+
+def _flow_rules(node: Node) -> Iterator[Rule]:
+    op = node.op
+    rest = (BROADCAST,) * (len(node.inputs) - 1)
+    if isinstance(op, Constant):
+        for name in ("add", "max", "min", "mul"):
+            if _is_identity(op.value(node.dtype), name, node):
+                yield Rule((), Partial(name), "flow")
+    elif isinstance(op, Reindex):
+        for name in ("add", "max", "min", "mul"):
+            if not op.map.is_guarded or _is_identity(op.fill, name, node):
+                yield Rule((Partial(name), *rest), Partial(name), "flow")
+    elif isinstance(op, Reduce):
+        partial = Partial(reducer_name(op.reducer.name))
+        yield Rule((partial, *rest), partial, "flow")
+    elif isinstance(op, Elementwise):
+        yield from _elementwise_flow(op, node)
+
+
+def _is_identity(value: object, reducer: str, node: Node) -> bool:
+    if node.dtype.kind == "bool" or (reducer != "add" and node.dtype.kind != "float"):
+        return False
+    return bool(np.asarray(value) == np.asarray(REDUCERS[reducer].identity(node.dtype)))
+
+
+def _elementwise_flow(op: Elementwise, node: Node) -> Iterator[Rule]:
+    function, count = op.function, len(node.inputs)
+    for name in ("max", "min"):
+        if function.name == REDUCERS[name].combine:
+            yield Rule((Partial(name),) * count, Partial(name), "flow")
+    if function.name == "cast" and not _cast_is_linear(node):
+        return
+    if node.dtype.kind == "bool":
+        return
+    for partial in _linear_operands(function.degree, count):
+        inputs = tuple(Partial() if k in partial else BROADCAST for k in range(count))
+        yield Rule(inputs, Partial(), "flow")
+
+
+def _cast_is_linear(node: Node) -> bool:
+    source = node.inputs[0].dtype.kind
+    return source != "bool" and (source == node.dtype.kind or node.dtype.kind == "float")
+
+
+def _linear_operands(degree: str, count: int) -> list[tuple[int, ...]]:
+    """The sets of operands in which a function of this degree is linear."""
+    if degree == "linear":
+        return [tuple(range(count))]
+    if degree == "multilinear":
+        return [(k,) for k in range(count)]
+    if degree == "linear in first":
+        return [(0,)]
+    if degree == "linear in branches":
+        return [tuple(range(1, count))]
+    return []
+
+
+def is_source(node: Node) -> bool:
+    """A node that needs no operand: it can be had in any split."""
+    return isinstance(node.op, (Constant, Index))

@@ -1,0 +1,80 @@
+"""Signatures of a function of tensors: what it records is expanded and the rule applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from metaop.dist.assign import assign
+from metaop.dist.derivation import Signature, derive, text
+from metaop.errors import ArgumentError
+from metaop.unified_graph.cut import cut_at
+from metaop.unified_graph.node import Node, input_node
+from metaop.unified_graph.rewrite import rebuild
+
+
+def trace(function: Callable[..., Any], *tensors: Any) -> tuple[list[Node], list[Node]]:
+    """The meta-operator graph of `function`: a node for each of `tensors`, and the outputs.
+
+    Raises ArgumentError when the function uses other tensors that have been computed before.
+    """
+    for tensor in tensors:
+        tensor.buffer()
+    result = function(*tensors)
+    outputs = result if isinstance(result, (tuple, list)) else (result,)
+    subgraph = cut_at([output.call for output in outputs], lambda call: ())
+    nodes, results = subgraph.expand()
+    position = {call: k for k, call in enumerate(subgraph.leaves)}
+    given = []
+    for tensor in tensors:
+        if tensor.call not in position:
+            raise ArgumentError(
+                f"the function does not use its argument of shape {list(tensor.shape)}",
+                fix="leave the argument out",
+            )
+        given.append(nodes[position[tensor.call]])
+    others = [node for node in nodes if node not in given and node.shape != ()]
+    if others:
+        raise ArgumentError(
+            f"the function uses a tensor of shape {list(others[0].shape)} besides its arguments",
+            fix="pass every tensor as an argument",
+        )
+    # Numbers that the function takes along are equal on all ranks.
+    ordered = [*given, *(node for node in nodes if node not in given)]
+    fresh = [input_node(k, node.shape, node.dtype) for k, node in enumerate(ordered)]
+    return fresh, rebuild(results, dict(zip(ordered, fresh)))
+
+
+def signatures(function: Callable[..., Any], *tensors: Any, ranks: int = 2) -> list[str]:
+    """The ways to run `function` on `ranks` ranks without communication, as `S0,B->S0`.
+
+    `S1` is a split of dimension 1, `B` the whole value on every rank, `P` a value that is the sum
+    (`P(max)` the maximum) of what the ranks hold. What follows from another entry for free is left
+    out. Example: `signatures(metaop.matmul, a, b)`.
+    """
+    inputs, outputs = trace(function, *tensors)
+    return [text(entry) for entry in _only(derive(inputs, outputs, ranks), len(tensors))]
+
+
+def _only(found: Sequence[Signature], count: int) -> list[Signature]:
+    """The entries in which the numbers behind the first `count` inputs are whole."""
+    kept = [
+        (inputs[:count], states)
+        for inputs, states in found
+        if all(repr(state) == "B" for state in inputs[count:])
+    ]
+    return list(dict.fromkeys(kept))
+
+
+def explain(function: Callable[..., Any], *tensors: Any, ranks: int = 2) -> str:
+    """A table of the signatures, cheapest first: cost in weighted bytes a rank moves."""
+    inputs, outputs = trace(function, *tensors)
+    rows = []
+    for entry in derive(inputs, outputs, ranks):
+        plan = assign(inputs, entry[0], outputs, ranks, entry[1], boxing=False)
+        rows.append((plan.cost(), text(entry)))
+    rows.sort()
+    lines = [f"{'signature':<28}{'cost':>14}"]
+    for k, (cost, line) in enumerate(rows):
+        lines.append(f"{line:<28}{cost:>14.0f}{'  chosen' if k == 0 else ''}")
+    return "\n".join(lines)
