@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from metaop.codegen.backend import IndexFault, Program
 from metaop.codegen.memory import Buffer
 from metaop.codegen.reference import evaluate
-from metaop.compiler import compile_graph
+from metaop.compiler import compile_subgraph
 from metaop.differentiation.tape import live_residuals
 from metaop.errors import DimensionError
 from metaop.operators.basic import alias, clone
 from metaop.unified_graph.cut import Subgraph, cut_at, finish, recorder
 from metaop.unified_graph.recording import Call
 
-_programs: dict[tuple[int, ...], Program] = {}
+class Compiled(NamedTuple):
+    """A program, and for every input whose memory a result can take, how often calls read it."""
+
+    program: Program
+    donor_uses: tuple[tuple[int, int], ...]
+
+
+def _holders(items: Sequence[object], position: int) -> int:
+    return sys.getrefcount(items[position])
+
+
+_programs: dict[tuple[int, ...], Compiled] = {}
 _running: list[Subgraph] = []
+
+# What `_holders` counts for an object that nothing but the sequence holds.
+_ONLY_THE_SEQUENCE = _holders([object()], 0)
 
 
 def realize(*calls: Call) -> None:
@@ -42,16 +59,17 @@ def _by_device(roots: list[Call]) -> list[list[Call]]:
 
 def run(subgraph: Subgraph) -> None:
     """Runs a subgraph and hands the values to its calls."""
-    program = program_of(subgraph)
+    compiled = compiled_for(subgraph)
     arguments = [leaf.buffer if leaf.scalar is None else leaf.scalar for leaf in subgraph.leaves]
+    dying = _dying(compiled, subgraph, arguments)
     _running.append(subgraph)
     try:
-        buffers = program.run(arguments)
+        buffers = compiled.program.run(arguments, dying)
     except IndexFault as fault:
         raise _located(fault, subgraph) from None
     finally:
         _running.pop()
-    held = {id(argument) for argument in arguments}
+    held = {id(argument) for slot, argument in enumerate(arguments) if slot not in dying}
     for call, buffer in zip(subgraph.outputs, buffers):
         if id(buffer) in held and isinstance(buffer, Buffer) and _owns_memory(call):
             buffer = buffer.copy()
@@ -60,10 +78,27 @@ def run(subgraph: Subgraph) -> None:
     finish(subgraph)
 
 
+def _dying(
+    compiled: Compiled, subgraph: Subgraph, arguments: Sequence[object]
+) -> frozenset[int]:
+    """The donors that nothing but this subgraph holds: old parameters and optimizer states."""
+    if subgraph.has_live_tape:
+        return frozenset()
+    leaves = subgraph.leaves
+    return frozenset(
+        slot
+        for slot, uses in compiled.donor_uses
+        if _holders(leaves, slot) == _ONLY_THE_SEQUENCE + uses
+        and _holders(arguments, slot) == _ONLY_THE_SEQUENCE + 1
+        and getattr(arguments[slot], "is_pooled", False)
+    )
+
+
 def _owns_memory(call: Call) -> bool:
     """Whether users may write the memory of this value without changing another tensor.
 
-    They can through NumPy, for memory of the host. Views and detached values share memory with what they show.
+    They can through NumPy, for memory of the host. Views and detached values share memory with
+    what they show.
     """
     if call.signature is None:
         return True
@@ -106,15 +141,21 @@ def _located(fault: IndexFault, subgraph: Subgraph) -> DimensionError:
     return DimensionError(str(fault), fix="check the indices passed to gather-like operators")
 
 
-def program_of(subgraph: Subgraph) -> Program:
+def compiled_for(subgraph: Subgraph) -> Compiled:
     """The compiled program of a subgraph, from the cache when its structure was seen before."""
-    program = _programs.get(subgraph.key)
-    if program is None:
-        inputs, outputs = subgraph.expand()
-        device = subgraph.outputs[0].type.device
-        program = compile_graph(inputs, outputs, device)
-        _programs[subgraph.key] = program
-    return program
+    found = _programs.get(subgraph.key)
+    if found is None:
+        program = compile_subgraph(subgraph)
+        uses = Counter(source for call in subgraph.order for source in call.inputs)
+        donors = sorted(set(program.donors.values()))
+        donor_uses = tuple((slot, uses[subgraph.leaves[slot]]) for slot in donors)
+        found = _programs[subgraph.key] = Compiled(program, donor_uses)
+    return found
+
+
+def program_of(subgraph: Subgraph) -> Program:
+    """The compiled program of a subgraph."""
+    return compiled_for(subgraph).program
 
 
 def clear_programs() -> None:

@@ -11,10 +11,20 @@ Argument = Union[Buffer, int, float, bool]
 
 
 class Program(Protocol):
-    """A compiled static subgraph."""
+    """A compiled static subgraph.
 
-    def run(self, arguments: Sequence[Argument]) -> list[Buffer]:
-        """The buffers of the outputs; scalars among the arguments are Python numbers."""
+    `donors` are the inputs whose memory results can take over, by the number of the result.
+    """
+
+    donors: dict[int, int]
+
+    def run(
+        self, arguments: Sequence[Argument], dying: frozenset[int] = frozenset()
+    ) -> list[Buffer]:
+        """The buffers of the outputs; scalars among the arguments are Python numbers.
+
+        `dying` are the donors whose buffers nobody needs after the run.
+        """
 
 
 class Observer(Protocol):

@@ -42,6 +42,18 @@ def exact_pairs(nest: ir.LoopNest) -> set[tuple[int, int]]:
     return pairs
 
 
+def may_fail(nest: ir.LoopNest) -> bool:
+    """Whether the nest checks indices, so that a run may stop at it."""
+    pending = list(nest.body)
+    while pending:
+        statement = pending.pop()
+        if isinstance(statement, ir.CheckedIndex):
+            return True
+        if isinstance(statement, ir.For):
+            pending.extend(statement.body)
+    return False
+
+
 def _collect(body: tuple[ir.Statement, ...], path: Path, accesses: _Accesses) -> None:
     time = 0
     for position, statement in enumerate(body):

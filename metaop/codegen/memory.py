@@ -80,6 +80,11 @@ class Buffer:
         return copied
 
     @property
+    def is_pooled(self) -> bool:
+        """Whether the memory is the allocator's own, not an array of the user's."""
+        return self._size_class is not None
+
+    @property
     def __array_interface__(self) -> dict[str, Any]:
         return {
             "version": 3,

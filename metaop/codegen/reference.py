@@ -28,8 +28,11 @@ class ReferenceProgram:
     def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node]) -> None:
         self.inputs = list(inputs)
         self.outputs = list(outputs)
+        self.donors: dict[int, int] = {}
 
-    def run(self, arguments: Sequence[Argument]) -> list[Buffer]:
+    def run(
+        self, arguments: Sequence[Argument], dying: frozenset[int] = frozenset()
+    ) -> list[Buffer]:
         values = [
             argument.view(node.shape, node.dtype.numpy)
             if isinstance(argument, Buffer)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from metaop.codegen.in_place import exact_pairs
+from metaop.codegen.in_place import exact_pairs, may_fail
 from metaop.codegen.lowering import LoweredKernel, Machine, lower
 from metaop.fusion.group import group
 from metaop.fusion.kernel import Kernel
@@ -110,3 +110,32 @@ def _shared_blocks(
                     taken.add(source)
                     break
     return block
+
+
+def donations(schedule: Schedule) -> dict[Node, Node]:
+    """Outputs that may be written over an input, should nobody need that input after the run.
+
+    The input is read last by the launch that writes the output, element by element. Launches that
+    may still fail come before, so that a failed run has destroyed nothing.
+    """
+    outputs = set(schedule.outputs)
+    last = {node: k for k, launch in enumerate(schedule.launches) for node in launch.buffers}
+    first = {
+        node: k
+        for k, launch in reversed(list(enumerate(schedule.launches)))
+        for node in launch.buffers
+    }
+    found: dict[Node, Node] = {}
+    for step in reversed(range(len(schedule.launches))):
+        launch = schedule.launches[step]
+        if may_fail(launch.nest):
+            break
+        for written, read in sorted(exact_pairs(launch.nest)):
+            output, source = launch.buffers[written], launch.buffers[read]
+            if output not in outputs or output in found or first[output] != step:
+                continue
+            if not isinstance(source.op, Input) or source in outputs or last[source] != step:
+                continue
+            if source not in found.values() and source.nbytes == output.nbytes:
+                found[output] = source
+    return found

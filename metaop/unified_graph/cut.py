@@ -59,7 +59,8 @@ class Subgraph:
 
     `order` lists the calls to compute, inputs first; `leaves` the values they start from, in the
     order of first use; `outputs` the calls whose values are kept; `key` identifies the structure
-    (not the data): equal keys run the same program.
+    (not the data): equal keys run the same program. `saved` are parts of calls that gradients
+    will read; `has_live_tape` tells that the calls themselves are needed after the run.
     """
 
     order: list[Call]
@@ -67,6 +68,7 @@ class Subgraph:
     outputs: list[Call]
     key: tuple[int, ...]
     saved: list[tuple[Call, int, Call]] = field(default_factory=list)
+    has_live_tape: bool = False
 
     def expand(self) -> tuple[list[Node], list[Node]]:
         """The subgraph in meta-operators: its input nodes and its output nodes."""
@@ -125,7 +127,7 @@ def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
         call.mark = number
     key.append(0)
     key.extend([call.mark for call in kept])
-    return Subgraph(order, leaves, list(kept), tuple(key), saved)
+    return Subgraph(order, leaves, list(kept), tuple(key), saved, bool(alive))
 
 
 def _pending_order(roots: Sequence[Call]) -> list[Call]:
@@ -147,7 +149,7 @@ def _sequence_of(call: Call) -> int:
 
 def _alive_tapes(order: Sequence[Call], roots: Sequence[Call]) -> list[Call]:
     """The calls whose gradient can still be asked for: on a path to a live handle that tracks."""
-    alive = {call for call in roots if call.requires_grad and not call.released}
+    alive = {call for call in roots if call.requires_grad and not _ends_tape(call)}
     if not alive:
         return []
     found: list[Call] = []
@@ -167,6 +169,11 @@ def _has_own_gradient(call: Call) -> bool:
     """Leaves, and values whose gradient is user code: their inputs only compute the value."""
     tape = call.tape
     return tape is not None and (tape.accumulate is not None or tape.function is not None)
+
+
+def _ends_tape(call: Call) -> bool:
+    """Whether a backward pass stops here: its tape is released, or it is a leaf's new value."""
+    return call.released or (call.tape is not None and call.tape.accumulate is not None)
 
 
 def finish(subgraph: Subgraph) -> None:

@@ -58,6 +58,8 @@ class CudaProgram:
         self.schedule = schedule
         self.device = device
         self._slots = Slots(schedule)
+        # Results have memory of their own: kernels of one program may overlap on the device.
+        self.donors: dict[int, int] = {}
         self._most_blocks = _BLOCKS_PER_MULTIPROCESSOR * device.multiprocessors
         kernels = kernels_of(device)
         self._steps = []
@@ -71,7 +73,9 @@ class CudaProgram:
         self._checks = any(_has_checks(launch.nest.body) for launch in schedule.launches)
         self._error = device.allocate(_ERROR_WORDS * 8)
 
-    def run(self, arguments: Sequence[Argument]) -> list[DeviceBuffer]:
+    def run(
+        self, arguments: Sequence[Argument], dying: frozenset[int] = frozenset()
+    ) -> list[DeviceBuffer]:
         """Starts the kernels; raises IndexFault when one met an index out of range.
 
         Arguments in host memory are copied to the device.
