@@ -12,6 +12,11 @@ from metaop.unified_graph.index_expr import Axis, IndexExpr
 
 # Joined reduced axes stay below this length: every loop level adds up its own partial results.
 _LONGEST_REDUCTION = 1 << 14
+# Windows of at most this many elements are reduced for many neighbouring results at once, if
+# those are enough to fill a vector and lie close to each other.
+_LARGEST_WINDOW = 64
+_FEWEST_LANES = 8
+_LONGEST_STRIDE = 4
 
 
 @dataclass(frozen=True)
@@ -39,16 +44,21 @@ class LoopPlan:
 
 def plain_plan(kernel: Kernel) -> LoopPlan:
     """One loop for every axis of the box longer than 1."""
-    loops = tuple(
+    loops = [
         Loop(f"i{k}", extent, k in kernel.reduced)
         for k, extent in enumerate(kernel.shape)
         if extent != 1
-    )
-    return LoopPlan(loops, box_axes(kernel.shape))
+    ]
+    return LoopPlan(_lane_last(loops, _lane(loops)), box_axes(kernel.shape))
 
 
-def joined_plan(kernel: Kernel, exprs: Iterable[IndexExpr]) -> LoopPlan:
-    """Neighbouring axes joined into one loop wherever every index expression stays affine."""
+def joined_plan(
+    kernel: Kernel, exprs: Iterable[IndexExpr], places: Iterable[IndexExpr]
+) -> LoopPlan:
+    """Neighbouring axes joined into one loop wherever every index expression stays affine.
+
+    `exprs` are those of the plain plan; the ones among them at which buffers are read are `places`.
+    """
     runs: list[list[int]] = []
     exprs = list(exprs)
     for k, extent in enumerate(kernel.shape):
@@ -67,7 +77,36 @@ def joined_plan(kernel: Kernel, exprs: Iterable[IndexExpr]) -> LoopPlan:
         for k, axis in zip(run, index_expr.unravel(index_expr.axis(name, total), extents)):
             axes[k] = axis
         loops.append(Loop(name, total, run[0] in kernel.reduced))
-    return LoopPlan(tuple(loops), tuple(axes))
+    lane = _lane(plain_plan(kernel).loops)
+    window = math.prod(loop.extent for loop in loops if loop.reduced)
+    if lane is None or _is_distant(lane, window, places):
+        return LoopPlan(tuple(loops), tuple(axes))
+    return LoopPlan(_lane_last(loops, lane), tuple(axes))
+
+
+def _lane(loops: Sequence[Loop]) -> Loop | None:
+    """The kept loop along which the lanes of small windows run, if windows are small here."""
+    window = math.prod(loop.extent for loop in loops if loop.reduced)
+    if not 1 < window <= _LARGEST_WINDOW:
+        return None
+    fitting = [loop for loop in loops if not loop.reduced and loop.extent >= _FEWEST_LANES]
+    return fitting[-1] if fitting else None
+
+
+def _lane_last(loops: Sequence[Loop], lane: Loop | None) -> tuple[Loop, ...]:
+    """The loops with the one of the lanes behind all others."""
+    ends = [loop for loop in loops if lane is not None and loop.name == lane.name]
+    return (*(loop for loop in loops if loop not in ends), *ends)
+
+
+def _is_distant(lane: Loop, window: int, places: Iterable[IndexExpr]) -> bool:
+    """Whether neighbouring results of a kernel read elements too far from each other.
+
+    Reading with a stride pays when the windows are large beside it.
+    """
+    axis = Axis(lane.name, lane.extent)
+    longest = max(1, min(_LONGEST_STRIDE, (window - 1) // 2))
+    return any(abs(place.coefficient(axis)) > longest for place in places)
 
 
 def _joinable(kernel: Kernel, run: list[int], k: int, exprs: Sequence[IndexExpr]) -> bool:

@@ -56,5 +56,5 @@ def _lower_rows(
     """Lowers twice: only the finished index expressions tell which axes can be one loop."""
     probe = machine.rows(kernel, is_stored, uses, plain_plan(kernel))
     probe.lower()
-    plan = joined_plan(kernel, probe.values.offsets)
+    plan = joined_plan(kernel, probe.values.offsets, probe.values.places)
     return machine.rows(kernel, is_stored, uses, plan).lower()

@@ -74,6 +74,8 @@ class Values:
         # Bodies outside these loops are computed once for many iterations: they bind values.
         self.inner_loops: frozenset[str] = frozenset()
         self.offsets: list[IndexExpr] = []
+        # Those of the offsets at which buffers are read.
+        self.places: list[IndexExpr] = []
         self._names = 0
         self._depths: dict[int, int] = {}
         self._sums: dict[IndexExpr, ir.Sum] = {}
@@ -234,7 +236,9 @@ class Values:
         self, number: int, node: Node, at: Indices, guards: Guards, fill: int | float | bool
     ) -> ir.Load:
         """The element of a buffer at `at` where the guards hold."""
-        offset = self.sum(index_expr.linear_offset(at, node.shape))
+        place = index_expr.linear_offset(at, node.shape)
+        self.places.append(place)
+        offset = self.sum(place)
         return ir.Load(number, offset, node.dtype, self.conditions(guards), fill)
 
     def look(self, node: Node, atom: Lookup, inside: Indices, guards: Guards) -> IndexExpr:
