@@ -48,6 +48,11 @@ from metaop.tensor.joining import (
     concatenate, dsplit, dstack, hsplit, hstack, meshgrid, row_stack, split, split_with_sizes,
     stack, tensor_split, unbind, vsplit, vstack,
 )
+from metaop.tensor.layouts import (
+    channels_last, channels_last_3d, contiguous_format, layout, memory_format, preserve_format,
+    strided,
+)
+from metaop.tensor.legacy import set_default_tensor_type, typed_tensors
 from metaop.tensor.linear_algebra import (
     addbmm, addmm, addmv, baddbmm, bmm, dot, matmul, mm, mv,
 )
@@ -56,6 +61,7 @@ from metaop.tensor.options import get_default_device, set_default_device
 from metaop.tensor.ordering import (
     argsort, kthvalue, median, mode, msort, nanmedian, nanquantile, quantile, sort, topk,
 )
+from metaop.tensor.out import TAKING_OUT, offer_out
 from metaop.tensor.pointwise import (
     abs, absolute, acos, acosh, add, arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh,
     asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or,
@@ -109,6 +115,9 @@ from metaop.unified_graph.dtype import (
 )
 from metaop.unified_graph.tensor_type import Device as device
 
+offer_out(globals(), TAKING_OUT)
+globals().update(typed_tensors("cpu", __name__))
+
 __version__ = "0.1.0"
 
 half, double, float = float16, float64, float32
@@ -119,6 +128,8 @@ newaxis = None
 
 _SUBMODULES = frozenset(
     (
+        *("accelerator", "backends", "environment", "futures", "multiprocessing", "testing"),
+        *("types", "version"),
         *("absent", "amp", "autograd", "cuda", "data", "dist", "distributions", "fft", "func"),
         *("graph", "hub", "inspect", "jit", "linalg", "models", "nn", "optim", "profiler", "random"),
         *("serialization", "special", "utils", "vision"),
@@ -127,6 +138,21 @@ _SUBMODULES = frozenset(
 
 # Names that live in submodules which few programs need at once.
 _ELSEWHERE = {"load": "serialization", "save": "serialization", "profile": "inspect"}
+_ELSEWHERE |= dict.fromkeys(
+    (
+        *("_assert", "_check", "_shape_as_tensor", "are_deterministic_algorithms_enabled"),
+        *("compile", "get_deterministic_debug_mode", "get_float32_matmul_precision"),
+        *("get_num_interop_threads", "get_num_threads", "is_warn_always_enabled"),
+        *("is_deterministic_algorithms_warn_only_enabled", "set_deterministic_debug_mode"),
+        *("set_float32_matmul_precision", "set_flush_denormal", "set_num_interop_threads"),
+        *("set_num_threads", "set_warn_always", "typename", "use_deterministic_algorithms"),
+    ),
+    "environment",
+)
+_ELSEWHERE |= dict.fromkeys(
+    ("autocast", "get_autocast_dtype", "is_autocast_enabled", "set_autocast_dtype"),
+    "amp.autocast",
+)
 _ELSEWHERE |= dict.fromkeys(("cholesky", "matrix_exp", "matrix_power", "qr"), "linalg")
 _ELSEWHERE |= dict.fromkeys(
     (

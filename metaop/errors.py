@@ -74,6 +74,10 @@ class DeviceError(MetaopError, RuntimeError):
     """Operands on different devices, or a device that this machine lacks."""
 
 
+class OutOfMemoryError(DeviceError, MemoryError):
+    """A GPU has no memory left for a tensor."""
+
+
 class ArgumentError(MetaopError, ValueError):
     """An argument outside its legal values: `metaop.dropout(x, p=2)`."""
 

@@ -4,6 +4,7 @@ from metaop.autograd import functional
 from metaop.autograd.function import Function, once_differentiable
 from metaop.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from metaop.autograd.gradients import backward, detect_anomaly, grad, set_detect_anomaly
+from metaop.autograd.variable import Variable
 from metaop.tensor.gradients import (
     enable_grad,
     inference_mode,
@@ -15,6 +16,7 @@ from metaop.tensor.gradients import (
 __all__ = [
     "Function",
     "GradcheckError",
+    "Variable",
     "backward",
     "detect_anomaly",
     "enable_grad",

@@ -157,4 +157,5 @@ from metaop.nn.transformer import (
 )
 
 # Last, because it is built on the layers.
-from metaop.nn import utils  # isort: skip
+from metaop.nn import parallel, utils  # isort: skip
+from metaop.nn.parallel import DataParallel  # isort: skip

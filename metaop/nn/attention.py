@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from metaop.errors import ArgumentError, ShapeError
@@ -164,3 +167,20 @@ class MultiheadAttention(Module):
                 f"{list(wanted)}.",
                 fix="one value per query and key, optionally for every batch and head",
             )
+
+
+class SDPBackend(enum.Enum):
+    """The implementations of attention that PyTorch chooses from; metaop compiles the formula."""
+
+    ERROR = -1
+    MATH = 0
+    FLASH_ATTENTION = 1
+    EFFICIENT_ATTENTION = 2
+    CUDNN_ATTENTION = 3
+    OVERRIDEABLE = 4
+
+
+@contextmanager
+def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
+    """Accepted: every implementation computes the same."""
+    yield

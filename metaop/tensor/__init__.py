@@ -11,6 +11,7 @@ from metaop.tensor import (
     gradients,
     indexing,
     joining,
+    legacy,
     linear_algebra,
     norms,
     ordering,
@@ -18,6 +19,7 @@ from metaop.tensor import (
     random,
     rearranging,
     reductions,
+    resizing,
     scans,
     scattering,
     selection,
@@ -48,5 +50,7 @@ for _module in (
     indexing,
     scattering,
     gradients,
+    legacy,
+    resizing,
 ):
     bind(_module)

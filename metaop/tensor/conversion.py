@@ -92,7 +92,7 @@ _TYPE_NAMES = {
     dtypes.float32: "Float",
     dtypes.float64: "Double",
 }
-_TYPES_BY_NAME = {f"metaop.{name}Tensor": dtype for dtype, name in _TYPE_NAMES.items()}
+_TYPES_BY_NAME = {f"{name}Tensor": dtype for dtype, name in _TYPE_NAMES.items()}
 
 
 def type(input: Tensor, dtype: Any = None, non_blocking: Any = False) -> Any:
@@ -101,10 +101,12 @@ def type(input: Tensor, dtype: Any = None, non_blocking: Any = False) -> Any:
         place = "" if input.device.type == "cpu" else f"{input.device.type}."
         return f"metaop.{place}{_TYPE_NAMES[input.dtype]}Tensor"
     if isinstance(dtype, str):
-        if dtype not in _TYPES_BY_NAME:
+        name = dtype.rpartition(".")[2]
+        if name not in _TYPES_BY_NAME:
             raise ArgumentTypeError(f"invalid type: {dtype!r}", fix="pass a dtype")
-        dtype = _TYPES_BY_NAME[dtype]
-    return to(input, dtype)
+        return to(input, _TYPES_BY_NAME[name], device="cuda" if ".cuda." in dtype else None)
+    # FloatTensor and its kin stand for a dtype on a kind of device.
+    return to(input, getattr(dtype, "dtype", dtype), device=getattr(dtype, "place", None))
 
 
 def type_as(input: Tensor, other: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 
 from metaop.errors import ArgumentTypeError, ShapeError
 from metaop.operators.pointwise import POINTWISE
-from metaop.tensor import comparison, conversion, pointwise, printing
+from metaop.tensor import comparison, conversion, layouts, pointwise, printing
 from metaop.tensor.core import Tensor, from_array, in_place
 from metaop.tensor.promotion import binary
 
@@ -166,6 +166,7 @@ _PROPERTIES: dict[str, Callable[[Tensor], Any]] = {
     "is_quantized": lambda self: False,
     "is_meta": lambda self: False,
     "real": lambda self: self,
+    "layout": lambda self: layouts.strided,
 }
 for _name, _getter in _PROPERTIES.items():
     setattr(Tensor, _name, property(_getter))

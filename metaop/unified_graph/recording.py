@@ -23,14 +23,15 @@ class Modes:
     """What recording does besides recording: track gradients, remember source lines.
 
     `locations` is switched on by the profiler; calls that can fail when they run remember their
-    line always.
+    line always. `casts` converts the operands of every call while automatic casts are on.
     """
 
-    __slots__ = ("gradients", "locations")
+    __slots__ = ("gradients", "locations", "casts")
 
     def __init__(self) -> None:
         self.gradients = True
         self.locations = False
+        self.casts: Any = None
 
 
 modes = Modes()
@@ -172,6 +173,8 @@ def record(
     `inputs` may contain None for absent optional operands. Shape and dtype errors are raised
     here, at the user's line.
     """
+    if modes.casts is not None:
+        inputs = modes.casts(composite, inputs)
     types = tuple([None if call is None else call.type for call in inputs])
     signature = composite.signatures.get((types, attributes))
     if signature is None:

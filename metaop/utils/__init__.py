@@ -1,5 +1,5 @@
 """Utilities under the names that PyTorch gives them."""
 
-from metaop.utils import data
+from metaop.utils import checkpoint, data
 
-__all__ = ["data"]
+__all__ = ["checkpoint", "data"]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from metaop.codegen.memory import Buffer, allocate
-from metaop.errors import DeviceError
+from metaop.errors import DeviceError, OutOfMemoryError
 
 
 class DeviceBuffer:
@@ -109,7 +109,9 @@ class CupyRuntime:
                 memory = self._cupy.cuda.alloc(nbytes)
             except self._cupy.cuda.memory.OutOfMemoryError as error:
                 message = f"cannot allocate {nbytes} bytes on cuda:{self.index}: {error}"
-                raise MemoryError(message) from None
+                raise OutOfMemoryError(
+                    message, fix="use smaller batches, or free tensors that are not needed"
+                ) from None
         return DeviceBuffer(memory.ptr, nbytes, self, memory)
 
     def copy_from_host(self, target: DeviceBuffer, source: Buffer) -> None:

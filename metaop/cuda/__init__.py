@@ -10,7 +10,37 @@ from __future__ import annotations
 from types import TracebackType
 
 from metaop.codegen.cuda.device import DeviceProperties, Runtime, device_count, runtime
+from metaop.cuda import amp, nccl
+from metaop.cuda.memory import (
+    OutOfMemoryError,
+    max_memory_allocated,
+    max_memory_reserved,
+    memory_stats,
+    memory_summary,
+    reset_max_memory_allocated,
+    reset_peak_memory_stats,
+)
+from metaop.cuda.random import (
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from metaop.cuda.streams import (
+    Event,
+    Stream,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+)
 from metaop.errors import UnsupportedError
+from metaop.tensor.legacy import typed_tensors
 from metaop.tensor.options import DeviceLike, device_of
 from metaop.unified_graph.tensor_type import Device
 
@@ -114,19 +144,46 @@ def _index(device: DeviceLike) -> int:
     return chosen.index or 0
 
 
+# FloatTensor, LongTensor, …: tests of the type, and constructors on the first GPU.
+globals().update(typed_tensors("cuda", __name__))
+
 __all__ = [
+    "Event",
+    "OutOfMemoryError",
+    "Stream",
+    "amp",
     "current_device",
+    "current_stream",
+    "default_stream",
     "device",
     "device_count",
     "empty_cache",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_rng_state",
+    "get_rng_state_all",
+    "initial_seed",
     "is_available",
     "is_bf16_supported",
     "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
     "memory_allocated",
     "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "nccl",
+    "reset_max_memory_allocated",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
     "set_device",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
     "synchronize",
 ]

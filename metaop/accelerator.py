@@ -1,0 +1,61 @@
+"""The accelerator of this machine, whatever its kind: GPUs through CUDA, or none."""
+
+from __future__ import annotations
+
+from metaop import cuda
+from metaop.tensor.options import DeviceLike
+from metaop.unified_graph.tensor_type import Device
+
+__all__ = [
+    "current_accelerator",
+    "current_device_idx",
+    "current_device_index",
+    "device_count",
+    "device_index",
+    "is_available",
+    "set_device_idx",
+    "set_device_index",
+    "synchronize",
+]
+
+device_count = cuda.device_count
+is_available = cuda.is_available
+
+
+def current_accelerator(check_available: bool = False) -> Device | None:
+    """The device type of the accelerator, None on a machine without one."""
+    return Device("cuda") if is_available() else None
+
+
+def current_device_index() -> int:
+    """The number of the device that "cuda" means."""
+    return cuda.current_device()
+
+
+def set_device_index(device: DeviceLike, /) -> None:
+    """Chooses the device that "cuda" means; see `metaop.cuda.set_device`."""
+    cuda.set_device(device)
+
+
+def synchronize(device: DeviceLike = None, /) -> None:
+    """Waits until a device has done everything started on it."""
+    if is_available():
+        cuda.synchronize(device)
+
+
+class device_index:
+    """`with device_index(k):` chooses a device for the block; None leaves it."""
+
+    def __init__(self, device: int | None, /) -> None:
+        self.index = device
+
+    def __enter__(self) -> None:
+        if self.index is not None:
+            set_device_index(self.index)
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
+current_device_idx = current_device_index
+set_device_idx = set_device_index

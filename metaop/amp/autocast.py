@@ -1,0 +1,130 @@
+"""`autocast`: contractions in low precision, what needs range in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from metaop.errors import ArgumentError, ArgumentTypeError
+from metaop.tensor.casting import Casts
+from metaop.tensor.core import Tensor
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.recording import modes
+
+_low_precision = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16}
+
+
+def is_autocast_available(device_type: str) -> bool:
+    """Whether `autocast` takes the device type."""
+    return device_type in _low_precision
+
+
+class autocast:
+    """A context manager, and a decorator, that runs contractions in low precision.
+
+    The low precision is bfloat16 on the CPU and float16 on GPUs unless `dtype` says otherwise.
+    Parameters stay float32, and so do their gradients. Blocks with `enabled=False` inside switch
+    the casts off.
+
+    Example:
+
+        with metaop.amp.autocast("cpu"):
+            loss = criterion(model(x), y)
+        loss.backward()
+    """
+
+    def __init__(
+        self,
+        device_type: str,
+        dtype: DType | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ) -> None:
+        if not isinstance(device_type, str):
+            raise ArgumentTypeError(
+                f"Expected `device_type` of type `str`, got: `{type(device_type)}`",
+                fix='pass "cpu" or "cuda"',
+            )
+        if not is_autocast_available(device_type):
+            raise ArgumentError(
+                f"autocast does not know the device type {device_type!r}",
+                fix='pass "cpu" or "cuda"',
+            )
+        self.device = device_type
+        self.fast_dtype = dtype or _low_precision[device_type]
+        self._enabled = enabled
+        self._previous: list[Casts | None] = []
+
+    def __enter__(self) -> autocast:
+        self._previous.append(modes.casts)
+        modes.casts = Casts(self.device, self.fast_dtype) if self._enabled else None
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        modes.casts = self._previous.pop()
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return inside
+
+
+def is_autocast_enabled(device_type: str | None = None) -> bool:
+    """Whether the program runs inside `autocast` (for the device type)."""
+    casts = modes.casts
+    return casts is not None and device_type in (None, casts.device_type)
+
+
+def get_autocast_dtype(device_type: str) -> DType:
+    """The low precision of a device type."""
+    casts = modes.casts
+    if casts is not None and casts.device_type == device_type:
+        return casts.low
+    return _low_precision[device_type]
+
+
+def set_autocast_dtype(device_type: str, dtype: DType) -> None:
+    """Sets the low precision that `autocast` takes for a device type by default."""
+    _low_precision[device_type] = dtype
+
+
+def custom_fwd(
+    fwd: Callable[..., Any] | None = None,
+    *,
+    device_type: str = "cuda",
+    cast_inputs: DType | None = None,
+) -> Callable[..., Any]:
+    """Decorates `Function.forward`: with `cast_inputs`, it runs on cast operands without casts."""
+    if fwd is None:
+        return lambda function: custom_fwd(
+            function, device_type=device_type, cast_inputs=cast_inputs
+        )
+    forward = fwd
+
+    @wraps(forward)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if cast_inputs is None or not is_autocast_enabled(device_type):
+            return forward(*args, **kwargs)
+        with autocast(device_type, enabled=False):
+            cast = [_cast(value, cast_inputs) for value in args]
+            return forward(*cast, **{name: _cast(v, cast_inputs) for name, v in kwargs.items()})
+
+    return wrapped
+
+
+def _cast(value: Any, dtype: DType) -> Any:
+    if isinstance(value, Tensor) and value.dtype.kind == "float" and value.dtype.itemsize < 8:
+        return value.to(dtype)
+    return value
+
+
+def custom_bwd(
+    bwd: Callable[..., Any] | None = None, *, device_type: str = "cuda"
+) -> Callable[..., Any]:
+    """Decorates `Function.backward`; gradients have the types of what they belong to anyway."""
+    return (lambda function: function) if bwd is None else bwd

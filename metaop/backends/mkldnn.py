@@ -1,0 +1,9 @@
+"""Tells programs that the library behind PyTorch's module of this name is not used."""
+
+
+def is_available() -> bool:
+    """Never."""
+    return False
+
+
+enabled = False

@@ -1,0 +1,77 @@
+"""Values that arrive later."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+__all__ = ["Future", "collect_all", "wait_all"]
+
+T = TypeVar("T")
+
+
+class Future(Generic[T]):
+    """A value that somebody sets once; `wait()` blocks until then."""
+
+    def __init__(self, *, devices: Any = None) -> None:
+        self._inner: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def done(self) -> bool:
+        """Whether a value or an error was set."""
+        return self._inner.done()
+
+    def wait(self) -> T:
+        """The value, as soon as it is there; raises the error that was set instead of one."""
+        return self._inner.result()
+
+    def value(self) -> T:
+        """The value of a future that is done."""
+        return self._inner.result(timeout=0)
+
+    def set_result(self, result: T) -> None:
+        """Sets the value."""
+        self._inner.set_result(result)
+
+    def set_exception(self, result: BaseException) -> None:
+        """Sets an error, which `wait()` raises."""
+        self._inner.set_exception(result)
+
+    def add_done_callback(self, callback: Callable[[Future[T]], None]) -> None:
+        """Calls `callback(self)` when the value is there, at once if it is there already."""
+        self._inner.add_done_callback(lambda _: callback(self))
+
+    def then(self, callback: Callable[[Future[T]], Any]) -> Future[Any]:
+        """A future of what `callback` makes of this one."""
+        following: Future[Any] = Future()
+
+        def run(done: Future[T]) -> None:
+            try:
+                following.set_result(callback(done))
+            except Exception as error:
+                following.set_exception(error)
+
+        self.add_done_callback(run)
+        return following
+
+
+def collect_all(futures: list[Future[Any]]) -> Future[list[Future[Any]]]:
+    """A future of all of `futures`, done when each of them is."""
+    together: Future[list[Future[Any]]] = Future()
+    missing = {id(future) for future in futures}
+
+    def arrived(future: Future[Any]) -> None:
+        missing.discard(id(future))
+        if not missing and not together.done():
+            together.set_result(futures)
+
+    for future in list(futures):
+        future.add_done_callback(arrived)
+    if not futures:
+        together.set_result(futures)
+    return together
+
+
+def wait_all(futures: list[Future[Any]]) -> list[Any]:
+    """The values of all futures."""
+    return [future.wait() for future in futures]

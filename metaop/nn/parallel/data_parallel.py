@@ -1,0 +1,45 @@
+"""`DataParallel`: a module that runs where its parameters are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from metaop.nn.module import Module
+
+
+class DataParallel(Module):
+    """Wraps a module under the name `module` and calls it, on the device of its parameters.
+
+    PyTorch divides the batch among the GPUs of one process. Here one device does the work, which
+    gives the same numbers; several devices are used by processes (`metaop.dist`).
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        device_ids: Sequence[Any] | None = None,
+        output_device: Any = None,
+        dim: int = 0,
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.device_ids = list(device_ids or [])
+        self.output_device = output_device
+        self.dim = dim
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        return self.module(*inputs, **kwargs)
+
+
+def data_parallel(
+    module: Module,
+    inputs: Any,
+    device_ids: Sequence[Any] | None = None,
+    output_device: Any = None,
+    dim: int = 0,
+    module_kwargs: dict[str, Any] | None = None,
+) -> Any:
+    """The module called with `inputs`; see `DataParallel`."""
+    arguments = inputs if isinstance(inputs, tuple) else (inputs,)
+    return module(*arguments, **(module_kwargs or {}))

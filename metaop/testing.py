@@ -1,0 +1,146 @@
+"""Comparisons for tests, and random tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from metaop.tensor.core import Tensor
+from metaop.tensor.creation import as_tensor, tensor
+from metaop.tensor.options import DeviceLike
+from metaop.tensor.promotion import Number
+from metaop.unified_graph.dtype import DType
+
+__all__ = ["assert_allclose", "assert_close", "make_tensor"]
+
+_TOLERANCES = {
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+    "float32": (1.3e-6, 1e-5),
+    "float64": (1e-7, 1e-7),
+}
+
+
+def assert_close(
+    actual: Any,
+    expected: Any,
+    *,
+    allow_subclasses: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = False,
+    check_device: bool = True,
+    check_dtype: bool = True,
+    check_layout: bool = True,
+    check_stride: bool = False,
+    msg: str | Callable[[str], str] | None = None,
+) -> None:
+    """Asserts that tensors, numbers, or nests of them are close: `|a - e| <= atol + rtol * |e|`.
+
+    Without tolerances they follow from the dtype, as in PyTorch.
+    """
+    if isinstance(expected, Mapping):
+        _check(set(actual) == set(expected), f"keys differ: {set(actual)} {set(expected)}", msg)
+        pairs = [(actual[key], expected[key]) for key in expected]
+    elif isinstance(expected, Sequence) and not isinstance(expected, str):
+        _check(len(actual) == len(expected), f"lengths {len(actual)}, {len(expected)}", msg)
+        pairs = list(zip(actual, expected))
+    else:
+        _assert_values(
+            actual, expected, rtol, atol, equal_nan, (check_device, check_dtype), msg
+        )
+        return
+    for one, other in pairs:
+        assert_close(
+            one,
+            other,
+            rtol=rtol,
+            atol=atol,
+            equal_nan=equal_nan,
+            check_device=check_device,
+            check_dtype=check_dtype,
+            msg=msg,
+        )
+
+
+def _assert_values(
+    actual: Any,
+    expected: Any,
+    rtol: float | None,
+    atol: float | None,
+    equal_nan: bool,
+    checks: tuple[bool, bool],
+    msg: Any,
+) -> None:
+    one, other = as_tensor(actual).detach(), as_tensor(expected).detach()
+    _check(one.shape == other.shape, f"shapes {list(one.shape)}, {list(other.shape)}", msg)
+    if checks[0]:
+        _check(one.device == other.device, f"devices {one.device}, {other.device}", msg)
+    if checks[1]:
+        _check(one.dtype is other.dtype, f"dtypes {one.dtype}, {other.dtype}", msg)
+    defaults = [_TOLERANCES.get(x.dtype.name, (0.0, 0.0)) for x in (one, other)]
+    rtol = max(pair[0] for pair in defaults) if rtol is None else rtol
+    atol = max(pair[1] for pair in defaults) if atol is None else atol
+    got, want = (x.cpu().double().numpy() for x in (one, other))
+    close = np.isclose(got, want, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    if not close.all():
+        with np.errstate(all="ignore"):
+            difference = np.nanmax(np.abs(got - want))
+        text = (
+            f"Tensor-likes are not close!\n\nMismatched elements: {(~close).sum()} / {close.size}"
+            f"\nGreatest absolute difference: {difference}"
+        )
+        _check(False, text, msg)
+
+
+def _check(holds: bool, text: str, msg: Any) -> None:
+    if not holds:
+        raise AssertionError(msg(text) if callable(msg) else msg or text)
+
+
+def assert_allclose(
+    actual: Any,
+    expected: Any,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = True,
+    msg: str = "",
+) -> None:
+    """`assert_close` that does not mind dtypes and devices."""
+    assert_close(
+        actual,
+        expected,
+        rtol=rtol,
+        atol=atol,
+        equal_nan=equal_nan,
+        check_device=False,
+        check_dtype=False,
+        msg=msg or None,
+    )
+
+
+def make_tensor(
+    *shape: Any,
+    dtype: DType,
+    device: DeviceLike = None,
+    low: Number | None = None,
+    high: Number | None = None,
+    requires_grad: bool = False,
+    noncontiguous: bool = False,
+    exclude_zero: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
+    """Uniform random numbers between `low` and `high` (-9 … 9 by default, for bools 0 and 1)."""
+    from metaop.tensor.generator import host_random
+
+    sizes = tuple(shape[0]) if shape and not isinstance(shape[0], int) else shape
+    low = (0 if dtype.kind == "bool" or not dtype.signed else -9) if low is None else low
+    high = (2 if dtype.kind == "bool" else 9 if dtype.kind == "float" else 10) if high is None else high
+    values = host_random(None).uniform(low, high, sizes)
+    if dtype.kind != "float":
+        values = np.floor(values)
+    if exclude_zero:
+        values = np.where(values == 0, 1, values)
+    return tensor(values, dtype=dtype, device=device, requires_grad=requires_grad)

@@ -1,0 +1,152 @@
+"""Checkpointing: parts of a model that are computed again in backward instead of remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from metaop.autograd.function import _output
+from metaop.differentiation.tape import TapeEntry, backward
+from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.generator import get_rng_state, set_rng_state
+from metaop.tensor.gradients import enable_grad
+from metaop.unified_graph.recording import Call, modes, next_sequence
+
+__all__ = ["checkpoint", "checkpoint_sequential"]
+
+
+def checkpoint(
+    function: Callable[..., Any],
+    *args: Any,
+    use_reentrant: bool | None = None,
+    preserve_rng_state: bool = True,
+    context_fn: Any = None,
+    determinism_check: str = "default",
+    debug: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """`function(*args, **kwargs)`, of which only the arguments are kept until backward.
+
+    Parameters that the function reads get their gradients as always. Random numbers are drawn
+    again from the same state unless `preserve_rng_state` is False.
+    """
+    if not modes.gradients:
+        return function(*args, **kwargs)
+    state = get_rng_state() if preserve_rng_state else None
+    casts, started = modes.casts, next_sequence()
+    results = function(*args, **kwargs)
+    single = not isinstance(results, (tuple, list))
+    outputs = [results] if single else list(results)
+    places = [k for k, x in enumerate(outputs) if isinstance(x, Tensor) and x.requires_grad]
+    if not places:
+        return results
+    given = [x for x in args if isinstance(x, Tensor) and x.requires_grad]
+    sources = [x.call for x in given]
+    leaves, inside = _survey([outputs[k].call for k in places], set(sources), started)
+    for call in inside:
+        call.requires_grad = False
+
+    def again(cotangents: Sequence[Call | None]) -> Sequence[Call | None]:
+        later, previous = get_rng_state(), modes.casts
+        modes.casts = casts
+        try:
+            if state is not None:
+                set_rng_state(state)
+            copies, arguments = _copied(args)
+            with enable_grad():
+                found = function(*arguments, **kwargs)
+        finally:
+            modes.casts = previous
+            if state is not None:
+                set_rng_state(later)
+        listed = [found] if single else list(found)
+        roots = [
+            (listed[k].call, cotangent)
+            for k, cotangent in zip(places, cotangents)
+            if cotangent is not None
+        ]
+        targets = [copy.call for copy in copies] + leaves
+        gradients = backward(
+            roots,
+            retain_graph=True,
+            create_graph=modes.gradients,
+            targets=targets,
+            accumulate=False,
+        )
+        return [gradients.get(call) for call in targets]
+
+    hub = Call(None, (), outputs[places[0]].call.type, True)
+    hub.tape = TapeEntry(
+        function=again,
+        sources=(*sources, *leaves),
+        outputs=len(places),
+        name="CheckpointBackward",
+    )
+    for position, k in enumerate(places):
+        outputs[k] = wrap(_output(outputs[k].call, hub, position))
+    return outputs[0] if single else type(results)(outputs)
+
+
+def _copied(args: tuple[Any, ...]) -> tuple[list[Tensor], list[Any]]:
+    """The arguments with fresh leaves in place of the tensors that require gradients."""
+    copies: list[Tensor] = []
+    arguments: list[Any] = []
+    for value in args:
+        if isinstance(value, Tensor) and value.requires_grad:
+            value = value.detach().requires_grad_()  # type: ignore[attr-defined]
+            copies.append(value)
+        arguments.append(value)
+    return copies, arguments
+
+
+def _survey(
+    roots: list[Call], arguments: set[Call], started: int
+) -> tuple[list[Call], list[Call]]:
+    """The leaves that `roots` depend on past the arguments, and the calls recorded since."""
+    leaves: list[Call] = []
+    inside: list[Call] = []
+    seen = set(roots)
+    stack = list(roots)
+    while stack:
+        call = stack.pop()
+        if call in arguments:
+            continue
+        tape = call.tape
+        if tape is not None and tape.accumulate is not None:
+            leaves.append(call)
+            continue
+        if call.sequence > started:
+            inside.append(call)
+        following = call.inputs if tape is None or tape.function is None else tape.sources
+        for source in following:
+            if source is not None and source.requires_grad and source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return leaves, inside
+
+
+def checkpoint_sequential(
+    functions: Any,
+    segments: int,
+    input: Any,
+    use_reentrant: bool | None = None,
+    **kwargs: Any,
+) -> Any:
+    """A Sequential, or a list of functions, in `segments` checkpointed parts."""
+    steps = list(functions.children()) if hasattr(functions, "children") else list(functions)
+    size = max(1, len(steps) // segments)
+
+    def part(chosen: list[Any]) -> Callable[[Any], Any]:
+        def run(value: Any) -> Any:
+            for step in chosen:
+                value = step(value)
+            return value
+
+        return run
+
+    for first in range(0, (segments - 1) * size, size):
+        input = checkpoint(
+            part(steps[first : first + size]), input, use_reentrant=use_reentrant, **kwargs
+        )
+    # The last part is remembered: backward begins with it.
+    return part(steps[(segments - 1) * size :])(input)
