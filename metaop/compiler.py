@@ -1,4 +1,6 @@
-"""The compiler on one page: a graph of meta-operators becomes a program.
+"""The compiler on one page: a subgraph becomes a program.
+
+The passes, in their order:
 
     simplify                fold constants, join reindexes, turn affine scatters into gathers
     split_long_reductions   few long rows become partial results and their reduction
@@ -10,26 +12,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from metaop.codegen.backend import Program
 from metaop.codegen.schedule import schedule
 from metaop.settings import get
-from metaop.unified_graph.node import Node
-from metaop.unified_graph.tensor_type import Device
+from metaop.unified_graph.cut import Subgraph
 
 
-def compile_graph(inputs: Sequence[Node], outputs: Sequence[Node], device: Device) -> Program:
-    """The program that computes `outputs` from `inputs` on `device`."""
+def compile_subgraph(subgraph: Subgraph) -> Program:
+    """The program that computes the outputs of a subgraph from its leaves."""
+    device = subgraph.outputs[0].type.device
     if device.type == "cuda":
         from metaop.codegen.cuda.program import compile_for_cuda
 
-        return compile_for_cuda(inputs, outputs, device.index or 0)
+        return compile_for_cuda(*subgraph.expand(), device.index or 0)
     if get("METAOP_BACKEND") == "reference":
         from metaop.codegen.reference import ReferenceProgram
 
-        return ReferenceProgram(inputs, outputs)
+        return ReferenceProgram(*subgraph.expand())
     from metaop.codegen.llvm.machine import host_machine
     from metaop.codegen.llvm.program import LLVMProgram
+    from metaop.codegen.llvm.program_store import layout_for
 
-    return LLVMProgram(schedule(inputs, outputs, host_machine()))
+    return LLVMProgram(layout_for(subgraph, lambda: schedule(*subgraph.expand(), host_machine())))

@@ -90,17 +90,13 @@ def compile_kernel(ir_text: str, symbol: str) -> int:
 def compile_symbols(ir_text: str, symbols: Sequence[str]) -> dict[str, int]:
     """Like `compile_kernel`, for several functions of one module."""
     target = host_target()
-    key = _key(ir_text, symbols, target)
+    key = object_key(ir_text, symbols)
     with _lock:
         addresses = _addresses.get(key)
         if addresses is not None:
             statistics.loaded_from_memory += 1
             return addresses
-        object_bytes = _stored_or_compiled(key, ir_text, target)
-        start = time.perf_counter()
-        addresses = _addresses[key] = load_object(object_bytes, symbols)
-        statistics.load_seconds += time.perf_counter() - start
-        return addresses
+        return _loaded(key, _stored_or_compiled(key, ir_text, target), symbols)
 
 
 def _stored_or_compiled(key: str, ir_text: str, target: Target) -> bytes:
@@ -118,7 +114,30 @@ def _stored_or_compiled(key: str, ir_text: str, target: Target) -> bytes:
     return object_bytes
 
 
-def _key(ir_text: str, symbols: Sequence[str], target: Target) -> str:
+def stored_symbols(key: str, symbols: Sequence[str]) -> dict[str, int] | None:
+    """The addresses of an object that was compiled before, here or by another process."""
+    with _lock:
+        addresses = _addresses.get(key)
+        if addresses is not None:
+            return addresses
+        cache = shared_cache()
+        object_bytes = cache.get(key) if cache else None
+        if object_bytes is None:
+            return None
+        statistics.loaded_from_disk += 1
+        return _loaded(key, object_bytes, symbols)
+
+
+def _loaded(key: str, object_bytes: bytes, symbols: Sequence[str]) -> dict[str, int]:
+    start = time.perf_counter()
+    addresses = _addresses[key] = load_object(object_bytes, symbols)
+    statistics.load_seconds += time.perf_counter() - start
+    return addresses
+
+
+def object_key(ir_text: str, symbols: Sequence[str]) -> str:
+    """The key under which the object of a module is kept on this machine."""
+    target = host_target()
     version = ".".join(map(str, _binding().llvm_version_info))
     parts = (_VERSION, version, target.cpu, target.features, ",".join(symbols), ir_text)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

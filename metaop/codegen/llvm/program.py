@@ -7,42 +7,45 @@ from collections.abc import Sequence
 import numpy as np
 
 from metaop.codegen.backend import Argument, IndexFault, observers
-from metaop.codegen.llvm.kernels import kernel_cache
+from metaop.codegen.llvm.kernels import address_of
+from metaop.codegen.llvm.layout import Layout, layout_of
 from metaop.codegen.llvm.runtime import ERROR_WORDS, Step, StepTable, runtime
 from metaop.codegen.memory import Buffer, allocate
 from metaop.codegen.schedule import Schedule
-from metaop.codegen.slots import Slots, pack_scalar
+from metaop.codegen.slots import pack_scalar
+from metaop.unified_graph import dtype as dtypes
+
+# The code of a kernel that could not get its scratch memory.
+_OUT_OF_MEMORY = 2
 
 
 class LLVMProgram:
-    """A schedule compiled for the host.
+    """The program of a layout (or schedule) on the host; the table of addresses is numbered as its slots."""
 
-    The table of addresses (`slots`) holds the inputs, then the distinct outputs, then the
-    temporaries.
-    """
-
-    def __init__(self, schedule: Schedule) -> None:
-        self.schedule = schedule
-        numbering = Slots(schedule)
-        self._input_types = numbering.input_types
-        self._made = numbering.made
-        self._results = numbering.results
-        self._temporaries = numbering.temporaries
-        self._offsets = numbering.offsets
-        self._slot_count = numbering.count
-        cache = kernel_cache()
-        steps = []
-        for launch in schedule.launches:
-            address, arguments = cache.kernel_for(launch.nest)
-            slots = [numbering.of[node] for node in launch.buffers]
-            steps.append(Step(address, slots, arguments, launch.nest.tasks, launch.nest.grain))
-        self._table = StepTable(steps)
-        self._count = len(steps)
+    def __init__(self, plan: Layout | Schedule) -> None:
+        layout = self.layout = layout_of(plan) if isinstance(plan, Schedule) else plan
+        self._input_types = [dtypes.dtype_named(name) for name in layout.input_types]
+        self._made = layout.made
+        self._results = layout.results
+        self.donors: dict[int, int] = dict(layout.donors)
+        self._offsets = np.array(layout.offsets, np.int64)
+        start = len(layout.input_types) + len(layout.made)
+        self._slot_count = start + len(layout.offsets)
+        self._temporaries = slice(start, self._slot_count)
+        self._table = StepTable(
+            [Step(address_of(kernel), *rest) for _, kernel, *rest in layout.launches]
+        )
+        self._count = len(layout.launches)
         self._steps_address = self._table.address
         self._run = runtime().run
 
-    def run(self, arguments: Sequence[Argument]) -> list[Buffer]:
-        """Runs the steps; raises IndexFault when a kernel met an index out of range."""
+    def run(
+        self, arguments: Sequence[Argument], dying: frozenset[int] = frozenset()
+    ) -> list[Buffer]:
+        """Runs the steps; raises IndexFault when a kernel met an index out of range.
+
+        `dying` are slots of `donors` whose buffers nobody else holds: results take them over.
+        """
         addresses: list[int] = []
         scalars = bytearray()
         scalar_slots: list[int] = []
@@ -53,14 +56,18 @@ class LLVMProgram:
                 scalar_slots.append(slot)
                 addresses.append(len(scalars))
                 scalars += pack_scalar(argument, self._input_types[slot])
-        made = [allocate(nbytes) for nbytes in self._made]
+        donors = self.donors
+        made = [
+            arguments[donors[k]] if k in donors and donors[k] in dying else allocate(nbytes)
+            for k, nbytes in enumerate(self._made)
+        ] if dying else [allocate(nbytes) for nbytes in self._made]
         addresses.extend([buffer.address for buffer in made])
         slots = np.empty(self._slot_count, np.int64)
         slots[: len(addresses)] = addresses
         if scalars:
             block = np.frombuffer(scalars, np.uint8)
             slots[scalar_slots] += block.ctypes.data
-        arena = allocate(self.schedule.arena_bytes) if self.schedule.arena_bytes else None
+        arena = allocate(self.layout.arena_bytes) if self.layout.arena_bytes else None
         if arena is not None:
             np.add(self._offsets, arena.address, out=slots[self._temporaries])
         self._launch(slots)
@@ -85,9 +92,11 @@ class LLVMProgram:
             error.ctypes.data,
             0 if times is None else times.ctypes.data,
         )
+        if error[0] == _OUT_OF_MEMORY:
+            raise MemoryError(f"no {int(error[2])} bytes of scratch memory for a kernel")
         if failed:
             raise IndexFault.at(int(error[2]), int(error[3]))
         if times is not None:
-            names = [launch.nest.name for launch in self.schedule.launches]
+            names = [launch.name for launch in self.layout.launches]
             for observer in tuple(observers):
                 observer.ran(self, names, times.tolist())

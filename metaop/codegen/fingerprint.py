@@ -1,0 +1,109 @@
+"""Fingerprints of subgraphs that are the same in every process: keys of what is kept on disk.
+
+A signature is known by its number within a process, and its further outputs by the order in which
+gradients asked for them. Neither means anything elsewhere, so the fingerprint is made of content:
+the meta-operators of the templates, with their maps, and how the calls are connected.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from weakref import WeakKeyDictionary
+
+from metaop.elementwise.meta_op import Elementwise
+from metaop.reduce.meta_op import Reduce
+from metaop.reindex.meta_op import Reindex
+from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup, Quotient, Remainder
+from metaop.unified_graph.node import Constant, Index, Input, Node, topological
+from metaop.unified_graph.recording import Call
+
+_DIGEST_BYTES = 16
+
+_digests: WeakKeyDictionary[Node, str] = WeakKeyDictionary()
+
+
+class NotCanonicalError(Exception):
+    """A node whose content has no text: its programs stay in this process."""
+
+
+def subgraph_fingerprint(subgraph: Subgraph) -> str | None:
+    """A hash that equal subgraphs have in every process; None when there is none."""
+    numbers: dict[Call, int] = {}
+    words: list[str] = []
+    for call in subgraph.leaves:
+        numbers[call] = len(numbers)
+        words.append(f"{call.type}{'' if call.scalar is None else ' number'}")
+    try:
+        for call in subgraph.order:
+            signature, index = call.signature, 0
+            if signature is None:
+                signature, index = call.inputs[0].signature, call.index
+            assert signature is not None
+            words.append(_node_digest(signature.outputs[index]))
+            words.extend(str(numbers[source]) for source in call.inputs)
+            numbers[call] = len(numbers)
+    except NotCanonicalError:
+        return None
+    words.append("outputs")
+    words.extend(str(numbers[call]) for call in subgraph.outputs)
+    return blake2b("\n".join(words).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _node_digest(output: Node) -> str:
+    found = _digests.get(output)
+    if found is not None:
+        return found
+    for node in topological([output]):
+        if node in _digests:
+            continue
+        inputs = " ".join(_digests[source] for source in node.inputs)
+        text = f"{_operator_text(node)}|{node.dtype.name}{node.shape}|{inputs}"
+        _digests[node] = blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return _digests[output]
+
+
+def _operator_text(node: Node) -> str:
+    op = node.op
+    if isinstance(op, Elementwise):
+        return op.function.name
+    if isinstance(op, Reindex):
+        return f"reindex {_map_text(op.map)} {op.fill!r}"
+    if isinstance(op, Reduce):
+        return f"reduce {op.reducer.name} {_map_text(op.map)}"
+    if isinstance(op, Constant):
+        return f"constant {op.bits.hex()}"
+    if isinstance(op, Index):
+        return f"index {_expression_text(op.expr)}"
+    if isinstance(op, Input):
+        return f"input {op.slot}"
+    raise NotCanonicalError
+
+
+def _map_text(index_map: IndexMap) -> str:
+    indices = ";".join(map(_expression_text, index_map.indices))
+    guards = ";".join(
+        f"{type(guard).__name__} {_expression_text(guard.expr)} {guard[1]}"
+        for guard in index_map.guards
+    )
+    return f"{index_map.domain}->{indices}|{guards}|{index_map.never}"
+
+
+def _expression_text(expr: IndexExpr) -> str:
+    """The terms stand in the order of their text: atoms are numbered as they come."""
+    terms = sorted(f"{factor}*{_atom_text(atom)}" for atom, factor in expr.terms)
+    return "+".join([str(expr.constant), *terms])
+
+
+def _atom_text(atom: Atom) -> str:
+    if isinstance(atom, Axis):
+        return f"axis {atom.name} {atom.extent}"
+    if isinstance(atom, Quotient):
+        return f"({_expression_text(atom.dividend)})//{atom.divisor}"
+    if isinstance(atom, Remainder):
+        return f"({_expression_text(atom.dividend)})%{atom.divisor}"
+    if isinstance(atom, Lookup):
+        indices = ",".join(map(_expression_text, atom.indices))
+        return f"operand {atom.operand}[{indices}]<{atom.bound}"
+    raise NotCanonicalError

@@ -1,0 +1,71 @@
+"""Programs on disk: a second process finds the layout of a program instead of compiling it.
+
+The key is the fingerprint of the subgraph together with all that decides what is made of it: the
+package's own sources, the settings of the compiler and the machine. An entry that is damaged, or
+whose kernels have been evicted, counts as absent.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+
+import metaop
+from metaop import settings
+from metaop.codegen.disk_cache import shared_cache
+from metaop.codegen.fingerprint import subgraph_fingerprint
+from metaop.codegen.llvm.kernels import is_stored
+from metaop.codegen.llvm.layout import Layout, from_bytes, layout_of, to_bytes
+from metaop.codegen.llvm.machine import host_machine
+from metaop.codegen.llvm.target import host_target
+from metaop.codegen.schedule import Schedule
+from metaop.unified_graph.cut import Subgraph
+
+# Settings that do not change what is compiled.
+_IRRELEVANT = {
+    "METAOP_CACHE_DIR",
+    "METAOP_CACHE_BYTES",
+    "METAOP_DISK_CACHE",
+    "METAOP_MEMORY_CACHE_BYTES",
+    "METAOP_PENDING_LIMIT",
+}
+
+
+def layout_for(subgraph: Subgraph, scheduled: Callable[[], Schedule]) -> Layout:
+    """The layout of a subgraph's program, from disk or of what `scheduled` makes."""
+    cache = shared_cache()
+    fingerprint = None
+    if cache is not None and not settings.get("METAOP_EXPLAIN"):
+        fingerprint = subgraph_fingerprint(subgraph)
+    if cache is None or fingerprint is None:
+        return layout_of(scheduled())
+    key = _key(fingerprint)
+    content = cache.get(key)
+    layout = None if content is None else from_bytes(content)
+    if layout is None or not all(is_stored(launch.kernel) for launch in layout.launches):
+        layout = layout_of(scheduled())
+        cache.put(key, to_bytes(layout))
+    return layout
+
+
+def _key(fingerprint: str) -> str:
+    values = [
+        f"{setting.name}={settings.get(setting.name)}"
+        for setting in settings.SETTINGS
+        if setting.name not in _IRRELEVANT
+    ]
+    parts = (fingerprint, _sources(), repr(host_target()), repr(host_machine()), *values)
+    return "program-" + blake2b("\n".join(parts).encode(), digest_size=20).hexdigest()
+
+
+@functools.cache
+def _sources() -> str:
+    """The state of the package's sources: paths, sizes and times of change."""
+    root = Path(metaop.__file__).parent
+    lines = []
+    for path in sorted(root.rglob("*.py")):
+        status = path.stat()
+        lines.append(f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}")
+    return blake2b("\n".join(lines).encode(), digest_size=20).hexdigest()

@@ -1,0 +1,118 @@
+"""Programs kept on disk: found by another process, never wrong, never trusted blindly."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import metaop
+from metaop.codegen.fingerprint import subgraph_fingerprint
+from metaop.codegen.llvm.layout import from_bytes, to_bytes
+from metaop.executor import clear_programs, pending_subgraph, program_of
+
+_STEP = """
+import json, sys
+import numpy as np
+import metaop
+import metaop.nn.functional as F
+from metaop import compiler
+
+if sys.argv[1] == "other order":
+    # Signatures, gradients and index atoms are numbered differently in this process.
+    y = metaop.rand(3, 5, requires_grad=True)
+    (F.layer_norm(y, (5,)).sum() + F.softmax(y, 0).max()).backward()
+    y.grad.tolist()
+scheduled = []
+original = compiler.schedule
+compiler.schedule = lambda *arguments: scheduled.append(1) or original(*arguments)
+random = np.random.default_rng(0)
+x = metaop.tensor(random.standard_normal((6, 7)).astype("f"))
+w = metaop.tensor(random.standard_normal((4, 7)).astype("f"), requires_grad=True)
+loss = (F.softmax(F.layer_norm(F.linear(x, w), (4,)), 1) ** 2).sum()
+loss.backward()
+print(json.dumps([w.grad.tolist(), loss.item(), len(scheduled)]))
+"""
+
+
+def _run(folder: Path, mode: str = "") -> tuple[np.ndarray, float, int]:
+    environment = {
+        **os.environ,
+        "METAOP_CACHE_DIR": str(folder),
+        "METAOP_DISK_CACHE": "1",
+        "METAOP_BACKEND": "llvm",
+        "PYTHONPATH": str(Path(metaop.__file__).parent.parent),
+    }
+    command = [sys.executable, "-c", _STEP, mode]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    gradient, loss, scheduled = json.loads(result.stdout)
+    return np.array(gradient), loss, scheduled
+
+
+def test_second_process_compiles_nothing(tmp_path: Path) -> None:
+    first = _run(tmp_path)
+    second = _run(tmp_path)
+    other = _run(tmp_path, "other order")
+    assert first[2] > 0 and second[2] == 0 and other[2] == 0
+    for again in (second, other):
+        np.testing.assert_array_equal(first[0], again[0])
+        assert first[1] == again[1]
+
+
+def test_damaged_and_missing_entries_count_as_absent(tmp_path: Path) -> None:
+    first = _run(tmp_path)
+    for path in tmp_path.glob("program-*"):
+        path.write_bytes(path.read_bytes()[:-3])
+    damaged = _run(tmp_path)
+    for path in tmp_path.glob("*.object"):
+        if not path.name.startswith("program-"):
+            path.unlink()
+    evicted = _run(tmp_path)
+    assert damaged[2] == first[2] and evicted[2] == first[2]
+    np.testing.assert_array_equal(first[0], damaged[0])
+    np.testing.assert_array_equal(first[0], evicted[0])
+
+
+def _fingerprint(result: metaop.Tensor) -> str | None:
+    return subgraph_fingerprint(pending_subgraph([result.call]))
+
+
+def test_fingerprints_tell_programs_apart() -> None:
+    x, y = metaop.rand(4, 6), metaop.rand(4, 6)
+    metaop.stack([x, y]).tolist()
+    results = [
+        x + y, y - x, x + x, x * 3.0, x * 0.5, x[1:], x[:3], x.sum(0), x.sum(1), x.amax(1),
+        x.t(), x.roll(1, 0), x.roll(2, 0), x.double(), metaop.where(x > y, x, 0.0),
+        metaop.gather(x, 1, metaop.zeros(4, 2, dtype=metaop.int64)),
+        metaop.nn.functional.pad(x, (1, 1)), metaop.nn.functional.pad(x, (1, 1), value=2.0),
+    ]  # fmt: skip
+    prints = [_fingerprint(result) for result in results]
+    assert None not in prints
+    assert len(set(prints)) == len(prints)
+    assert _fingerprint(x + y) == prints[0]
+    # A number that is an argument does not matter, one that is compiled in does.
+    assert _fingerprint(x * 7.0) == prints[3] != prints[4]
+
+
+@pytest.mark.parametrize("damage", ["[]", "{}", "null", "[1,2,3,4,5,6,7]", "x", "\xff"])
+def test_layouts_of_another_form_are_refused(damage: str) -> None:
+    assert from_bytes(damage.encode("latin1")) is None
+
+
+def test_layouts_survive_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METAOP_BACKEND", "llvm")
+    clear_programs()
+    x = metaop.rand(5, 3)
+    x.tolist()
+    layout = program_of(pending_subgraph([(x @ x.t()).softmax(1).call])).layout  # type: ignore
+    assert from_bytes(to_bytes(layout)) == layout
+    clear_programs()
+    bad = layout._replace(input_types=("float31",))
+    assert from_bytes(to_bytes(bad)) is None
+    wild = layout._replace(offsets=(), made=())
+    assert from_bytes(to_bytes(wild)) is None
