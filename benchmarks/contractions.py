@@ -101,8 +101,12 @@ class Result:
 
 
 def _case(
-    name: str, work: float, inputs: Sequence[Node], output: Node,
-    arrays: Sequence[np.ndarray], theirs: Callable[[], torch.Tensor],
+    name: str,
+    work: float,
+    inputs: Sequence[Node],
+    output: Node,
+    arrays: Sequence[np.ndarray],
+    theirs: Callable[[], torch.Tensor],
 ) -> Case:
     program = LLVMProgram(schedule(inputs, [output]))
     buffers = [Buffer.from_numpy(array) for array in arrays]
@@ -136,8 +140,12 @@ def products() -> Iterator[Case]:
             y = torch.from_numpy(b.T if right_turned else b)
             form = "NT"[left_turned] + "NT"[right_turned]
             yield _case(
-                f"product {rows}x{columns}x{depth} {form}", 2.0 * rows * columns * depth,
-                [left, right], output, [a, b], lambda x=x, y=y: x @ y,
+                f"product {rows}x{columns}x{depth} {form}",
+                2.0 * rows * columns * depth,
+                [left, right],
+                output,
+                [a, b],
+                lambda x=x, y=y: x @ y,
             )
 
 
@@ -156,21 +164,34 @@ def convolutions() -> Iterator[Case]:
         tx, tw, tg = map(torch.from_numpy, (x, w, g))
         name = f"{inputs}->{outputs}@{image} {window}x{window} stride {stride}"
         work = 2.0 * y.size * inputs * window * window
+
         def torch_backward(mask: list[bool], tx=tx, tw=tw, tg=tg, pairs=pairs):
             return torch.ops.aten.convolution_backward(
                 tg, tx, tw, None, *pairs, False, [0, 0], 1, mask
             )
 
         yield _case(
-            f"forward {name}", work, [node_x, node_w], y, [x, w],
+            f"forward {name}",
+            work,
+            [node_x, node_w],
+            y,
+            [x, w],
             lambda tx=tx, tw=tw, pairs=pairs: torch.conv2d(tx, tw, None, *pairs),
         )
         yield _case(
-            f"by input {name}", work, [node_x, node_w, node_g], by_input, [x, w, g],
+            f"by input {name}",
+            work,
+            [node_x, node_w, node_g],
+            by_input,
+            [x, w, g],
             lambda back=torch_backward: back([True, False, False])[0],
         )
         yield _case(
-            f"by weight {name}", work, [node_x, node_w, node_g], by_weight, [x, w, g],
+            f"by weight {name}",
+            work,
+            [node_x, node_w, node_g],
+            by_weight,
+            [x, w, g],
             lambda back=torch_backward: back([False, True, False])[1],
         )
 
@@ -182,7 +203,11 @@ def permutations() -> Iterator[Case]:
         node = input_node(0, shape, dtypes.float32)
         one = torch.from_numpy(x).permute(order)
         yield _case(
-            f"permute {shape} {order}", 2.0 * x.nbytes, [node], views.permute(node, order), [x],
+            f"permute {shape} {order}",
+            2.0 * x.nbytes,
+            [node],
+            views.permute(node, order),
+            [x],
             lambda one=one: one.contiguous(),
         )
 

@@ -274,7 +274,7 @@ class _Walker:
         for name, value in zip(statement._fields, statement):
             if isinstance(value, Sum):
                 changed[name] = self._buffer_offset(statement.target, value)
-            elif name == "target_stride":
+            elif name in ("target_stride", "left_stride") and value is not None:
                 changed[name] = self._integer(value)
             else:
                 self.tokens.append(value.name if name == "dtype" else value)

@@ -291,8 +291,9 @@ class Alloc(NamedTuple):
 class MicroKernel(NamedTuple):
     """The register-tiled inner product of packed panels, added to a tile of scratch memory.
 
-    `left` is packed [k][rows], `right` is packed [k][columns]; with `accumulate` 0 the tile
-    `target` [rows][stride] is overwritten, else added to. Offsets are in elements.
+    `left` is packed [k][rows], or its rows lie `left_stride` apart with neighbours along k;
+    `right` is packed [k][columns]. With `accumulate` 0 the tile `target` [rows][stride] is
+    overwritten, else added to. Offsets are in elements.
     """
 
     left: int
@@ -307,6 +308,7 @@ class MicroKernel(NamedTuple):
     depth: Sum
     accumulate: Sum
     dtype: DType
+    left_stride: Integer | None = None
 
 
 class For(NamedTuple):

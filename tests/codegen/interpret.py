@@ -135,14 +135,24 @@ class Interpreter:
     def MicroKernel(self, kernel: ir.MicroKernel) -> None:
         depth = self.index(kernel.depth)
         left_start, right_start = self.index(kernel.left_offset), self.index(kernel.right_offset)
-        left = self.buffers[kernel.left][left_start : left_start + depth * kernel.rows]
+        left = self.left_panel(kernel, left_start, depth)
         right = self.buffers[kernel.right][right_start : right_start + depth * kernel.columns]
-        product = left.reshape(depth, kernel.rows).T @ right.reshape(depth, kernel.columns)
+        product = left @ right.reshape(depth, kernel.columns)
         target, start = self.buffers[kernel.target], self.index(kernel.target_offset)
         for row in range(kernel.rows):
             offset = start + row * self.integer(kernel.target_stride)
             tile = target[offset : offset + kernel.columns]
             tile[...] = tile + product[row] if self.index(kernel.accumulate) else product[row]
+
+    def left_panel(self, kernel: ir.MicroKernel, start: int, depth: int) -> np.ndarray:
+        """The left factor as [rows][depth]."""
+        buffer = self.buffers[kernel.left]
+        if kernel.left_stride is None:
+            return buffer[start : start + depth * kernel.rows].reshape(depth, kernel.rows).T
+        stride = self.integer(kernel.left_stride)
+        starts = [start + row * stride for row in range(kernel.rows)]
+        assert starts[-1] + depth <= buffer.size
+        return np.stack([buffer[first : first + depth] for first in starts])
 
 
 def _accumulators(body: tuple[ir.Statement, ...]) -> list[ir.Accumulator]:

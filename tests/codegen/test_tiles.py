@@ -110,9 +110,7 @@ def test_sums_of_tiles(target: str) -> None:
     """Several chains of lanes, each with a tile of its own; one load is no tile."""
     for rows, depth in SIZES:
         product = call("mul", strided(rows, depth), Load(0, index(0, k=1), F32))
-        loop = serial(
-            "k", depth, Accumulate("a", product), sums=[Accumulator("a", "add", F32)]
-        )
+        loop = serial("k", depth, Accumulate("a", product), sums=[Accumulator("a", "add", F32)])
         store = store_name(1, index(0, i=1), "a", F32)
         check(nest(READ_WRITE, vector("i", rows, loop, store)), rows, depth)
 

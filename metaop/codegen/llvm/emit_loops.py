@@ -219,10 +219,14 @@ class LoopWriter:
         count, binary, tiled = self.index.lanes.count, self.index.binary, self.memory.tiled
         places = [(load, copy) for load in loads for copy in range(self.index.lanes.copies)]
         length = binary("sub", stop, start)
-        rounded = length // count * count if isinstance(length, int) else binary("and", length, -count)
+        rounded = (
+            length // count * count if isinstance(length, int) else binary("and", length, -count)
+        )
         end = binary("add", start, rounded)
 
-        def tile(first: Coefficient, last: Coefficient | None) -> dict[tuple[int, int], list[Value]]:
+        def tile(
+            first: Coefficient, last: Coefficient | None
+        ) -> dict[tuple[int, int], list[Value]]:
             forget()
             return {
                 (id(load), copy): self.tiles.read(load, copy, loop.axis, first, last)

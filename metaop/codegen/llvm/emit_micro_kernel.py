@@ -9,7 +9,7 @@ from metaop.codegen.llvm.emit_lanes import Coefficient
 from metaop.codegen.llvm.emit_loops import LoopWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import MicroKernel
+from metaop.codegen.loop_nest import MicroKernel, Sum
 
 
 def write_micro_kernel(
@@ -59,19 +59,23 @@ class _MicroKernel:
         self._write_tile(sums)
         self.memory.stale(statement.target)
 
-    def _start(self, buffer: int, offset) -> str:
+    def _start(self, buffer: int, offset: Sum) -> str:
         return self.memory.address(buffer, self.index.resolve(offset))
 
     def _products(
         self, left: str, right: str, position: Coefficient, values: list[Value]
     ) -> list[Value]:
         code, statement = self.code, self.statement
-        row_start = self._moved(left, self.index.binary("mul", position, statement.rows))
+        stride = statement.left_stride
+        row_start, row_step = self._moved(left, position), self.index.integer(stride or 1)
+        if stride is None:
+            row_start = self._moved(left, self.index.binary("mul", position, statement.rows))
         column_start = self._moved(right, self.index.binary("mul", position, statement.columns))
         columns = [self._load(column_start, k * self.lanes) for k in range(self.vectors)]
         result = []
         for row in range(statement.rows):
-            address = code.value(self._moved(row_start, row), "ptr")
+            place = self._moved(row_start, self.index.binary("mul", row_step, row))
+            address = code.value(place, "ptr")
             factor = code.splat(code.load(address, self.element), self.lanes)
             for k, column in enumerate(columns):
                 result.append(code.fma(factor, column, values[row * self.vectors + k]))

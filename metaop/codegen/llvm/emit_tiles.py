@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_lanes import Coefficient, Lanes
+from metaop.codegen.llvm.emit_lanes import Coefficient
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_survey import walk
 from metaop.codegen.llvm.value import Value

@@ -5,33 +5,33 @@ as strips [strip][k][columns] and of the left factor as [panel][k][rows]; the mi
 their product to a tile in scratch memory. When the depth is done, the tile goes through whatever
 was fused behind the contraction and is stored. Packing evaluates the index maps, so padding,
 strides, gathers and elementwise producers cost no extra pass.
+
+A left factor that lies in memory with neighbours along the depth is read where it is. Blocks of the
+depth then end where a run of neighbours does.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel, Lowering
+from metaop.codegen.lowering.blocks import (
+    SHORTEST_RUN,
+    Grid,
+    Tile,
+    balanced,
+    cheapest_blocks,
+    exact_block,
+)
+from metaop.codegen.lowering.values import Values
 from metaop.fusion.kernel import Indices, Kernel
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, Within
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
-
-
-@dataclass(frozen=True)
-class Tile:
-    """The register tile of the machine's micro-kernel, and the block sizes around it."""
-
-    rows: int = 8
-    columns: int = 32
-    depth: int = 384
-    block_rows: int = 128
-    block_columns: int = 512
 
 
 class Contract(Lowering):
@@ -65,16 +65,61 @@ class Contract(Lowering):
         width = tile.columns if self.scalar is dtypes.float32 else tile.columns // 2
         self.tile_columns = width if columns > width // 2 else width // 2
         # One tile for all but the shortest: a changed batch size must not need another kernel.
-        self.tile_rows = tile.rows if rows > 2 * tile.rows else _balanced(rows, tile.rows)
-        self.block_depth = _balanced(depth, tile.depth)
-        self.block_rows = _balanced(rows, tile.block_rows, self.tile_rows)
-        self.block_columns = _balanced(columns, tile.block_columns, self.tile_columns)
-        tasks = self._tasks(rows, columns)
-        while tasks < 2 * threads and self.block_columns > 2 * self.tile_columns:
-            self.block_columns = _balanced(
-                columns, self.block_columns // 2, self.tile_columns
-            )
-            tasks = self._tasks(rows, columns)
+        self.tile_rows = tile.rows if rows > 2 * tile.rows else balanced(rows, tile.rows)
+        self.block_depth, self.run = balanced(depth, tile.depth), depth
+        self.left_stride = None if rows % self.tile_rows else self._unpacked_left(tile)
+        panels, strips = -(-rows // self.tile_rows), -(-columns // self.tile_columns)
+        most = max(tile.block_rows // self.tile_rows, 1), tile.block_columns // self.tile_columns
+        panel, strip = cheapest_blocks(
+            Grid(panels, strips, math.prod(self.batch), 2 * threads, self.left_stride is None),
+            (self.tile_rows, self.tile_columns),
+            most,
+        )
+        self.block_rows, self.block_columns = panel * self.tile_rows, strip * self.tile_columns
+
+    def _unpacked_left(self, tile: Tile) -> int | None:
+        """How far rows of the left factor lie apart if it need not be packed, else None.
+
+        Sets the blocks of the depth so that none goes beyond a run of neighbours in memory.
+        """
+        for first in range(len(self.depth)):
+            run = math.prod(self.depth[first:])
+            block = exact_block(run, tile.depth)
+            if block is None or (first and run < SHORTEST_RUN):
+                continue
+            stride = self._stride_of_left(first)
+            if stride is not None:
+                self.block_depth, self.run = block, run
+                return stride
+        return None
+
+    def _stride_of_left(self, first: int) -> int | None:
+        """The stride of the rows, if the inner depth axes from `first` on are neighbours."""
+        probe = Values(self._number_of, self.values.uses)
+        extents = {
+            "b": (self.contraction.batch, self.batch),
+            "o": (self.contraction.depth[:first], self.depth[:first]),
+            "r": (self.contraction.rows, self.rows),
+            "k": (self.contraction.depth[first:], self.depth[first:]),
+        }
+        self.place: dict[int, IndexExpr] = {}
+        for name, (axes, sizes) in extents.items():
+            probe.open(name)
+            variable = index_expr.axis(name, math.prod(sizes))
+            self.place.update(zip(axes, unravel_within(variable, sizes)))
+        value = probe.value(self.contraction.left, self._box(self.place))
+        if not isinstance(value, ir.Load) or value.conditions or value.dtype is not self.scalar:
+            return None
+        strides = {"r": 0, "k": 0}
+        for factor, coefficient in value.offset.terms:
+            if isinstance(factor, ir.ValueIndex):
+                return None
+            if isinstance(factor, ir.LoopIndex):
+                if factor.axis in strides:
+                    strides[factor.axis] = int(coefficient)  # type: ignore[arg-type]
+            elif _axes_inside(factor) & strides.keys():
+                return None
+        return strides["r"] if strides["k"] == 1 else None
 
     def _tasks(self, rows: int, columns: int) -> int:
         return (
@@ -97,17 +142,26 @@ class Contract(Lowering):
         rest = task // row_blocks
         self.column_start = (rest % column_blocks) * self.block_columns
         batch = index_expr.unravel(rest // column_blocks, self.batch)
-        self.place: dict[int, IndexExpr] = dict(zip(self.contraction.batch, batch))
+        self.place = dict(zip(self.contraction.batch, batch))
+        run_blocks = -(-self.run // self.block_depth)
+        depth_blocks = depth // self.run * run_blocks
+        # With one block of the depth, a panel is finished while its tiles are in the nearest cache.
+        self.target_rows = self.tile_rows if depth_blocks == 1 else self.block_rows
         self._allocate()
-        depth_blocks = -(-depth // self.block_depth)
         values.open("kb")
-        start = index_expr.axis("kb", depth_blocks) * self.block_depth
+        block = index_expr.axis("kb", depth_blocks)
+        start = block // run_blocks * self.run + block % run_blocks * self.block_depth
         self._pack_right(start, depth, columns)
-        self._pack_left(start, depth, rows)
-        self._multiply(index_expr.axis("kb", depth_blocks))
-        body = values.close()
-        values.emit(ir.For("kb", depth_blocks, "serial", body))
+        if self.left_stride is None:
+            self._pack_left(start, depth, rows)
+        self._multiply(block, start)
+        if depth_blocks > 1:
+            values.emit(ir.For("kb", depth_blocks, "serial", values.close()))
         self._epilogue(rows, columns)
+        if depth_blocks == 1:
+            panels = self.block_rows // self.tile_rows
+            values.emit(ir.For("q", panels, "serial", values.close()))
+            values.emit(ir.For("kb", 1, "serial", values.close()))
         values.emit(ir.For("p", tasks, "parallel", values.close()))
         return self._finish("contraction", values.close(), 1)
 
@@ -117,10 +171,11 @@ class Contract(Lowering):
         sizes = (
             (self.right, self.block_depth * self.block_columns),
             (self.left, self.block_depth * self.block_rows),
-            (self.target, self.block_rows * self.block_columns),
+            (self.target, self.target_rows * self.block_columns),
         )
         for number, elements in sizes:
-            self.values.emit(ir.Alloc(number, elements, self.scalar))
+            if number != self.left or self.left_stride is None:
+                self.values.emit(ir.Alloc(number, elements, self.scalar))
 
     # --- packing ------------------------------------------------------------------------------
 
@@ -217,49 +272,69 @@ class Contract(Lowering):
 
     # --- inner product and epilogue -----------------------------------------------------------
 
-    def _multiply(self, block: IndexExpr) -> None:
+    def _multiply(self, block: IndexExpr, start: IndexExpr) -> None:
+        """The tiles of all panels; without further blocks of the depth, the panels stay open."""
         values = self.values
         panels = self.block_rows // self.tile_rows
         strips = self.block_columns // self.tile_columns
         panel, strip = index_expr.axis("q", panels), index_expr.axis("s", strips)
         values.open("q")
+        left, left_offset = self._left_panel(panel, start)
+        target_row = panel * self.tile_rows if self.target_rows > self.tile_rows else panel * 0
         values.open("s")
-        target = panel * (self.tile_rows * self.block_columns) + strip * self.tile_columns
         values.emit(
             ir.MicroKernel(
-                self.left,
-                values.sum(panel * (self.block_depth * self.tile_rows)),
+                left,
+                left_offset,
                 self.right,
                 values.sum(strip * (self.block_depth * self.tile_columns)),
                 self.target,
-                values.sum(target),
+                values.sum(target_row * self.block_columns + strip * self.tile_columns),
                 self.block_columns,
                 self.tile_rows,
                 self.tile_columns,
                 ir.Sum((), self.block_depth),
                 values.sum(block),
                 self.scalar,
+                self.left_stride,
             )
         )
-        strips_loop = ir.For("s", strips, "serial", values.close())
-        values.emit(strips_loop)
-        values.emit(ir.For("q", panels, "serial", values.close()))
+        values.emit(ir.For("s", strips, "serial", values.close()))
+        if not block.is_constant:
+            values.emit(ir.For("q", panels, "serial", values.close()))
+
+    def _left_panel(self, panel: IndexExpr, start: IndexExpr) -> tuple[int, ir.Sum]:
+        """Where the rows of a panel begin: in scratch memory, or in the left factor itself."""
+        values = self.values
+        if self.left_stride is None:
+            return self.left, values.sum(panel * (self.block_depth * self.tile_rows))
+        place = dict(self.place)
+        row = self.row_start + panel * self.tile_rows
+        place.update(zip(self.contraction.rows, unravel_within(row, self.rows)))
+        place.update(zip(self.contraction.depth, unravel_within(start, self.depth)))
+        load = values.value(self.contraction.left, self._box(place))
+        assert isinstance(load, ir.Load) and not load.conditions
+        return load.buffer, load.offset
 
     def _epilogue(self, rows: int, columns: int) -> None:
-        """Stores the tile, through the elementwise roots that were fused behind."""
+        """Stores the rows of the tile, through the elementwise roots that were fused behind."""
         values = self.values
         values.open("m")
         values.open("n")
-        row, column = index_expr.axis("m", self.block_rows), index_expr.axis("n", self.block_columns)
+        row = index_expr.axis("m", self.target_rows)
+        column = index_expr.axis("n", self.block_columns)
         offset = values.sum(row * self.block_columns + column)
+        first = self.row_start
+        if self.target_rows < self.block_rows:
+            first = first + index_expr.axis("q", self.block_rows // self.tile_rows) * self.tile_rows
         self._results(
-            (self.row_start + row, rows),
+            (first + row, rows),
             (self.column_start + column, columns),
             ir.Load(self.target, offset, self.scalar),
         )
         body = values.close()
         values.emit(ir.For("n", self.block_columns, "serial", body, (), True))
-        values.emit(ir.For("m", self.block_rows, "serial", values.close()))
+        values.emit(ir.For("m", self.target_rows, "serial", values.close()))
 
     def _results(
         self, row: tuple[IndexExpr, int], column: tuple[IndexExpr, int], tile: ir.Expr
@@ -297,12 +372,14 @@ def unravel_within(position: IndexExpr, extents: Sequence[int]) -> tuple[IndexEx
     return (position // math.prod(extents[1:]), *inner)
 
 
-def _balanced(extent: int, most: int, multiple: int = 1) -> int:
-    """The size of equal blocks of at most `most` (in multiples) that cover `extent`."""
-    units = -(-extent // multiple)
-    most_units = max(most // multiple, 1)
-    blocks = -(-units // most_units)
-    return -(-units // blocks) * multiple
+def _axes_inside(factor: ir.Factor) -> set[str]:
+    """The axes in a quotient or a remainder."""
+    found: set[str] = set()
+    for inner, _ in factor.dividend.terms:  # type: ignore[union-attr]
+        found |= {inner.axis} if isinstance(inner, ir.LoopIndex) else set()
+        if isinstance(inner, (ir.QuotientIndex, ir.RemainderIndex)):
+            found |= _axes_inside(inner)
+    return found
 
 
 def _substitute(at: Iterable[IndexExpr] | None, box: Indices) -> Indices:

@@ -1,0 +1,79 @@
+"""The sizes of blocks and tiles into which a contraction is cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# Packing an element takes about as long as so many multiplications.
+_PACKING = 20
+# Blocks of the depth that are shorter would read and write tiles too often.
+SHORTEST_RUN = 32
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The register tile of the machine's micro-kernel, and the block sizes around it."""
+
+    rows: int = 8
+    columns: int = 32
+    depth: int = 384
+    block_rows: int = 512
+    block_columns: int = 256
+
+
+class Grid(NamedTuple):
+    """The tiles of a result: panels of rows and strips of columns, in each of a batch.
+
+    `workers` tasks run at the same time; `packs_left` tells whether every task packs its rows.
+    """
+
+    panels: int
+    strips: int
+    batch: int
+    workers: int
+    packs_left: bool
+
+
+def cheapest_blocks(grid: Grid, tile: tuple[int, int], most: tuple[int, int]) -> tuple[int, int]:
+    """Panels and strips of a task's block, by what packing, idle tiles and workers cost.
+
+    Panels that are not packed are covered exactly, for they cannot be filled up with zeros.
+    """
+    left = _PACKING if grid.packs_left else 0
+
+    def cost(choice: tuple[int, int]) -> float:
+        height, width = choice
+        blocks = grid.batch * -(-grid.panels // height) * -(-grid.strips // width)
+        rounds = -(-blocks // grid.workers) * grid.workers
+        rows, columns = height * tile[0], width * tile[1]
+        return rounds * (rows * columns + left * rows + _PACKING * columns)
+
+    heights = _block_sizes(grid.panels, most[0], not grid.packs_left)
+    widths = _block_sizes(grid.strips, most[1], False)
+    return min(((height, width) for height in heights for width in widths), key=cost)
+
+
+def balanced(extent: int, most: int, multiple: int = 1) -> int:
+    """The size of equal blocks of at most `most` (in multiples) that cover `extent`."""
+    units = -(-extent // multiple)
+    most_units = max(most // multiple, 1)
+    blocks = -(-units // most_units)
+    return -(-units // blocks) * multiple
+
+
+def exact_block(extent: int, most: int) -> int | None:
+    """The size of equal blocks of at most `most` that cover `extent` exactly, None without any.
+
+    Multiples of 16 come first: they are packed in whole vectors.
+    """
+    fewest = -(-extent // most)
+    sizes = [extent // n for n in range(fewest, 3 * fewest) if extent % n == 0]
+    return next((size for size in sizes if size % 16 == 0), sizes[0] if sizes else None)
+
+
+def _block_sizes(units: int, most: int, exact: bool) -> list[int]:
+    """Sizes of equal blocks that cover some units, at most 16 of the largest ones."""
+    counts = range(-(-units // most), units + 1)
+    sizes = dict.fromkeys(-(-units // n) for n in counts if not exact or units % n == 0)
+    return list(sizes)[:16]

@@ -1,0 +1,141 @@
+"""Contractions of many shapes: nests interpreted, and machine code, against NumPy in float64."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.llvm.program import LLVMProgram
+from metaop.codegen.memory import Buffer
+from metaop.codegen.schedule import Schedule, schedule
+from metaop.differentiation.transposition import pullback
+from metaop.elementwise import apply
+from metaop.operators.convolution import convolution
+from metaop.operators.linear_algebra import matmul
+from metaop.reindex import views
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.node import Node, input_node
+from tests.codegen.interpret import run_schedule
+
+F32, F64 = dtypes.float32, dtypes.float64
+
+
+def product(
+    rows: int, columns: int, depth: int, left_turned: bool, right_turned: bool, dtype=F32
+) -> tuple[list[Node], Node]:
+    left = input_node(0, (depth, rows) if left_turned else (rows, depth), dtype)
+    right = input_node(1, (columns, depth) if right_turned else (depth, columns), dtype)
+    a = views.transpose(left, 0, 1) if left_turned else left
+    b = views.transpose(right, 0, 1) if right_turned else right
+    return [left, right], matmul(a, b)
+
+
+def values(nodes: list[Node], seed: int = 0) -> list[np.ndarray]:
+    generator = np.random.default_rng(seed)
+    return [generator.standard_normal(x.shape).astype(x.dtype.numpy) for x in nodes]
+
+
+def run(plan: Schedule, arrays: list[np.ndarray], output: Node) -> np.ndarray:
+    buffers = [Buffer.from_numpy(array.copy()) for array in arrays]
+    return LLVMProgram(plan).run(buffers)[0].view(output.shape, output.dtype.numpy)
+
+
+def micro_kernels(body) -> list[ir.MicroKernel]:
+    found = []
+    for statement in body:
+        if isinstance(statement, ir.For):
+            found += micro_kernels(statement.body)
+        elif isinstance(statement, ir.MicroKernel):
+            found.append(statement)
+    return found
+
+
+SHAPES = [(32, 64, 48), (33, 37, 40), (8, 100, 800), (200, 12, 49), (1024, 40, 16), (64, 300, 797)]
+
+
+@pytest.mark.parametrize("rows, columns, depth", SHAPES)
+def test_products(rows: int, columns: int, depth: int) -> None:
+    for left_turned, right_turned in itertools.product((False, True), repeat=2):
+        for dtype, tolerance in ((F32, 1e-5), (F64, 1e-13)):
+            nodes, output = product(rows, columns, depth, left_turned, right_turned, dtype)
+            a, b = arrays = values(nodes)
+            found = run(schedule(nodes, [output]), arrays, output)
+            a, b = a.astype(np.float64), b.astype(np.float64)
+            wanted = (a.T if left_turned else a) @ (b.T if right_turned else b)
+            np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance * depth)
+
+
+def test_nests_mean_the_product() -> None:
+    for shape in ((32, 40, 24), (16, 33, 770), (33, 40, 24)):
+        nodes, output = product(*shape, False, True)
+        arrays = values(nodes)
+        (found,) = run_schedule(schedule(nodes, [output]), arrays)
+        np.testing.assert_allclose(found, arrays[0] @ arrays[1].T, rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("rows, is_packed", [(32, False), (33, True)])
+def test_a_left_factor_with_neighbours_along_the_depth_is_not_packed(
+    rows: int, is_packed: bool
+) -> None:
+    for left_turned in (False, True):
+        nodes, output = product(rows, 64, 64, left_turned, False)
+        (launch,) = schedule(nodes, [output]).launches
+        (tile,) = micro_kernels(launch.nest.body)
+        assert (tile.left_stride is None) == (is_packed or left_turned)
+
+
+def test_elementwise_factors_and_results() -> None:
+    left, right = input_node(0, (64, 96), F32), input_node(1, (96, 70), F32)
+    output = apply("relu", matmul(apply("exp", left), right)) + 1.0
+    arrays = values([left, right])
+    found = run(schedule([left, right], [output]), arrays, output)
+    a, b = (array.astype(np.float64) for array in arrays)
+    np.testing.assert_allclose(found, np.maximum(np.exp(a) @ b, 0) + 1, rtol=1e-4, atol=1e-4)
+
+
+def test_numbers_that_are_not_finite_stay_in_their_rows_and_columns() -> None:
+    nodes, output = product(40, 48, 797, False, True)
+    a, b = values(nodes)
+    a[3, 796], b[5, 0], a[7, 1] = np.nan, np.inf, np.inf
+    found = run(schedule(nodes, [output]), [a, b], output)
+    with np.errstate(invalid="ignore"):
+        wanted = a.astype(np.float64) @ b.T.astype(np.float64)
+    assert (np.isfinite(found) == np.isfinite(wanted)).all()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
+
+
+CONVOLUTIONS = [
+    # batch, channels in and out, image, window, stride, padding
+    (2, 8, 16, 14, 1, 1, 0),
+    (3, 8, 24, 9, 3, 1, 1),
+    (2, 16, 8, 15, 3, 2, 1),
+    (2, 8, 16, 12, 1, 2, 0),
+    (2, 3, 8, 20, 7, 2, 3),
+    (1, 8, 8, 19, 3, 3, 0),
+    (2, 40, 64, 7, 3, 1, 1),
+]
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+def test_convolutions_and_their_gradients(case: tuple[int, ...], target: str) -> None:
+    torch = pytest.importorskip("torch")
+    batch, channels, outputs, image, window, stride, padding = case
+    x = input_node(0, (batch, channels, image, image), F32)
+    w = input_node(1, (outputs, channels, window, window), F32)
+    pads = (padding, padding)
+    y = convolution(x, w, None, (stride, stride), pads, pads, (1, 1), 1)
+    g = input_node(2, y.shape, F32)
+    nodes = [x, w, g]
+    arrays = values(nodes)
+    tx, tw, tg = (torch.from_numpy(array).double() for array in arrays)
+    tx.requires_grad_(), tw.requires_grad_()
+    ty = torch.nn.functional.conv2d(tx, tw, None, stride, padding)
+    ty.backward(tg)
+    wanted = [ty.detach(), tx.grad, tw.grad]
+    for output, correct in zip([y, *pullback([y], [g], [x, w])], wanted, strict=True):
+        found = run(schedule(nodes, [output]), arrays, output)
+        scale = float(correct.abs().max())
+        np.testing.assert_allclose(found, correct.numpy(), rtol=1e-4, atol=1e-5 * scale)
