@@ -1,4 +1,4 @@
-"""`python -m metaop info`: what this installation is and has, and whether it computes right."""
+"""`python -m metaop`: `info` about this installation, `convert` programs, `convert-weights`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from metaop.convert.command import add_commands
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a subcommand; returns the exit code."""
     parser = argparse.ArgumentParser(prog="metaop", description="Tools of metaop.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("info", help="versions, processor, settings, cache and a self-test")
-    parser.parse_args(arguments)
-    return _info()
+    information = commands.add_parser("info", help="versions, processor, settings and a self-test")
+    information.set_defaults(run=_info)
+    add_commands(commands)
+    parsed = parser.parse_args(arguments)
+    return parsed.run(parsed)
 
 
-def _info() -> int:
+def _info(arguments: argparse.Namespace) -> int:
     from metaop.inspect import info, self_test
 
     print(info(), end="")

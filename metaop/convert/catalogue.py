@@ -1,0 +1,154 @@
+"""What the installed metaop has: foreign names looked up in its real objects and signatures."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from metaop.convert.tables import (
+    ABSENT_HINTS,
+    MEANINGS,
+    PUBLIC_PACKAGES,
+    RENAMED,
+    ROOTS,
+    THIRD_PARTY_HINTS,
+)
+
+_NOTHING = object()
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a foreign name is in metaop.
+
+    `path` is the dotted name to write, or None when there is none; `meaning` explains a difference.
+    """
+
+    name: str
+    path: str | None
+    meaning: str = ""
+    value: Any = None
+
+    @property
+    def renamed(self) -> bool:
+        """Whether more than the root differs."""
+        return self.path != root_path(self.name)
+
+
+def is_foreign(name: str) -> bool:
+    """Whether a dotted name belongs to a package that is converted, or to metaop itself."""
+    root = name.partition(".")[0]
+    return root == "metaop" or root in ROOTS
+
+
+def root_path(name: str) -> str:
+    """The name with its root replaced by metaop's, by the longest root that fits."""
+    best = max((root for root in ROOTS if _starts_with(name, root)), key=len, default=None)
+    if best is None:
+        return name
+    return ROOTS[best] + name[len(best) :]
+
+
+@cache
+def lookup(name: str) -> Target:
+    """The target of a dotted foreign name, such as `torch.nn.init.xavier_uniform`."""
+    meaning = _longest(MEANINGS, name)
+    for path in _candidates(name):
+        value = find(path)
+        if value is not _NOTHING:
+            return Target(name, path, meaning, value)
+    return Target(name, None, hint_for(name))
+
+
+def _candidates(name: str) -> list[str]:
+    if name.startswith("metaop.absent."):
+        return []
+    paths = [root_path(name)]
+    for old in _prefixes(name):
+        if old in RENAMED:
+            paths.insert(0, RENAMED[old] + name[len(old) :])
+            break
+    for package in PUBLIC_PACKAGES:
+        if _starts_with(name, package):
+            inner = name[len(package) + 1 :].split(".")
+            paths += [f"{root_path(package)}.{'.'.join(inner[1:])}"] if len(inner) > 1 else []
+    return paths
+
+
+def find(path: str) -> Any:
+    """The object under a dotted path below metaop, or a marker that `exists` knows."""
+    parts = path.split(".")
+    value: Any = importlib.import_module(parts[0])
+    for count, part in enumerate(parts[1:], start=2):
+        parent, value = value, getattr(value, part, _NOTHING)
+        if value is _NOTHING and isinstance(parent, ModuleType):
+            value = _import(".".join(parts[:count]))
+        if value is _NOTHING:
+            return _NOTHING
+    return value
+
+
+def exists(path: str) -> bool:
+    """Whether a dotted path below metaop names anything."""
+    return find(path) is not _NOTHING
+
+
+def _import(path: str) -> Any:
+    try:
+        return importlib.import_module(path)
+    except ImportError:
+        return _NOTHING
+
+
+def hint_for(name: str) -> str:
+    """What to do about a name that metaop lacks."""
+    foreign = name.removeprefix("metaop.absent.")
+    return _longest(ABSENT_HINTS, foreign) or _longest(THIRD_PARTY_HINTS, foreign)
+
+
+def _longest(table: dict[str, str], name: str) -> str:
+    return next((table[prefix] for prefix in _prefixes(name) if prefix in table), "")
+
+
+def _prefixes(name: str) -> list[str]:
+    """The name and what it lies in, the longest first."""
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
+
+
+def _starts_with(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(prefix + ".")
+
+
+@cache
+def signature_of(path: str) -> inspect.Signature | None:
+    """The signature of what a path names, if Python knows it."""
+    value = find(path)
+    if not callable(value):
+        return None
+    try:
+        return inspect.signature(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def argument_problem(
+    path: str, positional: int, keywords: tuple[str, ...], *, complete: bool
+) -> str:
+    """Why a call does not fit the signature, or an empty text.
+
+    `complete` says that the call has no `*arguments`, so that missing ones can be told too.
+    """
+    signature = signature_of(path)
+    if signature is None:
+        return ""
+    try:
+        bind = signature.bind if complete else signature.bind_partial
+        bind(*(None,) * positional, **dict.fromkeys(keywords))
+    except TypeError as error:
+        return str(error)
+    return ""

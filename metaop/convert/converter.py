@@ -1,0 +1,285 @@
+"""Conversion of the text of one module."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider, ScopeProvider
+
+from metaop.convert.catalogue import Target, argument_problem, hint_for, is_foreign, lookup
+from metaop.convert.findings import Finding, Verdict
+from metaop.convert.idioms import convert_call, convert_string, convert_subscript
+from metaop.convert.imports import convert_from_import, convert_import
+from metaop.convert.methods import missing_method
+from metaop.convert.resolution import Resolver, module_name
+from metaop.convert.source import MARK, Source, modern_syntax
+from metaop.convert.tables import NEUTRAL_PACKAGES, THIRD_PARTY_HINTS
+
+_CATCHES_IMPORTS = frozenset(
+    ("ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException")
+)
+
+
+@dataclass
+class Conversion:
+    """The result of converting one text."""
+
+    text: str
+    findings: list[Finding] = field(default_factory=list)
+
+
+def convert_source(
+    text: str,
+    local_packages: Sequence[str] = (),
+    neighbours: Mapping[str, str] | None = None,
+) -> Conversion:
+    """Converts the text of a module.
+
+    `local_packages` are the top-level names of the project itself; `neighbours` says which foreign
+    names the project's modules pass on, as {"layers.nn": "torch.nn"}.
+    Raises `SyntaxError` when the text is not Python 3.
+    """
+    text, module = _parse(text)
+    wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
+    converter = _Converter(text, wrapper, local_packages, neighbours or {})
+    module.visit(converter)
+    result = converter.source.result()
+    compile_check(result)
+    return Conversion(result, sorted(set(converter.findings)))
+
+
+def _parse(text: str) -> tuple[str, cst.Module]:
+    for candidate in (text, modern_syntax(text)):
+        try:
+            return candidate, cst.parse_module(candidate)
+        except cst.ParserSyntaxError as error:
+            problem = error
+    raise SyntaxError(f"not Python 3: line {problem.editor_line}: {problem.message}") from problem
+
+
+def compile_check(text: str) -> None:
+    """Raises `SyntaxError` when a text does not parse."""
+    cst.parse_module(text)
+
+
+class _Converter(cst.CSTVisitor):
+    """Walks a module once, notes findings and edits."""
+
+    def __init__(
+        self,
+        text: str,
+        wrapper: MetadataWrapper,
+        local_packages: Sequence[str],
+        neighbours: Mapping[str, str],
+    ) -> None:
+        super().__init__()
+        self.source = Source(text)
+        self.positions = wrapper.resolve(PositionProvider)
+        self.scopes = wrapper.resolve(ScopeProvider)
+        self.resolver = Resolver(self.scopes, _star_modules(wrapper.module), neighbours)
+        self.local_packages = frozenset(local_packages)
+        self.findings: list[Finding] = []
+        self.handled: set[cst.CSTNode] = set()
+        self.guards = 0
+        self.defined = _names_of_functions(wrapper.module)
+        self.foreign = False  # whether anything foreign has been imported so far
+
+    def span(self, node: cst.CSTNode) -> tuple[int, int]:
+        """The characters of a node."""
+        place = self.positions[node]
+        return (
+            self.source.offset(place.start.line, place.start.column),
+            self.source.offset(place.end.line, place.end.column),
+        )
+
+    def code(self, node: cst.CSTNode) -> str:
+        """The text of a node."""
+        start, end = self.span(node)
+        return self.source.text[start:end]
+
+    def note(self, node: cst.CSTNode, name: str, verdict: Verdict, hint: str = "") -> None:
+        """Adds a finding; unsupported names are marked in the output."""
+        line, column = self.source.place(self.span(node)[0])
+        name = name.removeprefix("metaop.absent.")
+        self.findings.append(Finding(line, column, name, verdict, hint))
+        if verdict is Verdict.UNSUPPORTED and not self._marked(line, name):
+            self.source.mark(line, f"unsupported: {name}" + (f": {hint}" if hint else ""))
+
+    def _marked(self, line: int, name: str) -> bool:
+        start = self.source.line_starts[line - 1]
+        following = self.source.line_starts[line : line + 1] or [len(self.source.text)]
+        return name.startswith("metaop.") and MARK in self.source.text[start : following[0]]
+
+    def note_name(self, node: cst.CSTNode, name: str) -> None:
+        """Adds the finding of a foreign name."""
+        target = lookup(name)
+        if target.path is None and self.guards:
+            hint = "absent: the program's own way out of an ImportError is taken"
+            self.note(node, name, Verdict.SEMANTIC, hint)
+            return
+        self.note(node, name, _verdict(target), target.meaning or _renaming(target))
+
+    def visit_Import(self, node: cst.Import) -> bool:
+        scope = self._scope_around(node)
+        found = convert_import(
+            self.source,
+            self.span,
+            node,
+            lambda local: self.resolver.renames(local, scope),
+            bool(self.guards),
+        )
+        self._note_imports(found, [dotted_root(alias) for alias in node.names], node)
+        return False
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        found = convert_from_import(self.source, self.span, node, bool(self.guards))
+        roots = [] if node.relative else [module_name(node)]
+        self._note_imports(found, roots, node)
+        return False
+
+    def _note_imports(
+        self, found: list[tuple[cst.CSTNode, str]], modules: list[str], node: cst.CSTNode
+    ) -> None:
+        for place, name in found:
+            self.foreign = True
+            self.note_name(place, name)
+        for module in modules:
+            root = module.partition(".")[0]
+            hint = (
+                hint_for(module) if root in THIRD_PARTY_HINTS or module in THIRD_PARTY_HINTS else ""
+            )
+            known = is_foreign(module) or root in self.local_packages or root in NEUTRAL_PACKAGES
+            if hint and not is_foreign(module):
+                self.note(node, module, Verdict.THIRD_PARTY, hint)
+            elif not known and root not in sys.stdlib_module_names:
+                self.note(node, module, Verdict.THIRD_PARTY, "not known to work with metaop")
+
+    def _scope_around(self, node: cst.CSTNode) -> object:
+        """The scope in which an import statement stands."""
+        return self.scopes.get(node) or next(
+            scope for scope in self.scopes.values() if scope is not None
+        )
+
+    def visit_Try(self, node: cst.Try) -> bool:
+        catches = any(_catches_imports(handler) for handler in node.handlers)
+        self.guards += catches
+        node.body.visit(self)
+        self.guards -= catches
+        for part in (*node.handlers, node.orelse, node.finalbody):
+            if part is not None:
+                part.visit(self)
+        return False
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        if node not in self.handled and not self._convert_reference(node):
+            node.value.visit(self)
+        return False
+
+    def visit_Name(self, node: cst.Name) -> None:
+        if node not in self.handled:
+            self._convert_reference(node)
+
+    def _convert_reference(self, node: cst.BaseExpression) -> bool:
+        reference = self.resolver.reference(node, guarded=bool(self.guards))
+        if reference is None:
+            return False
+        self.note_name(node, reference.name)
+        self.source.replace(*self.span(node), reference.text)
+        return True
+
+    def visit_Call(self, node: cst.Call) -> bool | None:
+        reference = self.resolver.reference(node.func)
+        name = reference.name if reference else ""
+        path = lookup(name).path if reference else None
+        handled = convert_call(self, node, name) if self.foreign or reference else False
+        if path is not None and not handled:
+            self._check_arguments(node, name, path)
+        elif reference is None and self.foreign and isinstance(node.func, cst.Attribute):
+            method = missing_method(node, self.defined)
+            if method:
+                self.note(node.func.attr, f"Tensor.{method}", Verdict.UNSUPPORTED, "no such method")
+        return None
+
+    def _check_arguments(self, node: cst.Call, name: str, path: str) -> None:
+        plain = [arg for arg in node.args if not arg.star]
+        keywords = tuple(
+            arg.keyword.value for arg in plain if arg.keyword and arg not in self.handled
+        )
+        positional = sum(arg.keyword is None for arg in plain)
+        complete = len(plain) == len(node.args)
+        problem = argument_problem(path, positional, keywords, complete=complete)
+        if problem:
+            self.note(node.func, f"{name}()", Verdict.UNSUPPORTED, problem)
+
+    def visit_Arg(self, node: cst.Arg) -> bool:
+        node.value.visit(self)
+        return False
+
+    def visit_Subscript(self, node: cst.Subscript) -> None:
+        if self.foreign:
+            convert_subscript(self, node)
+
+    def visit_SimpleString(self, node: cst.SimpleString) -> None:
+        if self.foreign and node not in self.handled:
+            convert_string(self, node)
+
+    def visit_Expr(self, node: cst.Expr) -> bool:
+        # A text that stands alone is a docstring: it is left as it is.
+        return not isinstance(node.value, (cst.SimpleString, cst.ConcatenatedString))
+
+    def visit_NameItem(self, node: cst.NameItem) -> bool:
+        return False
+
+
+def dotted_root(alias: cst.ImportAlias) -> str:
+    """The module of one part of an import statement."""
+    return alias.evaluated_name
+
+
+def _verdict(target: Target) -> Verdict:
+    if target.path is None:
+        return Verdict.UNSUPPORTED
+    if target.meaning:
+        return Verdict.SEMANTIC
+    return Verdict.CONVERTED if target.renamed else Verdict.SAME
+
+
+def _renaming(target: Target) -> str:
+    return f"now {target.path}" if target.path and target.renamed else ""
+
+
+def _catches_imports(handler: cst.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    names = handler.type.elements if isinstance(handler.type, cst.Tuple) else [handler.type]
+    kinds = [name.value if isinstance(name, cst.Element) else name for name in names]
+    return any(isinstance(kind, cst.Name) and kind.value in _CATCHES_IMPORTS for kind in kinds)
+
+
+class _Collector(cst.CSTVisitor):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stars: list[str] = []
+        self.functions: set[str] = set()
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
+        if isinstance(node.names, cst.ImportStar):
+            self.stars.append(module_name(node))
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self.functions.add(node.name.value)
+
+
+def _star_modules(module: cst.Module) -> list[str]:
+    collector = _Collector()
+    module.visit(collector)
+    return collector.stars
+
+
+def _names_of_functions(module: cst.Module) -> set[str]:
+    collector = _Collector()
+    module.visit(collector)
+    return collector.functions

@@ -1,0 +1,127 @@
+"""Files, folders and notebooks: reading, converting, and writing whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tempfile
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tqdm import tqdm
+
+from metaop.convert.converter import Conversion, convert_source
+from metaop.convert.findings import FileReport
+from metaop.convert.notebook import convert_notebook
+from metaop.convert.project import local_packages, neighbours_of, scan_project
+
+_SUFFIXES = (".py", ".pyi", ".ipynb")
+_SKIPPED = frozenset((".git", ".hg", ".svn", "__pycache__", "node_modules", ".ipynb_checkpoints"))
+
+
+def convert_path(path: Path, out: Path | None = None, *, write: bool = True) -> list[FileReport]:
+    """Converts a file or a folder; without `out` the files are replaced.
+
+    With `out` a folder is copied whole, other files included. `write=False` only reports.
+    Raises `FileNotFoundError` when there is no such path.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"no such file or folder: {path}")
+    if path.is_file():
+        target = path if out is None else (out / path.name if out.is_dir() else out)
+        return [convert_file(path, target, [path.stem], {}, write=write)]
+    files = sorted(_files_below(path, out))
+    programs = [file for file in files if file.suffix in _SUFFIXES]
+    packages = local_packages(path, programs)
+    exports = scan_project(path, [file for file in programs if file.suffix == ".py"])
+    reports: list[FileReport] = []
+    for file in tqdm(files, desc="convert", unit="file", leave=False, disable=None):
+        target = file if out is None else out / file.relative_to(path)
+        if file.suffix in _SUFFIXES:
+            known = neighbours_of(path, file, exports)
+            reports.append(convert_file(file, target, packages, known, write=write))
+        elif write and target != file:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, target)
+    return reports
+
+
+def _files_below(path: Path, out: Path | None) -> Iterator[Path]:
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if name not in _SKIPPED and (out is None or (Path(folder) / name) != out)
+        )
+        for name in names:
+            file = Path(folder) / name
+            if file.is_file():
+                yield file
+
+
+def convert_file(
+    path: Path,
+    target: Path,
+    packages: Iterable[str],
+    neighbours: Mapping[str, str],
+    *,
+    write: bool = True,
+) -> FileReport:
+    """Converts one file; a file that cannot be parsed is left alone and reported."""
+    report = FileReport(str(path))
+    try:
+        content = path.read_bytes()
+        text, encoding = decode(content)
+        conversion = _convert_text(path, text, list(packages), neighbours, report)
+        result = conversion.text.encode(encoding)
+    except (SyntaxError, UnicodeError, OSError) as error:
+        report.error = str(error)
+        result = content if path.is_file() and "content" in locals() else b""
+    report.changed = result != content
+    if write and (report.changed or target != path):
+        write_atomically(target, result, path)
+    return report
+
+
+def _convert_text(
+    path: Path,
+    text: str,
+    packages: list[str],
+    neighbours: Mapping[str, str],
+    report: FileReport,
+) -> Conversion:
+    if path.suffix != ".ipynb":
+        conversion = convert_source(text, packages, neighbours)
+        report.findings = conversion.findings
+        return conversion
+    conversion, cells = convert_notebook(
+        text, lambda program: convert_source(program, packages, neighbours)
+    )
+    report.findings = [
+        replace(finding, name=f"{finding.name} (cell {cell})")
+        for finding, cell in zip(conversion.findings, cells)
+    ]
+    return conversion
+
+
+def decode(content: bytes) -> tuple[str, str]:
+    """The text of a program in its declared encoding, line ends as they are, and the encoding."""
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+    return content.decode(encoding), encoding
+
+
+def write_atomically(target: Path, content: bytes, like: Path) -> None:
+    """Writes beside the target and renames; permissions are those of `like`."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        shutil.copymode(like, name)
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise

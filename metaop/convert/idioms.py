@@ -1,0 +1,268 @@
+"""Old idioms of PyTorch, written as newer versions (and metaop) want them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from metaop.convert.catalogue import hint_for, lookup, signature_of
+from metaop.convert.findings import Verdict
+from metaop.convert.resolution import dotted
+
+if TYPE_CHECKING:
+    from metaop.convert.converter import _Converter as Converter
+
+_VARIABLES = ("torch.autograd.Variable", "torch.autograd.variable.Variable")
+# A text that is nothing but a dotted name of PyTorch, such as "torch.cuda.FloatTensor".
+_NAME_TEXT = re.compile(r"""^([bru]*)('|")(torch(?:\.\w+)+)\2$""", re.IGNORECASE)
+_TYPE_TEXT = re.compile(r"^torch\.(cuda\.)?[A-Z][a-z0-9]+Tensor$")
+_SCALAR_NAME = re.compile(
+    r"(loss|err|cost|acc|prec|recall|nll|kld|bce|mse|elbo|perplex|ppl|penalty|entropy|correct"
+    r"|^(top|prec)[15]$|^[dg]_?x$|norm$)",
+    re.IGNORECASE,
+)
+_ITERATOR_NAME = re.compile(r"iter|loader|gen|batches", re.IGNORECASE)
+_TENSOR_TYPES = {
+    "FloatTensor": "float32",
+    "DoubleTensor": "float64",
+    "HalfTensor": "float16",
+    "LongTensor": "int64",
+    "IntTensor": "int32",
+    "ShortTensor": "int16",
+    "CharTensor": "int8",
+    "ByteTensor": "uint8",
+    "BoolTensor": "bool",
+}
+
+
+def convert_call(converter: Converter, node: cst.Call, name: str) -> bool:
+    """Modernises a call; `name` is the foreign name called, or empty.
+
+    Returns whether its arguments need no further check.
+    """
+    if name in _VARIABLES:
+        return _convert_variable(converter, node)
+    if name.rpartition(".")[2] in _TENSOR_TYPES and name.startswith("torch."):
+        return _convert_typed_literal(converter, node, name)
+    if name:
+        _convert_reduction(converter, node, name)
+        return _convert_dynamic(converter, node)
+    _convert_next(converter, node)
+    return _convert_dynamic(converter, node)
+
+
+def _keyword(node: cst.Call, *names: str) -> cst.Arg | None:
+    return next((arg for arg in node.args if arg.keyword and arg.keyword.value in names), None)
+
+
+def _literal(node: cst.BaseExpression) -> bool | None:
+    return {"True": True, "False": False}.get(dotted(node) or "")
+
+
+def _convert_variable(converter: Converter, node: cst.Call) -> bool:
+    """`Variable(x)` → `x`, with what its arguments ask for."""
+    values = [arg for arg in node.args if arg.keyword is None and not arg.star]
+    wrapped = values[0] if values else _keyword(node, "data")
+    known = {"data", "requires_grad", "volatile"}
+    odd = any(arg.star or (arg.keyword and arg.keyword.value not in known) for arg in node.args)
+    if wrapped is None or odd or len(values) > 2:
+        converter.note(
+            node.func, "torch.autograd.Variable", Verdict.UNSUPPORTED, "write the tensor"
+        )
+        return True
+    start, end = converter.span(node)
+    inner_start, inner_end = converter.span(wrapped.value)
+    source = converter.source
+    before, after = source.skeleton(start, inner_start), source.skeleton(inner_end, end)
+    suffix, hint, verdict = _variable_suffix(converter, node, values, wrapped.value)
+    bare = not suffix and isinstance(wrapped.value, (cst.List, cst.Tuple, cst.BaseString))
+    if before or after or not (_is_atom(wrapped.value) or bare):
+        before, after = f"({before}", f"{after})"
+    source.replace(start, inner_start, before)
+    source.replace(inner_end, end, after + suffix)
+    _skip(converter, node.func)
+    converter.note(node.func, "torch.autograd.Variable", verdict, hint)
+    for arg in node.args:
+        if arg is not wrapped:
+            _skip(converter, arg.value)
+    return True
+
+
+def _variable_suffix(
+    converter: Converter, node: cst.Call, values: list[cst.Arg], wrapped: cst.BaseExpression
+) -> tuple[str, str, Verdict]:
+    """What to call on the tensor instead, why, and the verdict."""
+    volatile = _keyword(node, "volatile")
+    if volatile is not None and _literal(volatile.value) is not False:
+        hint = "volatile is gone: put evaluation under metaop.no_grad()"
+        return ".detach()", hint, Verdict.SEMANTIC
+    wants = _keyword(node, "requires_grad") or (values[1] if len(values) == 2 else None)
+    literal = False if wants is None else _literal(wants.value)
+    if literal is None and wants is not None:
+        flag = converter.code(wants.value).replace("\n", " ")
+        hint = "a tensor that may want a gradient"
+        return f".detach().requires_grad_({flag})", hint, Verdict.CONVERTED
+    if literal:
+        return ".detach().requires_grad_()", "a tensor that wants a gradient", Verdict.CONVERTED
+    if _is_data(wrapped):
+        return "", "a tensor", Verdict.CONVERTED
+    return ".detach()", "a tensor without history", Verdict.CONVERTED
+
+
+def _is_data(node: cst.BaseExpression) -> bool:
+    """Whether an expression is data, which has no history: most of what was ever wrapped."""
+    moves = ("cuda", "cpu", "to", "type", "float", "long", "double", "view", "unsqueeze")
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        inner = node.func.value
+        return node.func.attr.value not in moves or _is_data(inner)
+    if isinstance(node, cst.Call):
+        return dotted(node.func) is not None
+    return isinstance(node, (cst.Name, cst.Attribute, cst.Subscript))
+
+
+def _is_atom(node: cst.BaseExpression) -> bool:
+    atoms = (cst.Name, cst.Attribute, cst.Subscript, cst.Call)
+    return isinstance(node, atoms) or bool(getattr(node, "lpar", ()))
+
+
+def _skip(converter: Converter, node: cst.CSTNode) -> None:
+    """Nothing below this node is converted: it is deleted or written already."""
+    converter.handled.add(node)
+    for child in node.children:
+        _skip(converter, child)
+
+
+def _convert_typed_literal(converter: Converter, node: cst.Call, name: str) -> bool:
+    """`torch.FloatTensor([1, 2])` → `metaop.tensor([1, 2], dtype=metaop.float32)`.
+
+    Anything but a list on the spot stays: the argument may be a size.
+    """
+    module, _, kind = name.rpartition(".")
+    written = converter.code(node.func)
+    if module != "torch" or len(node.args) != 1 or "." not in written:
+        return True
+    value = node.args[0].value
+    if not isinstance(value, (cst.List, cst.ListComp)):
+        return True
+    reference = converter.resolver.reference(node.func)
+    root = reference.text.removesuffix(f".{kind}") if reference else "metaop"
+    converter.source.replace(*converter.span(node.func), f"{root}.tensor")
+    end = converter.span(value)[1]
+    converter.source.replace(end, end, f", dtype={root}.{_TENSOR_TYPES[kind]}")
+    _skip(converter, node.func)
+    converter.note(node.func, name, Verdict.CONVERTED, f"tensor(…, dtype={_TENSOR_TYPES[kind]})")
+    return True
+
+
+def _convert_reduction(converter: Converter, node: cst.Call, name: str) -> None:
+    """`size_average=False` → `reduction="sum"`."""
+    path = lookup(name).path
+    signature = signature_of(path) if path else None
+    if signature is None or "reduction" not in signature.parameters:
+        return
+    average, reduce = _keyword(node, "size_average"), _keyword(node, "reduce")
+    old = [arg for arg in (average, reduce) if arg is not None]
+    if not old or _keyword(node, "reduction"):
+        return
+    text = _reduction_text(converter, average, reduce)
+    first, last = min(old, key=node.args.index), max(old, key=node.args.index)
+    start, end = converter.span(first)[0], converter.span(last)[1]
+    adjacent = node.args.index(last) - node.args.index(first) == len(old) - 1
+    if text is None or not adjacent or not converter.source.plain_between(start, end):
+        return
+    converter.source.replace(start, converter.span(last.value)[1], f"reduction={text}")
+    for arg in old:
+        _skip(converter, arg.value)
+        converter.handled.add(arg)
+    converter.note(first, f"{name}({first.keyword.value}=)", Verdict.CONVERTED, f"reduction={text}")
+
+
+def _reduction_text(
+    converter: Converter, average: cst.Arg | None, reduce: cst.Arg | None
+) -> str | None:
+    reduces = True if reduce is None else _literal(reduce.value)
+    if reduces is None:
+        return None
+    if not reduces:
+        return '"none"'
+    if average is None or _literal(average.value):
+        return '"mean"'
+    if _literal(average.value) is False:
+        return '"sum"'
+    flag = average.value
+    return f'"mean" if {converter.code(flag)} else "sum"' if isinstance(flag, cst.Name) else None
+
+
+def _convert_next(converter: Converter, node: cst.Call) -> None:
+    """`iterator.next()` → `next(iterator)`."""
+    function = node.func
+    if node.args or not isinstance(function, cst.Attribute) or function.attr.value != "next":
+        return
+    receiver = dotted(function.value) or dotted(getattr(function.value, "func", None)) or ""
+    if "next" in converter.defined or not _ITERATOR_NAME.search(receiver.rpartition(".")[2]):
+        return
+    inner_start, inner_end = converter.span(function.value)
+    start, end = converter.span(node)
+    if converter.source.plain_between(inner_end, end):
+        converter.source.replace(start, inner_start, "next(")
+        converter.source.replace(inner_end, end, ")")
+        converter.note(node, "iterator.next", Verdict.CONVERTED, "next(iterator)")
+
+
+def _convert_dynamic(converter: Converter, node: cst.Call) -> bool:
+    """`getattr(torch, "name")`: the name is looked up; a computed name can only be told later."""
+    if dotted(node.func) != "getattr" or len(node.args) not in (2, 3):
+        return False
+    owner = converter.resolver.reference(node.args[0].value)
+    if owner is None:
+        return False
+    text = node.args[1].value
+    if not isinstance(text, cst.SimpleString):
+        hint = "the name is known only when the program runs"
+        converter.note(node, f"getattr({owner.name}, …)", Verdict.SEMANTIC, hint)
+        return False
+    name = f"{owner.name}.{text.evaluated_value}"
+    if lookup(name).path is None and len(node.args) == 2:
+        converter.note(node, name, Verdict.UNSUPPORTED, hint_for(name))
+    elif lookup(name).path is not None:
+        converter.note_name(node, name)
+    return False
+
+
+def convert_subscript(converter: Converter, node: cst.Subscript) -> None:
+    """`loss.data[0]` → `loss.item()`, for what is named like a single number."""
+    value = node.value
+    index = node.slice[0].slice if len(node.slice) == 1 else None
+    zero = isinstance(index, cst.Index) and isinstance(index.value, cst.Integer)
+    if not zero or index.value.value != "0":
+        return
+    if not isinstance(value, cst.Attribute) or value.attr.value != "data":
+        return
+    last = (dotted(value.value) or "").rpartition(".")[2]
+    if isinstance(value.value, cst.Call):
+        last = (dotted(value.value.func) or "").rpartition(".")[2]
+    if not _SCALAR_NAME.search(last):
+        hint = "the first row; write .item() when the tensor is a single number"
+        converter.note(node, "Tensor.data[0]", Verdict.SEMANTIC, hint)
+        return
+    start, end = converter.span(value.value)[1], converter.span(node)[1]
+    if converter.source.plain_between(start, end):
+        converter.source.replace(start, end, ".item()")
+        converter.note(node, "Tensor.data[0]", Verdict.CONVERTED, "Tensor.item()")
+
+
+def convert_string(converter: Converter, node: cst.SimpleString) -> None:
+    """A text that is nothing but a name of PyTorch, such as "torch.cuda.FloatTensor"."""
+    match = _NAME_TEXT.match(node.value)
+    if match is None:
+        return
+    prefix, quote, name = match.groups()
+    target = lookup(name)
+    is_type = bool(_TYPE_TEXT.match(name))
+    if target.path is None and not is_type:
+        return
+    path = target.path or "metaop" + name[len("torch") :]
+    converter.source.replace(*converter.span(node), f"{prefix}{quote}{path}{quote}")
+    converter.note(node, name, Verdict.CONVERTED, f"the text now says {path}")

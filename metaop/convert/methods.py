@@ -1,0 +1,40 @@
+"""Methods of PyTorch's tensors that metaop's tensors lack, recognised by their unmistakable names."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import libcst as cst
+
+# Only names that hardly anything but a tensor has: the receiver's type is not known.
+_TELLING_NAMES = (
+    *("apply_", "as_strided_", "cholesky_inverse", "cholesky_solve", "coalesce", "dequantize"),
+    *("fill_diagonal_", "geqrf", "int_repr", "is_coalesced", "is_quantized", "is_shared"),
+    *("istft", "lu_solve", "map2_", "map_", "matrix_exp", "matrix_power", "mvlgamma", "new"),
+    *("new_tensor", "ormqr", "orgqr", "pinverse", "put_", "q_per_channel_scales", "q_scale"),
+    *("q_zero_point", "qscheme", "record_stream", "refine_names", "rename_", "resize_"),
+    *("resize_as_", "set_", "share_memory_", "smm", "sparse_mask", "sparse_resize_"),
+    *("sspaddmm", "stft", "symeig", "to_dense", "to_mkldnn", "to_sparse", "to_sparse_csr"),
+    *("triangular_solve", "unfold", "unsafe_chunk", "unsafe_split", "untyped_storage"),
+)
+
+
+@cache
+def _missing_names() -> frozenset[str]:
+    import metaop
+
+    owners = (metaop.Tensor, metaop.nn.Module, metaop.optim.Optimizer)
+    return frozenset(
+        name for name in _TELLING_NAMES if not any(hasattr(owner, name) for owner in owners)
+    )
+
+
+def missing_method(node: cst.Call, defined: set[str]) -> str:
+    """The name of a tensor method that is called and missing, or an empty text.
+
+    `defined` are the functions that the program itself defines: they are not meant.
+    """
+    if not isinstance(node.func, cst.Attribute):
+        return ""
+    name = node.func.attr.value
+    return name if name in _missing_names() and name not in defined else ""
