@@ -47,6 +47,9 @@ def realize(*calls: Call) -> None:
             run(cut_at(group, live_residuals))
 
 
+recorder.overflow = realize
+
+
 def _by_device(roots: list[Call]) -> list[list[Call]]:
     """The roots apart by device: a program runs on one."""
     groups = []
@@ -82,13 +85,12 @@ def _dying(
     compiled: Compiled, subgraph: Subgraph, arguments: Sequence[object]
 ) -> frozenset[int]:
     """The donors that nothing but this subgraph holds: old parameters and optimizer states."""
-    if subgraph.has_live_tape:
-        return frozenset()
     leaves = subgraph.leaves
     return frozenset(
         slot
         for slot, uses in compiled.donor_uses
-        if _holders(leaves, slot) == _ONLY_THE_SEQUENCE + uses
+        if leaves[slot] not in subgraph.read_later
+        and _holders(leaves, slot) == _ONLY_THE_SEQUENCE + uses
         and _holders(arguments, slot) == _ONLY_THE_SEQUENCE + 1
         and getattr(arguments[slot], "is_pooled", False)
     )

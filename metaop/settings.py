@@ -22,10 +22,9 @@ SETTINGS = (
     Setting("METAOP_CACHE_DIR", str, "~/.cache/metaop", "folder of compiled kernels"),
     Setting("METAOP_DISK_CACHE", bool, "true", "keep compiled kernels between processes"),
     Setting("METAOP_CACHE_BYTES", int, str(1 << 30), "size bound of the folder of kernels"),
-    Setting(
-        "METAOP_BACKEND", str, "llvm", "CPU backend: llvm, or reference (NumPy, the oracle)"
-    ),
+    Setting("METAOP_BACKEND", str, "llvm", "CPU backend: llvm, or reference (NumPy, the oracle)"),
     Setting("METAOP_EXPLAIN", bool, "false", "print why nodes were fused into one kernel"),
+    Setting("METAOP_PENDING_LIMIT", int, "4000", "recorded calls that may wait to be computed"),
     Setting("METAOP_TARGET", str, "native", "CPU code: native, avx512, avx2 or baseline"),
     Setting("METAOP_NUM_THREADS", int, "0", "threads of a kernel; 0 means every core"),
     Setting(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from weakref import ref
 
+from metaop import settings
 from metaop.unified_graph.node import Node, input_node
 from metaop.unified_graph.recording import Call, part
 
@@ -26,25 +27,41 @@ class Handle(Protocol):
 class Recorder:
     """The pending side of the unified graph: which handles may want a value.
 
-    `lock` serialises cuts; recording itself needs no lock.
+    `lock` serialises cuts; recording itself needs no lock. A program that never reads a value
+    must not grow the graph for ever: when many handles were seen since the last cut, the dead ones
+    are forgotten, and `overflow` is called should more than METAOP_PENDING_LIMIT calls wait.
     """
 
     def __init__(self) -> None:
         self.handles: list[ref[Any]] = []
         self.lock = threading.RLock()
+        self.overflow: Callable[[], None] = lambda: None
+        self._room = 0
 
     def watch(self, handle: Handle) -> None:
         """Makes the value of a handle an output of the next cut while the handle lives."""
         self.handles.append(ref(handle))
+        if len(self.handles) > self._room:
+            self._make_room()
 
-    def take_roots(self) -> list[Call]:
-        """The pending calls of all live handles; the list starts anew."""
+    def _make_room(self) -> None:
+        limit = settings.get("METAOP_PENDING_LIMIT")
+        if len(self.handles) > limit:
+            calls = self.take_roots(keep=True)
+            if len(_pending_order(calls)) > limit:
+                self.overflow()
+        self._room = len(self.handles) + limit
+
+    def take_roots(self, keep: bool = False) -> list[Call]:
+        """The pending calls of all live handles; the list starts anew, or with `keep` from these."""
         handles, self.handles = self.handles, []
         calls: dict[Call, None] = {}
         for reference in handles:
             handle = reference()
             if handle is not None and handle._call.is_pending:
                 calls[handle._call] = None
+                if keep:
+                    self.handles.append(reference)
         return list(calls)
 
 
@@ -60,7 +77,7 @@ class Subgraph:
     `order` lists the calls to compute, inputs first; `leaves` the values they start from, in the
     order of first use; `outputs` the calls whose values are kept; `key` identifies the structure
     (not the data): equal keys run the same program. `saved` are parts of calls that gradients
-    will read; `has_live_tape` tells that the calls themselves are needed after the run.
+    will read; `read_later` are leaves that gradients will read.
     """
 
     order: list[Call]
@@ -68,7 +85,7 @@ class Subgraph:
     outputs: list[Call]
     key: tuple[int, ...]
     saved: list[tuple[Call, int, Call]] = field(default_factory=list)
-    has_live_tape: bool = False
+    read_later: frozenset[Call] = frozenset()
 
     def expand(self) -> tuple[list[Node], list[Node]]:
         """The subgraph in meta-operators: its input nodes and its output nodes."""
@@ -97,9 +114,12 @@ def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
     kept: dict[Call, None] = dict.fromkeys(roots)
     saved: list[tuple[Call, int, Call]] = []
     alive = _alive_tapes(order, roots)
+    read_later: set[Call] = set()
     for call in alive:
         for residual in residuals(call):
-            if residual.is_pending:
+            if not residual.is_pending:
+                read_later.add(residual)
+            else:
                 if residual.signature is None and residual.inputs[0] is call:
                     saved.append((call, residual.index, residual))
                 kept[residual] = None
@@ -127,7 +147,7 @@ def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
         call.mark = number
     key.append(0)
     key.extend([call.mark for call in kept])
-    return Subgraph(order, leaves, list(kept), tuple(key), saved, bool(alive))
+    return Subgraph(order, leaves, list(kept), tuple(key), saved, frozenset(read_later))
 
 
 def _pending_order(roots: Sequence[Call]) -> list[Call]:
