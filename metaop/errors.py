@@ -102,5 +102,9 @@ class UnsupportedError(MetaopError, NotImplementedError):
     """Something that PyTorch has and metaop does not."""
 
 
+class DistributedError(MetaopError, RuntimeError):
+    """Ranks that do different things, or ranks that are not there."""
+
+
 class InternalError(MetaopError, AssertionError):
     """An illegal graph between two passes: a defect of metaop, with the text that shows it."""

@@ -12,7 +12,7 @@ from metaop.reindex.views import reshape, slice_dimension
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.node import Node, constant, index_node, topological
-
+from metaop.unified_graph.reshard import Reshard
 
 
 def transpose_node(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
@@ -26,6 +26,8 @@ def transpose_node(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
         return (back, *(None for _ in operands))
     if isinstance(op, Reduce):
         return _transpose_reduce(op, node, cotangent)
+    if isinstance(op, Reshard):
+        return (cotangent,)
     raise UnsupportedError(f"{op.describe(node)} has no gradient")
 
 
@@ -40,7 +42,7 @@ def _transpose_elementwise(op: Elementwise, node: Node, cotangent: Node) -> tupl
 
 
 def _transpose_reduce(op: Reduce, node: Node, cotangent: Node) -> tuple[Node | None, ...]:
-    source, operands = node.inputs[0], node.inputs[1:]
+    operands = node.inputs[1:]
     none = tuple(None for _ in operands)
     reducer = op.reducer
     spread = reindex(cotangent, op.map, 0, operands)

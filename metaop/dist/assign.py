@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from metaop.dist.reshard import Reshard
 from metaop.dist.rules import Rule, is_source, rules
 from metaop.dist.sbp import BROADCAST, Broadcast, Partial, Sbp, Split, can_split
 from metaop.unified_graph.node import Input, Node, topological
+from metaop.unified_graph.reshard import Reshard
 
 State = tuple[Node, Sbp]
 
@@ -37,7 +37,7 @@ Ways = dict[Node, dict[Sbp, Way]]
 
 def boxing_cost(source: Sbp, target: Sbp, nbytes: int, ranks: int) -> float:
     """What a change of the lie costs, in bytes that one rank sends, weighted; 0 when local."""
-    if source == target or isinstance(source, Broadcast) and isinstance(target, Split):
+    if source == target or (isinstance(source, Broadcast) and isinstance(target, Split)):
         return 0.0
     if isinstance(target, Partial):
         # Nothing is sent when zeros fill up, but the sum is then still to come.
@@ -162,9 +162,7 @@ def assign(
             boxes[level - 1].append((pair[0], way.boxed, pair[1]))
         elif pair in kept:
             stages[level].append(pair)
-    return Plan(
-        tuple(inputs), tuple(given), tuple(wanted), tuple(outputs), table, stages, boxes
-    )
+    return Plan(tuple(inputs), tuple(given), tuple(wanted), tuple(outputs), table, stages, boxes)
 
 
 def _cheapest(states: Mapping[Sbp, Way]) -> Sbp:

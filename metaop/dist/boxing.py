@@ -29,6 +29,9 @@ class World(Protocol):
     def box(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Parts:
         """The parts of a tensor of logical `shape`, lying as `target` instead of `source`."""
 
+    def total(self, extent: int) -> int:
+        """The extent of a dimension of which every rank has a block; this rank has `extent`."""
+
     def verify(self, plan: str) -> None:
         """Raises when the ranks are about to do different things."""
 
@@ -57,7 +60,9 @@ def assemble(parts: Sequence[np.ndarray], sbp: Sbp) -> np.ndarray:
     return parts[0]
 
 
-def box_alone(parts: Mapping[int, np.ndarray], source: Sbp, target: Sbp, ranks: int) -> Parts | None:
+def box_alone(
+    parts: Mapping[int, np.ndarray], source: Sbp, target: Sbp, ranks: int
+) -> Parts | None:
     """The changes for which a rank needs nothing from the others; None for all others."""
     if source == target:
         return dict(parts)
@@ -81,6 +86,9 @@ class SimulatedWorld:
         value = assemble([parts[rank] for rank in self.owned], source)
         self.traffic.append((source, target, value.nbytes))
         return {rank: shard(value, target, self.size, rank).copy() for rank in self.owned}
+
+    def total(self, extent: int) -> int:
+        return extent * self.size
 
     def verify(self, plan: str) -> None:
         """Ranks that share a process cannot differ."""

@@ -31,9 +31,7 @@ def local_stages(plan: Plan, ranks: int, rank: int) -> list[Stage]:
     return stages
 
 
-def _stage(
-    plan: Plan, goals: Sequence[State], outside: set[State], ranks: int, rank: int
-) -> Stage:
+def _stage(plan: Plan, goals: Sequence[State], outside: set[State], ranks: int, rank: int) -> Stage:
     built: dict[State, Node] = {}
     sources: list[State] = []
     for goal in goals:

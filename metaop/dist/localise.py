@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from metaop.dist.reshard import Reshard
 from metaop.dist.rules import Rule, restricted
 from metaop.dist.sbp import Sbp, Split, block, local_shape
 from metaop.reduce.meta_op import Reduce
@@ -13,6 +12,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, IndexMap, Within
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
 from metaop.unified_graph.node import Constant, Index, Node, constant, index_node
+from metaop.unified_graph.reshard import Reshard
 
 
 def local_node(node: Node, rule: Rule, inputs: Sequence[Node], ranks: int, rank: int) -> Node:
@@ -48,9 +48,7 @@ def _part(expr: IndexExpr, node: Node, rule: Rule, ranks: int, rank: int) -> Ind
     return restricted(expr, rule.axis, extent, block(extent, ranks, rank))
 
 
-def _moved_map(
-    index_map: IndexMap, node: Node, rule: Rule, ranks: int, rank: int
-) -> IndexMap:
+def _moved_map(index_map: IndexMap, node: Node, rule: Rule, ranks: int, rank: int) -> IndexMap:
     """The map over the rank's part of the box, with index tensors read in the rank's blocks."""
     domain = list(index_map.domain)
     inside: IndexExpr | None = None
@@ -89,9 +87,7 @@ def _from_block(
     return shifted
 
 
-def _local_reindex(
-    node: Node, rule: Rule, inputs: Sequence[Node], ranks: int, rank: int
-) -> Node:
+def _local_reindex(node: Node, rule: Rule, inputs: Sequence[Node], ranks: int, rank: int) -> Node:
     op = node.op
     assert isinstance(op, Reindex)
     moved = _moved_map(op.map, node, rule, ranks, rank)
@@ -123,4 +119,3 @@ def _local_reduce(node: Node, rule: Rule, inputs: Sequence[Node], ranks: int, ra
     if moved.never or local.never:
         return constant(op.reducer.identity(node.dtype), node.dtype, shape)
     return Node(Reduce(op.reducer, local), inputs, shape, node.dtype)
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -63,8 +63,10 @@ def _nothing(arguments: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
 
 def describe(plan: Plan) -> str:
     """What the ranks are going to send, in order, as text that must be equal on all of them."""
-    lines = [f"input {node.dtype.name}{list(node.shape)} {state!r}" for node, state in
-             zip(plan.inputs, plan.given)]
+    lines = [
+        f"input {node.dtype.name}{list(node.shape)} {state!r}"
+        for node, state in zip(plan.inputs, plan.given)
+    ]
     for boxes in plan.boxes:
         for node, source, target in boxes:
             lines.append(f"{source!r}->{target!r} {node.dtype.name}{list(node.shape)}")
@@ -88,7 +90,12 @@ class DistributedProgram:
         self.compile_local = compile_local
         self.planned: dict[tuple[Sbp, ...], PlannedProgram] = {}
 
-    def run(self, arguments: Sequence[Any]) -> list[ShardedBuffer]:
+    # No output takes over the memory of an argument.
+    donors: ClassVar[dict[int, int]] = {}
+
+    def run(
+        self, arguments: Sequence[Any], dying: frozenset[int] = frozenset()
+    ) -> list[ShardedBuffer]:
         """The output buffers; arguments that are not sharded are equal on all ranks."""
         states = tuple(getattr(argument, "sbp", BROADCAST) for argument in arguments)
         program = self.planned.get(states)
@@ -113,7 +120,7 @@ def _parts(argument: Any, node: Node, world: World) -> Parts:
         value = np.asarray(argument).astype(node.dtype.numpy)
     else:
         value = argument.view(node.shape, node.dtype.numpy)
-    return {rank: value for rank in world.owned}
+    return dict.fromkeys(world.owned, value)
 
 
 class ShardedBuffer:

@@ -21,7 +21,6 @@ from itertools import product
 
 import numpy as np
 
-from metaop.dist.reshard import Reshard
 from metaop.dist.sbp import BROADCAST, Partial, Sbp, Split, block, can_split, reducer_name
 from metaop.elementwise.meta_op import Elementwise
 from metaop.reduce.meta_op import Reduce
@@ -31,6 +30,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr
 from metaop.unified_graph.node import Constant, Index, Node
+from metaop.unified_graph.reshard import Reshard
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Union
+from typing import ClassVar
 
 from metaop.reduce.reducers import REDUCERS
 from metaop.unified_graph.node import Shape
@@ -20,6 +20,7 @@ class Split:
     """Blocks of dimension `axis`."""
 
     axis: int
+    is_partial: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return f"S{self.axis}"
@@ -28,6 +29,8 @@ class Split:
 @dataclass(frozen=True)
 class Broadcast:
     """Every rank holds the whole tensor."""
+
+    is_partial: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return "B"
@@ -38,14 +41,13 @@ class Partial:
     """The whole is the combination of what the ranks hold; `op` names a reducer."""
 
     op: str = "add"
+    is_partial: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         return "P" if self.op == "add" else f"P({self.op})"
 
 
-Sbp = Union[Split, Broadcast, Partial]
-# One entry for each axis of the mesh, outermost first.
-SbpList = tuple[Sbp, ...]
+Sbp = Split | Broadcast | Partial
 
 BROADCAST = Broadcast()
 PARTIAL = Partial()

@@ -8,6 +8,7 @@ from metaop.tensor import (
     counting,
     creation,
     decompositions,
+    global_tensor,
     gradients,
     indexing,
     joining,
@@ -50,6 +51,7 @@ for _module in (
     indexing,
     scattering,
     gradients,
+    global_tensor,
     legacy,
     resizing,
 ):

@@ -29,6 +29,7 @@ from metaop.tensor.history import move_hooks as _move_hooks
 from metaop.tensor.history import own as _own
 from metaop.tensor.history import untracked as _untracked
 from metaop.tensor.history import with_history as _with_history
+from metaop.tensor.lie import keep_lie
 from metaop.tensor.strides import has_overlap
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.cut import recorder
@@ -141,6 +142,8 @@ class Tensor(_Bound):
                 f"should be written into has {list(old.type.shape)}",
                 fix="use the out-of-place form",
             )
+        if call.type.device.placement is not None:
+            call = keep_lie(old, call)
         if old.requires_grad:
             if not modes.gradients:
                 call = _with_history(call, old)
@@ -175,6 +178,8 @@ class Tensor(_Bound):
                 modes.gradients = previous
             return
         old = self._call
+        if call.type.device.placement is not None:
+            call = keep_lie(old, call)
         if old.requires_grad:
             call.requires_grad = True
             call.tape = old.tape

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Shape
 
@@ -16,6 +18,8 @@ class Device:
     _table: dict[tuple[str, int | None], Device] = {}
     type: str
     index: int | None
+    # The ranks that share the values of a global tensor (a Placement of the dist room).
+    placement: Any = None
 
     def __new__(cls, type: str, index: int | None = None) -> Device:
         if ":" in type:
@@ -41,7 +45,9 @@ class Device:
 
     def __repr__(self) -> str:
         inside = f"type='{self.type}'"
-        return f"device({inside})" if self.index is None else f"device({inside}, index={self.index})"
+        return (
+            f"device({inside})" if self.index is None else f"device({inside}, index={self.index})"
+        )
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, str) and Device(other) is self)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from metaop.dist.sbp import Sbp
 from metaop.unified_graph.access import Access, IndexMap
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.node import MetaOp, Node
@@ -18,7 +17,7 @@ from metaop.unified_graph.node import MetaOp, Node
 class Reshard(MetaOp):
     """`y = x`, lying as `sbp` says; it becomes a collective, or nothing where x lies so already."""
 
-    sbp: Sbp
+    sbp: Any
     name: ClassVar[str] = "reshard"
 
     def access(self, node: Node) -> Access:
@@ -33,6 +32,6 @@ class Reshard(MetaOp):
 
 
 @composite
-def reshard(source: Node, sbp: Sbp) -> Node:
+def reshard(source: Node, sbp: Any) -> Node:
     """The same value, lying as `sbp` says."""
     return Node(Reshard(sbp), (source,), source.shape, source.dtype)

