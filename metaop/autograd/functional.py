@@ -19,8 +19,7 @@ def _leaves(inputs: Any, create_graph: bool) -> list[Tensor]:
     """The inputs as tensors of their own that track gradients."""
     if create_graph:
         return [
-            x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
-            for x in listed(inputs)
+            x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in listed(inputs)
         ]
     return [x.detach().clone().requires_grad_() for x in listed(inputs)]
 
@@ -79,8 +78,7 @@ def _jacobian_of(
         for column, gradient in zip(columns, _gradient(flat, leaves, weight, create_graph, strict)):
             column.append(gradient)
     return [
-        stack(column).reshape((*output.shape, *leaf.shape))
-        for column, leaf in zip(columns, leaves)
+        stack(column).reshape((*output.shape, *leaf.shape)) for column, leaf in zip(columns, leaves)
     ]
 
 

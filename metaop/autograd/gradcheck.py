@@ -69,9 +69,7 @@ def gradcheck(
     PyTorch's that choose faster or forward-mode checks are accepted and change nothing.
     """
     arguments = listed(inputs)
-    tracked = [
-        k for k, x in enumerate(arguments) if isinstance(x, Tensor) and x.requires_grad
-    ]
+    tracked = [k for k, x in enumerate(arguments) if isinstance(x, Tensor) and x.requires_grad]
     outputs = _float_outputs(func(*arguments))
     for position in tracked:
         numerical = _numerical(func, arguments, position, eps)

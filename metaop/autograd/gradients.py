@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Any
 
 from metaop.differentiation import tape
 from metaop.errors import ArgumentError, GradientError
@@ -13,7 +13,7 @@ from metaop.tensor.gradients import run_backward, start_of
 from metaop.tensor.joining import stack
 from metaop.unified_graph.recording import modes
 
-Tensors = Union[Tensor, Sequence[Tensor]]
+Tensors = Tensor | Sequence[Tensor]
 
 
 def listed(tensors: Any) -> list[Any]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from metaop.differentiation.transposition import pullback
 from metaop.elementwise.meta_op import Elementwise
 from metaop.errors import GradientError, describe_location
 from metaop.reindex.meta_op import Reindex
-from metaop.differentiation.transposition import pullback
 from metaop.unified_graph.composite import Composite, Signature, composite
 from metaop.unified_graph.cut import forget_released, residual_parts
 from metaop.unified_graph.node import Constant, Index, Input, Node, input_node, topological
@@ -108,9 +108,7 @@ def live_residuals(call: Call) -> list[Call]:
     signature = call.signature
     assert signature is not None
     wanted = tuple(k for k, source in enumerate(call.inputs) if source.requires_grad)
-    outputs = tuple(
-        k for k in range(signature.result_count) if signature.types[k].differentiable
-    )
+    outputs = tuple(k for k in range(signature.result_count) if signature.types[k].differentiable)
     plan = gradient_plan(signature, outputs, wanted)
     return [] if plan is None else residual_parts(call, plan.residuals)
 

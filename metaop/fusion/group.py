@@ -136,9 +136,7 @@ def _inlined(kernel: Kernel, stored: set[Node]) -> Iterator[Node]:
 class _Grouping:
     """One run of the greedy grouping over the nodes with buffers, in topological order."""
 
-    def __init__(
-        self, order: Sequence[Node], stored: set[Node], outputs: Sequence[Node]
-    ) -> None:
+    def __init__(self, order: Sequence[Node], stored: set[Node], outputs: Sequence[Node]) -> None:
         self.roots = [node for node in order if node in stored and node.size]
         self.stored = stored
         self.outputs = set(outputs)
@@ -259,9 +257,7 @@ class _Grouping:
                 return False
         return True
 
-    def _record(
-        self, kernel: Kernel, root: Node, sources: set[Node], needed: set[Kernel]
-    ) -> None:
+    def _record(self, kernel: Kernel, root: Node, sources: set[Node], needed: set[Kernel]) -> None:
         self.home[root] = kernel
         own = self.number[kernel]
         added = 0

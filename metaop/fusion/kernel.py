@@ -70,8 +70,7 @@ class Kernel:
             return tuple(axes[k] for k in self.kept)
         if root.shape == tuple(1 if k in self.reduced else n for k, n in enumerate(self.shape)):
             return tuple(
-                index_expr.constant(0) if k in self.reduced else axis
-                for k, axis in enumerate(axes)
+                index_expr.constant(0) if k in self.reduced else axis for k, axis in enumerate(axes)
             )
         return None
 

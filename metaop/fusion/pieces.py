@@ -6,6 +6,7 @@ positions on one side of every bound the choice is known, so each piece reads on
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -47,11 +48,11 @@ def pieces_of(kernel: Kernel, has_buffer: HasBuffer) -> list[Piece]:
     dim = max(bounds, key=lambda k: len(bounds[k]))
     cuts = [0, *sorted(bounds[dim]), root.shape[dim]]
     inner = math.prod(root.shape[dim + 1 :])
-    if min(stop - start for start, stop in zip(cuts, cuts[1:])) * inner < _SHORTEST:
+    if min(stop - start for start, stop in itertools.pairwise(cuts)) * inner < _SHORTEST:
         return []
     return [
         Piece(_stretch(root, dim, start, stop, has_buffer), dim, start)
-        for start, stop in zip(cuts, cuts[1:])
+        for start, stop in itertools.pairwise(cuts)
     ]
 
 

@@ -14,7 +14,7 @@ from metaop.reindex.meta_op import Reindex, reindex
 from metaop.reindex.views import permute, reshape
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, IndexMap, Within
-from metaop.unified_graph.index_expr import IndexExpr
+from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Constant, Node, constant
 from metaop.unified_graph.rewrite import rebuild
 
@@ -101,10 +101,12 @@ def _outside(node: Node) -> list[tuple[IndexExpr, int]]:
 def _simplify_elementwise(op: Elementwise, node: Node) -> Node:
     inputs = node.inputs
     name = op.function.name
-    if inputs and all(isinstance(source.op, Constant) for source in inputs):
-        scalars = [
-            np.asarray(source.op.value(source.dtype)).reshape(()) for source in inputs  # type: ignore
-        ]
+    scalars = [
+        np.asarray(source.op.value(source.dtype)).reshape(())
+        for source in inputs
+        if isinstance(source.op, Constant)
+    ]
+    if inputs and len(scalars) == len(inputs):
         value = op.reference(Node(op, inputs, (), node.dtype), scalars)
         return Node(Constant(value.astype(node.dtype.numpy).tobytes()), (), node.shape, node.dtype)
     if name == "stop_gradient":
@@ -183,7 +185,7 @@ def _split_axis(node: Node, op: Reduce, source: Node, axis: int) -> Node:
 def _as_result(node: Node, op: Reduce, total: Node) -> Node:
     """`total`, whose axes beside those of extent 1 are the kept ones, in the result's order."""
     order = [
-        expr.terms[0][0].name for expr in op.map.indices if not expr.is_constant  # type: ignore
+        atom.name for expr in op.map.indices for atom, _ in expr.terms if isinstance(atom, Axis)
     ]
     ranks = sorted(order)
     longer = [extent for extent in total.shape if extent != 1]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Union
 
-Size = Union[int, Sequence[int]]
+Size = int | Sequence[int]
 
 
 def many(size: Size, count: int) -> tuple[int, ...]:

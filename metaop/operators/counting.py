@@ -19,6 +19,4 @@ def bincount(source: Node, weights: Node | None, extent: int) -> Node:
     else:
         amounts = weights if weights.dtype is dtypes.float32 else cast(weights, dtypes.float64)
     index = lookup(1, IndexMap.axes(source.shape), extent)
-    return reduce_with_map(
-        "add", amounts, IndexMap(source.shape, [index]), (extent,), (source,)
-    )
+    return reduce_with_map("add", amounts, IndexMap(source.shape, [index]), (extent,), (source,))

@@ -165,9 +165,7 @@ def _next_pair(
     return operands[best[1]], operands[best[2]]
 
 
-def _contract(
-    first: _Operand, second: _Operand, needed: set[Label], result: Labels
-) -> _Operand:
+def _contract(first: _Operand, second: _Operand, needed: set[Label], result: Labels) -> _Operand:
     """One sum over one product, dimensions in the order batch, M, N, K."""
     first = _reduced(first, needed | set(second.labels))
     second = _reduced(second, needed | set(first.labels))
@@ -191,4 +189,3 @@ def _spread(operand: _Operand, order: Labels) -> Node:
     node = permute(operand.node, [operand.labels.index(label) for label in present])
     extents = dict(zip(present, node.shape))
     return reshape(node, tuple(extents.get(label, 1) for label in order))
-

@@ -82,9 +82,7 @@ def logit(source: Node, epsilon: float | None) -> Node:
 
 
 @composite
-def nan_to_num(
-    source: Node, nan: float, positive: float | None, negative: float | None
-) -> Node:
+def nan_to_num(source: Node, nan: float, positive: float | None, negative: float | None) -> Node:
     """NaN and infinities replaced; None stands for the largest and smallest finite number."""
     if source.dtype.kind != "float":
         return source

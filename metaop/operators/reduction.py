@@ -96,9 +96,7 @@ def is_extreme(source: Node, value: Node) -> Node:
 
 
 @composite
-def extreme_with_index(
-    source: Node, reducer: str, dim: int, keepdim: bool
-) -> tuple[Node, Node]:
+def extreme_with_index(source: Node, reducer: str, dim: int, keepdim: bool) -> tuple[Node, Node]:
     """The extreme along `dim` and the index of the first element that has it."""
     if source.ndim == 0:
         return source, constant(0, dtypes.int64)

@@ -106,9 +106,7 @@ def repeat(source: Node, counts: tuple[int, ...]) -> Node:
     extents = (1,) * leading + source.shape
     shape = tuple(count * extent for count, extent in zip(counts, extents))
     axes = IndexMap.axes(shape)[leading:]
-    indices = [
-        axis % extent if extent else axis * 0 for axis, extent in zip(axes, source.shape)
-    ]
+    indices = [axis % extent if extent else axis * 0 for axis, extent in zip(axes, source.shape)]
     return reindex(source, IndexMap(shape, indices))
 
 

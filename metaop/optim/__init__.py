@@ -11,8 +11,8 @@ from metaop.optim.sgd import SGD
 
 __all__ = [
     "ASGD",
-    "LBFGS",
     "LAMB",
+    "LBFGS",
     "SGD",
     "Adadelta",
     "Adagrad",

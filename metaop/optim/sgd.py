@@ -87,8 +87,5 @@ class SGD(UpdateRule):
         if "momentum" not in flags:
             return (x - gradient * numbers["lr"],)
         buffer = state[0] * numbers["momentum"] + gradient * numbers["fraction"]
-        if "nesterov" in flags:
-            gradient = gradient + buffer * numbers["momentum"]
-        else:
-            gradient = buffer
+        gradient = gradient + buffer * numbers["momentum"] if "nesterov" in flags else buffer
         return x - gradient * numbers["lr"], buffer

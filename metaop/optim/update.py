@@ -152,7 +152,7 @@ class UpdateRule(Optimizer):
         self, parameter: Tensor, state: dict[str, Any], group: Group, names: Sequence[str]
     ) -> bool:
         """Makes the state that is missing; whether there was none at all."""
-        fresh = not any([name in state for name in names])
+        fresh = not any(name in state for name in names)
         for name in self.counters:
             if name not in state:
                 value = self.first_value(name, group)

@@ -51,9 +51,7 @@ class Reduce(MetaOp):
         return f"reduce {self.reducer} {self.map}"
 
 
-def linear_offsets(
-    indices: Sequence[np.ndarray], target: Shape, domain: Shape
-) -> np.ndarray:
+def linear_offsets(indices: Sequence[np.ndarray], target: Shape, domain: Shape) -> np.ndarray:
     """The row-major element number in `target` that every point of `domain` is mapped to."""
     offset: np.ndarray = np.zeros((), np.int64)
     for index, extent in zip(indices, target):

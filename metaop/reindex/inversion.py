@@ -88,9 +88,7 @@ def _has_lookup(expr: IndexExpr) -> bool:
     return any(isinstance(atom, Lookup) for atom in expr.atoms())
 
 
-def inverse_map(
-    index_map: IndexMap, target: Sequence[int]
-) -> tuple[IndexMap, int, dict[int, int]]:
+def inverse_map(index_map: IndexMap, target: Sequence[int]) -> tuple[IndexMap, int, dict[int, int]]:
     """The map from (element of the target, free axes) to the one point that is mapped there.
 
     Its guards hold where there is such a point. Also returns the number of free axes, which come

@@ -72,9 +72,7 @@ def select(node: Node, dim: int, position: int) -> Node:
     return reindex(node, IndexMap(shape, indices))
 
 
-def pad(
-    node: Node, before: Sequence[int], after: Sequence[int], fill: Scalar = 0
-) -> Node:
+def pad(node: Node, before: Sequence[int], after: Sequence[int], fill: Scalar = 0) -> Node:
     """`fill` around the tensor; negative widths cut elements off."""
     shape = tuple(n + b + a for n, b, a in zip(node.shape, before, after))
     indices = [axis - width for axis, width in zip(IndexMap.axes(shape), before)]

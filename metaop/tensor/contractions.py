@@ -118,9 +118,7 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
     return input.dot(other)
 
 
-def addr(
-    input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1
-) -> Tensor:
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * outer(vec1, vec2)`."""
     product = outer(vec1, vec2)
     if alpha != 1:

@@ -66,9 +66,7 @@ def frombuffer(
     return result.requires_grad_() if requires_grad else result
 
 
-def scalar_tensor(
-    s: Number, *, dtype: DType | None = None, device: DeviceLike = None
-) -> Tensor:
+def scalar_tensor(s: Number, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
     """A 0-d tensor of a number, of the default float type unless `dtype` says otherwise."""
     return tensor(s, dtype=dtype or defaults.dtype, device=device)
 

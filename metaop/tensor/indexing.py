@@ -87,9 +87,7 @@ def _basic_item(item: Any, extent: int, dim: int) -> Any:
     return item % extent
 
 
-def split_key(
-    input: Tensor, key: Any
-) -> tuple[tuple[Any, ...], list[Tensor], tuple[int, ...]]:
+def split_key(input: Tensor, key: Any) -> tuple[tuple[Any, ...], list[Tensor], tuple[int, ...]]:
     """A key as a basic key, and the index tensors that apply to what the basic key gives.
 
     Also returns the dimensions of the basic result at which the index tensors stand.

@@ -54,9 +54,7 @@ def sort(
     return pick(input, _order(host_values(input), position, descending), position)
 
 
-def argsort(
-    input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
-) -> Tensor:
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The indices that sort along `dim`."""
     return sort(input, dim, descending, stable).indices
 
@@ -220,9 +218,7 @@ def _quantile(
     return stack(found, 0)
 
 
-def _one_quantile(
-    input: Tensor, part: float, dim: int, interpolation: str, skip: bool
-) -> Tensor:
+def _one_quantile(input: Tensor, part: float, dim: int, interpolation: str, skip: bool) -> Tensor:
     values = host_values(input)
     missing = np.isnan(values).sum(dim, keepdims=True)
     count = values.shape[dim] - (missing if skip else np.zeros_like(missing))

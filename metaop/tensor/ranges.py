@@ -123,4 +123,3 @@ def _indices(
 ) -> Tensor:
     array = np.stack(found).astype(dtype.numpy)
     return _finish(from_array(array, dtype), device, False)
-

@@ -182,9 +182,7 @@ def _extreme(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
         return wrap(record(operators.extreme, (input.call,), ("a" + name, dims, False)))
     position = wrap_dim(dim, input.ndim)
     _check_not_empty(name, input, (position,))
-    found = results(
-        record(operators.extreme_with_index, (input.call,), (name, position, keepdim))
-    )
+    found = results(record(operators.extreme_with_index, (input.call,), (name, position, keepdim)))
     return ValuesAndIndices(*map(wrap, found))
 
 

@@ -76,9 +76,7 @@ def diff(
     return input
 
 
-def trapezoid(
-    y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1
-) -> Tensor:
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """The integral of samples `y` at places `x` (or `dx` apart) along `dim`."""
     area = _trapezoids(y, x, dim).sum(dim)
     return area if x is not None else area * dx

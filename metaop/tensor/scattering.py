@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from metaop.tensor.promotion import number_call
 from metaop.tensor.shaping import broadcast_to, clone, diagonal, flatten, reshape, select
 from metaop.unified_graph.recording import Call, record
 
-Value = Union[Tensor, int, float, bool]
+Value = Tensor | int | float | bool
 
 
 def _integer_index(name: str, index: Tensor) -> Call:

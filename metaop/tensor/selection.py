@@ -105,9 +105,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     return _combined(operators.addcdiv, input, tensor1, tensor2, value)
 
 
-def _combined(
-    step: Any, input: Tensor, tensor1: Tensor, tensor2: Tensor, value: Number
-) -> Tensor:
+def _combined(step: Any, input: Tensor, tensor1: Tensor, tensor2: Tensor, value: Number) -> Tensor:
     dtype = result_type(input, tensor1, tensor2)
     scale = None if value == 1 else number_call(value, dtype, input.device)
     return wrap(record(step, (input.call, tensor1.call, tensor2.call, scale), (dtype,)))

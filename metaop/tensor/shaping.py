@@ -150,9 +150,7 @@ def adjoint(input: Tensor) -> Tensor:
     return transpose(input, -2, -1)
 
 
-def movedim(
-    input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]
-) -> Tensor:
+def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """Dimensions `source` moved to `destination`; the others keep their order."""
     ndim = len(input._shape)
     sources, places = wrap_dims(source, ndim), wrap_dims(destination, ndim)

@@ -38,9 +38,7 @@ def apply_steps(source: Node, steps: Steps) -> Node:
 
 
 @lru_cache(maxsize=4096)
-def view_layout(
-    base: Shape, steps: Steps
-) -> Layout | None:
+def view_layout(base: Shape, steps: Steps) -> Layout | None:
     """Strides and offset of the view that `steps` make of a row-major base.
 
     None when the elements do not lie at constant distances.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Union
+from typing import TYPE_CHECKING, NamedTuple
 
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
@@ -54,7 +54,7 @@ class Divisible(NamedTuple):
         return f"{self.expr} % {self.divisor} == 0"
 
 
-Guard = Union[Within, Divisible]
+Guard = Within | Divisible
 
 
 class IndexMap:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -102,13 +102,13 @@ def dtype_named(name: str) -> DType:
     return _BY_NAME[name]
 
 
-@lru_cache(maxsize=None)
+@cache
 def from_numpy_dtype(dtype: np.dtype) -> DType | None:
     """The metaop dtype of a NumPy dtype; None when metaop has no such type."""
     return _BY_NAME.get(dtype.name)
 
 
-@lru_cache(maxsize=None)
+@cache
 def promote(left: DType, right: DType) -> DType:
     """PyTorch's result type of two tensors of equal rank category.
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Union
 
 _UNBOUNDED = 1 << 62
 
@@ -46,10 +45,10 @@ class Axis(Atom):
     """The index of one axis of the iteration box, `0 <= axis < extent`."""
 
     __slots__ = ("name", "extent")
-    name: Union[int, str]
+    name: int | str
     extent: int
 
-    def __new__(cls, name: Union[int, str], extent: int) -> Axis:
+    def __new__(cls, name: int | str, extent: int) -> Axis:
         atom, new = cls._intern(("axis", name, extent), 0, max(extent - 1, 0))
         if new:
             atom.name, atom.extent = name, extent  # type: ignore[attr-defined]
@@ -181,7 +180,7 @@ class IndexExpr:
                 return value
         return 0
 
-    def __add__(self, other: Union[IndexExpr, int]) -> IndexExpr:
+    def __add__(self, other: IndexExpr | int) -> IndexExpr:
         if isinstance(other, int):
             return IndexExpr(self.terms, self.constant + other) if other else self
         return _collect(self.terms + other.terms, self.constant + other.constant)
@@ -191,7 +190,7 @@ class IndexExpr:
     def __neg__(self) -> IndexExpr:
         return self * -1
 
-    def __sub__(self, other: Union[IndexExpr, int]) -> IndexExpr:
+    def __sub__(self, other: IndexExpr | int) -> IndexExpr:
         return self + (-other)
 
     def __rsub__(self, other: int) -> IndexExpr:
@@ -236,7 +235,7 @@ class IndexExpr:
             remaining = remaining - shift * divisor
         return IndexExpr(whole, steps), remaining
 
-    def substitute(self, replace: Callable[[Atom], Union[IndexExpr, None]]) -> IndexExpr:
+    def substitute(self, replace: Callable[[Atom], IndexExpr | None]) -> IndexExpr:
         """The expression with every atom for which `replace` gives an expression replaced.
 
         Atoms inside quotients, remainders and lookups are reached too.
@@ -277,7 +276,7 @@ def _collect(terms: Sequence[tuple[Atom, int]], offset: int) -> IndexExpr:
     return IndexExpr(tuple(kept), offset)
 
 
-def _rejoin(sums: dict[Atom, int]) -> Union[tuple[list[tuple[Atom, int]], int], None]:
+def _rejoin(sums: dict[Atom, int]) -> tuple[list[tuple[Atom, int]], int] | None:
     """Recognise `c*n*(x // n) + c*(x % n) = c*x`; None when nothing joins."""
     for atom, value in sums.items():
         if not (value and isinstance(atom, Remainder)):
@@ -339,7 +338,7 @@ def constant(value: int) -> IndexExpr:
     return IndexExpr((), int(value))
 
 
-def axis(name: Union[int, str], extent: int) -> IndexExpr:
+def axis(name: int | str, extent: int) -> IndexExpr:
     """The index of axis `name` of an iteration box; the constant 0 when the extent is 1."""
     return constant(0) if extent == 1 else of(Axis(name, extent))
 
@@ -361,7 +360,7 @@ def of(atom: Atom) -> IndexExpr:
 
 def substitute(
     expr: IndexExpr,
-    replace: Callable[[Atom], Union[IndexExpr, None]],
+    replace: Callable[[Atom], IndexExpr | None],
     memo: dict[Atom, IndexExpr],
 ) -> IndexExpr:
     """`IndexExpr.substitute` with a memo that several expressions can share."""
@@ -379,7 +378,7 @@ def substitute(
 
 def _substitute_atom(
     atom: Atom,
-    replace: Callable[[Atom], Union[IndexExpr, None]],
+    replace: Callable[[Atom], IndexExpr | None],
     memo: dict[Atom, IndexExpr],
 ) -> IndexExpr:
     replaced = replace(atom)

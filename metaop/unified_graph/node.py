@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Union
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -15,7 +15,7 @@ from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.index_expr import IndexExpr
 
 Shape = tuple[int, ...]
-Scalar = Union[int, float, bool]
+Scalar = int | float | bool
 
 
 class MetaOp:
@@ -142,7 +142,7 @@ class Node:
         return Node.apply("ne", self, other)
 
 
-Operand = Union[Node, Scalar]
+Operand = Node | Scalar
 
 
 @dataclass(frozen=True)

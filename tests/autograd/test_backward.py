@@ -18,9 +18,7 @@ LIBRARIES = [metaop, torch]
 
 def each(values: Any = (1.0, 2.0, 3.0), requires_grad: bool = True) -> list[tuple[Any, Any]]:
     """A leaf of each library, with the library."""
-    return [
-        (lib.tensor(np.asarray(values), requires_grad=requires_grad), lib) for lib in LIBRARIES
-    ]
+    return [(lib.tensor(np.asarray(values), requires_grad=requires_grad), lib) for lib in LIBRARIES]
 
 
 def test_gradients_accumulate() -> None:
@@ -146,7 +144,7 @@ def test_write_of_a_tracked_value_into_an_untracked_tensor() -> None:
 
 
 def test_overwritten_values_have_gradient_zero() -> None:
-    for x, lib in each():
+    for x, _ in each():
         y = x * 2
         y.zero_()
         assert y.requires_grad
@@ -155,10 +153,10 @@ def test_overwritten_values_have_gradient_zero() -> None:
 
 
 def test_hooks_run_once_on_the_sum() -> None:
-    for x, lib in each():
+    for x, _ in each():
         seen: list[Any] = []
         y = x * 2
-        handle = y.register_hook(lambda g: seen.append(g.tolist()))
+        handle = y.register_hook(lambda g, seen=seen: seen.append(g.tolist()))
         y.register_hook(lambda g: g * 10)
         x.register_hook(lambda g: g + 1)
         (y + y * 3).sum().backward()
@@ -170,14 +168,14 @@ def test_hooks_run_once_on_the_sum() -> None:
 
 
 def test_hook_after_accumulation() -> None:
-    for x, lib in each():
+    for x, _ in each():
         x.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", p.grad * 2))
         (x * 3).sum().backward()
         assert x.grad.tolist() == [6.0, 6.0, 6.0]
 
 
 def test_retain_grad() -> None:
-    for x, lib in each():
+    for x, _ in each():
         y = x * 2
         y.retain_grad()
         assert y.retains_grad
@@ -251,26 +249,31 @@ def test_modes() -> None:
         with lib.set_grad_enabled(False):
             assert not (x * 2).requires_grad
         assert (x * 2).requires_grad
-
-        @lib.no_grad()
-        def quiet() -> bool:
-            return (x * 2).requires_grad
-
-        @lib.no_grad
-        def quiet_too() -> bool:
-            return (x * 2).requires_grad
-
-        @lib.no_grad()
-        def generator() -> Any:
-            yield (x * 2).requires_grad
-            yield (x * 2).requires_grad
-
-        assert not quiet() and not quiet_too()
-        inner = generator()
-        assert not next(inner) and lib.is_grad_enabled() and not next(inner)
         lib.set_grad_enabled(False)
         assert not (x * 2).requires_grad
         lib.set_grad_enabled(True)
+
+
+@pytest.mark.parametrize("lib", [metaop, torch], ids=["metaop", "torch"])
+def test_modes_as_decorators(lib: Any) -> None:
+    x = lib.ones(2, requires_grad=True)
+
+    @lib.no_grad()
+    def quiet() -> bool:
+        return (x * 2).requires_grad
+
+    @lib.no_grad
+    def quiet_too() -> bool:
+        return (x * 2).requires_grad
+
+    @lib.no_grad()
+    def generator() -> Any:
+        yield (x * 2).requires_grad
+        yield (x * 2).requires_grad
+
+    assert not quiet() and not quiet_too()
+    inner = generator()
+    assert not next(inner) and lib.is_grad_enabled() and not next(inner)
 
 
 @pytest.mark.parametrize(

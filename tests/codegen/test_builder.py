@@ -125,9 +125,7 @@ def test_signedness_of_integers(lanes):
     np.testing.assert_array_equal(unsigned, source.astype(np.int32) >> 1)
     signed = _map(lambda b, x: b.to_type(x >> 1, "float"), source, np.float32, "i8", lanes)
     np.testing.assert_array_equal(signed, (source.view(np.int8) >> 1).astype(np.float32))
-    large = _map(
-        lambda b, x: b.to_type(x > 200, "i8"), source, np.int8, "i8", lanes, signed=False
-    )
+    large = _map(lambda b, x: b.to_type(x > 200, "i8"), source, np.int8, "i8", lanes, signed=False)
     np.testing.assert_array_equal(large, source > 200)
 
 

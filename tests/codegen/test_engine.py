@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from metaop.codegen.llvm import engine
 from metaop.codegen.disk_cache import DiskCache, cache_at
+from metaop.codegen.llvm import engine
 from metaop.codegen.llvm.target import host_target
 from metaop.errors import ArgumentError, DeviceError, InternalError
 

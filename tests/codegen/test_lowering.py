@@ -155,5 +155,3 @@ def test_a_concatenation_is_one_launch_for_each_piece() -> None:
 def test_chains_of_maps_are_one_kernel() -> None:
     for name in ("chain", "broadcast", "transposed", "padded", "concatenated"):
         assert launches(name) == ["map"], name
-
-

@@ -98,8 +98,7 @@ def operands_of(name, dtype):
     generator = np.random.default_rng(zlib.crc32(f"{name} {dtype.name}".encode()))
     types = kernels.operand_types(name, dtype)
     return [
-        _draw(kind, domain, generator, name)
-        for kind, domain in zip(types, FUNCTIONS[name].domain)
+        _draw(kind, domain, generator, name) for kind, domain in zip(types, FUNCTIONS[name].domain)
     ]
 
 

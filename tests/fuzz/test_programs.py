@@ -1,8 +1,8 @@
 """Random programs of views, functions, reductions and in-place updates against NumPy.
 
 Each program runs lazily in metaop and eagerly in NumPy, whose views share memory too, so aliasing
-is checked as well. `METAOP_FUZZ_COUNT` sets how many programs run, `METAOP_FUZZ_SEED` the first seed;
-a failure names its seed and prints the program.
+is checked as well. `METAOP_FUZZ_COUNT` sets how many programs run, `METAOP_FUZZ_SEED` the first
+seed; a failure names its seed and prints the program.
 """
 
 from __future__ import annotations
@@ -128,8 +128,10 @@ class Program:
     @staticmethod
     def bounded(value: Any) -> Any:
         """Keeps magnitudes small, so that errors stay comparable."""
-        return metaop.clamp(value, -50, 50) if isinstance(value, metaop.Tensor) else np.clip(
-            value, -50, 50
+        return (
+            metaop.clamp(value, -50, 50)
+            if isinstance(value, metaop.Tensor)
+            else np.clip(value, -50, 50)
         )
 
     def reduce(self) -> None:
@@ -151,7 +153,9 @@ class Program:
         tensor, array = self.values[k]
         if array.ndim == 0:
             return
-        kind = self.choose(("transpose", "slice", "select", "reshape", "flip", "pad", "roll", "cat"))
+        kind = self.choose(
+            ("transpose", "slice", "select", "reshape", "flip", "pad", "roll", "cat")
+        )
         dim = int(self.random.integers(array.ndim))
         size = array.shape[dim]
         if kind == "transpose":

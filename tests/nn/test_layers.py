@@ -178,7 +178,7 @@ def test_dropout(name):
 
 
 def test_unpooling():
-    pool, torch_pool = pair("MaxPool2d", 2, return_indices=True)
+    _, torch_pool = pair("MaxPool2d", 2, return_indices=True)
     unpool, torch_unpool = pair("MaxUnpool2d", 2)
     same_text(unpool, torch_unpool)
     pooled, indices = torch_pool(draw(*IMAGE, grad=False))

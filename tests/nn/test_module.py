@@ -106,7 +106,7 @@ def test_attributes():
     assert list(module.state_dict()) == ["buffer"]
     del module.buffer
     with pytest.raises(AttributeError, match="no attribute 'buffer'"):
-        module.buffer
+        _ = module.buffer
     module.child = nn.Parameter(metaop.ones(1))
     assert "child" not in module._modules
     for name in ("a.b", ""):

@@ -12,9 +12,7 @@ from metaop.unified_graph.dtype import DType
 
 # Rows of the function table whose text uses each operand once and has the type of its result
 # when the operands have that of int or wider: they may stand inside larger expressions.
-_PLAIN = re.compile(
-    r"\(-\{0\}\)|\(\{0\} (?:[-+*/]|[=!<>]=|<|>) \{1\}\)|\w+\(\{0\}(?:, \{1\})?\)"
-)
+_PLAIN = re.compile(r"\(-\{0\}\)|\(\{0\} (?:[-+*/]|[=!<>]=|<|>) \{1\}\)|\w+\(\{0\}(?:, \{1\})?\)")
 _NARROW = ("bool", "uint8", "int8", "int16")
 _CONDITION = re.compile(r"\(\{0\} (?:[=!<>]=|<|>) \{1\}\)")
 

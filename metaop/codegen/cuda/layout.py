@@ -87,4 +87,3 @@ def _task(nest: ir.LoopNest) -> tuple[tuple[ir.Statement, ...], bool]:
 
 def _value(extent: ir.Integer, nest: ir.LoopNest) -> int:
     return nest.arguments[extent.position] if isinstance(extent, ir.Argument) else extent
-

@@ -295,11 +295,15 @@ def _is_one_reduction(loop: ir.For) -> bool:
         return False
     inner = {one.name: one.reducer for one in loop.body[0].accumulators}
     outer = {one.name: one.reducer for one in loop.accumulators}
-    return bool(inner) and not accesses(loop.body)[1] and all(
-        isinstance(statement, ir.Accumulate)
-        and isinstance(statement.value, ir.Name)
-        and inner.get(statement.value.name) == outer[statement.name]
-        for statement in loop.body[1:]
+    return (
+        bool(inner)
+        and not accesses(loop.body)[1]
+        and all(
+            isinstance(statement, ir.Accumulate)
+            and isinstance(statement.value, ir.Name)
+            and inner.get(statement.value.name) == outer[statement.name]
+            for statement in loop.body[1:]
+        )
     )
 
 

@@ -64,4 +64,3 @@ def _float_literal(value: float, is_double: bool) -> str:
     bits = np.float64(value).view(np.uint64) if is_double else np.float32(value).view(np.uint32)
     convert, suffix = ("__longlong_as_double", "ull") if is_double else ("__int_as_float", "u")
     return f"{convert}({int(bits):#x}{suffix}) /* {value} */"
-

@@ -75,9 +75,7 @@ class Arithmetic(Core):
             return positive
         return self.select(x < zero, self.constant_like(x, -1), positive)
 
-    def _binary(
-        self, integer: str, floating: str, boolean: str, x: Operand, y: Operand
-    ) -> Value:
+    def _binary(self, integer: str, floating: str, boolean: str, x: Operand, y: Operand) -> Value:
         x, y = self.together(x, y)
         if x.is_float:
             return self._two(f"{floating} {self.flags}", x, y)
@@ -159,9 +157,7 @@ class Arithmetic(Core):
         """The smaller; the other operand when one is NaN."""
         return self._extreme_of_numbers("lt", "and", x, y)
 
-    def _extreme_of_numbers(
-        self, wins: str, boolean: str, x: Operand, y: Operand
-    ) -> Value:
+    def _extreme_of_numbers(self, wins: str, boolean: str, x: Operand, y: Operand) -> Value:
         x, y = self.together(x, y)
         if x.type == "i1":
             return self._two(boolean, x, y)

@@ -63,4 +63,3 @@ class Builder(MemoryAccess):
         attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="{width}" }}'
         parts = [*self._globals, *self._functions, *self._declarations, attributes, "!0 = !{i32 1}"]
         return "\n".join(parts) + "\n"
-

@@ -71,9 +71,7 @@ class Conversion(Arithmetic):
             return self._convert("trunc", self._convert("fptosi", x, "i32"), type, signed)
         return self._convert("fptosi" if signed else "fptoui", x, type, signed)
 
-    def _convert(
-        self, instruction: str, x: Value, type: str, signed: bool = True
-    ) -> Value:
+    def _convert(self, instruction: str, x: Value, type: str, signed: bool = True) -> Value:
         text = self.emit(f"{instruction} {x.typed} to {vector_type(type, x.lanes)}")
         return Value(self, text, type, x.lanes, signed)
 

@@ -56,9 +56,7 @@ class MemoryAccess(Conversion):
             return self._guarded_load(address, mask, type, fill, signed)
         return self._masked_read("llvm.masked.load", address, mask, type, fill, align, signed)
 
-    def masked_store(
-        self, x: Value, address: Value, mask: Value, align: int | None = None
-    ) -> None:
+    def masked_store(self, x: Value, address: Value, mask: Value, align: int | None = None) -> None:
         """Consecutive elements written where the mask holds."""
         if mask.lanes == 1:
             self.when(mask, lambda: self.store(x, address, align))
@@ -79,9 +77,7 @@ class MemoryAccess(Conversion):
             return self._guarded_load(addresses, mask, type, fill, signed)
         return self._masked_read("llvm.masked.gather", addresses, mask, type, fill, align, signed)
 
-    def scatter(
-        self, x: Value, addresses: Value, mask: Value, align: int | None = None
-    ) -> None:
+    def scatter(self, x: Value, addresses: Value, mask: Value, align: int | None = None) -> None:
         """Elements written to a vector of addresses where the mask holds, in lane order."""
         if mask.lanes == 1:
             self.when(mask, lambda: self.store(x, addresses, align))

@@ -96,7 +96,7 @@ class Rows(Lowering):
 
     def _parallel(self, loops: list[Loop]) -> int:
         """Opens the parallel loop over the product of `loops`."""
-        variable, parts = split_index(loops, "p")
+        _, parts = split_index(loops, "p")
         self.values.open("p")
         self._replace(parts)
         return math.prod(loop.extent for loop in loops)
@@ -242,9 +242,7 @@ class Rows(Lowering):
                 self._store(root, self._indices(root), result)
 
 
-def _blocked(
-    loops: list[Loop], replace: Callable[[dict[str, IndexExpr]], None]
-) -> list[Loop]:
+def _blocked(loops: list[Loop], replace: Callable[[dict[str, IndexExpr]], None]) -> list[Loop]:
     """Very long reduced loops cut in blocks, so that partial sums stay short and exact."""
     result: list[Loop] = []
     for loop in loops:

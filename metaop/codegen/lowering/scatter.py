@@ -14,7 +14,6 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.node import Node
 
 
-
 def lower_fill(root: Node) -> LoweredKernel:
     """The result of a scatter before anything is written: the reducer's identity everywhere."""
     op = root.op

@@ -34,9 +34,7 @@ template <typename T> static __device__ T metaop_trunc_divide(T x, T y)
     if (y == 0) return 0;
     return y == (T)-1 && (T)-1 < (T)0 ? (T)(0 - (unsigned long long)x) : (T)(x / y);
 }
-""" + _of_floats(
-    "REAL metaop_trunc_divide(REAL x, REAL y)", "{ return trunc(x / y); }\n"
-)
+""" + _of_floats("REAL metaop_trunc_divide(REAL x, REAL y)", "{ return trunc(x / y); }\n")
 
 _FMOD = """\
 template <typename T> static __device__ T metaop_fmod(T x, T y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -84,7 +85,7 @@ def pack_padded_sequence(
         )
     order = unsorted = None
     if enforce_sorted:
-        if any(a < b for a, b in zip(sizes, sizes[1:])):
+        if any(a < b for a, b in itertools.pairwise(sizes)):
             raise ArgumentError(
                 "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True",
                 fix="pass enforce_sorted=False",

@@ -16,7 +16,7 @@ from metaop.codegen.cuda.device import DeviceBuffer, DeviceProperties
 from metaop.codegen.memory import Buffer
 from tests.cuda.emulator import COMMAND, HEADER, KernelFault
 
-_KERNEL = re.compile(r'__global__ void __launch_bounds__\(\d+\) (\w+)\((.*?)\)\n\{', re.S)
+_KERNEL = re.compile(r"__global__ void __launch_bounds__\(\d+\) (\w+)\((.*?)\)\n\{", re.S)
 
 
 class EmulatedRuntime:

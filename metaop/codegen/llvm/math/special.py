@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 _SHIFT = 10
 # Bernoulli numbers B(2), B(4), … as they appear in the series of lgamma, digamma and trigamma.
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
-_LGAMMA_SERIES = tuple(
-    value / (2 * k * (2 * k - 1)) for k, value in enumerate(_BERNOULLI, start=1)
-)
+_LGAMMA_SERIES = tuple(value / (2 * k * (2 * k - 1)) for k, value in enumerate(_BERNOULLI, start=1))
 _DIGAMMA_SERIES = tuple(value / (2 * k) for k, value in enumerate(_BERNOULLI, start=1))
 
 
