@@ -1,8 +1,9 @@
-"""Cumulative operators as log-step scans, and picking elements by index along a dimension.
+"""Cumulative operators, and picking elements by index along a dimension.
 
-A scan of n elements is log2(n) combinations of the tensor with itself shifted (D. Hillis and
-G. Steele, "Data parallel algorithms", 1986). Partial results combine pairwise, so a cumulative sum
-is as accurate as a pairwise sum.
+Sums are scanned in short blocks, whose totals are scanned in turn: the partial sums of a block are
+reductions over a triangle. The others are log-step scans: n elements are log2(n) combinations of
+the tensor with itself shifted (D. Hillis and G. Steele, "Data parallel algorithms", 1986). Both
+combine partial results of few elements, so a cumulative sum is accurate.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ import math
 
 from metaop.elementwise.meta_op import apply, cast, where
 from metaop.operators.expressions import index_along
+from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex import views
+from metaop.reindex.meta_op import reindex
+from metaop.unified_graph.access import IndexMap, Within
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node, Scalar
 
-_START: dict[str, Scalar] = {"add": 0, "mul": 1, "logaddexp": -math.inf}
+# A longer block has fewer levels above it and more work in its triangle.
+_BLOCK = 16
+_START: dict[str, Scalar] = {"mul": 1, "logaddexp": -math.inf}
 
 
 def shifted(source: Node, dim: int, offset: int, fill: Scalar) -> Node:
@@ -30,12 +36,42 @@ def shifted(source: Node, dim: int, offset: int, fill: Scalar) -> Node:
 def cumulative(source: Node, function: str, dim: int, dtype: DType) -> Node:
     """Element `i` combines elements 0 … i along `dim`, in `dtype`."""
     result = cast(source, dtype.compute)
+    if function == "add" and source.ndim and source.size:
+        return cast(_blocked_sum(result, dim), dtype)
     offset = 1
     while source.ndim and offset < source.shape[dim]:
         earlier = shifted(result, dim, offset, _START[function])
         result = apply(function, earlier, result)
         offset *= 2
     return cast(result, dtype)
+
+
+def _blocked_sum(source: Node, dim: int) -> Node:
+    """The cumulative sum along `dim`, block by block."""
+    length = source.shape[dim]
+    if length <= _BLOCK:
+        return _triangle(source, dim)
+    count = -(-length // _BLOCK)
+    after = [0] * source.ndim
+    after[dim] = count * _BLOCK - length
+    outer, inner = source.shape[:dim], source.shape[dim + 1 :]
+    padded = views.pad(source, [0] * source.ndim, after, 0)
+    blocks = _triangle(views.reshape(padded, (*outer, count, _BLOCK, *inner)), dim + 1)
+    totals = views.slice_dimension(blocks, dim + 1, _BLOCK - 1, 1)
+    scanned = _blocked_sum(views.reshape(totals, (*outer, count, *inner)), dim)
+    before = views.reshape(shifted(scanned, dim, 1, 0), (*outer, count, 1, *inner))
+    whole = views.reshape(before + blocks, (*outer, count * _BLOCK, *inner))
+    return views.slice_dimension(whole, dim, 0, length)
+
+
+def _triangle(source: Node, dim: int) -> Node:
+    """Cumulative sums by definition: element `i` adds the elements `j <= i` of a short `dim`."""
+    length = source.shape[dim]
+    shape = (*source.shape[: dim + 1], length, *source.shape[dim + 1 :])
+    axes = IndexMap.axes(shape)
+    earlier = Within(axes[dim] - axes[dim + 1], length)
+    index_map = IndexMap(shape, (*axes[:dim], *axes[dim + 1 :]), [earlier])
+    return reduce_axes("add", reindex(source, index_map, 0), [dim + 1])
 
 
 @composite
