@@ -158,3 +158,28 @@ def test_shuffles_stay_in_blocks_first(kind: str, count: int) -> None:
     code.shuffle = shuffle  # type: ignore[method-assign]
     for column, value in enumerate(transposed(code, rows)):
         assert contents[value.text] == [(row, column) for row in range(count)]
+
+
+@pytest.mark.parametrize("stride", [2, 3, 4, 5])
+def test_small_strides(stride: int, target: str) -> None:
+    """Lanes of rows, under guards and not: loaded with the elements between them."""
+    for width, dtype in itertools.product((7, 28, 40), (F32, dtypes.float64, dtypes.int16)):
+        position = index(3, i=1)
+        row, column = QuotientIndex(position, width), RemainderIndex(position, width)
+        offset = Sum(((row, stride * width + 5), (column, stride)), 0)
+        inside = InBounds(Sum(((column, stride),), -2), stride * width - 7)
+        for conditions, extent in itertools.product(((), (inside,)), (64, 37)):
+            for place in (offset, index(1, i=stride)):
+                store = Store(1, index(0, i=1), Load(0, place, dtype, conditions, 3))
+                found = nest([(dtype, "read"), (dtype, "write")], vector("i", extent, store))
+                check_nest(found, arrays((1000, dtype), (extent, dtype)))
+
+
+def test_a_strided_load_stays_inside_its_buffer(target: str) -> None:
+    store = Store(1, index(0, i=1), load_at_stride(3))
+    found = nest(READ_WRITE, vector("i", 64, store))
+    check_nest(found, arrays((63 * 3 + 1, F32), (64, F32)))
+
+
+def load_at_stride(stride: int) -> Load:
+    return Load(0, index(0, i=stride), F32)

@@ -71,7 +71,7 @@ class Pieces(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Lanes whose accesses are neighbours: a mask, and what to add to the index of lane 0."""
+    """Lanes whose accesses are evenly spaced: a mask, and what to add to the index of lane 0."""
 
     mask: str
     moved: Coefficient
@@ -298,9 +298,9 @@ class LaneArithmetic:
         return Pieces(phase, finest.width)
 
     def segments(self, index: Resolved, most: int) -> list[Segment] | None:
-        """An index as runs of neighbours, at most so many; None when it is not made of such."""
+        """An index as runs of evenly spaced lanes, at most so many; None when it has no such."""
         pieces, count = self.common_pieces(index), self.lanes.count
-        if pieces is None or index.lane != 1 or self.bound(index) is None:
+        if pieces is None or self.bound(index) is None:
             return None
         number = (pieces.width + count - 2) // pieces.width + 1
         if number > most:

@@ -15,6 +15,8 @@ from metaop.unified_graph.dtype import DType
 
 # More runs of neighbours in a vector than this are gathered.
 _MOST_SEGMENTS = 4
+# Elements farther apart than this are gathered.
+_LONGEST_STRIDE = 4
 _STORAGE_TYPES = {"bool": "i8", "float16": "i16", "bfloat16": "i16"}
 
 
@@ -151,7 +153,7 @@ class MemoryWriter:
         count, code = self.index.lanes.count, self.code
         reverse = index.lane == -1 and not index.vectors
         contiguous = index.lane == 1 and not index.vectors
-        segments = self.segments(load.dtype, index)
+        segments = None if contiguous else self.segments(load.dtype, index)
         if segments is not None:
             return self._load_segments(load, index, segments, mask)
         if not (contiguous or reverse):
@@ -170,29 +172,69 @@ class MemoryWriter:
         """Whether masked accesses to elements of a type are fast."""
         return self.fast_masks or (self.masks_of_words and dtype.itemsize >= 4)
 
-    def segments(self, dtype: DType, index: Resolved) -> list[Segment] | None:
-        """The runs of neighbours that lanes fall into, when masked accesses to them are fast."""
-        if not self.has_masks(dtype):
+    def segments(
+        self, dtype: DType, index: Resolved, longest: int = _LONGEST_STRIDE
+    ) -> list[Segment] | None:
+        """The runs of lanes at most `longest` apart, when masked accesses to them are fast."""
+        close = isinstance(index.lane, int) and 1 <= index.lane <= longest
+        if not (close and self.has_masks(dtype)):
             return None
+        if not index.vectors:
+            return [Segment("true", 0)]
         return self.index.segments(index, _MOST_SEGMENTS)
 
     def _load_segments(
         self, load: Load, index: Resolved, segments: list[Segment], mask: Value | None
     ) -> Value:
-        """A vector of several runs of neighbours, each loaded in its lanes."""
-        code, count = self.code, self.index.lanes.count
+        """A vector of several runs of evenly spaced lanes, each loaded in its lanes.
+
+        Where lanes lie apart, all elements from the first to the last are loaded between masks,
+        and those of the lanes are picked.
+        """
+        code, count, stride = self.code, self.index.lanes.count, index.lane
+        assert isinstance(stride, int)
         result: Value | None = None
         for segment in segments:
-            lanes = code.value(segment.mask, "i1", count)
+            lanes = segment.mask
             if mask is not None:
-                lanes = code.value(self.index.both(lanes.text, mask.text, count), "i1", count)
+                lanes = self.index.both(lanes, mask.text, count)
+            wide = self._spread(lanes, stride)
             address = self._segment_address(load.buffer, index, segment)
-            level = code.level_among(address, lanes.text, result.text if result else "")
-            result = self._read_raw(load, address, level, 1, lanes, count, result or 0)
+            level = code.level_among(address, wide.text, result.text if result else "")
+            result = self._read_raw(load, address, level, 1, wide, wide.lanes, result or 0)
         assert result is not None
         with code.placed(code.level_among(result.text)):
+            if stride > 1:
+                result = code.shuffle(result, None, range(0, count * stride, stride))
             result = self.widened(result, load.dtype)
         return self._filled(result, mask, load)
+
+    def _spread(self, lanes: str, stride: int) -> Value:
+        """A mask of lanes as one of elements, of which each lane has the first of `stride`."""
+        code, count = self.code, self.index.lanes.count
+        if lanes == "true":
+            last = (count - 1) * stride
+            return code.vector_constant([k <= last for k in range(count * stride)], "i1")
+        mask = code.value(lanes, "i1", count)
+        if stride == 1:
+            return mask
+        order = [count if k % stride else k // stride for k in range(count * stride)]
+        with code.placed(code.level_among(lanes)):
+            if self.fast_masks and count * stride <= 64:
+                return self._deposited(mask, stride)
+            return code.shuffle(mask, code.constant(0, "i1", count), order)
+
+    def _deposited(self, mask: Value, stride: int) -> Value:
+        """Masks of AVX-512 are integers, and one instruction moves their bits apart."""
+        code, count = self.code, mask.lanes
+        code.declare("declare i64 @llvm.x86.bmi.pdep.64(i64, i64)")
+        bits = code.emit(f"bitcast {mask.typed} to i{count}")
+        bits = code.emit(f"zext i{count} {bits} to i64") if count < 64 else bits
+        places = sum(1 << lane * stride for lane in range(count))
+        bits = code.emit(f"call i64 @llvm.x86.bmi.pdep.64(i64 {bits}, i64 {places})")
+        wide = count * stride
+        bits = code.emit(f"trunc i64 {bits} to i{wide}") if wide < 64 else bits
+        return code.value(code.emit(f"bitcast i{wide} {bits} to <{wide} x i1>"), "i1", wide)
 
     def _segment_address(self, buffer: int, index: Resolved, segment: Segment) -> str:
         element = storage_type(self.buffers[buffer][1])
@@ -273,7 +315,8 @@ class MemoryWriter:
 
     def _store_lanes(self, buffer: int, index: Resolved, value: Value, mask: Value | None) -> None:
         code, count = self.code, self.index.lanes.count
-        segments = self.segments(self.buffers[buffer][1], index)
+        neighbours = self.segments(self.buffers[buffer][1], index, 1)
+        segments = neighbours if index.vectors else None
         if segments is not None:
             for segment in segments:
                 lanes = segment.mask
