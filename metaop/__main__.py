@@ -1,4 +1,4 @@
-"""`python -m metaop`: `info` about this installation, `convert` programs, `convert-weights`."""
+"""`python -m metaop`: `info` about this installation, `convert` programs, `convert-weights`, `run`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from metaop.convert.command import add_commands
+from metaop.dist.launch import add_command as add_run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,6 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     information = commands.add_parser("info", help="versions, processor, settings and a self-test")
     information.set_defaults(run=_info)
     add_commands(commands)
+    add_run_command(commands)
     parsed = parser.parse_args(arguments)
     return parsed.run(parsed)
 

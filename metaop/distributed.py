@@ -16,10 +16,13 @@ import numpy as np
 
 from metaop.dist import sbp as sbp
 from metaop.dist.collectives import mpi as _mpi
+from metaop.dist.placement import Placement
 from metaop.dist.trace import explain as explain
 from metaop.dist.trace import signatures as signatures
 from metaop.tensor.core import Tensor
 from metaop.tensor.global_tensor import distribute_tensor as distribute_tensor
+
+placement = Placement
 
 
 def init_process_group(backend: str = "mpi", **ignored: Any) -> None:

@@ -129,7 +129,7 @@ class MPIWorld:
 
     def verify(self, plan: str) -> None:
         """Compares what the ranks are about to send; DistributedError on all when it differs."""
-        self.agree(plan, "collectives")
+        self.agree(plan, "programs")
 
     def agree(self, text: str, what: str) -> None:
         """DistributedError on every rank, with both sides, unless `text` is equal on all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from metaop.dist.assign import Plan, State, assign
 from metaop.dist.boxing import Parts, World
 from metaop.dist.local_graph import Stage, local_stages
 from metaop.dist.sbp import BROADCAST, Sbp
-from metaop.unified_graph.node import Node
+from metaop.unified_graph.node import Node, topological
 
 LocalProgram = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 # Makes a local program of input and output nodes.
@@ -33,14 +34,12 @@ class PlannedProgram:
                 compile_local(stage.inputs, stage.outputs) if stage.outputs else _nothing
                 for stage in self.stages[rank]
             ]
-        self._verified = False
+        self._description = describe(plan)
 
     def run(self, arguments: Sequence[Parts]) -> list[Parts]:
         """The parts of the outputs from those of the inputs, by rank."""
         plan, world = self.plan, self.world
-        if not self._verified:
-            world.verify(describe(plan))
-            self._verified = True
+        world.verify(self._description)
         values: dict[State, Parts] = dict(zip(zip(plan.inputs, plan.given), arguments))
         for k, goals in enumerate(plan.stages):
             computed = [goal for goal in goals if goal not in values]
@@ -62,17 +61,19 @@ def _nothing(arguments: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
 
 
 def describe(plan: Plan) -> str:
-    """What the ranks are going to send, in order, as text that must be equal on all of them."""
+    """What the ranks are going to compute and send, which must be equal on all of them."""
     lines = [
         f"input {node.dtype.name}{list(node.shape)} {state!r}"
         for node, state in zip(plan.inputs, plan.given)
     ]
+    lines += [repr(node) for node in topological(plan.outputs)]
     for boxes in plan.boxes:
         for node, source, target in boxes:
             lines.append(f"{source!r}->{target!r} {node.dtype.name}{list(node.shape)}")
     return "\n".join(lines)
 
 
+@lru_cache(maxsize=4096)
 def fingerprint(text: str) -> int:
     """63 bits that tell texts apart."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
@@ -146,6 +147,8 @@ class ShardedBuffer:
     def view(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
         """The whole value, gathered from all ranks: every rank has to ask for it."""
         if self._whole is None:
+            if self.sbp != BROADCAST:
+                self.world.verify(f"read {np.dtype(dtype)}{list(self.shape)} {self.sbp!r}")
             parts = self.world.box(self.parts, self.sbp, BROADCAST, self.shape)
             self._whole = parts[self.world.owned[0]]
         return self._whole.view(np.dtype(dtype)).reshape(tuple(shape))

@@ -1,0 +1,164 @@
+"""Memory for gradients that the ranks of a job reduce together.
+
+On one host it is a window that all ranks see: each rank copies its gradients in, adds up one block
+of everybody's, and reads the blocks of the others where they are. Between hosts MPI reduces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from metaop.dist.sbp import block
+
+Kind = tuple[tuple[int, ...], np.dtype]
+
+_ALIGNMENT = 64
+# Blocks are added up in pieces that stay in the cache.
+_PIECE = 1 << 16
+
+
+class GradientArena(Protocol):
+    """Reduces gradients of fixed shapes; `sizes` are their bytes."""
+
+    sizes: list[int]
+
+    def mean(self, gradients: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The means over the ranks, as arrays that belong to the caller."""
+
+
+def gradient_arena(communicator: Any, kinds: Sequence[Kind]) -> GradientArena:
+    """The fastest arena for the ranks of `communicator`."""
+    from mpi4py import MPI
+
+    host = communicator.Split_type(MPI.COMM_TYPE_SHARED)
+    numbers = all(dtype.kind == "f" and dtype.itemsize >= 4 for _, dtype in kinds)
+    if host.size == communicator.size and numbers:
+        return SharedArena(communicator, kinds)
+    return MessageArena(communicator, kinds)
+
+
+def _by_dtype(kinds: Sequence[Kind]) -> dict[np.dtype, list[int]]:
+    groups: dict[np.dtype, list[int]] = {}
+    for position, (_, dtype) in enumerate(kinds):
+        groups.setdefault(dtype, []).append(position)
+    return groups
+
+
+class _Bucket:
+    """Gradients of one type side by side: their positions and where each starts."""
+
+    def __init__(self, kinds: Sequence[Kind], positions: Sequence[int]) -> None:
+        self.positions = positions
+        self.shapes = [kinds[k][0] for k in positions]
+        sizes = [int(np.prod(shape)) for shape in self.shapes]
+        self.starts = [0, *np.cumsum(sizes).tolist()]
+        self.size = self.starts[-1]
+
+    def fill(self, flat: np.ndarray, gradients: Sequence[np.ndarray]) -> None:
+        """Copies the gradients in."""
+        for k, position in enumerate(self.positions):
+            flat[self.starts[k] : self.starts[k + 1]] = gradients[position].reshape(-1)
+
+    def take(self, flat: np.ndarray, results: list[Any]) -> None:
+        """Gives every gradient its part of `flat`."""
+        for k, position in enumerate(self.positions):
+            part = flat[self.starts[k] : self.starts[k + 1]]
+            results[position] = part.reshape(self.shapes[k])
+
+
+class MessageArena:
+    """Buckets that MPI reduces: works between hosts and for every type."""
+
+    def __init__(self, communicator: Any, kinds: Sequence[Kind]) -> None:
+        self.communicator = communicator
+        self.sizes = [int(np.prod(shape)) * dtype.itemsize for shape, dtype in kinds]
+        self.kinds = list(kinds)
+        self.buckets = [
+            (dtype, _Bucket(kinds, positions)) for dtype, positions in _by_dtype(kinds).items()
+        ]
+
+    def mean(self, gradients: Sequence[np.ndarray]) -> list[np.ndarray]:
+        results: list[Any] = [None] * len(self.kinds)
+        for dtype, bucket in self.buckets:
+            # MPI has no 16-bit floats.
+            wide = np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+            flat = np.empty(bucket.size, wide)
+            bucket.fill(flat, gradients)
+            total = np.empty_like(flat)
+            self.communicator.Allreduce(flat, total)
+            total /= self.communicator.size
+            bucket.take(total.astype(dtype, copy=False), results)
+        return results
+
+
+class SharedArena:
+    """Buckets in memory that all ranks of one host see."""
+
+    def __init__(self, communicator: Any, kinds: Sequence[Kind]) -> None:
+        self.communicator = communicator
+        self.sizes = [int(np.prod(shape)) * dtype.itemsize for shape, dtype in kinds]
+        self.kinds = list(kinds)
+        self.buckets = [
+            (_Bucket(kinds, positions), SharedSum(communicator, sum_size(kinds, positions), dtype))
+            for dtype, positions in _by_dtype(kinds).items()
+        ]
+
+    def mean(self, gradients: Sequence[np.ndarray]) -> list[np.ndarray]:
+        results: list[Any] = [None] * len(self.kinds)
+        for bucket, shared in self.buckets:
+            bucket.fill(shared.mine, gradients)
+            shared.reduce(1.0 / self.communicator.size)
+            bucket.take(shared.collect(), results)
+        return results
+
+
+def sum_size(kinds: Sequence[Kind], positions: Sequence[int]) -> int:
+    """The number of elements of the gradients at `positions`."""
+    return sum(int(np.prod(kinds[k][0])) for k in positions)
+
+
+class SharedSum:
+    """One array on each rank of a host, in a window that all see, and their sum.
+
+    Every rank writes `mine`, calls `reduce`, and finds the result with `collect`.
+    """
+
+    def __init__(self, communicator: Any, size: int, dtype: Any) -> None:
+        from mpi4py import MPI
+
+        self.communicator = communicator
+        self.dtype = np.dtype(dtype)
+        nbytes = -(-max(size, 1) * self.dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+        self.window = MPI.Win.Allocate_shared(nbytes, 1, comm=communicator)
+        self.arrays = []
+        for rank in range(communicator.size):
+            memory, _ = self.window.Shared_query(rank)
+            self.arrays.append(np.frombuffer(memory, self.dtype, size))
+        self.mine = self.arrays[communicator.rank]
+        self.size = size
+        self.blocks = [block(size, communicator.size, rank) for rank in range(communicator.size)]
+
+    def reduce(self, factor: float = 1.0) -> None:
+        """Adds up this rank's block of all arrays, in its own array, times `factor`."""
+        self.communicator.Barrier()
+        start, stop = self.blocks[self.communicator.rank]
+        others = [a for k, a in enumerate(self.arrays) if k != self.communicator.rank]
+        for low in range(start, stop, _PIECE):
+            high = min(low + _PIECE, stop)
+            total = self.mine[low:high]
+            for other in others:
+                total += other[low:high]
+            if factor != 1.0:
+                total *= self.dtype.type(factor)
+        self.communicator.Barrier()
+
+    def collect(self) -> np.ndarray:
+        """The whole sum as an array of the caller's; no rank may write before all have it."""
+        result = np.empty(self.size, self.dtype)
+        for array, (start, stop) in zip(self.arrays, self.blocks):
+            result[start:stop] = array[start:stop]
+        self.communicator.Barrier()
+        return result

@@ -1,0 +1,64 @@
+"""`metaop run -np 4 script.py`: starts a program on several ranks with what MPI needs set."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from metaop.errors import DistributedError
+
+# More ranks than cores are allowed, the fast transport inside one host, no search for networks.
+_SETTINGS = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "OMPI_MCA_pml": "ob1",
+    "OMPI_MCA_btl": "self,sm",
+    "OMPI_MCA_osc": "^ucx",
+}
+_HOSTS_TRANSPORT = "self,sm,tcp"
+
+
+def launch_environment(
+    ranks: int, hosts: str | None = None, base: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The environment of a job: `base` (default: this process's) plus what is not set there.
+
+    The cores of the host are shared out: each rank gets its part of them for kernels.
+    """
+    environment = dict(_SETTINGS)
+    if hosts:
+        environment["OMPI_MCA_btl"] = _HOSTS_TRANSPORT
+    on_one_host = -(-ranks // (len(hosts.split(",")) if hosts else 1))
+    environment["METAOP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // on_one_host))
+    environment.update(os.environ if base is None else base)
+    return environment
+
+
+def command_line(ranks: int, program: Sequence[str], hosts: str | None = None) -> list[str]:
+    """The `mpirun` command; DistributedError with a fix when there is none."""
+    found = shutil.which("mpirun")
+    if found is None:
+        raise DistributedError("there is no mpirun", fix="pip install 'metaop[mpi]'")
+    where = ["--host", hosts] if hosts else []
+    return [found, "-np", str(ranks), *where, sys.executable, *program]
+
+
+def add_command(commands: Any) -> None:
+    """Adds `run` to the subcommands of `metaop`."""
+    parser = commands.add_parser("run", help="start a program on several ranks with MPI")
+    parser.add_argument("-np", "--ranks", type=int, default=2, help="number of processes")
+    parser.add_argument("--hosts", help="host:slots,host:slots")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="script.py and its arguments")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    command = command_line(arguments.ranks, arguments.program, arguments.hosts)
+    environment = launch_environment(arguments.ranks, arguments.hosts)
+    return subprocess.run(command, env=environment, check=False).returncode

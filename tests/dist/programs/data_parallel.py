@@ -1,0 +1,43 @@
+"""Twenty steps on all ranks, each with its share of the batch, against one process."""
+
+import numpy as np
+
+import metaop
+from metaop import nn
+from metaop.dist.sbp import block
+from metaop.distributed import get_rank, get_world_size
+
+rank, ranks = get_rank(), get_world_size()
+random = np.random.default_rng(3)
+inputs = random.normal(size=(8 * ranks, 10)).astype(np.float32)
+labels = random.integers(0, 5, 8 * ranks)
+
+
+def network() -> nn.Module:
+    metaop.manual_seed(rank)
+    layers = [nn.Linear(10, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 5)]
+    return nn.Sequential(*layers)
+
+
+model = nn.parallel.DistributedDataParallel(network())
+alone = network()
+alone.load_state_dict(model.module.state_dict())
+optimizers = [
+    model.attach(metaop.optim.AdamW(model.parameters(), lr=0.01)),
+    metaop.optim.AdamW(alone.parameters(), lr=0.01),
+]
+start, stop = block(len(inputs), ranks, rank)
+shares = [slice(start, stop), slice(None)]
+loss_function = nn.CrossEntropyLoss()
+for _ in range(20):
+    losses = []
+    for module, optimizer, share in zip((model, alone), optimizers, shares):
+        loss = loss_function(module(metaop.tensor(inputs[share])), metaop.tensor(labels[share]))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    shared = metaop.tensor([losses[0]], dtype=metaop.float64)
+    metaop.distributed.all_reduce(shared)
+    np.testing.assert_allclose(shared.item() / ranks, losses[1], rtol=1e-5)
+print(f"rank {rank} agrees")

@@ -1,0 +1,65 @@
+"""Programs on several processes started by mpirun; every test is bounded by a timeout."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from metaop.dist.launch import launch_environment
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed"
+    ),
+]
+
+PROGRAMS = Path(__file__).parent / "programs"
+ROOT = Path(__file__).parents[2]
+
+
+def run(name: str, ranks: int, *arguments: str) -> subprocess.CompletedProcess:
+    """Runs a program through `metaop run`; fails after two minutes."""
+    environment = launch_environment(ranks)
+    environment["PYTHONPATH"] = str(ROOT)
+    command = [sys.executable, "-m", "metaop", "run", "-np", str(ranks)]
+    return subprocess.run(
+        [*command, str(PROGRAMS / name), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", ["transitions.py", "data_parallel.py"])
+def test_ranks_agree_with_one_process(name: str, ranks: int) -> None:
+    done = run(name, ranks)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank in range(ranks):
+        assert f"rank {rank} agrees" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("raise", "rank 1 failed at"),
+        ("thread", "rank 1 failed at"),
+        ("exit", "rank 1 left with exit code 3"),
+        ("kill", "signal 9"),
+        ("shape", "float64[4, 5] P"),
+        ("program", "different programs"),
+        ("module", "different modules"),
+    ],
+)
+def test_a_failing_rank_ends_the_job(kind: str, message: str) -> None:
+    done = run("faults.py", 2, kind)
+    assert done.returncode != 0
+    assert message in done.stderr + done.stdout, done.stderr
