@@ -16,35 +16,6 @@ def _normalised(
     return nn.Sequential(convolution, nn.BatchNorm2d(outputs))
 
 
-class _BasicBlock(nn.Module):
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.first = _normalised(inputs, outputs, 3, stride)
-        self.second = _normalised(outputs, outputs, 3)
-        same = inputs == outputs and stride == 1
-        self.shortcut = nn.Identity() if same else _normalised(inputs, outputs, 1, stride)
-
-    def forward(self, x: metaop.Tensor) -> metaop.Tensor:
-        return F.relu(self.second(F.relu(self.first(x))) + self.shortcut(x))
-
-
-class ResNet18(nn.Module):
-    """Images (batch, 3, 32, 32) to logits (batch, 10): the form for CIFAR, without a stem pool."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        layers: list[nn.Module] = [_normalised(3, 64, 3), nn.ReLU()]
-        inputs = 64
-        for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-            layers += [_BasicBlock(inputs, outputs, stride), _BasicBlock(outputs, outputs, 1)]
-            inputs = outputs
-        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        self.classifier = nn.Linear(512, 10)
-
-    def forward(self, images: metaop.Tensor) -> metaop.Tensor:
-        return self.classifier(self.features(images))
-
-
 class _InvertedResidual(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -84,7 +55,7 @@ class MobileNetV2(nn.Module):
 
 
 class _TransformerBlock(nn.Module):
-    def __init__(self, width: int, heads: int, causal: bool) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.before_attention = nn.LayerNorm(width)
         self.projections = nn.Linear(width, 3 * width)
@@ -93,32 +64,16 @@ class _TransformerBlock(nn.Module):
         self.layers = nn.Sequential(
             nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
         )
-        self.heads, self.causal = heads, causal
+        self.heads = heads
 
     def forward(self, x: metaop.Tensor) -> metaop.Tensor:
         batch, length, width = x.shape
         projected = self.projections(self.before_attention(x))
         split = projected.view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
-        y = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
+        y = F.scaled_dot_product_attention(query, key, value)
         x = x + self.mixed(y.transpose(1, 2).reshape(batch, length, width))
         return x + self.layers(self.before_layers(x))
-
-
-class GPT(nn.Module):
-    """Tokens (batch, length) to logits (batch * length, vocabulary)."""
-
-    def __init__(self, vocabulary: int, length: int, width: int, heads: int, layers: int) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(vocabulary, width)
-        self.positions = nn.Parameter(0.02 * metaop.randn(length, width))
-        blocks = [_TransformerBlock(width, heads, causal=True) for _ in range(layers)]
-        self.blocks = nn.Sequential(*blocks, nn.LayerNorm(width))
-        self.head = nn.Linear(width, vocabulary, bias=False)
-
-    def forward(self, tokens: metaop.Tensor) -> metaop.Tensor:
-        x = self.tokens(tokens) + self.positions
-        return self.head(self.blocks(x)).flatten(0, 1)
 
 
 class ViT(nn.Module):
@@ -129,7 +84,7 @@ class ViT(nn.Module):
         self.patches = nn.Conv2d(3, width, 16, 16)
         self.start = nn.Parameter(0.02 * metaop.randn(1, 1, width))
         self.positions = nn.Parameter(0.02 * metaop.randn(197, width))
-        blocks = [_TransformerBlock(width, heads, causal=False) for _ in range(layers)]
+        blocks = [_TransformerBlock(width, heads) for _ in range(layers)]
         self.blocks = nn.Sequential(*blocks, nn.LayerNorm(width))
         self.head = nn.Linear(width, 1000)
 

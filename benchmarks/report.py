@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import platform
+import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -50,13 +50,17 @@ class Report:
         parts = [
             f"{what['processor']}, {self.threads} threads, PyTorch {what['torch']}; copies "
             f"{self.roofline.bandwidth / 1e9:.1f} GB/s, "
-            f"multiply-adds {self.roofline.flops / 1e9:.0f} Gflop/s.\n"
+            f"multiply-adds {self.roofline.flops / 1e9:.0f} Gflop/s; load {what['load']:.1f} at the "
+            "end.\n"
         ]
         if self.comparisons:
             parts.append("\n".join([*_HEAD, *map(markdown_row, self.comparisons)]) + "\n")
             means = geometric_means(self.comparisons)
-            lines = [f"| {group} | {mean:.2f} |" for group, mean in means.items()]
-            head = ("| group | geometric mean of the ratios |", "| --- | ---: |")
+            lines = [
+                f"| {group} | {ratio:.2f} | {least:.2f} |"
+                for group, (ratio, least) in means.items()
+            ]
+            head = ("| group | geometric mean of the ratios | of minima |", "| --- | ---: | ---: |")
             parts.append("\n".join([*head, *lines]) + "\n")
         if self.metrics:
             head = ("| what | framework | value | target |", "| --- | --- | ---: | ---: |")
@@ -84,12 +88,18 @@ def markdown_row(row: Comparison) -> str:
     )
 
 
-def geometric_means(rows: Sequence[Comparison]) -> dict[str, float]:
-    """The geometric mean of the ratios of each group."""
-    groups: dict[str, list[float]] = {}
+def geometric_means(rows: Sequence[Comparison]) -> dict[str, tuple[float, float]]:
+    """The geometric means of the ratios of medians and of minima, for each group."""
+    groups: dict[str, list[Comparison]] = {}
     for row in rows:
-        groups.setdefault(row.group, []).append(math.log(row.ratio))
-    return {group: math.exp(sum(logs) / len(logs)) for group, logs in groups.items()}
+        groups.setdefault(row.group, []).append(row)
+    return {
+        group: (
+            statistics.geometric_mean(row.ratio for row in members),
+            statistics.geometric_mean(row.ratio_of_minima for row in members),
+        )
+        for group, members in groups.items()
+    }
 
 
 def machine(threads: int) -> dict[str, Any]:
@@ -104,6 +114,7 @@ def machine(threads: int) -> dict[str, Any]:
         "vector_bytes": target.vector_bytes,
         "cores": os.cpu_count(),
         "threads": threads,
+        "load": os.getloadavg()[0],
         "system": platform.platform(),
         "python": platform.python_version(),
         "torch": torch.__version__,
