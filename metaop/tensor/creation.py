@@ -154,7 +154,8 @@ def _filled(
 
 
 def zeros(
-    *size: Any,
+    *sizes: Any,
+    size: Any = None,
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
@@ -162,12 +163,13 @@ def zeros(
     pin_memory: bool = False,
 ) -> Tensor:
     """A tensor of zeros; `zeros(2, 3)` or `zeros((2, 3))`."""
-    shape = shape_of(size)
+    shape = shape_of(sizes if size is None else (size,))
     return _filled(shape, 0, dtype or defaults.dtype, device_of(device), requires_grad)
 
 
 def ones(
-    *size: Any,
+    *sizes: Any,
+    size: Any = None,
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
@@ -175,7 +177,7 @@ def ones(
     pin_memory: bool = False,
 ) -> Tensor:
     """A tensor of ones; `ones(2, 3)` or `ones((2, 3))`."""
-    shape = shape_of(size)
+    shape = shape_of(sizes if size is None else (size,))
     return _filled(shape, 1, dtype or defaults.dtype, device_of(device), requires_grad)
 
 
@@ -196,7 +198,8 @@ def full(
 
 
 def empty(
-    *size: Any,
+    *sizes: Any,
+    size: Any = None,
     dtype: DType | None = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
@@ -205,7 +208,7 @@ def empty(
     memory_format: Any = None,
 ) -> Tensor:
     """A tensor to be filled later: zeros that cost nothing when they are overwritten unread."""
-    shape = shape_of(size)
+    shape = shape_of(sizes if size is None else (size,))
     return _filled(shape, 0, dtype or defaults.dtype, device_of(device), requires_grad)
 
 

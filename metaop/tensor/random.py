@@ -39,7 +39,8 @@ def _number(value: Number, device: Device, dtype: DType = dtypes.float64) -> Cal
 
 
 def rand(
-    *size: Any,
+    *sizes: Any,
+    size: Any = None,
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: DeviceLike = None,
@@ -49,12 +50,13 @@ def rand(
 ) -> Tensor:
     """Uniform numbers in [0, 1)."""
     place, dtype = device_of(device), dtype or defaults.dtype
-    shape = shape_of(size)
+    shape = shape_of(sizes if size is None else (size,))
     return _draw(operators.uniform, (None, None), shape, dtype, place, generator, requires_grad)
 
 
 def randn(
-    *size: Any,
+    *sizes: Any,
+    size: Any = None,
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: DeviceLike = None,
@@ -64,7 +66,7 @@ def randn(
 ) -> Tensor:
     """Normal numbers of mean 0 and variance 1."""
     place, dtype = device_of(device), dtype or defaults.dtype
-    shape = shape_of(size)
+    shape = shape_of(sizes if size is None else (size,))
     return _draw(operators.normal, (None, None), shape, dtype, place, generator, requires_grad)
 
 
