@@ -50,8 +50,8 @@ class Report:
         parts = [
             f"{what['processor']}, {self.threads} threads, PyTorch {what['torch']}; copies "
             f"{self.roofline.bandwidth / 1e9:.1f} GB/s, "
-            f"multiply-adds {self.roofline.flops / 1e9:.0f} Gflop/s; load {what['load']:.1f} at the "
-            "end.\n"
+            f"multiply-adds {self.roofline.flops / 1e9:.0f} Gflop/s; "
+            f"load {what['load']:.1f} at the end.\n"
         ]
         if self.comparisons:
             parts.append("\n".join([*_HEAD, *map(markdown_row, self.comparisons)]) + "\n")

@@ -21,7 +21,7 @@ from benchmarks import (  # two register workloads
     whole_steps,  # noqa: F401
 )
 from benchmarks import roofline as rooflines
-from benchmarks.comparison import Comparison, Effort, compare
+from benchmarks.comparison import Effort, compare
 from benchmarks.report import Metric, Report, markdown_row
 from benchmarks.workload import WORKLOADS, Workload
 
@@ -68,10 +68,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     report = Report(rooflines.measure(), _threads())
     for name in selected:
-        if name in rows:
-            _add_comparison(report, rows[name], options)
-        else:
-            report.metrics.extend(_METRICS[name]())
+        try:
+            if name in rows:
+                _add_comparison(report, rows[name], options)
+            else:
+                report.metrics.extend(_METRICS[name]())
+        except Exception as error:  # what cannot run must not end the others
+            report.failures[name] = f"{type(error).__name__}: {error}"
+            print(f"{name} failed: {report.failures[name]}", flush=True)
+        gc.collect()
     print(report.as_markdown())
     if options.json:
         options.json.write_text(json.dumps(report.as_json(), indent=1) + "\n")
@@ -81,15 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _add_comparison(report: Report, workload: Workload, options: argparse.Namespace) -> None:
     effort = _QUICK if options.quick else _FULL
-    try:
-        row: Comparison = compare(workload, options.modes, effort, report.roofline)
-    except Exception as error:  # one workload that cannot run must not end the others
-        report.failures[workload.name] = f"{type(error).__name__}: {error}"
-        print(f"{workload.name} failed: {report.failures[workload.name]}", flush=True)
-    else:
-        report.comparisons.append(row)
-        print(markdown_row(row), flush=True)
-    gc.collect()
+    row = compare(workload, options.modes, effort, report.roofline)
+    report.comparisons.append(row)
+    print(markdown_row(row), flush=True)
 
 
 def _threads() -> int:
