@@ -12,7 +12,6 @@ from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 
-import metaop
 from metaop import settings
 from metaop.codegen.disk_cache import shared_cache
 from metaop.codegen.fingerprint import subgraph_fingerprint
@@ -63,7 +62,7 @@ def _key(fingerprint: str) -> str:
 @functools.cache
 def _sources() -> str:
     """The state of the package's sources: paths, sizes and times of change."""
-    root = Path(metaop.__file__).parent
+    root = Path(settings.__file__).parent
     lines = []
     for path in sorted(root.rglob("*.py")):
         status = path.stat()
