@@ -96,7 +96,7 @@ def _batched(
     count = weights[0].shape[0]
     rows = [
         grad(outputs, inputs, [w[k] for w in weights], retain or k < count - 1, create_graph,
-             allow_unused)
+             allow_unused=allow_unused)
         for k in range(count)
     ]  # fmt: skip
     columns = zip(*rows)
