@@ -16,6 +16,7 @@ from metaop.codegen.loop_nest import (
     Accumulate,
     Accumulator,
     CheckedIndex,
+    For,
     InBounds,
     Load,
     LoopNest,
@@ -26,8 +27,12 @@ from metaop.codegen.loop_nest import (
     Sum,
     ValueIndex,
 )
+from metaop.codegen.schedule import schedule
+from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.node import input_node
+from tests.codegen.interpret import run_schedule
 from tests.codegen.run_nest import (
     F32,
     I64,
@@ -38,6 +43,7 @@ from tests.codegen.run_nest import (
     index,
     nest,
     number,
+    run_nest,
     serial,
     store_name,
     vector,
@@ -175,11 +181,42 @@ def test_small_strides(stride: int, target: str) -> None:
                 check_nest(found, arrays((1000, dtype), (extent, dtype)))
 
 
-def test_a_strided_load_stays_inside_its_buffer(target: str) -> None:
-    store = Store(1, index(0, i=1), load_at_stride(3))
-    found = nest(READ_WRITE, vector("i", 64, store))
-    check_nest(found, arrays((63 * 3 + 1, F32), (64, F32)))
+PERMUTATIONS = [
+    ((40, 64), (1, 0)),
+    ((37, 53), (1, 0)),
+    ((2, 19, 3, 32), (0, 2, 3, 1)),
+    ((2, 24, 5, 7), (0, 2, 3, 1)),
+    ((2, 9, 11, 16), (0, 3, 1, 2)),
+    ((3, 8, 9, 10), (3, 2, 1, 0)),
+    ((700, 9), (1, 0)),
+]
 
 
-def load_at_stride(stride: int) -> Load:
-    return Load(0, index(0, i=stride), F32)
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=lambda d: d.name)
+@pytest.mark.parametrize("shape, order", PERMUTATIONS, ids=str)
+def test_permutations(
+    shape: tuple[int, ...], order: tuple[int, ...], dtype: DType, target: str
+) -> None:
+    node = input_node(0, shape, dtype)
+    output = views.permute(node, order)
+    plan = schedule([node], [output])
+    (x,) = arrays((node.size, dtype))
+    x = x.reshape(shape)
+    wanted = np.ascontiguousarray(x.transpose(order))
+    (nested,) = run_schedule(plan, [x])
+    np.testing.assert_array_equal(nested, wanted)
+    (launch,) = plan.launches
+    (_, found), _ = run_nest(launch.nest, [x.reshape(-1), np.zeros_like(x).reshape(-1)], pieces=3)
+    np.testing.assert_array_equal(found.reshape(wanted.shape), wanted)
+
+
+def test_permutations_are_tiled_unless_they_are_short() -> None:
+    for shape, depth in (((64, 64), 3), ((64, 4), 1)):
+        node = input_node(0, shape, F32)
+        (launch,) = schedule([node], [views.transpose(node, 0, 1)]).launches
+        assert nesting(launch.nest.body) >= depth
+        assert (nesting(launch.nest.body) == 3) == (depth == 3)
+
+
+def nesting(body) -> int:
+    return max((1 + nesting(one.body) for one in body if isinstance(one, For)), default=0)

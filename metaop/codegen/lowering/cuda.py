@@ -18,6 +18,8 @@ from metaop.unified_graph import index_expr
 class RecomputingRows(Rows):
     """Rows that compute dear values again in every pass: arithmetic is cheaper than memory."""
 
+    TURNS = False
+
     def _carry_dear_values(self, loops: list[Loop]) -> None:
         return
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from metaop.fusion.kernel import Indices, Kernel, box_axes
 from metaop.unified_graph import index_expr
@@ -17,6 +17,8 @@ _LONGEST_REDUCTION = 1 << 14
 _LARGEST_WINDOW = 64
 _FEWEST_LANES = 8
 _LONGEST_STRIDE = 4
+# Both loops of a transposition have so many iterations that tiles of them pay.
+_FEWEST_TURNED = 8
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,15 @@ class Loop:
 
 @dataclass(frozen=True)
 class LoopPlan:
-    """The loops of a kernel, outermost first, and the box axes in terms of their variables."""
+    """The loops of a kernel, outermost first, and the box axes in terms of their variables.
+
+    `turned` names the loop along which elements are neighbours where they are read, if it is not
+    the last one, along which they are neighbours where they are stored.
+    """
 
     loops: tuple[Loop, ...]
     axes: Indices
+    turned: str | None = None
 
     def kept(self) -> tuple[Loop, ...]:
         return tuple(loop for loop in self.loops if not loop.reduced)
@@ -82,6 +89,34 @@ def joined_plan(
     if lane is None or _is_distant(lane, window, places):
         return LoopPlan(tuple(loops), tuple(axes))
     return LoopPlan(_lane_last(loops, lane), tuple(axes))
+
+
+def lanes_lie_apart(kernel: Kernel, places: Iterable[IndexExpr]) -> bool:
+    """Whether a map reads elements far from each other for neighbours along its last axis."""
+    loops = plain_plan(kernel).loops
+    if kernel.reduced or not loops or loops[-1].extent < _FEWEST_TURNED:
+        return False
+    last = Axis(loops[-1].name, loops[-1].extent)
+    return any(abs(place.coefficient(last)) > _LONGEST_STRIDE for place in places)
+
+
+def turned(kernel: Kernel, plan: LoopPlan, places: Iterable[IndexExpr]) -> LoopPlan:
+    """The plan with the loop along which neighbours are read, if not the last, as its turned one.
+
+    `places` are index expressions of the axes of the box at which buffers are read.
+    """
+    last = Axis(plain_plan(kernel).loops[-1].name, plain_plan(kernel).loops[-1].extent)
+    apart = [place for place in places if abs(place.coefficient(last)) > _LONGEST_STRIDE]
+    for loop in plan.loops[:-1]:
+        inside = [k for k, index in enumerate(plan.axes) if _uses(index, loop)]
+        axis = Axis(f"i{inside[-1]}", kernel.shape[inside[-1]])
+        if loop.extent >= _FEWEST_TURNED and any(x.coefficient(axis) == 1 for x in apart):
+            return replace(plan, turned=loop.name)
+    return plan
+
+
+def _uses(index: IndexExpr, loop: Loop) -> bool:
+    return any(isinstance(atom, Axis) and atom.name == loop.name for atom in index.atoms())
 
 
 def _lane(loops: Sequence[Loop]) -> Loop | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.contract import Contract, Tile
-from metaop.codegen.lowering.loops import joined_plan, plain_plan
+from metaop.codegen.lowering.loops import joined_plan, lanes_lie_apart, plain_plan, turned
 from metaop.codegen.lowering.rows import Rows
 from metaop.codegen.lowering.scatter import Scatter, lower_fill
 from metaop.fusion.kernel import Kernel
@@ -57,4 +57,7 @@ def _lower_rows(
     probe = machine.rows(kernel, is_stored, uses, plain_plan(kernel))
     probe.lower()
     plan = joined_plan(kernel, probe.values.offsets, probe.values.places)
+    if machine.rows.TURNS and lanes_lie_apart(kernel, probe.values.places):
+        probe = machine.rows(kernel, is_stored, uses, plain_plan(kernel))
+        plan = turned(kernel, plan, probe.places_in_box())
     return machine.rows(kernel, is_stored, uses, plan).lower()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel, Lowering
+from metaop.codegen.lowering.blocks import exact_block
 from metaop.codegen.lowering.loops import Loop, LoopPlan, split_index
 from metaop.codegen.lowering.values import Carried
 from metaop.elementwise.meta_op import Elementwise
@@ -24,6 +25,10 @@ _LONG_REDUCTION = 1 << 14
 _BLOCK = 1 << 12
 # Rows up to this length keep dear values in scratch memory between passes.
 _LONGEST_CARRIED = 1 << 14
+# Blocks of transpositions are as long as a vector if possible, and not much longer; they are
+# divided into several tasks.
+_TILE, _VECTOR_BYTES, _LONGEST_BLOCK = 16, 64, 64
+_FEWEST_TASKS = 8
 
 
 class Rows(Lowering):
@@ -32,6 +37,9 @@ class Rows(Lowering):
     A stage is one pass over the reduced axes. It combines all reductions, and stores all
     element-level results, that depend on the same earlier stages.
     """
+
+    # Whether lanes and registers transpose; threads of a GPU read apart as well.
+    TURNS = True
 
     def __init__(
         self,
@@ -47,6 +55,8 @@ class Rows(Lowering):
 
     def lower(self) -> LoweredKernel:
         kept, reduced = list(self.plan.kept()), list(self.plan.reduced())
+        if self.plan.turned is not None:
+            return self._finish("map", self._turned_loops(kept), 1)
         last_is_kept = bool(self.plan.loops) and not self.plan.loops[-1].reduced
         per_row = math.prod(loop.extent for loop in reduced)
         name = "rows" if reduced else "map"
@@ -88,6 +98,41 @@ class Rows(Lowering):
         inner = ir.For(self._lane_name(lanes, "l"), extent, "serial", body, (), True)
         self.values.emit(inner)
         return self._outermost(ir.For("p", rows, "parallel", self.values.close()))
+
+    def places_in_box(self) -> list[IndexExpr]:
+        """Where a map reads buffers, as expressions of the axes of its box."""
+        self._stages([], vector=False)
+        return self.values.places
+
+    def _turned_loops(self, kept: list[Loop]) -> tuple[ir.Statement, ...]:
+        """Lanes run along the last loop and, inside, a serial loop along the turned one.
+
+        The loop nest's printer makes tiles of the two that are transposed in registers. Blocks
+        of the turned loop are tasks, unless there are too few: then the lanes are.
+        """
+        turned = next(loop for loop in kept if loop.name == self.plan.turned)
+        size = max(_TILE, _VECTOR_BYTES // self.kernel.roots[0].dtype.itemsize)
+        if turned.extent % size:
+            size = exact_block(turned.extent, _LONGEST_BLOCK) or turned.extent
+        inner = Loop(f"{turned.name}t", size, False)
+        blocks = Loop(f"{turned.name}o", turned.extent // size, False)
+        index = index_expr.axis(blocks.name, blocks.extent) * size
+        self._replace({turned.name: index + index_expr.axis(inner.name, size)})
+        rest = [*(loop for loop in kept[:-1] if loop is not turned), blocks]
+        lanes = kept[-1]
+        by_lanes = math.prod(loop.extent for loop in rest) < _FEWEST_TASKS
+        _, parts = split_index(rest, "p")
+        self._replace(parts)
+        around = Loop("p", math.prod(loop.extent for loop in rest), False)
+        order = (lanes, around, inner) if by_lanes else (around, lanes, inner)
+        for loop in order:
+            self.values.open(loop.name)
+        self._stages([], vector=False)
+        for loop in reversed(order):
+            kind = "parallel" if loop is order[0] else "serial"
+            body = self.values.close()
+            self.values.emit(ir.For(loop.name, loop.extent, kind, body, (), loop is lanes))
+        return self.values.close()
 
     def _outermost(self, loop: ir.For) -> tuple[ir.Statement, ...]:
         """The whole body: the loop behind what does not change in it."""
