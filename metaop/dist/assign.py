@@ -22,6 +22,8 @@ State = tuple[Node, Sbp]
 _NETWORK = 8.0
 _LATENCY = 4096.0
 _NEVER = float("inf")
+# Turning what is whole into a sum is only done when it is asked for.
+_FORCED = 1e30
 
 
 class Way(NamedTuple):
@@ -42,6 +44,8 @@ def boxing_cost(source: Sbp, target: Sbp, nbytes: int, ranks: int) -> float:
     if isinstance(target, Partial):
         # Nothing is sent when zeros fill up, but the sum is then still to come.
         is_local = isinstance(source, Split) and target.op == "add"
+        if isinstance(source, Broadcast) and target.op == "add":
+            return _FORCED
         return 2.0 * nbytes if is_local else _NEVER
     share = (ranks - 1) / ranks
     if isinstance(source, Partial):

@@ -61,14 +61,26 @@ def assemble(parts: Sequence[np.ndarray], sbp: Sbp) -> np.ndarray:
 
 
 def box_alone(
-    parts: Mapping[int, np.ndarray], source: Sbp, target: Sbp, ranks: int
+    parts: Mapping[int, np.ndarray], source: Sbp, target: Sbp, ranks: int, shape: Sequence[int]
 ) -> Parts | None:
     """The changes for which a rank needs nothing from the others; None for all others."""
     if source == target:
         return dict(parts)
     if isinstance(source, Broadcast):
         return {rank: shard(part, target, ranks, rank) for rank, part in parts.items()}
+    if isinstance(source, Split) and target == Partial():
+        return {rank: _padded(part, source, ranks, rank, shape) for rank, part in parts.items()}
     return None
+
+
+def _padded(
+    part: np.ndarray, source: Split, ranks: int, rank: int, shape: Sequence[int]
+) -> np.ndarray:
+    """A block with zeros around it."""
+    whole = np.zeros(shape, part.dtype)
+    start, stop = block(shape[source.axis], ranks, rank)
+    whole[(slice(None),) * source.axis + (slice(start, stop),)] = part
+    return whole
 
 
 class SimulatedWorld:
@@ -80,7 +92,7 @@ class SimulatedWorld:
         self.traffic: list[tuple[Sbp, Sbp, int]] = []
 
     def box(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Parts:
-        alone = box_alone(parts, source, target, self.size)
+        alone = box_alone(parts, source, target, self.size, shape)
         if alone is not None:
             return alone
         value = assemble([parts[rank] for rank in self.owned], source)

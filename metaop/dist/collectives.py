@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.dist.boxing import Parts, assemble, box_alone
+from metaop.dist.boxing import Parts, assemble, box_alone, shard
 from metaop.dist.faults import install_hooks
 from metaop.dist.program import fingerprint
 from metaop.dist.sbp import Broadcast, Partial, Sbp, Split, block
@@ -43,7 +43,7 @@ class MPIWorld:
 
     def box(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Parts:
         """The part of this rank, after the exchange that `source` → `target` takes."""
-        alone = box_alone(parts, source, target, self.size)
+        alone = box_alone(parts, source, target, self.size, shape)
         if alone is not None:
             return alone
         part = np.ascontiguousarray(parts[self.rank])
@@ -59,7 +59,7 @@ class MPIWorld:
 
     def _box_objects(self, part: np.ndarray, source: Sbp, target: Sbp) -> np.ndarray:
         whole = assemble(self.communicator.allgather(part), source)
-        return box_alone({self.rank: whole}, Broadcast(), target, self.size)[self.rank]  # type: ignore
+        return shard(whole, target, self.size, self.rank)
 
     def _from_partial(self, part: np.ndarray, source: Partial, target: Sbp) -> np.ndarray:
         module = mpi()

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from metaop.errors import DistributedError
@@ -37,6 +38,10 @@ def launch_environment(
     on_one_host = -(-ranks // (len(hosts.split(",")) if hosts else 1))
     environment["METAOP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // on_one_host))
     environment.update(os.environ if base is None else base)
+    # The ranks import the same metaop as the launcher, also from a checkout.
+    package = str(Path(__file__).parents[2])
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*filter(None, paths), package]))
     return environment
 
 

@@ -10,10 +10,11 @@ from weakref import ref
 from metaop.differentiation import tape
 from metaop.differentiation.tape import TapeEntry
 from metaop.errors import GradientError, ShapeError
-from metaop.operators.basic import constant_fill
+from metaop.operators.basic import constant_fill, filled
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.grad_fn import GradFn
-from metaop.unified_graph.recording import Call, modes, record
+from metaop.unified_graph.recording import Call, modes, record, scalar_leaf
+from metaop.unified_graph.tensor_type import CPU
 
 
 class _GradientMode:
@@ -137,6 +138,9 @@ def is_grad_enabled() -> bool:
 def ones_like_call(call: Call) -> Call:
     """A recorded tensor of ones of the type of `call`."""
     kind = call.type
+    if kind.device is not CPU:
+        one = scalar_leaf(1, kind.dtype, kind.device)
+        return record(filled, (one,), (kind.shape, kind.dtype))
     return record(constant_fill, (), (1, kind.shape, kind.dtype))
 
 

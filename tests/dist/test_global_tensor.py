@@ -20,7 +20,7 @@ def row(ranks: int) -> Placement:
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("source", STATES)
-@pytest.mark.parametrize("target", [BROADCAST, Split(0), Split(1)])
+@pytest.mark.parametrize("target", STATES)
 def test_every_transition_keeps_the_value(ranks: int, source: Sbp, target: Sbp) -> None:
     value = np.random.default_rng(0).normal(size=(5, 7))
     tensor = distribute_tensor(metaop.tensor(value), row(ranks), source)
