@@ -26,6 +26,7 @@ from metaop.tensor.decompositions import (
 )
 from metaop.tensor.linear_algebra import matmul
 from metaop.tensor.norms import vector_norm
+from metaop.tensor.out import offer_out
 from metaop.tensor.ranges import eye
 from metaop.tensor.selection import where
 from metaop.tensor.shaping import diagonal as _diagonal
@@ -136,6 +137,10 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
     """The `n`-th power of a square matrix by repeated squaring; a negative one of its inverse."""
     if n < 0:
         return matrix_power(inv(A), -n)
+    if n == 0:
+        identity = eye(A.shape[-1], dtype=A.dtype, device=A.device).expand(A.shape)
+        # The gradient is 0, but there is one.
+        return A * 0 + identity
     result: Tensor | None = None
     while n:
         if n % 2:
@@ -143,8 +148,7 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
         n //= 2
         if n:
             A = A @ A
-    if result is None:
-        return eye(A.shape[-1], dtype=A.dtype, device=A.device).expand(A.shape).clone()
+    assert result is not None
     return result
 
 
@@ -209,3 +213,6 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The diagonals of the last two dimensions."""
     return _diagonal(A, offset, dim1, dim2)
+
+
+offer_out(globals(), (name for name in __all__ if name not in ("LinAlgError", "diagonal")))

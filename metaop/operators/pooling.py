@@ -6,7 +6,7 @@ import math
 
 from metaop.elementwise.meta_op import apply, cast, where
 from metaop.errors import ArgumentError, ShapeError
-from metaop.operators.expressions import in_compute_type, index_along
+from metaop.operators.expressions import in_compute_type, index_along, stop_gradient
 from metaop.reduce.meta_op import reduce_axes, reduce_with_map
 from metaop.reindex.meta_op import reindex
 from metaop.reindex.views import reshape, window_count, windows
@@ -80,7 +80,10 @@ def max_unpool(input: Node, indices: Node, output: Sizes) -> Node:
     flat = (*input.shape[:lead], size)
     total = reduce_with_map("add", input, target, flat, (indices,))
     times = reduce_with_map("add", constant(1, input.dtype, input.shape), target, flat, (indices,))
-    return reshape(total / apply("clamp_min", times, 1), (*input.shape[:lead], *output))
+    # An element that was chosen twice is written once; each of the two gets the whole gradient.
+    once = stop_gradient(total / apply("clamp_min", times, 1))
+    placed = where(times > 1, once + (total - stop_gradient(total)), total)
+    return reshape(placed, (*input.shape[:lead], *output))
 
 
 @composite

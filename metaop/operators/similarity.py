@@ -17,6 +17,8 @@ from metaop.unified_graph.node import Node, Shape
 def cosine_similarity(first: Node, second: Node, dim: int, eps: float) -> Node:
     """The cosine of the angle between vectors along `dim`; norms count as `eps` at least."""
     product = first * second
+    if not product.ndim:
+        return cosine_similarity(reshape(first, (1,)), reshape(second, (1,)), 0, eps)
     dim = dim % product.ndim
     dot = reduce_axes("add", product, [dim])
     return dot / (_size(first, dim, product.shape, eps) * _size(second, dim, product.shape, eps))

@@ -52,6 +52,11 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         left = [wrap_dim(dim, a.ndim) for dim in _listed(chosen[0])]
         right = [wrap_dim(dim, b.ndim) for dim in _listed(chosen[1])]
     for i, j in zip(left, right):
+        # A dimension of extent 1 is repeated, as in a product.
+        if a.shape[i] == 1 and b.shape[j] != 1:
+            a = a.expand(*a.shape[:i], b.shape[j], *a.shape[i + 1 :])
+        elif b.shape[j] == 1 and a.shape[i] != 1:
+            b = b.expand(*b.shape[:j], a.shape[i], *b.shape[j + 1 :])
         if a.shape[i] != b.shape[j]:
             raise ShapeError(
                 f"tensordot: contracted dimensions need to match, but first has size "
@@ -121,7 +126,7 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * outer(vec1, vec2)`."""
     product = outer(vec1, vec2)
-    if alpha != 1:
+    if alpha != 1 and alpha is not True:
         product = product * alpha
     return product if beta == 0 else (input if beta == 1 else input * beta) + product
 

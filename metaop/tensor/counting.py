@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -51,11 +51,26 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     return _host_tensor(counts, input)
 
 
-def histogram(input: Tensor, bins: Any, *, range: Any = None, density: bool = False) -> tuple:
+class Histogram(NamedTuple):
+    """How many elements lie in each bin, and where the bins begin and end."""
+
+    hist: Tensor
+    bin_edges: Tensor
+
+
+def histogram(
+    input: Tensor,
+    bins: Any,
+    *,
+    range: Any = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Histogram:
     """The number of elements in each bin, and the bin edges."""
     edges = bins._array() if isinstance(bins, Tensor) else bins
-    counts, edges = np.histogram(host_values(input), edges, range, density=density)
-    return _host_tensor(counts, input), _host_tensor(edges, input)
+    weights = None if weight is None else host_values(weight)
+    counts, edges = np.histogram(host_values(input), edges, range, density, weights)
+    return Histogram(_host_tensor(counts, input), _host_tensor(edges, input))
 
 
 def unique(
@@ -183,7 +198,7 @@ def cov(
         if aweights is not None:
             freedom = total - correction * (weights * aweights).sum() / total
         product = (centred * weights) @ centred.t() / freedom
-    return product.reshape(()) if input.ndim < 2 else product
+    return product.squeeze()
 
 
 def corrcoef(input: Tensor) -> Tensor:

@@ -66,9 +66,16 @@ def frombuffer(
     return result.requires_grad_() if requires_grad else result
 
 
-def scalar_tensor(s: Number, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
+def scalar_tensor(
+    s: Number,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """A 0-d tensor of a number, of the default float type unless `dtype` says otherwise."""
-    return tensor(s, dtype=dtype or defaults.dtype, device=device)
+    kind = dtype or defaults.dtype
+    return tensor(s, dtype=kind, device=device, requires_grad=requires_grad)
 
 
 def _from_data(data: Any, dtype: DType | None, copy: bool) -> Tensor:

@@ -197,7 +197,7 @@ def _quantile(
             f"but got {interpolation}",
             fix="use one of these",
         )
-    parts = np.asarray(q.numpy() if isinstance(q, Tensor) else q, np.float64)
+    parts = np.asarray(q.detach().numpy() if isinstance(q, Tensor) else q, np.float64)
     if ((parts < 0) | (parts > 1)).any():
         raise ArgumentError("quantile() q values must be in the range [0, 1]", fix="scale q")
     rank = input.ndim

@@ -14,7 +14,7 @@ from typing import Any
 from metaop.errors import ArgumentTypeError, GradientError
 from metaop.tensor.core import Tensor, convert_for_write
 from metaop.tensor.resizing import resize_
-from metaop.unified_graph.recording import next_sequence
+from metaop.unified_graph.recording import modes, next_sequence
 
 # The functions of PyTorch's main module that take `out`.
 TAKING_OUT = (
@@ -92,7 +92,7 @@ def _written(name: str, result: Any, out: Any) -> Any:
 
 
 def _write(name: str, result: Tensor, out: Tensor) -> None:
-    if result.requires_grad or (out.requires_grad and out.is_leaf):
+    if modes.gradients and (result.requires_grad or out.requires_grad):
         raise GradientError(
             f"{name}(): functions with out=... arguments don't support automatic "
             "differentiation, but one of the arguments requires grad.",

@@ -45,7 +45,8 @@ def repeat_interleave(
         return wrap(record(operators.repeat_interleave, (input.call,), (repeats, dim)))
     import numpy as np
 
-    from metaop.tensor.indexing import host_tensor, index_select
+    from metaop.tensor.indexing import host_tensor
+    from metaop.tensor.scattering import index_select
 
     counts = repeats.numpy()
     if counts.size != input.shape[dim]:
@@ -54,9 +55,9 @@ def repeat_interleave(
     return index_select(input, dim, host_tensor(places))
 
 
-def flip(input: Tensor, *dims: Any) -> Tensor:
-    """The order of the elements reversed along `dims`."""
-    order = wrap_dims(sizes(dims), input.ndim)
+def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
+    """The order of the elements reversed along the dimensions: `flip(0, 1)`, `flip((0, 1))`."""
+    order = wrap_dims(sizes(axes if dims is None else (dims,)), input.ndim)
     return wrap(record(operators.flip, (input.call,), (order if input.ndim else (),)))
 
 

@@ -71,7 +71,7 @@ def diff(
         from metaop.tensor.joining import cat
 
         input = cat(pieces, position)
-    for _ in range(n):
+    for _ in range(min(n, input.shape[position])):
         input = wrap(record(operators.difference, (input.call,), (position,)))
     return input
 
@@ -88,7 +88,7 @@ def _trapezoids(y: Tensor, x: Tensor | None, dim: int) -> Tensor:
     heights = (y.narrow(dim, 1, length) + y.narrow(dim, 0, length)) / 2
     if x is None:
         return heights
-    widths = diff(x)
+    widths = diff(x, dim=dim if x.ndim == y.ndim else -1)
     if widths.ndim == 1 and y.ndim > 1:
         shape = [1] * y.ndim
         shape[dim] = length

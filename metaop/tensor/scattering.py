@@ -9,12 +9,15 @@ import numpy as np
 
 from metaop.errors import DimensionError, DTypeError, ShapeError
 from metaop.operators import indexing as operators
+from metaop.operators.basic import convert
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.indexing import getitem, host_tensor, split_key
 from metaop.tensor.indexing import put as put_at
 from metaop.tensor.promotion import number_call
+from metaop.tensor.selection import where
 from metaop.tensor.shaping import broadcast_to, clone, diagonal, flatten, reshape, select
+from metaop.unified_graph.dtype import int64
 from metaop.unified_graph.recording import Call, record
 
 Value = Tensor | int | float | bool
@@ -22,6 +25,8 @@ Value = Tensor | int | float | bool
 
 def _integer_index(name: str, index: Tensor) -> Call:
     if index.dtype.name not in ("int64", "int32"):
+        if index.dtype.kind == "int":
+            return record(convert, (index.call,), (int64,))
         raise DTypeError(
             f"{name}(): Expected dtype int64 for index, but got {index.dtype.name}",
             fix="convert the index with .long()",
@@ -38,8 +43,15 @@ def _value(input: Tensor, value: Value) -> Call:
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """`y[i][j] = input[i][index[i][j]]` for dim 1; `index` has the shape of the result."""
     dim = wrap_dim(dim, input.ndim)
+    if not input.ndim or not index.ndim:
+        return gather(_row(input), 0, _row(index)).reshape(index.shape)
     _check_index("gather", input, dim, index)
     return wrap(record(operators.gather, (input.call, _integer_index("gather", index)), (dim,)))
+
+
+def _row(input: Tensor) -> Tensor:
+    """A 0-d tensor as a vector of one element."""
+    return input if input.ndim else reshape(input, 1)
 
 
 def _check_index(name: str, input: Tensor, dim: int, index: Tensor) -> None:
@@ -84,6 +96,10 @@ def _scatter(
     name: str, input: Tensor, dim: int, index: Tensor, src: Any, reduce: str | None, own: bool
 ) -> Tensor:
     dim = wrap_dim(dim, input.ndim)
+    if not input.ndim or (not index.ndim and input.ndim == 1):
+        source = _row(src) if isinstance(src, Tensor) else src
+        found = _scatter(name, _row(input), 0, _row(index), source, reduce, own)
+        return found.reshape(input.shape)
     _check_index(name, input, dim, index)
     if isinstance(src, Tensor):
         if any(a > b for a, b in zip(index._shape, src._shape)) or src.ndim != index.ndim:
@@ -199,12 +215,14 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather` whose operands are broadcast; over the flattened tensor without `dim`."""
     if dim is None:
+        indices = where(indices < 0, indices + input.numel(), indices)
         return gather(flatten(input), 0, flatten(indices))
     dim = wrap_dim(dim, input.ndim)
     shape = np.broadcast_shapes(
         (*input._shape[:dim], 1, *input._shape[dim + 1 :]),
         (*indices._shape[:dim], 1, *indices._shape[dim + 1 :]),
     )
+    indices = where(indices < 0, indices + input._shape[dim], indices)
     own = (*shape[:dim], input._shape[dim], *shape[dim + 1 :])
     other = (*shape[:dim], indices._shape[dim], *shape[dim + 1 :])
     return gather(broadcast_to(input, own), dim, broadcast_to(indices, other))
