@@ -1,0 +1,36 @@
+"""What the layers share: features of both ends of the edges, and the check for lonely nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from metaop.errors import ArgumentError
+from metaop.graph.core import Graph
+from metaop.tensor.core import Tensor
+
+# One tensor for all nodes, or one for the sources and one for the destinations.
+Features = Tensor | tuple[Tensor, Tensor]
+Sizes = int | tuple[int, int]
+Activation = Callable[[Tensor], Tensor] | None
+
+
+def both_sides(graph: Graph, features: Features) -> tuple[Tensor, Tensor]:
+    """Features of sources and destinations; the first sources of a block are its destinations."""
+    if isinstance(features, tuple):
+        return features
+    return features, features[: graph.num_dst_nodes()] if graph.is_block else features
+
+
+def both_sizes(sizes: Sizes) -> tuple[int, int]:
+    """Feature sizes of sources and destinations."""
+    return sizes if isinstance(sizes, tuple) else (sizes, sizes)
+
+
+def refuse_lonely_nodes(layer: str, graph: Graph) -> None:
+    """Raises when a node has no incoming edge, so that its output would be 0 unnoticed."""
+    if (graph.structure.in_degrees == 0).any():
+        raise ArgumentError(
+            f"{layer}: there are nodes without incoming edges, their output would be 0",
+            fix="add self-loops with metaop.graph.add_self_loop(g), or pass "
+            "allow_zero_in_degree=True",
+        )

@@ -1,0 +1,102 @@
+"""Functions of feature tensors on the edges of a graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from metaop.errors import ArgumentError, ShapeError
+from metaop.graph.built_in import combine
+from metaop.graph.core import Graph, node_numbers
+from metaop.graph.message_passing import segment_reduce as reduce_numbered
+from metaop.tensor.core import Tensor
+from metaop.tensor.creation import from_numpy
+
+_REDUCERS = {"sum": "add", "mean": "mean", "prod": "mul", "max": "amax", "min": "amin"}
+
+
+def edge_softmax(graph: Graph, logits: Tensor, eids: Any = None, norm_by: str = "dst") -> Tensor:
+    """The softmax of `logits` (edges, …) over the edges that enter the same node.
+
+    With `norm_by="src"` over those that leave it; `eids` are the edges that the rows stand for.
+    """
+    if norm_by not in ("dst", "src"):
+        raise ArgumentError(f"edge_softmax: norm_by must be 'dst' or 'src', got {norm_by!r}")
+    structure = graph.structure if norm_by == "dst" else graph.structure.reverse()
+    if eids is None:
+        numbers = structure.tensor("destination", graph.device)
+        sizes = structure.tensor("in_degrees", graph.device)
+    else:
+        ends = structure.destination[node_numbers(eids)]
+        counts = np.bincount(ends, minlength=structure.count)
+        numbers, sizes = (from_numpy(x).to(device=graph.device) for x in (ends, counts))
+    if logits.shape[0] != len(numbers):
+        raise ShapeError(
+            f"edge_softmax: logits {list(logits.shape)} must have a row for each of the "
+            f"{len(numbers)} edges"
+        )
+    # The largest value only keeps the exponential in range: it has no part in the gradient.
+    largest = reduce_numbered(logits.detach(), numbers, sizes, "amax")
+    weights = (logits - largest.index_select(0, numbers)).exp()
+    total = reduce_numbered(weights, numbers, sizes, "add")
+    return weights / total.index_select(0, numbers)
+
+
+def gsddmm(
+    g: Graph, op: str, lhs: Tensor, rhs: Tensor, lhs_target: str = "u", rhs_target: str = "v"
+) -> Tensor:
+    """An operator (add, sub, mul, div, dot, copy_lhs, copy_rhs) on features of both ends.
+
+    The targets say where the features are: "u" (sources), "v" (destinations) or "e" (edges).
+    """
+
+    def on_edges(value: Tensor, target: str) -> Tensor:
+        if target == "e":
+            return value
+        name = {"u": "source", "v": "destination"}[target]
+        return value.index_select(0, g.structure.tensor(name, g.device))
+
+    if op == "copy_lhs":
+        return on_edges(lhs, lhs_target)
+    if op == "copy_rhs":
+        return on_edges(rhs, rhs_target)
+    return combine(op, on_edges(lhs, lhs_target), on_edges(rhs, rhs_target))
+
+
+def gspmm(
+    g: Graph, op: str, reduce_op: str, lhs_data: Tensor | None, rhs_data: Tensor | None
+) -> Tensor:
+    """Messages `op(lhs_data of the source, rhs_data of the edge)` reduced at destinations."""
+    values = gsddmm(g, op, lhs_data, rhs_data, "u", "e")  # type: ignore[arg-type]
+    numbers = g.structure.tensor("destination", g.device)
+    sizes = g.structure.tensor("in_degrees", g.device)
+    return reduce_numbered(values, numbers, sizes, _REDUCERS[reduce_op])
+
+
+def copy_u_sum(g: Graph, x: Tensor) -> Tensor:
+    """The sum of the features of the neighbours."""
+    return gspmm(g, "copy_lhs", "sum", x, None)
+
+
+def u_mul_e_sum(g: Graph, x: Tensor, y: Tensor) -> Tensor:
+    """The sum of the features of the neighbours, each weighted by its edge."""
+    return gspmm(g, "mul", "sum", x, y)
+
+
+def segment_reduce(seglen: Any, value: Tensor, reducer: str = "sum") -> Tensor:
+    """Consecutive rows reduced: the first `seglen[0]`, the next `seglen[1]`, …; empty ones 0.
+
+    `reducer` is "sum", "mean", "prod", "max" or "min".
+    """
+    sizes = node_numbers(seglen)
+    if sizes.sum() != value.shape[0] or reducer not in _REDUCERS:
+        raise ArgumentError(
+            f"segment_reduce: segments of {sizes.sum()} rows, values {list(value.shape)}, reducer "
+            f"{reducer!r}: lengths must add up and the reducer be one of {sorted(_REDUCERS)}"
+        )
+    numbers = np.repeat(np.arange(len(sizes)), sizes)
+    numbers_there, sizes_there = (
+        from_numpy(np.array(x)).to(device=value.device) for x in (numbers, sizes)
+    )
+    return reduce_numbered(value, numbers_there, sizes_there, _REDUCERS[reducer])

@@ -1,0 +1,77 @@
+"""Features of whole graphs: their nodes' or edges' features reduced, one row for each graph."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from metaop.graph.core import Graph
+from metaop.graph.ops import segment_reduce
+from metaop.tensor.core import Tensor
+from metaop.tensor.creation import from_numpy
+
+
+def readout_nodes(graph: Graph, feat: str, weight: str | None = None, *, op: str = "sum") -> Tensor:
+    """The features of the nodes (times `weight`), reduced over each graph of a batch."""
+    values = graph.ndata[feat]
+    if weight is not None:
+        values = values * graph.ndata[weight]
+    return segment_reduce(graph.part_sizes()[0], values, op)
+
+
+def readout_edges(graph: Graph, feat: str, weight: str | None = None, *, op: str = "sum") -> Tensor:
+    """The features of the edges (times `weight`), reduced over each graph of a batch."""
+    values = graph.edata[feat]
+    if weight is not None:
+        values = values * graph.edata[weight]
+    return segment_reduce(graph.part_sizes()[1], values, op)
+
+
+def sum_nodes(graph: Graph, feat: str, weight: str | None = None) -> Tensor:
+    """The sum over the nodes of each graph."""
+    return readout_nodes(graph, feat, weight, op="sum")
+
+
+def mean_nodes(graph: Graph, feat: str, weight: str | None = None) -> Tensor:
+    """The mean over the nodes of each graph; weights divide as well."""
+    if weight is None:
+        return readout_nodes(graph, feat, op="mean")
+    total = segment_reduce(graph.part_sizes()[0], graph.ndata[weight], "sum")
+    return readout_nodes(graph, feat, weight) / total
+
+
+def max_nodes(graph: Graph, feat: str, weight: str | None = None) -> Tensor:
+    """The largest over the nodes of each graph."""
+    return readout_nodes(graph, feat, weight, op="max")
+
+
+def sum_edges(graph: Graph, feat: str, weight: str | None = None) -> Tensor:
+    """The sum over the edges of each graph."""
+    return readout_edges(graph, feat, weight, op="sum")
+
+
+def mean_edges(graph: Graph, feat: str, weight: str | None = None) -> Tensor:
+    """The mean over the edges of each graph; weights divide as well."""
+    if weight is None:
+        return readout_edges(graph, feat, op="mean")
+    total = segment_reduce(graph.part_sizes()[1], graph.edata[weight], "sum")
+    return readout_edges(graph, feat, weight) / total
+
+
+def max_edges(graph: Graph, feat: str, weight: str | None = None) -> Tensor:
+    """The largest over the edges of each graph."""
+    return readout_edges(graph, feat, weight, op="max")
+
+
+def broadcast_nodes(graph: Graph, graph_feat: Tensor) -> Tensor:
+    """The feature of its graph for every node."""
+    sizes = graph.part_sizes()[0]
+    numbers = from_numpy(np.repeat(np.arange(len(sizes)), sizes)).to(device=graph.device)
+    return graph_feat.index_select(0, numbers)
+
+
+def softmax_nodes(graph: Graph, feat: str) -> Tensor:
+    """The softmax over the nodes of each graph."""
+    values, sizes = graph.ndata[feat], graph.part_sizes()[0]
+    largest = segment_reduce(sizes, values.detach(), "max")
+    weights = (values - broadcast_nodes(graph, largest)).exp()
+    return weights / broadcast_nodes(graph, segment_reduce(sizes, weights, "sum"))
