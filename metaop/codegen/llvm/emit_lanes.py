@@ -131,6 +131,14 @@ class LaneArithmetic:
             value = code.pure(f"call i64 @llvm.{function}.i64(i64 {value}, i64 {limit})", value)
         return self.narrow(value)
 
+    def lesser(self, left: Coefficient, right: Coefficient | None) -> Coefficient:
+        """The lesser of two i64, of which the second may be absent."""
+        if right is None or (isinstance(left, int) and isinstance(right, int)):
+            return left if right is None else min(int(left), int(right))
+        self.code.declare("declare i64 @llvm.smin.i64(i64, i64)")
+        text = f"call i64 @llvm.smin.i64(i64 {left}, i64 {right})"
+        return self.code.pure(text, str(left), str(right))
+
     def narrow(self, value: Coefficient) -> Coefficient:
         """An i64 as an i32."""
         if isinstance(value, int):

@@ -43,7 +43,7 @@ class LoopWriter:
         self.expressions = expressions
         self.target = target
         self.write_body = write_body
-        self.tiles = TileWriter(code, index, memory)
+        self.tiles = TileWriter(code, index, memory, self.loop)
         self._accumulators: dict[str, Accumulator] = {}
         self._surveys: dict[int, Survey] = {}
 
@@ -247,7 +247,7 @@ class LoopWriter:
                     tiled[key] = self.tiles.fetch(rooms[key], number, values[0])
                 self.write_body(loop.body)
 
-            after = binary("add", first, count) if last is None else last
+            after = self.index.lesser(binary("add", first, count), last)
             self._iterations(loop, first, after, 1, names, once)
 
         def unrolled(first: Coefficient) -> None:
@@ -259,7 +259,10 @@ class LoopWriter:
 
         is_small = self.survey(loop).work * len(places) <= _WORK_UNROLLED
         whole = unrolled if is_small else lambda first: kept(first, None)
-        self._iterations(loop, start, end, count, names, whole)
+        if self.index.lanes.mask is None:
+            self._iterations(loop, start, end, count, names, whole)
+        else:
+            end = start
         if end != stop and all(self.memory.has_masks(load.dtype) for load in loads):
             self._iterations(loop, end, stop, count, names, lambda first: kept(first, stop))
             end = stop

@@ -7,7 +7,7 @@ one vector along the serial axis for each lane, and transposed in registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_index import IndexWriter
@@ -40,10 +40,17 @@ _BLOCK_BYTES = 16
 class TileWriter:
     """Finds the loads of serial loops that are worth tiles, and writes the tiles."""
 
-    def __init__(self, code: Code, index: IndexWriter, memory: MemoryWriter) -> None:
+    def __init__(
+        self,
+        code: Code,
+        index: IndexWriter,
+        memory: MemoryWriter,
+        loop: Callable[..., list[Value]],
+    ) -> None:
         self.code = code
         self.index = index
         self.memory = memory
+        self.loop = loop
 
     # --- which loads ------------------------------------------------------------------------
 
@@ -90,23 +97,48 @@ class TileWriter:
         Iterations from `stop` on, unless it is None, are not read.
         """
         lanes = self.index.lanes
+        first = self.index.binary("add", lanes.base, copy * lanes.count)
         present = None if stop is None else self.index.lanes_below(start, stop)
-        rows = []
-        for lane in range(lanes.count):
-            place = self.index.binary("add", lanes.base, copy * lanes.count + lane)
-            exists = None if lanes.mask is None else self._lane_of(lanes.mask, lane)
-            mask = self.memory.lane_mask(exists, present)
-            with self.index.along(axis, start, place, mask.text if mask else None):
-                row = self.memory.load(load, 0)
-            rows.append(self.code.splat(row, lanes.count))
-        if rows[0].type == "i1":
-            rows = [self.code.to_type(row, "i8", False) for row in rows]
-            return [column.differs(0) for column in transposed(self.code, rows)]
-        return transposed(self.code, rows)
 
-    def _lane_of(self, mask: str, lane: int) -> str:
-        text = f"extractelement <{self.index.lanes.count} x i1> {mask}, i64 {lane}"
-        return self.code.pure(text, mask)
+        def row(lane: Coefficient) -> Value:
+            exists = None if lanes.mask is None else self._exists(lanes.mask, lane)
+            mask = self.memory.lane_mask(exists, present)
+            place = self.index.binary("add", first, lane)
+            with self.index.along(axis, start, place, mask.text if mask else None):
+                value = self.code.splat(self.memory.load(load, 0), lanes.count)
+            return self.code.to_type(value, "i8", False) if value.type == "i1" else value
+
+        is_plain = not (load.conditions or present or lanes.mask or any(_nested_terms(load.offset)))
+        rows = [row(lane) for lane in range(lanes.count)] if is_plain else self._row_by_row(row)
+        columns = transposed(self.code, rows)
+        if load.dtype.kind == "bool":
+            return [column.differs(0) for column in columns]
+        return columns
+
+    def _row_by_row(self, row: Callable[[Coefficient], Value]) -> list[Value]:
+        """The rows of a tile, read in a loop because each takes many instructions."""
+        code, count = self.code, self.index.lanes.count
+        found: list[Value] = []
+
+        def once(lane: Coefficient, _: list[Value]) -> list[Value]:
+            value = row(lane)
+            found.append(value)
+            place = code.reserve(count, value.full_type)
+            rooms.append(place)
+            code.store(value, code.value(self._slot(place, lane, value), "ptr"), _align(value))
+            return []
+
+        rooms: list[str] = []
+        self.loop(0, count, 1, [], frozenset(), once)
+        return [self.fetch(rooms[0], lane, found[0]) for lane in range(count)]
+
+    def _exists(self, mask: str, lane: Coefficient) -> str:
+        """One bit of a mask."""
+        code, count = self.code, self.index.lanes.count
+        bits = code.pure(f"bitcast <{count} x i1> {mask} to i{count}", mask)
+        wide = code.pure(f"zext i{count} {bits} to i64", bits) if count < 64 else bits
+        moved = code.pure(f"lshr i64 {wide}, {lane}", wide, str(lane))
+        return code.pure(f"trunc i64 {moved} to i1", moved)
 
     def keep(self, columns: Sequence[Value]) -> str:
         """Puts the values of a tile into memory, from where `fetch` takes them one by one."""

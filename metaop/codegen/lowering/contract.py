@@ -123,9 +123,7 @@ class Contract(Lowering):
 
     def _tasks(self, rows: int, columns: int) -> int:
         return (
-            math.prod(self.batch)
-            * -(-rows // self.block_rows)
-            * -(-columns // self.block_columns)
+            math.prod(self.batch) * -(-rows // self.block_rows) * -(-columns // self.block_columns)
         )
 
     def lower(self) -> LoweredKernel:
