@@ -133,10 +133,10 @@ class SharedSum:
         self.dtype = np.dtype(dtype)
         nbytes = -(-max(size, 1) * self.dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
         self.window = MPI.Win.Allocate_shared(nbytes, 1, comm=communicator)
-        self.arrays = []
+        self.arrays: list[np.ndarray] = []
         for rank in range(communicator.size):
             memory, _ = self.window.Shared_query(rank)
-            self.arrays.append(np.frombuffer(memory, self.dtype, size))
+            self.arrays.append(np.asarray(memory).view(self.dtype)[:size])
         self.mine = self.arrays[communicator.rank]
         self.size = size
         self.blocks = [block(size, communicator.size, rank) for rank in range(communicator.size)]

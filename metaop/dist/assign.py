@@ -74,7 +74,9 @@ def find_ways(
     table: Ways = {}
     for node in order:
         if isinstance(node.op, Input):
-            states = {inputs[node]: Way(0.0)}
+            given = inputs[node]
+            # What lies whole on every rank takes more memory than its blocks.
+            states = {given: Way(node.nbytes / (ranks if isinstance(given, Split) else 1))}
         else:
             states = _computed(node, table, shared, ranks)
         _box(node, states, ranks, boxing)

@@ -39,7 +39,7 @@ class MPIWorld:
         self.communicator = communicator
         self.size: int = communicator.size
         self.rank: int = communicator.rank
-        self.owned = (self.rank,)
+        self.owned: tuple[int, ...] = (self.rank,)
 
     def box(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Parts:
         """The part of this rank, after the exchange that `source` → `target` takes."""

@@ -90,7 +90,8 @@ def _demand_table(
             k = position[node]
             names = ("add", "max", "min") if node.dtype.kind == "float" else ("add",)
             partial = [Partial(name) for name in names] if node.dtype.kind != "bool" else []
-            for state in (BROADCAST, *can_split(node.shape, ranks), *partial):
+            possible: list[Sbp] = [BROADCAST, *can_split(node.shape, ranks), *partial]
+            for state in possible:
                 states[state] = [(*nothing[:k], state, *nothing[k + 1 :])]
         else:
             for rule in rules(node, ranks):

@@ -79,15 +79,18 @@ class Placement:
     def world(self) -> World:
         """The way to the ranks; every rank of the placement has to ask for it."""
         if self._world is None:
-            communicator = mpi().COMM_WORLD
-            if self.ranks.max() >= communicator.size or communicator.rank not in self.ranks:
-                raise DistributedError(
-                    f"rank {communicator.rank} of {communicator.size} uses {self}",
-                    fix="start the program with mpirun -np and use the placement on its ranks only",
-                )
-            group = communicator.group.Incl(self.ranks.tolist())
-            self._world = MPIWorld(communicator.Create_group(group))
+            self._world = self._connect()
         return self._world
+
+    def _connect(self) -> World:
+        communicator = mpi().COMM_WORLD
+        if self.ranks.max() >= communicator.size or communicator.rank not in self.ranks:
+            raise DistributedError(
+                f"rank {communicator.rank} of {communicator.size} uses {self}",
+                fix="start the program with mpirun -np and use the placement on its ranks only",
+            )
+        group = communicator.group.Incl(self.ranks.tolist())
+        return MPIWorld(communicator.Create_group(group))
 
     def __reduce__(self) -> tuple:
         return (Placement, (self.type, self.ranks.tolist(), self.simulated))

@@ -62,7 +62,7 @@ def distribute_tensor(input: Tensor, placement: Placement, sbp: SbpLike) -> Tens
 def to_local(input: Tensor) -> Tensor:
     """What this rank holds of a global tensor."""
     placement, state = input.device.placement, _sbp_of(input)
-    result = from_array(input.buffer().local(), input.dtype)
+    result = from_array(_memory(input).local(), input.dtype)
     return _linked(result, input, lambda gradient: _from_parts(gradient, placement, state))
 
 
@@ -77,8 +77,17 @@ def full_tensor(input: Tensor) -> Tensor:
 
 def _sbp_of(input: Tensor) -> Sbp:
     """How a global tensor lies; it is computed now if it is not there yet."""
-    state: Sbp = input.buffer().sbp
-    return state
+    return _memory(input).sbp
+
+
+def _memory(input: Tensor) -> ShardedBuffer:
+    found = input.buffer()
+    if not isinstance(found, ShardedBuffer):
+        raise ArgumentError(
+            f"a tensor of shape {list(input.shape)} on {input.device} is no global tensor",
+            fix="make it one with to_global(placement=, sbp=)",
+        )
+    return found
 
 
 def _state(sbp: SbpLike, ndim: int) -> Sbp:
