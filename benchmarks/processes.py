@@ -39,22 +39,23 @@ print(time.perf_counter() - start)
 # Pages count from what is resident when model and data are there; one step first would hide
 # what compiling takes, so the kernels come from the disk cache.
 _PEAK = """
-import json, resource
+import json
 from benchmarks import whole_steps
 from benchmarks.frameworks import alone
 from benchmarks.workload import WORKLOADS
 framework = alone({library!r})
 run = WORKLOADS[{workload!r}].prepare(framework).run
 framework.finish()
-page = resource.getpagesize()
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * page
-before = resident()
+def resident(row):
+    # Not getrusage: its maximum begins with what the parent process had.
+    with open("/proc/self/status") as file:
+        (line,) = (line for line in file if line.startswith(row))
+    return int(line.split()[1]) * 1024
+before = resident("VmRSS")
 for _ in range(3):
     run()
     framework.finish()
-most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+most = resident("VmHWM")
 allocated = 0
 if {library!r} == "metaop":
     from metaop.codegen.memory import host
