@@ -106,5 +106,9 @@ class DistributedError(MetaopError, RuntimeError):
     """Ranks that do different things, or ranks that are not there."""
 
 
+class CaptureError(MetaopError, RuntimeError):
+    """A function under `metaop.jit` that reads a value: what it does may depend on data."""
+
+
 class InternalError(MetaopError, AssertionError):
     """An illegal graph between two passes: a defect of metaop, with the text that shows it."""

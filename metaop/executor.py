@@ -18,6 +18,8 @@ from metaop.errors import DimensionError
 from metaop.operators.basic import alias, clone
 from metaop.unified_graph.cut import Subgraph, cut_at, finish, recorder
 from metaop.unified_graph.recording import Call
+from metaop.unified_graph.tracing import state
+
 
 class Compiled(NamedTuple):
     """A program, and for every input whose memory a result can take, how often calls read it."""
@@ -39,6 +41,12 @@ _ONLY_THE_SEQUENCE = _holders([object()], 0)
 
 def realize(*calls: Call) -> None:
     """Computes the values of `calls`, and with them everything pending that a handle can see."""
+    trace = state.trace
+    if trace is not None:
+        if any(call.is_pending for call in calls):
+            trace.read()
+        if state.trace is not None:
+            return
     with recorder.lock:
         roots = recorder.take_roots()
         known = set(roots)
@@ -60,8 +68,11 @@ def _by_device(roots: list[Call]) -> list[list[Call]]:
     return groups
 
 
-def run(subgraph: Subgraph) -> None:
-    """Runs a subgraph and hands the values to its calls."""
+def run(subgraph: Subgraph) -> tuple[int, ...]:
+    """Runs a subgraph and hands the values to its calls.
+
+    Returns the numbers of the outputs that got a copy, because another value has their memory.
+    """
     compiled = compiled_for(subgraph)
     arguments = [leaf.buffer if leaf.scalar is None else leaf.scalar for leaf in subgraph.leaves]
     dying = _dying(compiled, subgraph, arguments)
@@ -73,12 +84,15 @@ def run(subgraph: Subgraph) -> None:
     finally:
         _running.pop()
     held = {id(argument) for slot, argument in enumerate(arguments) if slot not in dying}
-    for call, buffer in zip(subgraph.outputs, buffers):
+    copied = []
+    for number, (call, buffer) in enumerate(zip(subgraph.outputs, buffers)):
         if id(buffer) in held and isinstance(buffer, Buffer) and _owns_memory(call):
             buffer = buffer.copy()
+            copied.append(number)
         held.add(id(buffer))
         call.buffer = buffer
     finish(subgraph)
+    return tuple(copied)
 
 
 def _dying(

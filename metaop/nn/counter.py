@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.recording import Call, scalar_leaf
+from metaop.unified_graph.tensor_type import CPU
+from metaop.unified_graph.tracing import repeated, state
 
 
 def count_of(counter: Tensor) -> float:
     """The value of a counter."""
-    known = counter.call.scalar
-    return counter.item() if known is None else known
+    call = counter.call
+    if call.scalar is not None:
+        return call.scalar
+    if call.buffer is None or call.type.device is not CPU:
+        return counter.item()
+    # Counting is no use of a value that a captured function must not make.
+    return call.buffer.view((), call.type.dtype.numpy).item()
 
 
 def set_count(counter: Tensor, value: float) -> None:
@@ -31,4 +38,6 @@ def increased(counter: Tensor) -> float:
     """Adds one to a counter and returns its value."""
     value = count_of(counter) + 1
     set_count(counter, value)
+    if state.trace is not None:
+        repeated(lambda: (increased(counter),)[1:])
     return value

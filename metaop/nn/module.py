@@ -12,6 +12,7 @@ from metaop.nn.module_state import StateMixin
 from metaop.nn.module_tree import TreeMixin
 from metaop.nn.parameter import Buffer, Parameter
 from metaop.tensor.core import Tensor
+from metaop.unified_graph.tracing import configured
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 
@@ -113,6 +114,8 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
                     own["_non_persistent_buffers_set"].add(name)
             own["_buffers"][name] = registered(everywhere.buffer_registration, self, name, value)
         else:
+            if own.get(name, self) is not value:
+                configured(f"{type(self).__name__}.{name}")
             object.__setattr__(self, name, value)
 
     def _forget(self, name: str, except_for: str) -> None:

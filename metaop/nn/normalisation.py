@@ -13,6 +13,7 @@ from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor
 from metaop.tensor.creation import empty, ones, tensor, zeros
 from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.tracing import refuse
 
 
 class _RunningNorm(Module):
@@ -130,6 +131,7 @@ class _BatchNorm(_RunningNorm):
             count = increased(self.num_batches_tracked)
             if self.momentum is None:
                 momentum = 1.0 / count
+                refuse("batch norm with momentum=None averages by the number of batches")
         mean, variance = self.running_mean, self.running_var
         uses_batch = self.training or (mean is None and variance is None)
         used = not self.training or self.track_running_stats

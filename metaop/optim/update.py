@@ -25,6 +25,7 @@ from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import Call, leaf, modes, record, results, scalar_leaf
 from metaop.unified_graph.tensor_type import CPU, Device
+from metaop.unified_graph.tracing import refuse, repeated, state
 
 Numbers = dict[str, float]
 Rule = Callable[..., tuple[Node, ...]]
@@ -174,15 +175,54 @@ class UpdateRule(Optimizer):
             tensors = [member[2][name] for member in members]
             inputs += [tensor.call for tensor in tensors]
             targets += tensors
-        inputs += self._number_calls((place, device, dtype), numbers)
+        number_calls = self._number_calls((place, device, dtype), numbers)
+        inputs += number_calls
         attributes = (len(members), tuple(numbers), self.flags(group))
+        if state.trace is not None:
+            self._announce(group, members, attributes, number_calls, fresh)
         update = record(self._composite, inputs, attributes)
         for target, call in zip(targets, results(update)):
             target._assign(call, "step")
+        self._count(members, counted)
+
+    def _count(self, members: list[Member], counted: tuple[float, ...]) -> None:
         for name, value in zip(self.counters, counted):
             call = scalar_leaf(value, dtypes.float32)
             for member in members:
                 show_count(member[2][name], call)
+
+    def _announce(
+        self,
+        group: Group,
+        members: list[Member],
+        attributes: tuple[Any, ...],
+        number_calls: list[Call],
+        fresh: bool,
+    ) -> None:
+        """Tells the trace of a captured function how to advance the numbers of this update."""
+        if fresh:
+            refuse("the optimizer made its state")
+        states, groups, parameters = self.state, self.param_groups, len(group["params"])
+        # The gradients of the traced call are not held.
+        owners = [(target, target, own) for target, _, own in members]
+        first = members[0][2]
+
+        def check() -> bool:
+            same = self.state is states and any(one is group for one in self.param_groups)
+            if not same or groups is not self.param_groups or parameters != len(group["params"]):
+                return False
+            counts = tuple([count_of(first[name]) for name in self.counters])
+            numbers, _ = self.advance(group, counts, False)
+            return (len(owners), tuple(numbers), self.flags(group)) == attributes
+
+        def run() -> tuple[float, ...]:
+            # A schedule may have stepped inside the captured function since the check.
+            counts = tuple([count_of(first[name]) for name in self.counters])
+            numbers, counted = self.advance(group, counts, False)
+            self._count(owners, counted)
+            return tuple(numbers.values())
+
+        repeated(run, number_calls, check)
 
     def _number_calls(self, place: tuple, numbers: Numbers) -> list[Call]:
         """The numbers as arguments; one that has not changed keeps its call."""

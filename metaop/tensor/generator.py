@@ -12,6 +12,7 @@ from metaop.tensor.options import DeviceLike, device_of
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.recording import Call, scalar_leaf
 from metaop.unified_graph.tensor_type import Device
+from metaop.unified_graph.tracing import repeated, state
 
 _WORD = (1 << 64) - 1
 
@@ -67,7 +68,11 @@ default_generator = Generator()
 
 def seed_call(generator: Generator | None, device: Device) -> Call:
     """A fresh seed as a program argument."""
-    return scalar_leaf((generator or default_generator).draw(), dtypes.int64, device)
+    source = generator or default_generator
+    call = scalar_leaf(source.draw(), dtypes.int64, device)
+    if state.trace is not None:
+        repeated(lambda: (source.draw(),), (call,))
+    return call
 
 
 def host_random(generator: Generator | None) -> np.random.Generator:

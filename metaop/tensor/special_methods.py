@@ -123,6 +123,9 @@ def _format(self: Tensor, spec: str) -> str:
     return object.__format__(self, spec)
 
 
+_SHARING = ("_base", "_steps", "_cell", "_seen", "_writes")
+
+
 def _deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     if id(self) in memo:
         return memo[id(self)]
@@ -137,7 +140,8 @@ def _deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     result.__dict__.update(plain.__dict__)
     memo[id(self)] = result
     for name, value in self.__dict__.items():
-        if name not in plain.__dict__:
+        # What ties a tensor to others that show the same storage stays behind.
+        if name not in plain.__dict__ and name not in _SHARING:
             result.__dict__[name] = value
     result.requires_grad_(self.requires_grad)
     if self.grad is not None:

@@ -9,6 +9,7 @@ from typing import Any
 from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.optim.optimizer import Group, Optimizer
 from metaop.tensor.core import Tensor
+from metaop.unified_graph.tracing import host_side
 
 EPOCH_WARNING = (
     "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where "
@@ -29,6 +30,11 @@ class LRScheduler:
 
     _get_lr_called_within_step = False
     _is_initial = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = host_side(cls.step)  # type: ignore[method-assign]
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         check_optimizer(optimizer)
@@ -69,6 +75,7 @@ class LRScheduler:
         """The learning rates for `last_epoch`; called by `step` only."""
         raise NotImplementedError
 
+    @host_side
     def step(self, epoch: int | None = None) -> None:
         """Goes on by one (or to `epoch`) and sets the learning rates."""
         if self._step_count == 1 and not getattr(self.optimizer, "_opt_called", False):

@@ -1,0 +1,69 @@
+"""What a traced function touches: the tensors that it reads, and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from metaop.codegen.memory import Buffer
+from metaop.tensor.core import Tensor
+from metaop.unified_graph.recording import Call
+from metaop.unified_graph.tracing import Trace
+
+_call_property: Any = Tensor.__dict__["call"]
+_buffer_method: Any = Tensor.__dict__["buffer"]
+_ABSENT = object()
+
+
+class Observer:
+    """Watches all tensors while a function is traced; costs nothing at other times.
+
+    `handles` are the tensors that existed before, by the value that they had then. `gradients`
+    tells for each tensor whose `grad` was used what it was, if it was read before it was set.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.handles: dict[Call, Tensor] = {}
+        self.before: dict[Tensor, Call] = {}
+        self.gradients: dict[Tensor, Any] = {}
+
+    def __enter__(self) -> Observer:
+        observer = self
+
+        def call(tensor: Tensor) -> Call:
+            found: Call = _call_property.fget(tensor)
+            if found.sequence < observer.trace.started and tensor not in observer.before:
+                observer.before[tensor] = found
+                observer.handles.setdefault(found, tensor)
+            return found
+
+        def buffer(tensor: Tensor) -> Buffer:
+            value = tensor.call
+            made_here = value.sequence > observer.trace.started
+            if not (made_here and value.buffer is not None and not value.inputs):
+                observer.trace.read()
+            found: Buffer = _buffer_method(tensor)
+            return found
+
+        def get(tensor: Tensor) -> Tensor | None:
+            found = tensor.__dict__.get("grad")
+            observer.gradients.setdefault(tensor, found)
+            return found
+
+        def put(tensor: Tensor, value: Tensor | None) -> None:
+            observer.gradients.setdefault(tensor, _ABSENT)
+            tensor.__dict__["grad"] = value
+
+        for name, value in (
+            ("call", property(call)), ("buffer", buffer), ("grad", property(get, put)),
+        ):  # fmt: skip
+            setattr(Tensor, name, value)
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        for name, value in (("call", _call_property), ("buffer", _buffer_method), ("grad", None)):
+            setattr(Tensor, name, value)
+
+    def gradients_read(self) -> list[tuple[Tensor, Tensor | None]]:
+        """The tensors whose gradient was read before it was set, and what it was."""
+        return [(tensor, grad) for tensor, grad in self.gradients.items() if grad is not _ABSENT]

@@ -1,0 +1,285 @@
+"""Tracing a call: it is recorded and run once, and what it touched is classified."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from metaop.capture.observer import Observer
+from metaop.capture.replay import Arguments, Fresh, Gradient, Place, Replay, Source, Target
+from metaop.capture.replay import fresh_tensor
+from metaop.differentiation.tape import live_residuals
+from metaop.executor import program_of, realize
+from metaop.executor import run as run_subgraph
+from metaop.tensor.core import Tensor
+from metaop.tensor.history import is_leaf_call
+from metaop.unified_graph.cut import Subgraph, cut_at, recorder
+from metaop.unified_graph.recording import Call
+from metaop.unified_graph.tracing import Trace, state
+
+Result = Callable[[Arguments, Sequence[Any]], Any]
+
+
+class Refusal(Exception):
+    """Why a traced call cannot stand for later ones; its values were computed all the same."""
+
+
+def traced(
+    function: Callable[[], Any],
+    tensors: Sequence[Tensor],
+    constants: dict[int, bytes],
+    read: Callable[[], None],
+) -> tuple[Any, Replay | str]:
+    """Runs `function` and returns its result with a replay, or the reason why there is none.
+
+    `constants` are digests of data that the call before this one made on the host, by slot: what
+    is equal in two calls counts as constant. `read` is called when a value is asked for.
+    """
+    with recorder.lock:
+        realize()
+        trace = Trace(read)
+        state.trace = trace
+        try:
+            with Observer(trace) as observer:
+                for tensor in tensors:
+                    _ = tensor.call
+                result = function()
+                for tensor in list(observer.before):
+                    _ = tensor.call
+            state.trace = None
+        finally:
+            state.trace = None
+        return result, _finished(_Classified(trace, observer, tensors, constants), result)
+
+
+def _finished(classified: _Classified, result: Any) -> Replay | str:
+    handles = [handle for handle in (one() for one in recorder.handles) if handle is not None]
+    roots = recorder.take_roots()
+    if not roots:
+        return "it records nothing"
+    if any(root.type.device is not roots[0].type.device for root in roots):
+        recorder.handles.extend(map(_reference, handles))
+        realize()
+        return "it computes on several devices"
+    subgraph = cut_at(roots, live_residuals)
+    leaves = list(subgraph.leaves)
+    numbers = {call: k for k, call in enumerate(subgraph.outputs)}
+    copied = run_subgraph(subgraph)
+    try:
+        return classified.replay(subgraph, roots, leaves, numbers, copied, handles, result)
+    except Refusal as refusal:
+        return str(refusal)
+
+
+def _is_tracked(call: Call) -> bool:
+    """Whether a gradient can still be taken through a value that the call computed."""
+    return call.requires_grad and not call.released and not is_leaf_call(call)
+
+
+def _reference(handle: Any) -> Any:
+    from weakref import ref
+
+    return ref(handle)
+
+
+class _Classified:
+    """Sorts what a traced call touched: arguments, tensors that stay, numbers, constants."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        observer: Observer,
+        tensors: Sequence[Tensor],
+        constants: dict[int, bytes],
+    ) -> None:
+        self.trace = trace
+        self.observer = observer
+        self.constants = constants
+        self.positions = {tensor: k for k, tensor in reversed(list(enumerate(tensors)))}
+        self.owners = {
+            gradient: owner
+            for owner, gradient in observer.gradients_read()
+            if isinstance(gradient, Tensor)
+        }
+
+    def place(self, tensor: Tensor) -> Place:
+        """How a later call finds the tensor."""
+        position = self.positions.get(tensor)
+        if position is not None:
+            return lambda tensors: tensors[position]
+        owner = self.owners.get(tensor)
+        if owner is not None:
+            holder = self.place(owner)
+            return lambda tensors: holder(tensors).grad  # type: ignore[union-attr]
+        return lambda tensors: tensor
+
+    def replay(
+        self,
+        subgraph: Subgraph,
+        roots: list[Call],
+        leaves: list[Call],
+        numbers: dict[Call, int],
+        copied: tuple[int, ...],
+        handles: list[Any],
+        result: Any,
+    ) -> Replay:
+        unstable = self._new_constants(leaves)
+        if self.trace.reasons:
+            raise Refusal(self.trace.reasons[0])
+        if any(_is_tracked(call) for call in roots):
+            raise Refusal("a gradient can still be taken through its results")
+        steps, stepped = self._steps(leaves)
+        sources, arguments = self._sources(leaves, stepped)
+        if unstable:
+            raise Refusal("it makes tensors from Python data that differ from call to call")
+        kept: set[int] = set()
+        gradients = self._gradients(numbers, kept)
+        targets = self._targets(numbers)
+        makes = self._result(result, numbers, kept)
+        self._check_escapes(handles, kept)
+        return Replay(
+            program_of(subgraph), arguments, steps, sources, copied, targets, gradients,
+            self._gradients_read(), makes, state.configuration,
+        )  # fmt: skip
+
+    # --- where values come from -------------------------------------------------------------
+
+    def _new_constants(self, leaves: list[Call]) -> bool:
+        """Notes the data that this call made; whether it differs from that of the last call."""
+        known = dict(self.constants)
+        self.constants.clear()
+        for slot, call in enumerate(leaves):
+            if self._handle(call) is None and call.buffer is not None:
+                content = blake2b(memoryview(call.buffer.view((call.buffer.nbytes,), "u1")))
+                self.constants[slot] = content.digest()
+        return any(known.get(slot) != digest for slot, digest in self.constants.items())
+
+    def _handle(self, call: Call) -> Tensor | None:
+        """The tensor that had this value, or the memory of this value, before the call."""
+        handle = self.observer.handles.get(call)
+        if handle is None and call.buffer is not None:
+            for known, tensor in self.observer.handles.items():
+                if known.buffer is call.buffer and known.type is call.type:
+                    return tensor
+        return handle
+
+    def _steps(self, leaves: list[Call]) -> tuple[list[Any], set[Call]]:
+        slots = {call: slot for slot, call in enumerate(leaves)}
+        spare = len(leaves)
+        steps = []
+        stepped: set[Call] = set()
+        for step in self.trace.steps:
+            stepped.update(step.calls)
+            # A number that nothing reads goes to a place behind the arguments.
+            steps.append((step, tuple(slots.get(call, spare) for call in step.calls)))
+        return steps, stepped
+
+    def _sources(
+        self, leaves: list[Call], stepped: set[Call]
+    ) -> tuple[list[Source], list[Any]]:
+        sources = []
+        arguments: list[Any] = []
+        for slot, call in enumerate(leaves):
+            arguments.append(call.buffer if call.scalar is None else call.scalar)
+            if call in stepped:
+                continue
+            handle = self._handle(call)
+            if handle is not None:
+                arguments[-1] = None
+                sources.append(Source(slot, self.place(handle), call.type))
+            elif call.scalar is None and call.sequence < self.trace.started:
+                raise Refusal("it reads a value whose tensor is not known")
+        return sources, [*arguments, None]
+
+    # --- where values go --------------------------------------------------------------------
+
+    def _targets(self, numbers: dict[Call, int]) -> list[Target]:
+        targets = []
+        for tensor, before in self.observer.before.items():
+            after = tensor._call
+            if after is before or tensor._base is not None or after.scalar is not None:
+                continue
+            if after.requires_grad and not is_leaf_call(after):
+                raise Refusal("it writes a tensor in place whose gradient is tracked")
+            if after in numbers:
+                targets.append(Target(numbers[after], self.place(tensor), after.type))
+            elif after.buffer is not before.buffer:
+                raise Refusal("it gives a tensor the memory of another one")
+        return targets
+
+    def _gradients(self, numbers: dict[Call, int], kept: set[int]) -> list[Gradient]:
+        changes = []
+        for owner, before in self.observer.gradients.items():
+            after = owner.grad
+            if after is before:
+                continue
+            if after is None:
+                changes.append(Gradient(None, self.place(owner), None))
+                continue
+            kept.add(id(after))
+            if after._call not in numbers:
+                raise Refusal("it sets a gradient that it did not compute")
+            number = numbers[after._call]
+            changes.append(Gradient(number, self.place(owner), after._call.type))
+        return changes
+
+    def _gradients_read(self) -> list[tuple[Place, bool]]:
+        return [
+            (self.place(owner), gradient is not None)
+            for owner, gradient in self.observer.gradients_read()
+        ]
+
+    def _result(self, result: Any, numbers: dict[Call, int], kept: set[int]) -> Result:
+        if isinstance(result, Tensor):
+            return self._tensor_result(result, numbers, kept)
+        if type(result) in (tuple, list):
+            kind = type(result)
+            parts = [self._result(part, numbers, kept) for part in result]
+            return lambda tensors, buffers: kind(part(tensors, buffers) for part in parts)
+        if type(result) is dict:
+            named = {name: self._result(part, numbers, kept) for name, part in result.items()}
+            return lambda tensors, buffers: {
+                name: part(tensors, buffers) for name, part in named.items()
+            }
+        return lambda tensors, buffers: result
+
+    def _tensor_result(self, tensor: Tensor, numbers: dict[Call, int], kept: set[int]) -> Result:
+        call = tensor._call
+        kept.add(id(tensor))
+        base = tensor._base
+        while base is not None:
+            kept.add(id(base))
+            base = base._base
+        if tensor in self.observer.before:
+            place = self.place(tensor)
+            return lambda tensors, buffers: place(tensors)
+        for owner, gradient in ((one, one.grad) for one in self.observer.gradients):
+            if gradient is tensor:
+                holder = self.place(owner)
+                return lambda tensors, buffers: holder(tensors).grad  # type: ignore
+        if call not in numbers:
+            raise Refusal("it returns a tensor that it did not compute")
+        form = Fresh(numbers[call], call.type, call.requires_grad)
+        return lambda tensors, buffers: fresh_tensor(form, buffers)
+
+    def _check_escapes(self, handles: list[Any], kept: set[int]) -> None:
+        """Tensors that outlive the call somewhere else would not be seen to change."""
+        if not self._escaped(handles, kept):
+            return
+        # What only cycles hold is not alive.
+        watched = [_reference(handle) for handle in handles]
+        handles.clear()
+        gc.collect()
+        alive = [handle for handle in (one() for one in watched) if handle is not None]
+        if self._escaped(alive, kept):
+            raise Refusal("it keeps a new tensor outside its results and gradients")
+
+    def _escaped(self, handles: list[Any], kept: set[int]) -> bool:
+        return any(
+            isinstance(handle, Tensor)
+            and handle not in self.observer.before
+            and id(handle) not in kept
+            for handle in handles
+        )

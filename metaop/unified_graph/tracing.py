@@ -1,0 +1,101 @@
+"""Traces: what a captured function does besides recording, told by those who do it.
+
+While `state.trace` is set nothing is computed. Numbers that the host makes anew in every call
+(seeds, learning rates, bias corrections) are announced with `repeated`; what cannot be repeated is
+announced with `refuse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, NamedTuple
+
+from metaop.unified_graph.recording import Call, next_sequence
+
+Numbers = Sequence["int | float | bool"]
+
+
+def _always() -> bool:
+    return True
+
+
+class HostStep(NamedTuple):
+    """Python that a captured call runs again: `run` gives the numbers that `calls` stand for.
+
+    `check` tells, before anything is run, whether the step would still do the same.
+    """
+
+    run: Callable[[], Numbers]
+    calls: tuple[Call, ...]
+    check: Callable[[], bool]
+
+
+class Trace:
+    """One traced call: `started` is older than every call it records.
+
+    `read` is called when the function wants to know a value.
+    """
+
+    def __init__(self, read: Callable[[], None]) -> None:
+        self.started = next_sequence()
+        self.read = read
+        self.steps: list[HostStep] = []
+        self.reasons: list[str] = []
+        self.inside_step = False
+
+
+class State:
+    """The trace that is going on, and a number that grows when a module is configured anew."""
+
+    def __init__(self) -> None:
+        self.trace: Trace | None = None
+        self.configuration = 0
+
+
+state = State()
+
+
+def repeated(
+    run: Callable[[], Numbers], calls: Sequence[Call] = (), check: Callable[[], bool] = _always
+) -> None:
+    """Tells the trace, if there is one, to run a host step in every captured call."""
+    trace = state.trace
+    if trace is not None and not trace.inside_step:
+        trace.steps.append(HostStep(run, tuple(calls), check))
+
+
+def refuse(reason: str) -> None:
+    """Tells the trace, if there is one, that this call cannot stand for later ones."""
+    if state.trace is not None:
+        state.trace.reasons.append(reason)
+
+
+def configured(description: str) -> None:
+    """Notes that an attribute of a module was changed; captured functions are traced again."""
+    state.configuration += 1
+    refuse(f"it changes {description}")
+
+
+def host_side(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that works on Python state only; captured calls run it again, as a whole."""
+
+    @wraps(method)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        trace = state.trace
+        if trace is None or trace.inside_step:
+            return method(*args, **kwargs)
+        trace.inside_step = True
+        try:
+            result = method(*args, **kwargs)
+        finally:
+            trace.inside_step = False
+
+        def run() -> Numbers:
+            method(*args, **kwargs)
+            return ()
+
+        trace.steps.append(HostStep(run, (), _always))
+        return result
+
+    return wrapped
