@@ -83,6 +83,7 @@ class _Converter(cst.CSTVisitor):
         self.local_packages = frozenset(local_packages)
         self.findings: list[Finding] = []
         self.handled: set[cst.CSTNode] = set()
+        self.renamed_keywords: dict[cst.Arg, str] = {}
         self.guards = 0
         self.defined = _names_of_functions(wrapper.module)
         self.foreign = False  # whether anything foreign has been imported so far
@@ -123,7 +124,7 @@ class _Converter(cst.CSTVisitor):
         self.note(node, name, _verdict(target), target.meaning or _renaming(target))
 
     def visit_Import(self, node: cst.Import) -> bool:
-        scope = self._scope_around(node)
+        scope = self.scopes.get(node)
         found = convert_import(
             self.source,
             self.span,
@@ -156,12 +157,6 @@ class _Converter(cst.CSTVisitor):
                 self.note(node, module, Verdict.THIRD_PARTY, hint)
             elif not known and root not in sys.stdlib_module_names:
                 self.note(node, module, Verdict.THIRD_PARTY, "not known to work with metaop")
-
-    def _scope_around(self, node: cst.CSTNode) -> object:
-        """The scope in which an import statement stands."""
-        return self.scopes.get(node) or next(
-            scope for scope in self.scopes.values() if scope is not None
-        )
 
     def visit_Try(self, node: cst.Try) -> bool:
         catches = any(_catches_imports(handler) for handler in node.handlers)
@@ -206,7 +201,9 @@ class _Converter(cst.CSTVisitor):
     def _check_arguments(self, node: cst.Call, name: str, path: str) -> None:
         plain = [arg for arg in node.args if not arg.star]
         keywords = tuple(
-            arg.keyword.value for arg in plain if arg.keyword and arg not in self.handled
+            self.renamed_keywords.get(arg, arg.keyword.value)
+            for arg in plain
+            if arg.keyword and arg not in self.handled
         )
         positional = sum(arg.keyword is None for arg in plain)
         complete = len(plain) == len(node.args)

@@ -10,6 +10,7 @@ import libcst as cst
 from metaop.convert.catalogue import hint_for, lookup, signature_of
 from metaop.convert.findings import Verdict
 from metaop.convert.resolution import dotted
+from metaop.unified_graph.dtype import DType
 
 if TYPE_CHECKING:
     from metaop.convert.converter import _Converter as Converter
@@ -48,6 +49,7 @@ def convert_call(converter: Converter, node: cst.Call, name: str) -> bool:
         return _convert_typed_literal(converter, node, name)
     if name:
         _convert_reduction(converter, node, name)
+        _convert_numpy_words(converter, node, name)
         return _convert_dynamic(converter, node)
     _convert_next(converter, node)
     return _convert_dynamic(converter, node)
@@ -55,6 +57,10 @@ def convert_call(converter: Converter, node: cst.Call, name: str) -> bool:
 
 def _keyword(node: cst.Call, *names: str) -> cst.Arg | None:
     return next((arg for arg in node.args if arg.keyword and arg.keyword.value in names), None)
+
+
+def _number(node: cst.BaseExpression) -> str:
+    return node.value if isinstance(node, cst.Integer) else ""
 
 
 def _literal(node: cst.BaseExpression) -> bool | None:
@@ -176,7 +182,21 @@ def _convert_reduction(converter: Converter, node: cst.Call, name: str) -> None:
     for arg in old:
         _skip(converter, arg.value)
         converter.handled.add(arg)
-    converter.note(first, f"{name}({first.keyword.value}=)", Verdict.CONVERTED, f"reduction={text}")
+    converter.note(first, f"{name}(size_average=)", Verdict.CONVERTED, f"reduction={text}")
+
+
+def _convert_numpy_words(converter: Converter, node: cst.Call, name: str) -> None:
+    """`axis=` → `dim=` and `keepdims=` → `keepdim=`, which PyTorch takes for NumPy's sake."""
+    path = lookup(name).path
+    signature = signature_of(path) if path else None
+    for old, new in (("axis", "dim"), ("keepdims", "keepdim")):
+        arg = _keyword(node, old)
+        if arg is None or signature is None or arg.keyword is None:
+            continue
+        if old not in signature.parameters and new in signature.parameters:
+            converter.source.replace(*converter.span(arg.keyword), new)
+            converter.renamed_keywords[arg] = new
+            converter.note(arg, f"{name}({old}=)", Verdict.CONVERTED, f"{new}=")
 
 
 def _reduction_text(
@@ -223,7 +243,7 @@ def _convert_dynamic(converter: Converter, node: cst.Call) -> bool:
         hint = "the name is known only when the program runs"
         converter.note(node, f"getattr({owner.name}, …)", Verdict.SEMANTIC, hint)
         return False
-    name = f"{owner.name}.{text.evaluated_value}"
+    name = f"{owner.name}.{text.raw_value}"
     if lookup(name).path is None and len(node.args) == 2:
         converter.note(node, name, Verdict.UNSUPPORTED, hint_for(name))
     elif lookup(name).path is not None:
@@ -235,8 +255,7 @@ def convert_subscript(converter: Converter, node: cst.Subscript) -> None:
     """`loss.data[0]` → `loss.item()`, for what is named like a single number."""
     value = node.value
     index = node.slice[0].slice if len(node.slice) == 1 else None
-    zero = isinstance(index, cst.Index) and isinstance(index.value, cst.Integer)
-    if not zero or index.value.value != "0":
+    if not isinstance(index, cst.Index) or _number(index.value) != "0":
         return
     if not isinstance(value, cst.Attribute) or value.attr.value != "data":
         return
@@ -254,14 +273,13 @@ def convert_subscript(converter: Converter, node: cst.Subscript) -> None:
 
 
 def convert_string(converter: Converter, node: cst.SimpleString) -> None:
-    """A text that is nothing but a name of PyTorch, such as "torch.cuda.FloatTensor"."""
+    """A text that is nothing but the name of a type, such as "torch.cuda.FloatTensor"."""
     match = _NAME_TEXT.match(node.value)
     if match is None:
         return
     prefix, quote, name = match.groups()
     target = lookup(name)
-    is_type = bool(_TYPE_TEXT.match(name))
-    if target.path is None and not is_type:
+    if not isinstance(target.value, (type, DType)) and not _TYPE_TEXT.match(name):
         return
     path = target.path or "metaop" + name[len("torch") :]
     converter.source.replace(*converter.span(node), f"{prefix}{quote}{path}{quote}")

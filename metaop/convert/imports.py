@@ -58,7 +58,9 @@ def convert_from_import(
         source.replace(*span(node.module), path)
         return [(node.module, module)]
     names = [_placed(alias, module, guarded) for alias in node.names]
-    found = [(alias.name, f"{module}.{dotted(alias.name)}") for alias in node.names]
+    found: list[tuple[cst.CSTNode, str]] = [
+        (alias.name, f"{module}.{dotted(alias.name)}") for alias in node.names
+    ]
     if module.startswith("metaop"):
         return found
     parents = [name.parent for name in names]

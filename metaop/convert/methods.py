@@ -1,4 +1,4 @@
-"""Methods of PyTorch's tensors that metaop's tensors lack, recognised by their unmistakable names."""
+"""Tensor methods of PyTorch that metaop lacks, recognised by their unmistakable names."""
 
 from __future__ import annotations
 

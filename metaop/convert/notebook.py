@@ -25,7 +25,7 @@ def convert_notebook(
     """Converts the text of an .ipynb file.
 
     Returns the conversion, whose findings have lines within their cell, and for each finding the
-    number of its cell (counted from 1, over all cells). Raises `SyntaxError` when it is no notebook.
+    number of its cell (counted from 1, over all cells). Raises `SyntaxError` for anything else.
     """
     try:
         notebook = json.loads(text)

@@ -1,4 +1,4 @@
-"""What the modules of a project pass on to each other: `from layers import *`, `from a import nn`."""
+"""What the modules of a project pass on to each other, as in `from layers import *`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def local_packages(root: Path, programs: Iterable[Path]) -> list[str]:
 
 
 def scan_project(root: Path, programs: Iterable[Path]) -> Exports:
-    """For each module of a project the foreign names that it imports: {"layers": {"nn": "torch.nn"}}."""
+    """The foreign names that each module imports: {"layers": {"nn": "torch.nn"}}."""
     exports: Exports = {}
     for program in programs:
         try:

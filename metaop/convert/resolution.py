@@ -1,13 +1,13 @@
-"""Which foreign name an expression means: through imports, aliases and scopes, never by spelling."""
+"""Which foreign name an expression means: through imports and scopes, never by spelling."""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
-from libcst.metadata import GlobalScope, ImportAssignment, Scope
+from libcst.metadata import BaseAssignment, BuiltinAssignment, ImportAssignment, Scope
 
 from metaop.convert.catalogue import exists, is_foreign, lookup, root_path
 
@@ -73,9 +73,7 @@ class Resolver:
         if scope is None:
             return []
         assignments = scope[local]
-        if assignments and not all(
-            type(item).__name__ == "BuiltinAssignment" for item in assignments
-        ):
+        if not all(isinstance(item, BuiltinAssignment) for item in assignments):
             found = [
                 imported_name(item.node, local)
                 for item in assignments
@@ -135,7 +133,7 @@ class Resolver:
             self._keeps[key] = self._may_rename(local, assignments, owner)
         return self._keeps[key]
 
-    def _may_rename(self, local: str, assignments: list[object], owner: Scope) -> bool:
+    def _may_rename(self, local: str, assignments: Sequence[BaseAssignment], owner: Scope) -> bool:
         imported = all(
             isinstance(item, ImportAssignment)
             and isinstance(item.node, cst.Import)
@@ -144,7 +142,7 @@ class Resolver:
             for item in assignments
         )
         clash = any(not isinstance(item, ImportAssignment) for item in owner["metaop"])
-        return imported and is_foreign(local) and not clash and isinstance(owner, Scope)
+        return imported and is_foreign(local) and not clash
 
 
 def imported_name(node: cst.CSTNode, local: str) -> str | None:
@@ -193,8 +191,3 @@ def natural_path(name: str) -> str:
     """The path that a name would have; importing it raises ImportError when it is not there."""
     path = lookup(name).path
     return root_path(name) if path is None or not exists(path) else path
-
-
-def is_module_scope(scope: Scope | None) -> bool:
-    """Whether a scope is the module itself."""
-    return isinstance(scope, GlobalScope)

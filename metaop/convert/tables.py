@@ -5,7 +5,6 @@ from __future__ import annotations
 # Packages whose names are looked up in metaop; the longest root that fits is taken.
 ROOTS = {
     "torch": "metaop",
-    "torch.distributed": "metaop.dist",
     "torchvision": "metaop.vision",
     "tensorboardX": "metaop.utils.tensorboard",
 }
@@ -32,11 +31,11 @@ RENAMED = {
     "torch.cuda.amp.autocast_mode.autocast": "metaop.cuda.amp.autocast",
     "torch.cuda.amp.grad_scaler.GradScaler": "metaop.cuda.amp.GradScaler",
     "torch.optim.lr_scheduler._LRScheduler": "metaop.optim.lr_scheduler.LRScheduler",
-    "torch.distributed.reduce_op": "metaop.dist.ReduceOp",
+    "torch.distributed.reduce_op": "metaop.distributed.ReduceOp",
     "torch.testing.assert_allclose": "metaop.testing.assert_close",
 }
 
-# In these packages a class may be named through the module that defines it: `torch.optim.adam.Adam`.
+# Here a class may be named through the module that defines it: `torch.optim.adam.Adam`.
 PUBLIC_PACKAGES = (
     *("torch.autograd", "torch.distributions", "torch.nn", "torch.nn.modules", "torch.nn.parallel"),
     *("torch.nn.utils", "torch.optim", "torch.utils.data", "torchvision.datasets"),
@@ -67,9 +66,9 @@ ABSENT_HINTS = {
     "torch": "not in metaop",
     "torch._C": "private to PyTorch",
     "torch.ao": "quantisation is not in metaop; quantise the exported weights elsewhere",
-    "torch.distributed": "metaop.dist covers collectives and data parallelism",
-    "torch.distributed.fsdp": "use metaop.dist placements to split parameters",
-    "torch.distributed.rpc": "remote calls are not in metaop; use metaop.dist or multiprocessing",
+    "torch.distributed": "not in metaop.distributed, which has collectives and groups",
+    "torch.distributed.fsdp": "use metaop.distributed placements to split parameters",
+    "torch.distributed.rpc": "there are no remote calls; use metaop.distributed",
     "torch.fx": "there is no symbolic tracing; metaop.inspect.graph shows recorded operators",
     "torch.library": "declare an operator with metaop.autograd.Function instead",
     "torch.multiprocessing": "use Python's multiprocessing",
