@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from metaop.dist.placement import Placement
+from metaop.dist.sbp import Sbp
 from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor
+from metaop.tensor.global_tensor import spread
 from metaop.tensor.gradients import no_grad
 from metaop.tensor.options import device_of
 from metaop.unified_graph import dtype as dtypes
@@ -55,6 +58,13 @@ class ConversionMixin:
             module.apply(fn)
         fn(self)  # type: ignore[arg-type]
         return self
+
+    def to_global(self: Self, placement: Placement, sbp: Sbp) -> Self:
+        """Spreads the values, equal on all ranks, over a placement.
+
+        A tensor without enough of the dimension that `sbp` splits is kept whole on every rank.
+        """
+        return self._apply(lambda tensor: spread(tensor, placement, sbp))
 
     def to(self: Self, *args: Any, **kwargs: Any) -> Self:
         """Moves and/or converts: `to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)`.

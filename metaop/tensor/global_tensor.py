@@ -59,6 +59,17 @@ def distribute_tensor(input: Tensor, placement: Placement, sbp: SbpLike) -> Tens
     return _linked(result, input, lambda gradient: full_tensor(gradient))
 
 
+def spread(input: Tensor, placement: Placement, sbp: Sbp) -> Tensor:
+    """`distribute_tensor`, or the whole on every rank where the dimension is too short to split."""
+    if isinstance(sbp, Split):
+        ranks = placement.world.size
+        if sbp.axis >= input.ndim or input._shape[sbp.axis] < ranks:
+            sbp = BROADCAST
+    if input.device.placement is not None:
+        return to_global(input, placement, sbp)
+    return distribute_tensor(input, placement, sbp)
+
+
 def to_local(input: Tensor) -> Tensor:
     """What this rank holds of a global tensor."""
     placement, state = input.device.placement, _sbp_of(input)
