@@ -1,0 +1,5 @@
+"""`Beta` under the name of PyTorch's module."""
+
+from metaop.distributions.continuous import Beta
+
+__all__ = ["Beta"]

@@ -1,0 +1,529 @@
+"""Continuous distributions of one variable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from metaop.distributions import constraints
+from metaop.distributions.distribution import Distribution, ExponentialFamily, broadcast_all
+from metaop.tensor.core import Tensor
+from metaop.tensor.pointwise import digamma, lgamma
+from metaop.tensor.random import rand, randn
+from metaop.tensor.selection import where
+from metaop.unified_graph.dtype import DType
+
+
+def _uniform(shape: Sequence[int], like: Tensor) -> Tensor:
+    return rand(tuple(shape), dtype=like.dtype, device=like.device)
+
+
+def _smallest(dtype: DType) -> float:
+    return 2.0**-1022 if dtype.itemsize == 8 else 2.0**-126
+
+
+class Normal(ExponentialFamily):
+    """The normal distribution with mean `loc` and standard deviation `scale`."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real
+    has_rsample = True
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = broadcast_all(loc, scale)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    mode = mean
+
+    @property
+    def stddev(self) -> Tensor:
+        return self.scale
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale.square()
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        noise = randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+        return self.loc + noise * self.scale
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        deviation = (value - self.loc) / self.scale
+        return -deviation.square() / 2 - self.scale.log() - math.log(2 * math.pi) / 2
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return 0.5 * (1 + ((value - self.loc) / (self.scale * math.sqrt(2))).erf())
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
+
+    def entropy(self) -> Tensor:
+        return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
+
+
+class LogNormal(Distribution):
+    """The exponential of a normal variable with mean `loc` and deviation `scale`."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.positive
+    has_rsample = True
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = broadcast_all(loc, scale)
+        self.base_dist = Normal(self.loc, self.scale, validate_args)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.loc + self.scale.square() / 2).exp()
+
+    @property
+    def mode(self) -> Tensor:
+        return (self.loc - self.scale.square()).exp()
+
+    @property
+    def variance(self) -> Tensor:
+        squared = self.scale.square()
+        return squared.expm1() * (2 * self.loc + squared).exp()
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self.base_dist.rsample(sample_shape).exp()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        logarithm = value.log()
+        return self.base_dist.log_prob(logarithm) - logarithm
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return self.base_dist.cdf(value.log())
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.base_dist.icdf(value).exp()
+
+    def entropy(self) -> Tensor:
+        return self.base_dist.entropy() + self.loc
+
+
+class HalfNormal(Distribution):
+    """The absolute value of a normal variable with deviation `scale`."""
+
+    arg_constraints = {"scale": constraints.positive}
+    support = constraints.nonnegative
+    has_rsample = True
+
+    def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
+        (self.scale,) = broadcast_all(scale)
+        self.base_dist = Normal(0 * self.scale, self.scale, validate_args)
+        super().__init__(self.scale.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.scale * math.sqrt(2 / math.pi)
+
+    @property
+    def mode(self) -> Tensor:
+        return 0 * self.scale
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale.square() * (1 - 2 / math.pi)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self.base_dist.rsample(sample_shape).abs()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        return self.base_dist.log_prob(value) + math.log(2)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return 2 * self.base_dist.cdf(value) - 1
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.base_dist.icdf((value + 1) / 2)
+
+    def entropy(self) -> Tensor:
+        return self.base_dist.entropy() - math.log(2)
+
+
+class Uniform(Distribution):
+    """Evenly distributed numbers in [low, high)."""
+
+    has_rsample = True
+
+    def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
+        self.low, self.high = broadcast_all(low, high)
+        super().__init__(self.low.shape, validate_args=validate_args)
+        if self._validate_args:
+            self._check("high", constraints.greater_than(self.low.detach()), self.high)
+
+    arg_constraints = {"low": constraints.real, "high": constraints.real}
+
+    @property
+    def support(self) -> constraints.Constraint:
+        return constraints.interval(self.low, self.high)
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.high + self.low) / 2
+
+    @property
+    def variance(self) -> Tensor:
+        return (self.high - self.low).square() / 12
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        drawn = _uniform(self._extended_shape(sample_shape), self.low)
+        return self.low + drawn * (self.high - self.low)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        inside = (self.low <= value) & (self.high > value)
+        return inside.type_as(self.low).log() - (self.high - self.low).log()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return ((value - self.low) / (self.high - self.low)).clamp(0, 1)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return value * (self.high - self.low) + self.low
+
+    def entropy(self) -> Tensor:
+        return (self.high - self.low).log()
+
+
+class Exponential(ExponentialFamily):
+    """Waiting times between events of the given `rate`."""
+
+    arg_constraints = {"rate": constraints.positive}
+    support = constraints.nonnegative
+    has_rsample = True
+
+    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
+        (self.rate,) = broadcast_all(rate)
+        super().__init__(self.rate.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return 1 / self.rate
+
+    @property
+    def mode(self) -> Tensor:
+        return 0 * self.rate
+
+    @property
+    def variance(self) -> Tensor:
+        return self.rate.pow(-2)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        drawn = _uniform(self._extended_shape(sample_shape), self.rate)
+        return -(-drawn).log1p() / self.rate
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        return self.rate.log() - self.rate * value
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return 1 - (-self.rate * value).exp()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return -(-value).log1p() / self.rate
+
+    def entropy(self) -> Tensor:
+        return 1 - self.rate.log()
+
+
+class Laplace(Distribution):
+    """The double exponential distribution around `loc`."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real
+    has_rsample = True
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = broadcast_all(loc, scale)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    mode = mean
+
+    @property
+    def variance(self) -> Tensor:
+        return 2 * self.scale.square()
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        drawn = _uniform(self._extended_shape(sample_shape), self.loc)
+        # Never exactly -1, whose logarithm would be infinite.
+        centred = drawn * (2 - 2.0**-23) - (1 - 2.0**-23)
+        return self.loc - self.scale * centred.sign() * (-centred.abs()).log1p()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
+
+    def cdf(self, value: Tensor) -> Tensor:
+        away = value - self.loc
+        return 0.5 - 0.5 * away.sign() * (-away.abs() / self.scale).expm1()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        away = value - 0.5
+        return self.loc - self.scale * away.sign() * (-2 * away.abs()).log1p()
+
+    def entropy(self) -> Tensor:
+        return 1 + (2 * self.scale).log()
+
+
+class Cauchy(Distribution):
+    """The distribution of the ratio of two centred normal variables."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real
+    has_rsample = True
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = broadcast_all(loc, scale)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc * 0 + float("nan")
+
+    @property
+    def variance(self) -> Tensor:
+        return self.loc * 0 + float("inf")
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        drawn = _uniform(self._extended_shape(sample_shape), self.loc)
+        return self.loc + self.scale * (math.pi * (drawn - 0.5)).tan()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        deviation = (value - self.loc) / self.scale
+        return -math.log(math.pi) - self.scale.log() - deviation.square().log1p()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return ((value - self.loc) / self.scale).atan() / math.pi + 0.5
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
+
+    def entropy(self) -> Tensor:
+        return math.log(4 * math.pi) + self.scale.log()
+
+
+class Gumbel(Distribution):
+    """The distribution of the largest of many samples."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real
+    has_rsample = True
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = broadcast_all(loc, scale)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc + self.scale * 0.57721566490153286060
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return (math.pi / math.sqrt(6) * self.scale).square()
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        drawn = _uniform(self._extended_shape(sample_shape), self.loc)
+        drawn = drawn.clamp(_smallest(drawn.dtype), 1 - 2.0**-24)
+        return self.loc - self.scale * (-drawn.log()).log()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        deviation = (self.loc - value) / self.scale
+        return (deviation - deviation.exp()) - self.scale.log()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return (-((self.loc - value) / self.scale).exp()).exp()
+
+    def entropy(self) -> Tensor:
+        return self.scale.log() + (1 + 0.57721566490153286060)
+
+
+class Gamma(ExponentialFamily):
+    """The gamma distribution with shape `concentration` and `rate`.
+
+    Samples come from the method of Marsaglia and Tsang; their gradients with respect to the
+    concentration follow from implicit differentiation of the cumulative distribution.
+    """
+
+    arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
+    support = constraints.nonnegative
+    has_rsample = True
+
+    def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
+        self.concentration, self.rate = broadcast_all(concentration, rate)
+        super().__init__(self.concentration.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration / self.rate
+
+    @property
+    def mode(self) -> Tensor:
+        return ((self.concentration - 1) / self.rate).clamp(min=0)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.concentration / self.rate.square()
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        from metaop.distributions.gamma_samples import standard_gamma
+
+        shape = self._extended_shape(sample_shape)
+        drawn = standard_gamma(self.concentration.expand(*shape))
+        return (drawn / self.rate).clamp(min=_smallest(drawn.dtype))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        return (
+            self.concentration * self.rate.log()
+            + (self.concentration - 1) * value.log()
+            - self.rate * value
+            - lgamma(self.concentration)
+        )
+
+    def entropy(self) -> Tensor:
+        shape = self.concentration
+        return shape - self.rate.log() + lgamma(shape) + (1 - shape) * digamma(shape)
+
+
+class Chi2(Gamma):
+    """The sum of the squares of `df` standard normal variables."""
+
+    arg_constraints = {"df": constraints.positive}
+
+    def __init__(self, df: Any, validate_args: bool | None = None) -> None:
+        (degrees,) = broadcast_all(df)
+        self.df = degrees
+        super().__init__(degrees / 2, degrees * 0 + 0.5, validate_args=validate_args)
+
+
+class Beta(ExponentialFamily):
+    """The beta distribution on 0 … 1."""
+
+    arg_constraints = {
+        "concentration1": constraints.positive,
+        "concentration0": constraints.positive,
+    }
+    support = constraints.unit_interval
+    has_rsample = True
+
+    def __init__(
+        self, concentration1: Any, concentration0: Any, validate_args: bool | None = None
+    ) -> None:
+        self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
+        super().__init__(self.concentration1.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration1 / (self.concentration1 + self.concentration0)
+
+    @property
+    def mode(self) -> Tensor:
+        return (self.concentration1 - 1) / (self.concentration1 + self.concentration0 - 2)
+
+    @property
+    def variance(self) -> Tensor:
+        total = self.concentration1 + self.concentration0
+        return self.concentration1 * self.concentration0 / (total.square() * (total + 1))
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        ones = self.concentration1.detach() * 0 + 1
+        first = Gamma(self.concentration1, ones, False).rsample(sample_shape)
+        second = Gamma(self.concentration0, ones, False).rsample(sample_shape)
+        return first / (first + second)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        return (
+            (self.concentration1 - 1) * value.log()
+            + (self.concentration0 - 1) * (-value).log1p()
+            - self._log_normaliser()
+        )
+
+    def _log_normaliser(self) -> Tensor:
+        first, second = self.concentration1, self.concentration0
+        return lgamma(first) + lgamma(second) - lgamma(first + second)
+
+    def entropy(self) -> Tensor:
+        first, second = self.concentration1, self.concentration0
+        return (
+            self._log_normaliser()
+            - (first - 1) * digamma(first)
+            - (second - 1) * digamma(second)
+            + (first + second - 2) * digamma(first + second)
+        )
+
+
+class StudentT(Distribution):
+    """Student's t distribution with `df` degrees of freedom, moved and scaled."""
+
+    arg_constraints = {
+        "df": constraints.positive,
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
+    support = constraints.real
+    has_rsample = True
+
+    def __init__(
+        self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None
+    ) -> None:
+        self.df, self.loc, self.scale = broadcast_all(df, loc, scale)
+        super().__init__(self.df.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return where(self.df > 1, self.loc, float("nan"))
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        finite = self.scale.square() * self.df / (self.df - 2)
+        infinite = where(self.df > 1, float("inf"), float("nan"))
+        return where(self.df > 2, finite, infinite)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        noise = randn(
+            self._extended_shape(sample_shape), dtype=self.df.dtype, device=self.df.device
+        )
+        drawn = Chi2(self.df, False).rsample(sample_shape)
+        return self.loc + self.scale * noise * (drawn / self.df).rsqrt()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        deviation = (value - self.loc) / self.scale
+        normaliser = (
+            self.scale.log()
+            + 0.5 * self.df.log()
+            + 0.5 * math.log(math.pi)
+            + lgamma(0.5 * self.df)
+            - lgamma(0.5 * (self.df + 1))
+        )
+        return -0.5 * (self.df + 1) * (deviation.square() / self.df).log1p() - normaliser
