@@ -20,7 +20,7 @@ def main() -> None:
 
     model = nn.Sequential(nn.Linear(4, 64), nn.GELU(), nn.Linear(64, 1))
     model = nn.parallel.DistributedDataParallel(model)
-    optimizer = model.attach(metaop.optim.Adam(model.parameters(), lr=0.01))
+    optimizer = metaop.optim.Adam(model.parameters(), lr=0.01)
     for step in range(201):
         loss = nn.functional.mse_loss(model(x[share]), y[share])
         optimizer.zero_grad()

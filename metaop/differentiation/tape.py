@@ -134,6 +134,10 @@ class TapeEntry:
     freed: Callable[[], None] | None = None
 
 
+# What hooks of the running backward pass want done when it has ended, in order.
+at_end: list[Callable[[], None]] = []
+
+
 def pass_through(cotangents: Sequence[Call | None]) -> Sequence[Call | None]:
     """The gradient of a value that was replaced outside the tape: as if it had not been."""
     return cotangents
@@ -171,6 +175,9 @@ def backward(
         for call in order:
             if _visit(call, pending, found, wanted, accumulate, needed):
                 spent.append(call)
+    except BaseException:
+        at_end.clear()
+        raise
     finally:
         modes.gradients = previous
     if not retain_graph:
@@ -179,6 +186,8 @@ def backward(
         for call in order:
             if call.buffer is not None:
                 forget_released(call)
+    while at_end:
+        at_end.pop(0)()
     return found
 
 

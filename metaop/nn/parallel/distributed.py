@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from metaop.differentiation.tape import at_end
 from metaop.dist.arena import GradientArena, gradient_arena
 from metaop.dist.collectives import MPIWorld, mpi
 from metaop.nn.module import Module
@@ -22,9 +23,10 @@ from metaop.tensor.core import from_array
 class DistributedDataParallel(Module):
     """Wraps `module` for training on all ranks of the job, one share of the batch on each.
 
-    At the start all ranks take the parameters and buffers of rank 0. Call `synchronise()` between
-    `loss.backward()` and `optimizer.step()`, or let `attach(optimizer)` do it before every step.
-    Ranks that differ in their parameters' names, shapes or types fail here, on all ranks.
+    At the start all ranks take the parameters and buffers of rank 0. When a backward pass that
+    reached a parameter has ended, the gradients are averaged over the ranks; a parameter that a
+    rank did not use counts as zero there. Ranks that differ in their parameters' names, shapes or
+    types fail here, on all ranks.
     """
 
     def __init__(self, module: Module, device_ids: Sequence[Any] | None = None) -> None:
@@ -35,14 +37,20 @@ class DistributedDataParallel(Module):
         self._arena: GradientArena | None = None
         self._check_equal_modules()
         self._take_values_of_rank_0()
+        if self._world.size > 1:
+            for parameter in self._trained():
+                parameter.register_post_accumulate_grad_hook(self._reached)
+
+    def _trained(self) -> list[Parameter]:
+        return [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+
+    def _reached(self, parameter: Any) -> None:
+        """A parameter got a gradient: average all of them when this backward pass has ended."""
+        if self._synchronises and self.synchronise not in at_end:
+            at_end.append(self.synchronise)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         return self.module(*inputs, **kwargs)
-
-    def attach(self, optimizer: Any) -> Any:
-        """Averages the gradients before every step of `optimizer`; returns the optimizer."""
-        optimizer.register_step_pre_hook(lambda *_: self.synchronise())
-        return optimizer
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -54,12 +62,8 @@ class DistributedDataParallel(Module):
             self._synchronises = previous
 
     def synchronise(self) -> None:
-        """Replaces every gradient by its mean over the ranks."""
-        if self._world.size == 1 or not self._synchronises:
-            return
-        parameters = [
-            parameter for parameter in self.module.parameters() if parameter.requires_grad
-        ]
+        """Replaces every gradient by its mean over the ranks; all ranks have to call it."""
+        parameters = self._trained()
         gradients = [_gradient(parameter) for parameter in parameters]
         sizes = [gradient.nbytes for gradient in gradients]
         if self._arena is None or self._arena.sizes != sizes:

@@ -23,7 +23,7 @@ model = nn.parallel.DistributedDataParallel(network())
 alone = network()
 alone.load_state_dict(model.module.state_dict())
 optimizers = [
-    model.attach(metaop.optim.AdamW(model.parameters(), lr=0.01)),
+    metaop.optim.AdamW(model.parameters(), lr=0.01),
     metaop.optim.AdamW(alone.parameters(), lr=0.01),
 ]
 start, stop = block(len(inputs), ranks, rank)
@@ -40,4 +40,23 @@ for _ in range(20):
     shared = metaop.tensor([losses[0]], dtype=metaop.float64)
     metaop.distributed.all_reduce(shared)
     np.testing.assert_allclose(shared.item() / ranks, losses[1], rtol=1e-5)
+
+# Two halves of the share, averaged once at the end.
+middle = (start + stop) // 2
+for optimizer in optimizers:
+    optimizer.zero_grad()
+with model.no_sync():
+    first = metaop.tensor(inputs[start:middle])
+    (loss_function(model(first), metaop.tensor(labels[start:middle])) / 2).backward()
+second = metaop.tensor(inputs[middle:stop])
+(loss_function(model(second), metaop.tensor(labels[middle:stop])) / 2).backward()
+loss_function(alone(metaop.tensor(inputs)), metaop.tensor(labels)).backward()
+for mine, single in zip(model.parameters(), alone.parameters()):
+    np.testing.assert_allclose(mine.grad.numpy(), single.grad.numpy(), rtol=1e-3, atol=1e-6)
+
+# A parameter that nobody uses gets zeros on every rank.
+unused = nn.parallel.DistributedDataParallel(nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)]))
+unused.module[0](metaop.ones(1, 2) * (rank + 1)).sum().backward()
+np.testing.assert_allclose(unused.module[1].weight.grad.numpy(), 0)
+np.testing.assert_allclose(unused.module[0].weight.grad.numpy(), (ranks + 1) / 2)
 print(f"rank {rank} agrees")
