@@ -72,10 +72,10 @@ def _candidates(name: str) -> list[str]:
         if old in RENAMED:
             paths.insert(0, RENAMED[old] + name[len(old) :])
             break
-    for package in PUBLIC_PACKAGES:
+    for package, public in PUBLIC_PACKAGES.items():
         if _starts_with(name, package):
             inner = name[len(package) + 1 :].split(".")
-            paths += [f"{root_path(package)}.{'.'.join(inner[1:])}"] if len(inner) > 1 else []
+            paths += [".".join([public, *inner[count:]]) for count in range(len(inner))]
     return paths
 
 

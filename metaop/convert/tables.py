@@ -35,12 +35,22 @@ RENAMED = {
     "torch.testing.assert_allclose": "metaop.testing.assert_close",
 }
 
-# Here a class may be named through the module that defines it: `torch.optim.adam.Adam`.
-PUBLIC_PACKAGES = (
-    *("torch.autograd", "torch.distributions", "torch.nn", "torch.nn.modules", "torch.nn.parallel"),
-    *("torch.nn.utils", "torch.optim", "torch.utils.data", "torchvision.datasets"),
-    *("torchvision.models", "torchvision.ops", "torchvision.transforms"),
-)
+# Where a class may also be named through the module that defines it (`torch.optim.adam.Adam`), and
+# the package that has it as well.
+PUBLIC_PACKAGES = {
+    "torch.autograd": "metaop.autograd",
+    "torch.distributions": "metaop.distributions",
+    "torch.nn.modules": "metaop.nn",
+    "torch.nn.parallel": "metaop.nn.parallel",
+    "torch.nn.parameter": "metaop.nn",
+    "torch.nn.utils": "metaop.nn.utils",
+    "torch.optim": "metaop.optim",
+    "torch.utils.data": "metaop.utils.data",
+    "torchvision.datasets": "metaop.vision.datasets",
+    "torchvision.models": "metaop.vision.models",
+    "torchvision.ops": "metaop.vision.ops",
+    "torchvision.transforms": "metaop.vision.transforms",
+}
 
 # Names that work but mean something else than in PyTorch; a prefix covers what lies in it.
 MEANINGS = {

@@ -1,0 +1,147 @@
+"""Files, folders, notebooks, checkpoints, and the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import metaop
+from metaop.__main__ import main
+from metaop.errors import CheckpointError
+
+pytest.importorskip("libcst")
+from metaop.convert import convert_path
+
+PROGRAM = "import torch\nprint(torch.ones(2))  # sum\n"
+
+
+def test_a_file_is_replaced_whole_and_keeps_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    path.chmod(0o755)
+    assert main(["convert", str(path)]) == 0
+    assert path.read_text() == "import metaop\nprint(metaop.ones(2))  # sum\n"
+    assert path.stat().st_mode & 0o777 == 0o755
+    assert [file.name for file in tmp_path.iterdir()] == ["program.py"]
+
+
+def test_check_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM + "torch.fx.wrap(1)\n")
+    assert main(["convert", str(path), "--check"]) == 1
+    assert path.read_text().startswith(PROGRAM)
+    assert f"{path}:3:1: unsupported: torch.fx.wrap" in capsys.readouterr().out
+
+
+def test_encodings_and_line_ends_stay(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_bytes("# -*- coding: latin-1 -*-\r\nimport torch  # café\r\n".encode("latin-1"))
+    convert_path(path)
+    expected = "# -*- coding: latin-1 -*-\r\nimport metaop  # café\r\n".encode("latin-1")
+    assert path.read_bytes() == expected
+
+
+def test_a_folder_is_copied_and_its_modules_know_each_other(tmp_path: Path) -> None:
+    source, target = tmp_path / "project", tmp_path / "converted"
+    (source / "net").mkdir(parents=True)
+    (source / "net" / "layers.py").write_text("import torch\nfrom torch import nn\n")
+    (source / "net" / "__init__.py").write_text("")
+    (source / "train.py").write_text("from net.layers import *\nx = torch.ones(2)\nnn.ReLU()\n")
+    (source / "names.txt").write_text("torch")
+    (source / "old.py").write_text("import torch\nprint 'two'\n")
+    assert main(["convert", str(source), "-o", str(target)]) == 2
+    assert (target / "train.py").read_text() == (
+        "from net.layers import *\nx = metaop.ones(2)\nnn.ReLU()\n"
+    )
+    assert (target / "net" / "layers.py").read_text() == "import metaop\nfrom metaop import nn\n"
+    assert (target / "names.txt").read_text() == "torch"
+    assert (target / "old.py").read_text() == "import torch\nprint 'two'\n"
+    assert (source / "train.py").read_text().startswith("from net.layers import *\nx = torch")
+
+
+def test_json_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    assert main(["convert", str(path), "--report", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["counts"]["same"] == 2
+    first = report["files"][0]["findings"][0]
+    assert (first["line"], first["column"], first["name"]) == (1, 8, "torch")
+
+
+def test_notebooks_keep_outputs_magic_and_style(tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "markdown", "metadata": {}, "source": ["import torch"]},
+        {"cell_type": "code", "metadata": {}, "outputs": [{"text": ["torch"]}],
+         "execution_count": 1, "source": ["%matplotlib inline\n", "import torch\n", "!pip list"]},
+        {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": 2,
+         "source": ["%%bash\n", "echo import torch"]},
+        {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": 3,
+         "source": ["x = torch.ones(1)\n", "torch.fx.wrap(x)"]},
+    ]  # fmt: skip
+    notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    path = tmp_path / "notes.ipynb"
+    path.write_text(json.dumps(notebook, indent=1) + "\n")
+    (report,) = convert_path(path)
+    result = json.loads(path.read_text())
+    sources = ["".join(cell["source"]) for cell in result["cells"]]
+    assert sources[0] == "import torch"
+    assert sources[1] == "%matplotlib inline\nimport metaop\n!pip list"
+    assert sources[2] == "%%bash\necho import torch"
+    assert sources[3].startswith("x = metaop.ones(1)\nmetaop.absent.torch.fx.wrap(x)  # metaop: ")
+    assert result["cells"][1]["outputs"] == [{"text": ["torch"]}]
+    assert path.read_text() == json.dumps(result, indent=1) + "\n"
+    assert any(f.name == "torch.fx.wrap (cell 4)" and f.line == 2 for f in report.findings)
+    (again,) = convert_path(path)
+    assert not again.changed
+
+
+def test_verify_compares_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    path = tmp_path / "net.py"
+    path.write_text(
+        "import torch\nfrom torch import nn\n"
+        "VERIFY = {'double': {'inputs': [[2, 3]]}}\n"
+        "VERIFY['Wide'] = {'arguments': [5], 'inputs': [[2, 5]]}\n"
+        "class Net(nn.Sequential):\n"
+        "    def __init__(self):\n        super().__init__(nn.Linear(3, 2), nn.Tanh())\n"
+        "class Wide(nn.Linear):\n"
+        "    def __init__(self, width):\n        super().__init__(width, 2)\n"
+        "def double(x):\n    return x * (2 if torch.__name__ == 'torch' else 3)\n"
+    )
+    assert main(["convert", str(path), "--verify", "--check"]) == 1
+    lines = capsys.readouterr().err
+    assert "Net: agrees" in lines
+    assert "Wide: agrees" in lines
+    assert "double: differs" in lines
+
+
+def test_weights_become_safetensors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.Linear(3, 2)
+    state = {"weight": layer.weight, "tied": layer.weight, "bias": layer.bias}
+    source, target = tmp_path / "a.pth", tmp_path / "b.safetensors"
+    for legacy in (False, True):
+        torch.save(
+            {"state_dict": state, "epoch": 3}, source, _use_new_zipfile_serialization=not legacy
+        )
+        assert main(["convert-weights", str(source), str(target)]) == 0
+        found = metaop.load(target)
+        assert set(found) == set(state)
+        for name, value in state.items():
+            np.testing.assert_array_equal(found[name].numpy(), value.detach().numpy())
+    assert "3 tensors" in capsys.readouterr().out
+
+
+def test_weights_that_run_code_are_refused(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    source = tmp_path / "a.pth"
+    torch.save(torch.nn.Linear(1, 1), source)
+    from metaop.convert.weights import convert_weights
+
+    with pytest.raises(CheckpointError):
+        convert_weights(source, tmp_path / "b.safetensors")
+    assert main(["convert-weights", str(source), str(tmp_path / "b.safetensors")]) == 2

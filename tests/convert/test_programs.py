@@ -1,0 +1,95 @@
+"""Whole programs: converted without loss, and training as in PyTorch from the same weights."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import metaop
+from tests.convert.running import PROGRAMS, STEPS, copy_weights, load_program
+
+pytest.importorskip("libcst")
+from metaop.convert import Conversion, Verdict, convert_source
+from metaop.convert.source import MARK, comments
+
+every_program = pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+
+
+@cache
+def converted(path: Path) -> Conversion:
+    return convert_source(path.read_text())
+
+
+def own_comments(text: str) -> list[str]:
+    """The comments of a text without the converter's marks."""
+    stripped = [comment.partition(f"  {MARK}")[0] for comment in comments(text)]
+    return [comment for comment in stripped if not comment.startswith(MARK)]
+
+
+def test_there_are_programs_in_many_styles() -> None:
+    assert len(PROGRAMS) >= 40
+
+
+@every_program
+def test_output_parses_and_keeps_lines_comments_and_docstrings(path: Path) -> None:
+    text, result = path.read_text(), converted(path).text
+    assert result.count("\n") == text.count("\n")
+    assert own_comments(result) == comments(text)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    before, after = (
+        [ast.get_docstring(n) for n in ast.walk(ast.parse(t)) if isinstance(n, documented)]
+        for t in (text, result)
+    )
+    assert before == after
+
+
+@every_program
+def test_converting_twice_changes_nothing(path: Path) -> None:
+    again = convert_source(converted(path).text)
+    assert again.text == converted(path).text
+    assert Verdict.CONVERTED not in {finding.verdict for finding in again.findings}
+
+
+@every_program
+def test_nothing_unsupported_is_unmarked_and_nothing_foreign_is_left(path: Path) -> None:
+    conversion = converted(path)
+    lines = conversion.text.split("\n")
+    for finding in conversion.findings:
+        if finding.verdict is Verdict.UNSUPPORTED:
+            following = "\n".join(lines[finding.line - 1 : finding.line + 10])
+            assert f"{MARK}unsupported: {finding.name}" in following
+    for node in ast.walk(ast.parse(conversion.text)):
+        if isinstance(node, ast.Import):
+            assert not any(alias.name.split(".")[0] == "torch" for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            assert (node.module or "").split(".")[0] != "torch"
+
+
+@every_program
+@pytest.mark.filterwarnings("ignore")
+def test_losses_are_those_of_pytorch(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    missing = [f for f in converted(path).findings if f.verdict is Verdict.UNSUPPORTED]
+    if missing and path.stem != "unsupported_corners":
+        pytest.skip(f"not in metaop: {missing[0].name}")
+    torch.manual_seed(0)
+    theirs, ours = (
+        load_program(path.read_text(), path.stem),
+        load_program(converted(path).text, path.stem),
+    )
+    model, copy = theirs["build"](), ours["build"]()
+    copy_weights(model, copy, metaop.from_numpy)
+    expected = losses(theirs, model)
+    found = losses(ours, copy)
+    assert len(expected) >= STEPS
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
+
+
+def losses(program: Mapping[str, Any], model: Any) -> np.ndarray:
+    return np.array(program["train"](model, STEPS), dtype=float)

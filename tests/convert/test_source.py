@@ -1,0 +1,188 @@
+"""The converter, construct by construct."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+pytest.importorskip("libcst")
+from metaop.convert import Verdict, convert_source
+
+
+def convert(text: str) -> str:
+    return convert_source(textwrap.dedent(text)).text
+
+
+def verdicts(text: str) -> dict[str, Verdict]:
+    return {f.name: f.verdict for f in convert_source(textwrap.dedent(text)).findings}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("import torch\ntorch.zeros(2)", "import metaop\nmetaop.zeros(2)"),
+        ("import torch as th\nth.zeros(2)", "import metaop as th\nth.zeros(2)"),
+        ("import torch.nn as nn\nnn.Linear(1, 2)", "import metaop.nn as nn\nnn.Linear(1, 2)"),
+        ("import torch.nn\ntorch.nn.ReLU()", "import metaop.nn\nmetaop.nn.ReLU()"),
+        ("from torch import nn, optim", "from metaop import nn, optim"),
+        ("from torch.nn import *\nReLU()", "from metaop.nn import *\nReLU()"),
+        ("import torch, os  # both", "import metaop, os  # both"),
+        (
+            "from torch.nn.modules.conv import Conv2d as C",
+            "from metaop.nn import Conv2d as C",
+        ),
+        (
+            "from torch.autograd import Variable, grad  # x",
+            "from metaop import Tensor as Variable; from metaop.autograd import grad  # x",
+        ),
+        (
+            "from torch.autograd import (\n    Variable,  # old\n    grad,\n)",
+            "from metaop import (\n    Tensor as Variable,  # old\n    \n);"
+            " from metaop.autograd import grad",
+        ),
+        (
+            "try:\n    import torch\nexcept ImportError:\n    torch = None\ntorch.ones(1)",
+            "try:\n    import metaop as torch\nexcept ImportError:\n    torch = None\n"
+            "torch.ones(1)",
+        ),
+        (
+            "import torch\nmetaop = 3\ntorch.ones(1)",
+            "import metaop as torch\nmetaop = 3\ntorch.ones(1)",
+        ),
+        ("def f():\n    import torch\n    return torch.ones(1)",
+         "def f():\n    import metaop\n    return metaop.ones(1)"),
+        ("import torch\nx: 'torch.Tensor'", "import metaop\nx: 'metaop.Tensor'"),
+        ("import torch\nf'{torch.ones(1)!r}'", "import metaop\nf'{metaop.ones(1)!r}'"),
+        ("import torch\n@torch.no_grad()\ndef f(): ...",
+         "import metaop\n@metaop.no_grad()\ndef f(): ..."),
+        ("import torch\r\ntorch.ones(\r\n  1)\r\n", "import metaop\r\nmetaop.ones(\r\n  1)\r\n"),
+    ],
+)  # fmt: skip
+def test_imports_and_names(before: str, after: str) -> None:
+    assert convert_source(before).text == after
+    assert convert_source(after).text == after
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class torch: pass\ntorch.zeros(2)",
+        "def f(torch):\n    return torch.zeros(2)",
+        "import numpy as torch\ntorch.zeros(2)",
+        "from .torch import zeros\nzeros(2)",
+        "import torchlike\ntorchlike.nn.Linear(2)",
+        '"""torch.zeros"""\nx = 1',
+        "nn = 3\nF = nn\nVariable(x)\nloss.data[0]\nloader_iter.next()",
+    ],
+)
+def test_look_alikes_stay(text: str) -> None:
+    assert convert_source(text).text == text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Variable(x)", "x"),
+        ("Variable(x, requires_grad=False).sum()", "x.sum()"),
+        ("Variable(x, requires_grad=True)", "x.detach().requires_grad_()"),
+        ("Variable(x, requires_grad=flag)", "x.detach().requires_grad_(flag)"),
+        ("Variable(x, volatile=True)", "x.detach()"),
+        ("Variable(a + b) * 2", "(a + b).detach() * 2"),
+        ("Variable(  # why\n    x, volatile=False)", "(  # why\nx)"),
+        ("isinstance(x, Variable)", "isinstance(x, Variable)"),
+        ("total += loss.data[0]", "total += loss.item()"),
+        ("images.data[0]", "images.data[0]"),
+        ("data_iter.next()", "next(data_iter)"),
+        ("iter(x).next()", "next(iter(x))"),
+        ("nn.MSELoss(size_average=False)", 'nn.MSELoss(reduction="sum")'),
+        ("F.mse_loss(a, b, size_average=True)", 'F.mse_loss(a, b, reduction="mean")'),
+        ("nn.L1Loss(reduce=False)", 'nn.L1Loss(reduction="none")'),
+        (
+            "nn.BCELoss(size_average=flag)",
+            'nn.BCELoss(reduction="mean" if flag else "sum")',
+        ),
+        ("torch.nn.quantized.Linear", "metaop.absent.torch.nn.quantized.Linear"),
+        ("nn.init.xavier_uniform(w)", "nn.init.xavier_uniform_(w)"),
+        ("nn.utils.clip_grad_norm(p, 1)", "nn.utils.clip_grad_norm_(p, 1)"),
+        ("F.upsample(x, scale_factor=2)", "F.interpolate(x, scale_factor=2)"),
+        ("torch.LongTensor([1, 2])", "metaop.tensor([1, 2], dtype=metaop.int64)"),
+        ("torch.FloatTensor(3, 4)", "metaop.FloatTensor(3, 4)"),
+        ("torch.cumsum(x, axis=0)", "metaop.cumsum(x, dim=0)"),
+        ("x.type('torch.cuda.FloatTensor')", "x.type('metaop.cuda.FloatTensor')"),
+        ("getattr(torch, 'relu')", "getattr(metaop, 'relu')"),
+        ("x.cuda(async=True)", "x.cuda(non_blocking=True)"),
+    ],
+)
+def test_old_idioms(before: str, after: str) -> None:
+    header = (
+        "import torch\nimport torch.nn.functional as F\n"
+        "from torch import nn\nfrom torch.autograd import Variable\n"
+    )
+    body = convert_source(header + before).text.split("\n", 4)[4]
+    assert body.partition("  # metaop:")[0] == after
+
+
+def test_unsupported_names_are_marked_where_they_stand_and_raise_when_reached() -> None:
+    text = """\
+        import torch
+        from torch.fx import symbolic_trace  # mine
+
+        def corner(x):
+            return torch.fx.wrap(
+                x,
+                '''text
+                of two lines''', torch.ops.aten.add,
+            )
+        """
+    result = convert(text)
+    lines = result.split("\n")
+    assert "# mine  # metaop: unsupported: torch.fx.symbolic_trace" in lines[1]
+    assert "unsupported: torch.fx.wrap" in lines[4]
+    assert "unsupported: torch.ops.aten.add" in lines[7]
+    names: dict[str, object] = {}
+    exec(result, names)
+    with pytest.raises(NotImplementedError, match="torch.fx.wrap is not in metaop"):
+        names["corner"](3)  # type: ignore[operator]
+    with pytest.raises(NotImplementedError, match="torch.fx.symbolic_trace is not in metaop"):
+        names["symbolic_trace"](3)  # type: ignore[operator]
+
+
+def test_keywords_and_missing_arguments_are_checked() -> None:
+    found = convert_source("import torch\ntorch.relu(x, slope=2)\ntorch.cat()\ntorch.cat(*x)\n")
+    problems = [(f.line, f.name) for f in found.findings if f.verdict is Verdict.UNSUPPORTED]
+    assert problems == [(2, "torch.relu()"), (3, "torch.cat()")]
+
+
+def test_verdicts() -> None:
+    found = verdicts(
+        """
+        import torch, numpy, mystery, timm
+        torch.zeros(2); torch.nn.init.normal(w); torch.manual_seed(0); torch.fx.wrap(f)
+        """
+    )
+    assert found["torch.zeros"] is Verdict.SAME
+    assert found["torch.nn.init.normal"] is Verdict.CONVERTED
+    assert found["torch.manual_seed"] is Verdict.SEMANTIC
+    assert found["torch.fx.wrap"] is Verdict.UNSUPPORTED
+    assert found["mystery"] is found["timm"] is Verdict.THIRD_PARTY
+    assert "numpy" not in found
+
+
+def test_a_program_that_catches_a_missing_name_keeps_its_way_out() -> None:
+    result = convert(
+        """
+        try:
+            from torch.nowhere import thing
+        except ImportError:
+            thing = "fallback"
+        """
+    )
+    names: dict[str, object] = {}
+    exec(result, names)
+    assert names["thing"] == "fallback"
+
+
+def test_texts_that_do_not_parse_are_refused() -> None:
+    with pytest.raises(SyntaxError, match="not Python 3"):
+        convert_source("import torch\nprint 'old'\n")
