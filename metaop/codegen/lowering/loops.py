@@ -100,10 +100,13 @@ def lanes_lie_apart(kernel: Kernel, places: Iterable[IndexExpr]) -> bool:
     return any(abs(place.coefficient(last)) > _LONGEST_STRIDE for place in places)
 
 
-def turned(kernel: Kernel, plan: LoopPlan, places: Iterable[IndexExpr]) -> LoopPlan:
-    """The plan with the loop along which neighbours are read, if not the last, as its turned one.
+def turned(
+    kernel: Kernel, plain: LoopPlan, plan: LoopPlan, places: Iterable[IndexExpr]
+) -> LoopPlan:
+    """The plan with the loop along which neighbours are read as its turned one.
 
-    `places` are index expressions of the axes of the box at which buffers are read.
+    Without such a loop before the last, it is the plan `plain`. `places` are index expressions of
+    the axes of the box at which buffers are read.
     """
     last = Axis(plain_plan(kernel).loops[-1].name, plain_plan(kernel).loops[-1].extent)
     apart = [place for place in places if abs(place.coefficient(last)) > _LONGEST_STRIDE]
@@ -112,7 +115,7 @@ def turned(kernel: Kernel, plan: LoopPlan, places: Iterable[IndexExpr]) -> LoopP
         axis = Axis(f"i{inside[-1]}", kernel.shape[inside[-1]])
         if loop.extent >= _FEWEST_TURNED and any(x.coefficient(axis) == 1 for x in apart):
             return replace(plan, turned=loop.name)
-    return plan
+    return plain
 
 
 def _uses(index: IndexExpr, loop: Loop) -> bool:

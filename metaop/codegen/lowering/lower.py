@@ -59,5 +59,6 @@ def _lower_rows(
     plan = joined_plan(kernel, probe.values.offsets, probe.values.places)
     if machine.rows.TURNS and lanes_lie_apart(kernel, probe.values.places):
         probe = machine.rows(kernel, is_stored, uses, plain_plan(kernel))
-        plan = turned(kernel, plan, probe.places_in_box())
+        places = probe.places_in_box()
+        plan = turned(kernel, plan, joined_plan(kernel, probe.values.offsets, places), places)
     return machine.rows(kernel, is_stored, uses, plan).lower()
