@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop.dist import signatures
+from metaop.dist import explain, signatures
 from tests.dist.oracle import check_signatures
 
 functional = metaop.nn.functional
@@ -169,3 +169,12 @@ def test_what_must_come_out(name: str) -> None:
     function, arrays, required = CASES[name]
     found = signatures(function, *(metaop.tensor(array) for array in arrays), ranks=2)
     assert set(required.split()) <= set(found)
+
+
+def test_explain_lists_the_cheapest_first() -> None:
+    text = explain(metaop.matmul, metaop.ones(64, 64), metaop.ones(64, 64), ranks=2)
+    rows = [line.split() for line in text.splitlines()[1:]]
+    costs = [float(row[1]) for row in rows]
+    assert costs == sorted(costs)
+    assert rows[0][-1] == "chosen"
+    assert costs[0] < next(cost for row, cost in zip(rows, costs) if row[0] == "B,B->B")
