@@ -1,0 +1,119 @@
+"""DCGAN: two convolutional networks, one of which draws and the other judges.
+
+After A. Radford, L. Metz, S. Chintala, "Unsupervised representation learning with deep
+convolutional generative adversarial networks", 2015.
+
+    python -m models.dcgan --steps 200 --out runs/dcgan.png
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import metaop
+from metaop import nn
+from metaop.nn import functional as F
+
+from .demonstration import digit_images, parse_options, random_batches, train, update
+
+
+def initialise(module: nn.Module) -> None:
+    """Weights as in the paper."""
+    if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)):
+        nn.init.normal_(module.weight, 0.0, 0.02)
+    elif isinstance(module, nn.BatchNorm2d):
+        nn.init.normal_(module.weight, 1.0, 0.02)
+        nn.init.zeros_(module.bias)
+
+
+class Generator(nn.Module):
+    """Noise (batch, latent, 1, 1) to images (batch, channels, size, size) in [-1, 1]."""
+
+    def __init__(
+        self, latent: int = 100, width: int = 64, channels: int = 3, size: int = 64
+    ) -> None:
+        super().__init__()
+        current = width * size // 8
+        layers: list[nn.Module] = [nn.ConvTranspose2d(latent, current, 4, bias=False)]
+        while current > width:
+            layers += [
+                nn.BatchNorm2d(current),
+                nn.ReLU(inplace=True),
+                nn.ConvTranspose2d(current, current // 2, 4, 2, 1, bias=False),
+            ]
+            current //= 2
+        layers += [
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            nn.ConvTranspose2d(width, channels, 4, 2, 1, bias=False),
+            nn.Tanh(),
+        ]
+        self.main = nn.Sequential(*layers)
+        self.apply(initialise)
+
+    def forward(self, noise: metaop.Tensor) -> metaop.Tensor:
+        return self.main(noise)
+
+
+class Discriminator(nn.Module):
+    """Images (batch, channels, size, size) to logits (batch,): are they real?"""
+
+    def __init__(
+        self, width: int = 64, channels: int = 3, size: int = 64, batch_norm: bool = True
+    ) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [
+            nn.Conv2d(channels, width, 4, 2, 1, bias=False),
+            nn.LeakyReLU(0.2, inplace=True),
+        ]
+        current = width
+        while current < width * size // 8:
+            layers.append(nn.Conv2d(current, 2 * current, 4, 2, 1, bias=False))
+            current *= 2
+            if batch_norm:
+                layers.append(nn.BatchNorm2d(current))
+            layers.append(nn.LeakyReLU(0.2, inplace=True))
+        self.main = nn.Sequential(*layers, nn.Conv2d(current, 1, 4, bias=False))
+        self.apply(initialise)
+
+    def forward(self, images: metaop.Tensor) -> metaop.Tensor:
+        return self.main(images).flatten()
+
+
+def judged(logits: metaop.Tensor, real: bool) -> metaop.Tensor:
+    """The loss of a judge that should call all of these real, or all false."""
+    target = metaop.ones_like(logits) if real else metaop.zeros_like(logits)
+    return F.binary_cross_entropy_with_logits(logits, target)
+
+
+def main(arguments: Sequence[str] | None = None) -> list[float]:
+    """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
+    options = parse_options(
+        __doc__, arguments, steps=150, batch_size=32, lr=1e-3, latent=32, width=16, out=""
+    )
+    images, _ = digit_images(16, channels=1)
+    batches = random_batches(images, size=options.batch_size, seed=options.seed)
+    generator = Generator(options.latent, options.width, 1, 16)
+    discriminator = Discriminator(options.width, 1, 16)
+    betas = (0.5, 0.999)
+    draw = metaop.optim.Adam(generator.parameters(), lr=options.lr, betas=betas)
+    judge = metaop.optim.Adam(discriminator.parameters(), lr=options.lr, betas=betas)
+
+    def step(number: int) -> dict[str, metaop.Tensor]:
+        (real,) = next(batches)
+        false = generator(metaop.randn(len(real), options.latent, 1, 1))
+        seen, drawn = discriminator(real), discriminator(false.detach())
+        judge_loss = update(judge, judged(seen, True) + judged(drawn, False))
+        draw_loss = update(draw, judged(discriminator(false), True))
+        return {"judge": judge_loss, "generator": draw_loss}
+
+    history = train(step, options.steps, "DCGAN")
+    if options.out:
+        with metaop.no_grad():
+            drawn = generator.eval()(metaop.randn(64, options.latent, 1, 1))
+        metaop.vision.utils.save_image(drawn, options.out, normalize=True)
+    return history["judge"]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""DGCNN: classifies clouds of points by their neighbourhoods, found anew in every layer.
+
+After Y. Wang and others, "Dynamic graph CNN for learning on point clouds", 2018. Names of
+parameters are those of the authors' program.
+
+    python -m models.point_cloud --steps 60
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+import metaop
+from metaop import nn
+from metaop.nn import functional as F
+
+from .demonstration import parse_options, train, update
+
+
+def nearest(x: metaop.Tensor, k: int) -> metaop.Tensor:
+    """The `k` nearest points (batch, points, k) to each point of x (batch, channels, points)."""
+    x = x.detach()
+    squares = (x * x).sum(1, keepdim=True)
+    closeness = 2 * x.transpose(1, 2) @ x - squares - squares.transpose(1, 2)
+    return closeness.topk(k, -1)[1]
+
+
+def edge_features(x: metaop.Tensor, k: int) -> metaop.Tensor:
+    """x (batch, channels, points) to (neighbour - own, own): (batch, 2 channels, points, k)."""
+    batch, channels, points = x.shape
+    chosen = nearest(x, k).reshape(batch, 1, points * k).expand(-1, channels, -1)
+    neighbours = x.gather(2, chosen).reshape(batch, channels, points, k)
+    own = x.unsqueeze(3).expand(-1, -1, -1, k)
+    return metaop.cat((neighbours - own, own), 1)
+
+
+def edge_convolution(inputs: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.LeakyReLU(0.2),
+    )
+
+
+class DGCNN(nn.Module):
+    """Points (batch, 3, points) to logits (batch, classes); `width` is 64 in the paper."""
+
+    def __init__(
+        self, num_classes: int = 40, k: int = 20, width: int = 64, dropout: float = 0.5
+    ) -> None:
+        super().__init__()
+        self.k = k
+        self.conv1 = edge_convolution(6, width)
+        self.conv2 = edge_convolution(2 * width, width)
+        self.conv3 = edge_convolution(2 * width, 2 * width)
+        self.conv4 = edge_convolution(4 * width, 4 * width)
+        self.conv5 = nn.Sequential(
+            nn.Conv1d(8 * width, 16 * width, 1, bias=False),
+            nn.BatchNorm1d(16 * width),
+            nn.LeakyReLU(0.2),
+        )
+        self.linear1 = nn.Linear(32 * width, 8 * width, bias=False)
+        self.bn6 = nn.BatchNorm1d(8 * width)
+        self.dp1 = nn.Dropout(dropout)
+        self.linear2 = nn.Linear(8 * width, 4 * width)
+        self.bn7 = nn.BatchNorm1d(4 * width)
+        self.dp2 = nn.Dropout(dropout)
+        self.linear3 = nn.Linear(4 * width, num_classes)
+
+    def forward(self, points: metaop.Tensor) -> metaop.Tensor:
+        x, levels = points, []
+        for layer in (self.conv1, self.conv2, self.conv3, self.conv4):
+            x = layer(edge_features(x, self.k)).amax(-1)
+            levels.append(x)
+        x = self.conv5(metaop.cat(levels, 1))
+        x = metaop.cat((x.amax(2), x.mean(2)), 1)
+        x = self.dp1(F.leaky_relu(self.bn6(self.linear1(x)), 0.2))
+        x = self.dp2(F.leaky_relu(self.bn7(self.linear2(x)), 0.2))
+        return self.linear3(x)
+
+
+def solids(count: int, points: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Points (count, 3, points) on spheres (0), cubes (1) and tori (2), and which they are."""
+    directions = random.normal(size=(count, 3, points))
+    sphere = directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    cube = directions / np.abs(directions).max(1, keepdims=True)
+    around, within = random.uniform(0, 2 * np.pi, (2, count, points))
+    distance = 0.8 + 0.3 * np.cos(within)
+    torus = np.stack(
+        [distance * np.cos(around), distance * np.sin(around), 0.3 * np.sin(within)], 1
+    )
+    kinds = random.integers(0, 3, count)
+    chosen = np.stack([sphere, cube, torus])[kinds, np.arange(count)]
+    return chosen.astype(np.float32), kinds
+
+
+def main(arguments: Sequence[str] | None = None) -> list[float]:
+    """Tells spheres, cubes and tori apart; returns the losses."""
+    options = parse_options(
+        __doc__, arguments, steps=60, batch_size=16, lr=2e-3, points=64, width=16, neighbours=8
+    )
+    random = np.random.default_rng(options.seed)
+    model = DGCNN(3, options.neighbours, options.width, dropout=0.1)
+    optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
+
+    def step(number: int) -> dict[str, metaop.Tensor]:
+        clouds, kinds = map(metaop.from_numpy, solids(options.batch_size, options.points, random))
+        logits = model(clouds)
+        loss = update(optimizer, F.cross_entropy(logits, kinds))
+        return {"loss": loss, "accuracy": (logits.argmax(1) == kinds).float().mean()}
+
+    return train(step, options.steps, "DGCNN")["loss"]
+
+
+if __name__ == "__main__":
+    main()
