@@ -1,4 +1,4 @@
-"""`python -m metaop`: `info` about this installation, `convert` programs, `convert-weights`, `run`."""
+"""`python -m metaop`: `info`, `convert`, `convert-weights` and `run`."""
 
 from __future__ import annotations
 

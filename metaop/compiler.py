@@ -61,8 +61,6 @@ def compile_local(
 
     def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         buffers = program.run([Buffer.from_numpy(array) for array in arrays])
-        return [
-            buffer.view(node.shape, node.dtype.numpy) for buffer, node in zip(buffers, outputs)
-        ]
+        return [buffer.view(node.shape, node.dtype.numpy) for buffer, node in zip(buffers, outputs)]
 
     return run

@@ -95,9 +95,7 @@ def run(subgraph: Subgraph) -> tuple[int, ...]:
     return tuple(copied)
 
 
-def _dying(
-    compiled: Compiled, subgraph: Subgraph, arguments: Sequence[object]
-) -> frozenset[int]:
+def _dying(compiled: Compiled, subgraph: Subgraph, arguments: Sequence[object]) -> frozenset[int]:
     """The donors that nothing but this subgraph holds: old parameters and optimizer states."""
     leaves = subgraph.leaves
     return frozenset(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Union
-
 from metaop.tensor.core import Size, Tensor
 from metaop.unified_graph.dtype import DType as _dtype
 from metaop.unified_graph.tensor_type import Device as _device
@@ -11,7 +9,7 @@ from metaop.unified_graph.tensor_type import Device as _device
 __all__ = ["Device", "Number", "_bool", "_device", "_dtype", "_float", "_int", "_size"]
 
 _int, _float, _bool = int, float, bool
-_size = Union[Size, list[int], tuple[int, ...]]
-_TensorOrTensors = Union[Tensor, tuple[Tensor, ...]]
-Number = Union[int, float, bool]
-Device = Union[_device, str, int, None]
+_size = Size | list[int] | tuple[int, ...]
+_TensorOrTensors = Tensor | tuple[Tensor, ...]
+Number = int | float | bool
+Device = _device | str | int | None

@@ -49,8 +49,12 @@ class Captured:
             return self.function(*args, **kwargs)
         tensors: list[Tensor] = []
         key = (
-            modes.gradients, modes.casts, _key(args, tensors), _key(kwargs, tensors), *self._values()
-        )  # fmt: skip
+            modes.gradients,
+            modes.casts,
+            _key(args, tensors),
+            _key(kwargs, tensors),
+            *self._values(),
+        )
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = _Entry()
@@ -135,9 +139,7 @@ def _surroundings(function: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
         return (), ()
     space = function.__globals__
     names = tuple(
-        name
-        for name in function.__code__.co_names
-        if name in space and type(space[name]) in _PLAIN
+        name for name in function.__code__.co_names if name in space and type(space[name]) in _PLAIN
     )
     return function.__closure__ or (), names
 

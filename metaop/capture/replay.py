@@ -55,7 +55,8 @@ class Fresh(NamedTuple):
 class Replay:
     """All that a captured call does, in order: check, host steps, bind, run, hand out.
 
-    `arguments` holds the constants and, at its end, a place for numbers that nothing reads; `steps` pairs host steps with the slots of their numbers.
+    `arguments` holds the constants and, at its end, a place for numbers that nothing
+    reads; `steps` pairs host steps with the slots of their numbers.
     `gradients_read` are owners whose gradient the call adds to (True) or expects absent.
     """
 

@@ -8,8 +8,16 @@ from hashlib import blake2b
 from typing import Any
 
 from metaop.capture.observer import Observer
-from metaop.capture.replay import Arguments, Fresh, Gradient, Place, Replay, Source, Target
-from metaop.capture.replay import fresh_tensor
+from metaop.capture.replay import (
+    Arguments,
+    Fresh,
+    Gradient,
+    Place,
+    Replay,
+    Source,
+    Target,
+    fresh_tensor,
+)
 from metaop.differentiation.tape import live_residuals
 from metaop.executor import program_of, realize
 from metaop.executor import run as run_subgraph
@@ -176,9 +184,7 @@ class _Classified:
             steps.append((step, tuple(slots.get(call, spare) for call in step.calls)))
         return steps, stepped
 
-    def _sources(
-        self, leaves: list[Call], stepped: set[Call]
-    ) -> tuple[list[Source], list[Any]]:
+    def _sources(self, leaves: list[Call], stepped: set[Call]) -> tuple[list[Source], list[Any]]:
         sources = []
         arguments: list[Any] = []
         for slot, call in enumerate(leaves):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, Union
+from typing import Protocol
 
 from metaop.codegen.memory import Buffer
 
-Argument = Union[Buffer, int, float, bool]
+Argument = Buffer | int | float | bool
 
 
 class Program(Protocol):

@@ -12,7 +12,7 @@ kernel serves many sizes.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar, Union
+from typing import NamedTuple, TypeVar
 
 from metaop.unified_graph.dtype import DType
 
@@ -26,7 +26,7 @@ class Argument(NamedTuple):
         return f"arg{self.position}"
 
 
-Integer = Union[int, Argument]
+Integer = int | Argument
 
 
 def _never_equal_to_others(kind: type[Kind]) -> type[Kind]:
@@ -89,7 +89,7 @@ class RemainderIndex(NamedTuple):
         return f"({self.dividend!r} % {self.divisor})"
 
 
-Factor = Union[LoopIndex, ValueIndex, QuotientIndex, RemainderIndex]
+Factor = LoopIndex | ValueIndex | QuotientIndex | RemainderIndex
 
 
 class Sum(NamedTuple):
@@ -127,7 +127,7 @@ class MultipleOf(NamedTuple):
         return f"{self.index!r} % {self.divisor} == 0"
 
 
-Condition = Union[InBounds, MultipleOf]
+Condition = InBounds | MultipleOf
 
 
 # --- expressions ----------------------------------------------------------------------------
@@ -136,7 +136,7 @@ Condition = Union[InBounds, MultipleOf]
 class Number(NamedTuple):
     """A literal of a type."""
 
-    value: Union[int, float, bool]
+    value: int | float | bool
     dtype: DType
 
     def __repr__(self) -> str:
@@ -150,7 +150,7 @@ class Load(NamedTuple):
     offset: Sum
     dtype: DType
     conditions: tuple[Condition, ...] = ()
-    fill: Union[int, float, bool] = 0
+    fill: int | float | bool = 0
 
     def __repr__(self) -> str:
         text = f"b{self.buffer}[{self.offset!r}]"
@@ -209,7 +209,7 @@ class Name(NamedTuple):
         return self.name
 
 
-Expr = Union[Number, Load, IndexValue, Apply, Choose, Name]
+Expr = Number | Load | IndexValue | Apply | Choose | Name
 
 
 # --- statements -----------------------------------------------------------------------------
@@ -328,9 +328,7 @@ class For(NamedTuple):
     vector: bool = False
 
 
-Statement = Union[
-    Let, CheckedIndex, Store, Update, Accumulate, Alloc, MicroKernel, For
-]
+Statement = Let | CheckedIndex | Store | Update | Accumulate | Alloc | MicroKernel | For
 
 
 class Parameter(NamedTuple):
@@ -365,9 +363,7 @@ class LoopNest(NamedTuple):
 
 def show(nest: LoopNest) -> str:
     """The nest as stable, readable text."""
-    roles = ", ".join(
-        f"b{k}: {p.role} {p.dtype.name}" for k, p in enumerate(nest.parameters)
-    )
+    roles = ", ".join(f"b{k}: {p.role} {p.dtype.name}" for k, p in enumerate(nest.parameters))
     lines = [f"kernel {nest.name}({roles}) arguments {list(nest.arguments)} grain {nest.grain}"]
     _show_body(nest.body, 1, lines)
     return "\n".join(lines) + "\n"
@@ -407,7 +403,7 @@ def _show_statement(statement: Statement) -> str:
     return repr(statement)
 
 
-def _when(statement: Union[Store, Update]) -> str:
+def _when(statement: Store | Update) -> str:
     if not statement.conditions:
         return ""
     return " where " + " and ".join(map(repr, statement.conditions))

@@ -14,6 +14,8 @@ from metaop.fusion.memory_plan import Lifetime, plan
 from metaop.fusion.simplify import simplify, split_long_reductions
 from metaop.unified_graph.node import Input, Node, topological
 
+_PLAIN_MACHINE = Machine()
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -39,7 +41,7 @@ def optimise(outputs: Sequence[Node]) -> list[Node]:
 
 
 def schedule(
-    inputs: Sequence[Node], outputs: Sequence[Node], machine: Machine = Machine()
+    inputs: Sequence[Node], outputs: Sequence[Node], machine: Machine = _PLAIN_MACHINE
 ) -> Schedule:
     """Fuses, lowers and plans a graph of meta-operators."""
     final = optimise(outputs)

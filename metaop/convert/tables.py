@@ -5,6 +5,7 @@ from __future__ import annotations
 # Packages whose names are looked up in metaop; the longest root that fits is taken.
 ROOTS = {
     "torch": "metaop",
+    "torch.jit": "metaop.scripting",
     "torchvision": "metaop.vision",
     "tensorboardX": "metaop.utils.tensorboard",
 }
@@ -31,6 +32,8 @@ RENAMED = {
     "torch.cuda.amp.autocast_mode.autocast": "metaop.cuda.amp.autocast",
     "torch.cuda.amp.grad_scaler.GradScaler": "metaop.cuda.amp.GradScaler",
     "torch.optim.lr_scheduler._LRScheduler": "metaop.optim.lr_scheduler.LRScheduler",
+    "torch.__version__": "metaop.version.torch",
+    "torch.jit._script_if_tracing": "metaop.scripting.script_if_tracing",
     "torch.distributed.reduce_op": "metaop.distributed.ReduceOp",
     "torch.testing.assert_allclose": "metaop.testing.assert_close",
 }
@@ -57,16 +60,16 @@ MEANINGS = {
     "torch.__version__": "the version of PyTorch whose interface metaop follows, as a text",
     "torch.backends": "flags are kept and read back; kernels are compiled, so they choose nothing",
     "torch.compile": "returns its argument: everything is compiled already",
-    "torch.cuda.amp": "autocast and loss scaling follow metaop.amp on every device",
+    "torch.cuda.amp": "as metaop.amp: low precision in contractions, on every device",
     "torch.cuda.manual_seed": "seeds the one generator that all devices share",
     "torch.cuda.manual_seed_all": "seeds the one generator that all devices share",
     "torch.initial_seed": "same seed, other random numbers than PyTorch's",
-    "torch.jit": "nothing is traced or scripted: functions and modules stay what they are",
+    "torch.jit": "nothing is traced or scripted: functions and modules stay as they are",
     "torch.load": "reads tensors and plain containers only, whatever weights_only says",
     "torch.manual_seed": "same seed, other random numbers than PyTorch's",
-    "torch.nn.DataParallel": "runs the module on one device; `.module` and names stay",
-    "torch.nn.parallel.DataParallel": "runs the module on one device; `.module` and names stay",
-    "torch.nn.parallel.DistributedDataParallel": "start one process per device with mpirun",
+    "torch.nn.DataParallel": "runs on one device, with the numbers of several",
+    "torch.nn.parallel.DataParallel": "runs on one device, with the numbers of several",
+    "torch.nn.parallel.DistributedDataParallel": "start the processes with mpirun",
     "torch.save": "writes state_dicts and plain containers; whole modules are refused",
     "torch.set_num_threads": "threads of generated kernels from the next compilation on",
     "torch.use_deterministic_algorithms": "all kernels are deterministic already",

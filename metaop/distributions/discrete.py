@@ -12,8 +12,8 @@ from metaop.nn import functional as F
 from metaop.tensor.core import Tensor
 from metaop.tensor.gradients import no_grad
 from metaop.tensor.pointwise import lgamma, logit, xlogy
-from metaop.tensor.random import multinomial, poisson, rand
 from metaop.tensor.random import bernoulli as draw_bernoulli
+from metaop.tensor.random import multinomial, poisson, rand
 from metaop.tensor.ranges import arange
 
 

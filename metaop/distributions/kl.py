@@ -41,8 +41,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
             if formula is not None:
                 return formula(p, q)
     raise UnsupportedError(
-        f"No KL(p || q) is implemented for p type {type(p).__name__} and q type "
-        f"{type(q).__name__}",
+        f"No KL(p || q) is implemented for p type {type(p).__name__} and q type {type(q).__name__}",
         fix="estimate it from samples, or add a formula with register_kl",
     )
 

@@ -53,7 +53,7 @@ class Recorder:
         self._room = len(self.handles) + limit
 
     def take_roots(self, keep: bool = False) -> list[Call]:
-        """The pending calls of all live handles; the list starts anew, or with `keep` from these."""
+        """The pending calls of all live handles; the list starts anew, with `keep` from these."""
         handles, self.handles = self.handles, []
         calls: dict[Call, None] = {}
         for reference in handles:
@@ -239,6 +239,4 @@ def _released_leaf(call: Call) -> Call:
 
 def residual_parts(call: Call, plan: Sequence[tuple[str, int]]) -> list[Call]:
     """The calls that a gradient plan reads: inputs of the call, or parts of it."""
-    return [
-        call.inputs[index] if kind == "input" else part(call, index) for kind, index in plan
-    ]
+    return [call.inputs[index] if kind == "input" else part(call, index) for kind, index in plan]

@@ -99,9 +99,7 @@ def _copied(args: tuple[Any, ...]) -> tuple[list[Tensor], list[Any]]:
     return copies, arguments
 
 
-def _survey(
-    roots: list[Call], arguments: set[Call], started: int
-) -> tuple[list[Call], list[Call]]:
+def _survey(roots: list[Call], arguments: set[Call], started: int) -> tuple[list[Call], list[Call]]:
     """The leaves that `roots` depend on past the arguments, and the calls recorded since."""
     leaves: list[Call] = []
     inside: list[Call] = []

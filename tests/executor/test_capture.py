@@ -92,9 +92,7 @@ def _train(
 @pytest.mark.parametrize("zero_inside", [True, False])
 @pytest.mark.parametrize("schedule_inside", [True, False])
 @pytest.mark.parametrize("optimizer", _OPTIMIZERS)
-def test_training_as_uncaptured(
-    optimizer: str, schedule_inside: bool, zero_inside: bool
-) -> None:
+def test_training_as_uncaptured(optimizer: str, schedule_inside: bool, zero_inside: bool) -> None:
     expected = _train(optimizer, False, 0.4, schedule_inside, zero_inside)
     actual = _train(optimizer, True, 0.4, schedule_inside, zero_inside)
     assert actual[3].traces <= 3

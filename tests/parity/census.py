@@ -45,7 +45,7 @@ class Name(NamedTuple):
 
     @property
     def status(self) -> str:
-        """"there", "missing", or "" for names that PyTorch 2.13 has not either."""
+        """ "there", "missing", or "" for names that PyTorch 2.13 has not either."""
         if self.ours is not None:
             return "there"
         return "missing" if self.theirs is not None or self.name in MISSING else ""

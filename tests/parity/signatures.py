@@ -28,7 +28,9 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any] | None:
 
 def documented(function: Callable[..., Any]) -> dict[str, Any] | None:
     """The parameters that the first line of a docstring gives."""
-    lines = [line for line in (getattr(function, "__doc__", None) or "").split("\n") if line.strip()]
+    lines = [
+        line for line in (getattr(function, "__doc__", None) or "").split("\n") if line.strip()
+    ]
     name = getattr(function, "__name__", "")
     match = re.match(rf"\s*{re.escape(name)}\((.*)\)\s*(->.*)?$", lines[0]) if lines else None
     if match is None:
@@ -45,7 +47,10 @@ def documented(function: Callable[..., Any]) -> dict[str, Any] | None:
         [argument.arg for argument in (*given.args, *given.kwonlyargs)], UNKNOWN
     )
     later = given.args[len(given.args) - len(given.defaults) :]
-    for argument, default in [*zip(later, given.defaults), *zip(given.kwonlyargs, given.kw_defaults)]:
+    for argument, default in [
+        *zip(later, given.defaults),
+        *zip(given.kwonlyargs, given.kw_defaults),
+    ]:
         if default is not None:
             result[argument.arg] = _literal(default)
     return result

@@ -28,7 +28,9 @@ def test_the_table_of_missing_names_has_no_others() -> None:
     assert set(MISSING) <= {name.name for name in NAMES}
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n.kind in ("api", "method")], ids=lambda n: n.name)
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if n.kind in ("api", "method")], ids=lambda n: n.name
+)
 def test_parameters(name: Name) -> None:
     if not (callable(name.ours) and callable(name.theirs)):
         return

@@ -71,9 +71,7 @@ class Runtime(Protocol):
     def load(self, text: str, symbol: str) -> Any:
         """The kernel `symbol` of a CUDA C++ text."""
 
-    def launch(
-        self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]
-    ) -> None:
+    def launch(self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
         """Starts a kernel; arguments are addresses (int) and NumPy scalars."""
 
     def synchronize(self) -> None:
@@ -141,9 +139,7 @@ class CupyRuntime:
             module.load(machine_code(text, self.architecture))
             return module.get_function(symbol)
 
-    def launch(
-        self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]
-    ) -> None:
+    def launch(self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
         with self.device:
             kernel((blocks,), (threads,), tuple(arguments), stream=self._stream())
 

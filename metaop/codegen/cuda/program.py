@@ -26,9 +26,7 @@ _ERROR_WORDS = 4
 _BLOCKS_PER_MULTIPROCESSOR = 32
 
 
-def compile_for_cuda(
-    inputs: Sequence[Node], outputs: Sequence[Node], index: int
-) -> CudaProgram:
+def compile_for_cuda(inputs: Sequence[Node], outputs: Sequence[Node], index: int) -> CudaProgram:
     """The program that computes `outputs` from `inputs` on the GPU number `index`.
 
     Raises `DeviceError` when there is no such GPU.

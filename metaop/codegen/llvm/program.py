@@ -20,7 +20,7 @@ _OUT_OF_MEMORY = 2
 
 
 class LLVMProgram:
-    """The program of a layout (or schedule) on the host; the table of addresses is numbered as its slots."""
+    """The program of a layout (or schedule) on the host; its addresses are numbered as slots."""
 
     def __init__(self, plan: Layout | Schedule) -> None:
         layout = self.layout = layout_of(plan) if isinstance(plan, Schedule) else plan
@@ -57,10 +57,14 @@ class LLVMProgram:
                 addresses.append(len(scalars))
                 scalars += pack_scalar(argument, self._input_types[slot])
         donors = self.donors
-        made = [
-            arguments[donors[k]] if k in donors and donors[k] in dying else allocate(nbytes)
-            for k, nbytes in enumerate(self._made)
-        ] if dying else [allocate(nbytes) for nbytes in self._made]
+        made = (
+            [
+                arguments[donors[k]] if k in donors and donors[k] in dying else allocate(nbytes)
+                for k, nbytes in enumerate(self._made)
+            ]
+            if dying
+            else [allocate(nbytes) for nbytes in self._made]
+        )
         addresses.extend([buffer.address for buffer in made])
         slots = np.empty(self._slot_count, np.int64)
         slots[: len(addresses)] = addresses

@@ -161,7 +161,10 @@ class Values:
         hoisted = len(inner) > len(self.scopes)
         result = self._compute(node, at, guards)
         if isinstance(node.op, Elementwise) and (
-            hoisted or self._is_outer() or self.uses.get(node, 0) > 1 or self._height(result) > _DEEPEST
+            hoisted
+            or self._is_outer()
+            or self.uses.get(node, 0) > 1
+            or self._height(result) > _DEEPEST
         ):
             result = self._bind(result, node)
         self.scopes[-1].known[place] = result
@@ -272,5 +275,3 @@ def _at(expr: IndexExpr, at: Indices) -> IndexExpr:
 
 def _may_leave(node: Node, at: Indices) -> bool:
     return any(index.low < 0 or index.high >= extent for index, extent in zip(at, node.shape))
-
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 from metaop import nn
 from metaop.errors import ArgumentError
 from metaop.graph import function as fn
+from metaop.graph.built_in import Message
 from metaop.graph.core import Graph
 from metaop.graph.nn.sides import Activation, Features, both_sides, refuse_lonely_nodes
 from metaop.tensor.core import Tensor
@@ -65,7 +66,7 @@ class GraphConv(nn.Module):
             source = source @ weight
         with graph.local_scope():
             graph.srcdata["h"] = source
-            message = fn.copy_u("h", "m")
+            message: Message = fn.copy_u("h", "m")
             if edge_weight is not None:
                 graph.edata["w"] = edge_weight
                 message = fn.u_mul_e("h", "w", "m")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from metaop import nn
 from metaop.errors import ArgumentError
 from metaop.graph import function as fn
+from metaop.graph.built_in import Message
 from metaop.graph.core import Graph
-from metaop.graph.message_passing import NodeBatch
+from metaop.graph.message_passing import NodeBatch, ReduceFunction
 from metaop.graph.nn.sides import (
     Activation,
     Features,
@@ -88,11 +89,11 @@ class SAGEConv(nn.Module):
             source = self.fc_neigh(source)
         with graph.local_scope():
             graph.srcdata["h"] = source
-            message = fn.copy_u("h", "m")
+            message: Message = fn.copy_u("h", "m")
             if edge_weight is not None:
                 graph.edata["w"] = edge_weight
                 message = fn.u_mul_e("h", "w", "m")
-            reducers = {
+            reducers: dict[str, ReduceFunction] = {
                 "mean": fn.mean("m", "n"), "gcn": fn.sum("m", "n"), "pool": fn.max("m", "n"),
                 "lstm": self._last_state,
             }  # fmt: skip
@@ -137,7 +138,7 @@ class GINConv(nn.Module):
         source, own = both_sides(graph, feat)
         with graph.local_scope():
             graph.srcdata["h"] = source
-            message = fn.copy_u("h", "m")
+            message: Message = fn.copy_u("h", "m")
             if edge_weight is not None:
                 graph.edata["w"] = edge_weight
                 message = fn.u_mul_e("h", "w", "m")
@@ -175,7 +176,7 @@ class EdgeConv(nn.Module):
             # theta is affine: it is applied to nodes, which are fewer than edges.
             g.srcdata["x"] = self.theta(source)
             g.dstdata["y"] = self.phi(own) - own @ self.theta.weight.t()
-            message = fn.u_add_v("x", "y", "e")
+            message: Message = fn.u_add_v("x", "y", "e")
             if self.bn is not None:
                 g.apply_edges(message)
                 g.edata["e"] = self.bn(g.edata["e"])

@@ -224,9 +224,7 @@ class SummaryWriter:
     ) -> None:
         """A text in Markdown."""
         package = self.file_writer.package
-        plugin = package.summary.SummaryMetadata.PluginData(
-            plugin_name="text", content=b"\x0a\x00"
-        )
+        plugin = package.summary.SummaryMetadata.PluginData(plugin_name="text", content=b"\x0a\x00")
         content = package.tensor.TensorProto(
             dtype="DT_STRING",
             string_val=[text_string.encode()],
