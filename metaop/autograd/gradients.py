@@ -95,10 +95,14 @@ def _batched(
 ) -> tuple[Tensor | None, ...]:
     count = weights[0].shape[0]
     rows = [
-        grad(outputs, inputs, [w[k] for w in weights], retain or k < count - 1, create_graph,
-             allow_unused=allow_unused)
+        grad(
+            *(outputs, inputs, [w[k] for w in weights]),
+            retain_graph=retain or k < count - 1,
+            create_graph=create_graph,
+            allow_unused=allow_unused,
+        )
         for k in range(count)
-    ]  # fmt: skip
+    ]
     columns = zip(*rows)
     return tuple([None if column[0] is None else stack(column) for column in columns])
 

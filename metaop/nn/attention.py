@@ -79,7 +79,8 @@ class MultiheadAttention(Module):
             self.bias_k = Parameter(empty((1, 1, embed_dim), **options))
             self.bias_v = Parameter(empty((1, 1, embed_dim), **options))
         else:
-            self.bias_k = self.bias_v = None
+            self.register_parameter("bias_k", None)
+            self.register_parameter("bias_v", None)
         self.add_zero_attn = add_zero_attn
         self._reset_parameters()
 

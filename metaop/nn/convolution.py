@@ -96,11 +96,11 @@ class _Convolution(Module):
             return [0, 0] * self.dimensions
         widths: list[int] = []
         for k in reversed(range(self.dimensions)):
-            if self.padding == "same":
+            if isinstance(self.padding, str):
                 total = self.dilation[k] * (self.kernel_size[k] - 1)
                 widths += (total // 2, total - total // 2)
             else:
-                widths += (self.padding[k], self.padding[k])  # type: ignore[list-item]
+                widths += (self.padding[k], self.padding[k])
         return widths
 
     def reset_parameters(self) -> None:
@@ -141,7 +141,7 @@ class _Forward(_Convolution):
         return self._conv_forward(input, self.weight, self.bias)
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        padding = self.padding
+        padding: str | int | tuple[int, ...] = self.padding
         if self.padding_mode != "zeros":
             input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0

@@ -111,7 +111,8 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     centre = tuple(extent // 2 for extent in sizes[2:])
     for group in range(groups):
         for channel in range(min(per_group, sizes[1])):
-            values[(group * per_group + channel, channel, *centre)] = 1
+            place = (group * per_group + channel, channel, *centre)
+            values[place] = 1
     return _write(tensor, values)
 
 

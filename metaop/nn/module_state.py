@@ -85,7 +85,7 @@ class StateMixin:
         The tensors share their values with the module.
         """
         if args:
-            destination, prefix, keep_vars = (*args, *(destination, prefix, keep_vars)[len(args) :])
+            destination, prefix, keep_vars = args + (destination, prefix, keep_vars)[len(args) :]
         if destination is None:
             destination = OrderedDict()
             destination._metadata = OrderedDict()  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ class TreeMixin:
 
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
-    _modules: dict[str, Module | None]
+    _modules: dict[str, Any]  # of Module | None, as PyTorch has it; containers hold modules only
 
     def _named_members(
         self,

@@ -51,7 +51,7 @@ class RNNCellBase(Module):
         raise NotImplementedError
 
     @property
-    def _weights(self) -> tuple[Tensor | None, ...]:
+    def _weights(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
@@ -133,7 +133,8 @@ class LSTMCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
     def _step(self, input: Tensor, state: State) -> State:
-        return cells.lstm_cell(input, state, *self._weights)
+        hidden, cell = state
+        return cells.lstm_cell(input, (hidden, cell), *self._weights)
 
 
 class GRUCell(RNNCellBase):

@@ -15,7 +15,7 @@ from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node, Scalar, Shape, index_node
 
 # One item of a basic index: a position, (start, length, step), or None for a new dimension.
-BasicItem = "int | tuple[int, int, int] | None"
+BasicItem = int | tuple[int, int, int] | None
 
 
 @composite

@@ -68,10 +68,10 @@ def _cut_by_residue(domain: Sequence[int], strides: Mapping[int, int]) -> IndexM
 
 def _joined(node: Node, shape: Sequence[int], strides: Mapping[int, int]) -> Node:
     """The result whose cut axes are whole again, without what lies behind their ends."""
-    whole = [
+    whole = tuple(
         -(-extent // strides[k]) * strides[k] if k in strides else extent
         for k, extent in enumerate(shape)
-    ]
+    )
     node = reshape(node, whole)
     for k in strides:
         node = slice_dimension(node, k, 0, shape[k])

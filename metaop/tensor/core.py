@@ -300,6 +300,19 @@ class Tensor(_Bound):
         """As `detach()`, but writing into it does not count as a change for backward's checks."""
         return self._peer(None)
 
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        other = value.detach()
+        old, call = self.call, _own(other.call)
+        call.requires_grad, call.tape = old.requires_grad, old.tape
+        if old.requires_grad and not _is_leaf_call(old):
+            call = _with_history(call, old)
+        self._base, self._cell = other._base, other._cell
+        if other._base is not None:
+            self._steps = other._steps
+        self._seen = other._seen
+        self._bind(call)
+
     def _peer(self, link: Callable[[Call, Call], None] | None) -> Tensor:
         source = self.call
         call = _untracked(source) if link is not None else _own(source)
@@ -317,19 +330,6 @@ class Tensor(_Bound):
         peer._cell, peer._seen = self._cell, self._cell.writes
         return peer
 
-    @data.setter
-    def data(self, value: Tensor) -> None:
-        other = value.detach()
-        old, call = self.call, _own(other.call)
-        call.requires_grad, call.tape = old.requires_grad, old.tape
-        if old.requires_grad and not _is_leaf_call(old):
-            call = _with_history(call, old)
-        self._base, self._cell = other._base, other._cell
-        if other._base is not None:
-            self._steps = other._steps
-        self._seen = other._seen
-        self._bind(call)
-
     # --- values -----------------------------------------------------------------------------
 
     def buffer(self) -> Buffer:
@@ -341,7 +341,9 @@ class Tensor(_Bound):
                 call.buffer = Buffer.from_numpy(value)
             else:
                 realize(call)
-        return call.buffer
+        buffer = call.buffer
+        assert buffer is not None
+        return buffer
 
     def numpy(self, *, force: bool = False) -> np.ndarray:
         """The values as a NumPy array that shares memory with the tensor.

@@ -168,7 +168,11 @@ def atleast_2d(*tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
 
 def atleast_3d(*tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
     """Matrices get a last dimension of extent 1, vectors one on both sides."""
-    return _each(tensors, lambda x: x if x.ndim > 2 else unsqueeze(_two_dimensional(x), -1))
+    return _each(tensors, _three_dimensional)
+
+
+def _three_dimensional(x: Tensor) -> Tensor:
+    return x if x.ndim > 2 else unsqueeze(_two_dimensional(x), -1)
 
 
 def _two_dimensional(x: Tensor) -> Tensor:
@@ -200,7 +204,7 @@ row_stack = vstack
 
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """Joined along dimension 2."""
-    return cat([atleast_3d(x) for x in _checked("dstack", tensors)], 2)
+    return cat([_three_dimensional(x) for x in _checked("dstack", tensors)], 2)
 
 
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:

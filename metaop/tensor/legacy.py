@@ -94,7 +94,7 @@ def new(input: Tensor, *arguments: Any) -> Tensor:
 
 def as_subclass(input: Tensor, cls: type) -> Any:
     """The same value as an instance of a subclass of Tensor."""
-    result = object.__new__(cls)
+    result: Any = object.__new__(cls)
     result.__dict__.update(input.detach().__dict__ if not input.requires_grad else input.__dict__)
     return result
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from metaop.errors import ArgumentError, ShapeError
 from metaop.operators import shaping as operators
 from metaop.tensor.arguments import sizes, wrap_dim, wrap_dims
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.indexing import host_tensor
+from metaop.tensor.scattering import index_select
 from metaop.tensor.shaping import diagonal as diagonal_of
 from metaop.tensor.shaping import ravel, transpose
 from metaop.unified_graph.node import Scalar
@@ -43,11 +47,6 @@ def repeat_interleave(
         repeats = int(repeats.item())
     if isinstance(repeats, int):
         return wrap(record(operators.repeat_interleave, (input.call,), (repeats, dim)))
-    import numpy as np
-
-    from metaop.tensor.indexing import host_tensor
-    from metaop.tensor.scattering import index_select
-
     counts = repeats.numpy()
     if counts.size != input.shape[dim]:
         raise ShapeError("repeats must have the same size as input along dim")

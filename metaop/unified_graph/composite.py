@@ -114,7 +114,9 @@ class Signature:
         self.device = _common_device(composite.name, present)
         self.inputs = [input_node(k, kind.shape, kind.dtype) for k, kind in enumerate(present)]
         nodes = iter(self.inputs)
-        arguments = tuple(None if kind is None else next(nodes) for kind in input_types)
+        arguments: tuple[Any, ...] = tuple(
+            None if kind is None else next(nodes) for kind in input_types
+        )
         if composite.variadic:
             arguments = (arguments,)
         results = composite.expansion(*arguments, *attributes)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 _UNBOUNDED = 1 << 62
 
@@ -394,20 +395,20 @@ def _substitute_atom(
     return of(atom)
 
 
-def evaluate(expr: IndexExpr, value_of: Callable[[Atom], object]) -> object:
+def evaluate(expr: IndexExpr, value_of: Callable[[Atom], Any]) -> Any:
     """The value of `expr` when `value_of` gives the values of axes, symbols and lookups.
 
     Values may be integers or NumPy arrays that broadcast against each other.
     """
-    total: object = expr.constant
+    total: Any = expr.constant
     for atom, coefficient in expr.terms:
         if isinstance(atom, Quotient):
-            value = evaluate(atom.dividend, value_of) // atom.divisor  # type: ignore[operator]
+            value = evaluate(atom.dividend, value_of) // atom.divisor
         elif isinstance(atom, Remainder):
-            value = evaluate(atom.dividend, value_of) % atom.divisor  # type: ignore[operator]
+            value = evaluate(atom.dividend, value_of) % atom.divisor
         else:
             value = value_of(atom)
-        total = total + value * coefficient  # type: ignore[operator]
+        total = total + value * coefficient
     return total
 
 

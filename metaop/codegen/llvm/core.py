@@ -60,7 +60,8 @@ class Core:
     def __init__(self, target: BuilderTarget) -> None:
         self.target = target
         self.flags = CONTRACT
-        self.lines: list[str] = []
+        # Texts, and lists of them that are still being written.
+        self.lines: list[Any] = []
         self.block = "entry"
         self._counter = 0
         self._declarations: dict[str, None] = {}

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from metaop.codegen.llvm.emit_lanes import SMALL, Coefficient, Resolved
-from metaop.codegen.loop_nest import Condition, InBounds
-
-if TYPE_CHECKING:
-    from metaop.codegen.llvm.emit_index import IndexWriter
+from metaop.codegen.llvm.emit_lanes import SMALL, Coefficient, LaneArithmetic, Resolved
+from metaop.codegen.loop_nest import Condition, InBounds, Integer, Sum
 
 
-class Conditions:
+class Conditions(LaneArithmetic):
     """The part of `IndexWriter` that decides where conditions hold."""
 
+    def integer(self, value: Integer) -> Coefficient:
+        """A literal or the name of an argument."""
+        raise NotImplementedError
+
+    def resolve(self, index: Sum, copy: int = 0) -> Resolved:
+        """The sum as what all lanes share and what they differ in."""
+        raise NotImplementedError
+
     def conditions(
-        self: IndexWriter, conditions: tuple[Condition, ...], copy: int
+        self, conditions: tuple[Condition, ...], copy: int
     ) -> tuple[str | None, str | None]:
         """The conjunction as (an i1, a vector of i1); None stands for true."""
         scalar: str | None = None
@@ -30,7 +33,7 @@ class Conditions:
                 scalar = holds if scalar is None else self.both(scalar, holds, 1)
         return scalar, lanes
 
-    def _holds(self: IndexWriter, condition: Condition, index: Coefficient) -> str:
+    def _holds(self, condition: Condition, index: Coefficient) -> str:
         code = self.code
         if isinstance(condition, InBounds):
             extent = self.integer(condition.extent)
@@ -43,7 +46,7 @@ class Conditions:
             return "true" if rest == 0 else "false"
         return code.pure(f"icmp eq i64 {rest}, 0", rest)
 
-    def _lanes_hold(self: IndexWriter, condition: Condition, index: Resolved) -> str:
+    def _lanes_hold(self, condition: Condition, index: Resolved) -> str:
         bound = self.bound(index)
         if isinstance(condition, InBounds):
             extent = self.integer(condition.extent)
@@ -59,7 +62,7 @@ class Conditions:
         product = self.vector_binary("mul", quotients, self.splat(divisor))
         return self.compare("eq", product, self.vector(index, rest))
 
-    def _lanes_inside(self: IndexWriter, index: Resolved, bound: int, extent: Coefficient) -> str:
+    def _lanes_inside(self, index: Resolved, bound: int, extent: Coefficient) -> str:
         """`0 <= start + part < extent`, or `-start <= part < extent - start`, in 32 bits.
 
         A start or a limit that is too far away for all parts may be brought nearer.

@@ -36,8 +36,9 @@ class ExpressionWriter:
 
     def value_to_store(self, expr: Expr, dtype: DType, copy: int) -> Value:
         """The value that a store rounds to `dtype`; a cast to that type need not round before."""
-        is_cast = isinstance(expr, Apply) and expr.function == "cast" and expr.dtype is dtype
-        if not is_cast or dtype.compute is dtype:
+        if dtype.compute is dtype or not isinstance(expr, Apply):
+            return self.value(expr, copy)
+        if expr.function != "cast" or expr.dtype is not dtype:
             return self.value(expr, copy)
         operand = self.value(expr.operands[0], copy)
         with self.code.placed(self.code.level_among(operand.text)):
@@ -110,14 +111,16 @@ class ExpressionWriter:
         if scalar == "false":
             return self.value(expr.otherwise, copy)
         value = self.value(expr.value, copy)
-        if lanes is None and scalar in (None, "true"):
+        if lanes is None and (scalar is None or scalar == "true"):
             return value
         otherwise = self.value(expr.otherwise, copy)
         if lanes is None:
-            condition = code.value(scalar, "i1")
+            condition = code.value(str(scalar), "i1")
         else:
-            condition = self.memory.lane_mask(None if scalar == "true" else scalar, lanes)
-            value, otherwise = (self.splat(x, condition.lanes) for x in (value, otherwise))
+            mask = self.memory.lane_mask(None if scalar == "true" else scalar, lanes)
+            assert mask is not None
+            condition = mask
+            value, otherwise = (self.splat(x, mask.lanes) for x in (value, otherwise))
         value, otherwise = self.aligned(value, otherwise)
         with code.placed(code.level_among(condition.text, value.text, otherwise.text)):
             return code.select(condition, value, otherwise)

@@ -10,7 +10,6 @@ from metaop.codegen.llvm.emit_conditions import Conditions
 from metaop.codegen.llvm.emit_lanes import (
     SMALL,
     Coefficient,
-    LaneArithmetic,
     Lanes,
     Pieces,
     Resolved,
@@ -27,7 +26,7 @@ from metaop.codegen.loop_nest import (
 )
 
 
-class IndexWriter(LaneArithmetic, Conditions):
+class IndexWriter(Conditions):
     """Writes index arithmetic.
 
     `loops` binds axes to i64 names or literals, `bindings` the names of Let and CheckedIndex, in
@@ -165,13 +164,17 @@ class _Terms:
     def add_scaled(self, value: Coefficient, scale: Coefficient) -> None:
         """Adds `value * scale`."""
         if isinstance(value, int):
-            value, scale = scale, value
-        if isinstance(value, int):
-            self.constant += value * scale
-            return
-        if isinstance(scale, str):
-            value, scale = self.writer.binary("mul", value, scale), 1
-        self.scalars[value] = self.scalars.get(value, 0) + scale
+            if isinstance(scale, int):
+                self.constant += value * scale
+            else:
+                self._count(scale, value)
+        elif isinstance(scale, int):
+            self._count(value, scale)
+        else:
+            self._count(str(self.writer.binary("mul", value, scale)), 1)
+
+    def _count(self, name: str, times: int) -> None:
+        self.scalars[name] = self.scalars.get(name, 0) + times
 
     def add(self, index: Resolved, scale: Coefficient) -> None:
         """Adds `index * scale`."""
@@ -183,8 +186,8 @@ class _Terms:
             else:
                 self.add_scaled(binary("mul", name, coefficient), scale)
         self.lane = binary("add", self.lane, binary("mul", index.lane, scale))
-        for name, coefficient in index.vectors:
-            self.vectors.append((name, binary("mul", coefficient, scale)))
+        for name, times in index.vectors:
+            self.vectors.append((name, binary("mul", times, scale)))
 
     def resolved(self) -> Resolved:
         """The sum."""

@@ -205,6 +205,7 @@ class LaneArithmetic:
 
     def small_part(self, index: Resolved) -> str:
         """The lanes' part of an index that has a bound, as a vector of i32."""
+        assert isinstance(index.lane, int)
         result = "zeroinitializer" if index.lane == 0 else self.iota(index.lane)
         for name, scale in index.vectors:
             term = name

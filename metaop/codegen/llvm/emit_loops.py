@@ -134,11 +134,13 @@ class LoopWriter:
     ) -> list[Value]:
         """`for i in range(start, stop, step)`: `run(i, values)` gives the next carried values."""
         code = self.code
-        certain = isinstance(start, int) and isinstance(stop, int)
-        if certain and start >= stop:
-            return carried
-        if certain and start + step >= stop:
-            return run(start, carried)
+        certain = False
+        if isinstance(start, int) and isinstance(stop, int):
+            certain = True
+            if start >= stop:
+                return carried
+            if start + step >= stop:
+                return run(start, carried)
         before, prelude, body, done = code.block, *map(code.new_label, ("before", "loop", "done"))
         if certain:
             code.line(f"br label %{prelude}")

@@ -133,8 +133,7 @@ class MemoryWriter:
             mask = self.code.value(lanes, "i1", self.index.lanes.count)
             with self.code.placed(self.code.level_among(mask.text, value.text)):
                 return self.code.select(mask, value, fill)
-        mask = self.lane_mask(*self.masks(load.conditions, copy))
-        return self._load_lanes(load, index, mask)
+        return self._load_lanes(load, index, self.lane_mask(*self.masks(load.conditions, copy)))
 
     def _load_scalar(self, load: Load, index: Resolved, condition: str | None) -> Value:
         code = self.code

@@ -250,8 +250,8 @@ class Contract(Lowering):
         place = dict(self.place)
         place.update(zip(axes, unravel_within(position, extents)))
         place.update(zip(self.contraction.depth, unravel_within(step, self.depth)))
-        guards = [g for g in (Within(position, bound), Within(step, depth)) if not g.always]
-        return self._padded(factor, place, guards)
+        ends = (Within(position, bound), Within(step, depth))
+        return self._padded(factor, place, [guard for guard in ends if not guard.always])
 
     def _padded(self, factor: Node, place: dict[int, IndexExpr], guards: list[Guard]) -> ir.Expr:
         values = self.values

@@ -9,6 +9,7 @@ from metaop.errors import ArgumentError, ShapeError
 from metaop.nn.functional.arguments import optional, reduction_of
 from metaop.operators import losses as operators
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.creation import full_like
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.recording import record
 
@@ -212,16 +213,19 @@ def poisson_nll_loss(
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,
-    var: Tensor,
+    var: Tensor | float,
     full: bool = False,
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
     """Minus the log-likelihood of `target` under a normal distribution of mean input, variance var.
 
-    `var` has the shape of `input`, or lacks its last dimension, or has extent 1 there.
+    `var` has the shape of `input`, or lacks its last dimension, or has extent 1 there, or is a
+    number.
     """
     reduction = reduction_of("gaussian_nll_loss", reduction)
+    if not isinstance(var, Tensor):
+        var = full_like(input, var)
     call = var.call
     if var.ndim + 1 == input.ndim and tuple(var.shape) == tuple(input.shape)[:-1]:
         call = var.unsqueeze(-1).call  # type: ignore[attr-defined]

@@ -85,9 +85,10 @@ def spectral_norm(
         raise ArgumentError(f"`SpectralNorm` cannot be applied as parameter `{name}` is None")
     with no_grad():
         rows, columns = hook.reshape_weight_to_matrix(weight).shape
-        options = {"dtype": weight.dtype, "device": weight.device}
         u, v = (
-            F.normalize(empty(size, **options).normal_(0, 1), dim=0, eps=eps)
+            F.normalize(
+                empty(size, dtype=weight.dtype, device=weight.device).normal_(0, 1), dim=0, eps=eps
+            )
             for size in (rows, columns)
         )
     del module._parameters[name]
