@@ -129,7 +129,7 @@ newaxis = None
 _SUBMODULES = frozenset(
     (
         *("accelerator", "backends", "environment", "futures", "multiprocessing", "testing"),
-        *("types", "version"),
+        *("scripting", "types", "version"),
         *("absent", "amp", "autograd", "cuda", "data", "dist", "distributions", "fft", "func"),
         *("graph", "hub", "inspect", "linalg", "models", "nn", "optim", "profiler", "random"),
         *("serialization", "special", "utils", "vision"),

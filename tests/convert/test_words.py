@@ -1,0 +1,52 @@
+"""What converted programs say: the words of torch.jit and of NumPy, and absent names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import metaop
+from metaop import absent, nn, scripting
+from metaop.errors import UnsupportedError
+
+
+def test_scripting_changes_nothing() -> None:
+    @scripting.script
+    def double(x: metaop.Tensor) -> metaop.Tensor:
+        return x * 2
+
+    @scripting.ignore(drop=True)
+    def triple(x: metaop.Tensor) -> metaop.Tensor:
+        return x * 3
+
+    model = nn.Linear(2, 2)
+    assert scripting.trace(model, metaop.ones(1, 2)) is model
+    assert issubclass(nn.Linear, scripting.ScriptModule)
+    assert not scripting.is_scripting() and not scripting.is_tracing()
+    assert double(metaop.ones(1)).item() == 2
+    assert triple(metaop.ones(1)).item() == 3
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "amax", "argmin", "softmax", "cumsum", "std"])
+def test_methods_take_axis(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    values = np.random.default_rng(0).standard_normal((3, 4))
+    theirs = getattr(torch.from_numpy(values), name)(axis=1)
+    ours = getattr(metaop.from_numpy(values), name)(axis=1)
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy())
+
+
+def test_keepdims_is_keepdim() -> None:
+    assert metaop.ones(2, 3).sum(axis=0, keepdims=True).shape == (1, 3)
+
+
+def test_absent_names_can_be_imported_named_and_derived_from() -> None:
+    from metaop.absent.torch.fx import Tracer, symbolic_trace
+
+    class Own(Tracer):
+        pass
+
+    assert not isinstance(3, Tracer)
+    for reached in (Own, symbolic_trace, absent.torch.fx.wrap):
+        with pytest.raises(UnsupportedError, match="is not in metaop"):
+            reached(3)
