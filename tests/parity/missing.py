@@ -65,7 +65,6 @@ SIGNATURES: dict[str, str] = {
     "Tensor.std": "correction=None means 1, and lets unbiased= decide",
     "torch.std_mean": "correction=None means 1, and lets unbiased= decide",
     "torch.var": "correction=None means 1, and lets unbiased= decide",
-    "torch.autograd.grad": "only_inputs is deprecated",
     "torch.compile": "options of PyTorch's compiler; everything is compiled here",
     "torch.cuda.is_bf16_supported": "nothing is emulated",
     "Tensor.bmm": "documented as batch2, but the parameter is called mat2",
