@@ -107,13 +107,13 @@ class Replay:
             buffers[number] = buffers[number].copy()
         for number, place, kind in self.targets:
             place(tensors)._assign(leaf(kind, buffers[number]), "a captured call")  # type: ignore
-        for output, owner, kind in self.gradients:
+        for output, owner, type_of_gradient in self.gradients:
             tensor = owner(tensors)
             assert tensor is not None
-            if output is None or kind is None:
+            if output is None or type_of_gradient is None:
                 tensor.grad = None
             else:
-                tensor.grad = wrap(leaf(kind, buffers[output]))
+                tensor.grad = wrap(leaf(type_of_gradient, buffers[output]))
         return self.result(tensors, buffers)
 
 

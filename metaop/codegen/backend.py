@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from metaop.codegen.memory import Buffer
 
@@ -11,16 +11,16 @@ Argument = Buffer | int | float | bool
 
 
 class Program(Protocol):
-    """A compiled static subgraph.
+    """A compiled static subgraph. Buffers are of the kind of its device.
 
-    `donors` are the inputs whose memory results can take over, by the number of the result.
+    Donors are inputs whose memory results can take over.
     """
 
-    donors: dict[int, int]
+    @property
+    def donors(self) -> Mapping[int, int]:
+        """The number of a result -> the number of its donor among the inputs."""
 
-    def run(
-        self, arguments: Sequence[Argument], dying: frozenset[int] = frozenset()
-    ) -> list[Buffer]:
+    def run(self, arguments: Sequence[Any], dying: frozenset[int] = frozenset()) -> list[Any]:
         """The buffers of the outputs; scalars among the arguments are Python numbers.
 
         `dying` are the donors whose buffers nobody needs after the run.

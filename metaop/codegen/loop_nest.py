@@ -109,7 +109,7 @@ class Sum(NamedTuple):
 class InBounds(NamedTuple):
     """`0 <= index < extent`."""
 
-    index: Sum
+    index: Sum  # type: ignore[assignment]  # no form is searched as a tuple
     extent: Integer
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ class InBounds(NamedTuple):
 class MultipleOf(NamedTuple):
     """`index % divisor == 0`; the index may be negative."""
 
-    index: Sum
+    index: Sum  # type: ignore[assignment]  # no form is searched as a tuple
     divisor: Integer
 
     def __repr__(self) -> str:
@@ -163,7 +163,7 @@ class Load(NamedTuple):
 class IndexValue(NamedTuple):
     """An index as an int64 value."""
 
-    index: Sum
+    index: Sum  # type: ignore[assignment]  # no form is searched as a tuple
 
     def __repr__(self) -> str:
         return f"int({self.index!r})"

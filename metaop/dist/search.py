@@ -32,7 +32,8 @@ def search(
         for _ in range(_ROUNDS):
             cost = best.cost()
             for k, node in enumerate(inputs):
-                for state in (BROADCAST, *can_split(node.shape, ranks)):
+                choices: list[Sbp] = [BROADCAST, *can_split(node.shape, ranks)]
+                for state in choices:
                     trial = [*states[:k], state, *states[k + 1 :]]
                     plan = assign(inputs, trial, outputs, ranks, wanted(trial))
                     if plan.cost() < best.cost():

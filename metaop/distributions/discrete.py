@@ -17,12 +17,14 @@ from metaop.tensor.random import multinomial, poisson, rand
 from metaop.tensor.ranges import arange
 
 
-def _either(name: str, probs: Any, logits: Any) -> None:
+def _given(name: str, probs: Any, logits: Any) -> str:
+    """Which of the two forms of the parameter was given."""
     if (probs is None) == (logits is None):
         raise ArgumentError(
             f"{name}: Either `probs` or `logits` must be specified, but not both.",
             fix="pass one of them",
         )
+    return "probs" if logits is None else "logits"
 
 
 def _clamped(probs: Tensor) -> Tensor:
@@ -33,34 +35,33 @@ def _clamped(probs: Tensor) -> Tensor:
 class _Binary(ExponentialFamily):
     """A distribution of one probability, given as `probs` or as `logits`."""
 
-    def __init__(self, probs: Any, logits: Any, validate_args: bool | None) -> None:
-        _either(type(self).__name__, probs, logits)
-        self._probs = None if probs is None else broadcast_all(probs)[0]
-        self._logits = None if logits is None else broadcast_all(logits)[0]
-        parameter = self._probs if self._logits is None else self._logits
-        super().__init__(parameter.shape, validate_args=validate_args)
-        if self._validate_args and self._probs is not None:
-            self._check("probs", constraints.unit_interval, self._probs)
+    def __init__(
+        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        self._given = _given(type(self).__name__, probs, logits)
+        self._parameter = broadcast_all(probs if logits is None else logits)[0]
+        super().__init__(self._parameter.shape, validate_args=validate_args)
+        if self._validate_args and self._given == "probs":
+            self._check("probs", constraints.unit_interval, self._parameter)
 
     @property
     def probs(self) -> Tensor:
         """The probability."""
-        return self._probs if self._probs is not None else self._logits.sigmoid()
+        return self._parameter if self._given == "probs" else self._parameter.sigmoid()
 
     @property
     def logits(self) -> Tensor:
         """The logarithm of the odds."""
-        return self._logits if self._logits is not None else logit(_clamped(self._probs))
+        return self._parameter if self._given == "logits" else logit(_clamped(self._parameter))
 
     def expand(self, batch_shape: Sequence[int]) -> Any:
-        if self._probs is not None:
-            return type(self)(probs=self._probs.expand(*batch_shape), validate_args=False)
-        return type(self)(logits=self._logits.expand(*batch_shape), validate_args=False)
+        expanded = {self._given: self._parameter.expand(*batch_shape)}
+        return type(self)(**expanded, validate_args=False)
 
     def __repr__(self) -> str:
-        name = "probs" if self._probs is not None else "logits"
-        value = getattr(self, name)
-        return f"{type(self).__name__}({name}: {value if value.numel() == 1 else value.shape})"
+        value = self._parameter
+        shown = value if value.numel() == 1 else value.shape
+        return f"{type(self).__name__}({self._given}: {shown})"
 
 
 class Bernoulli(_Binary):
@@ -68,11 +69,6 @@ class Bernoulli(_Binary):
 
     support = constraints.boolean
     has_enumerate_support = True
-
-    def __init__(
-        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
-    ) -> None:
-        super().__init__(probs, logits, validate_args)
 
     @property
     def mean(self) -> Tensor:
@@ -108,11 +104,6 @@ class Geometric(_Binary):
     """The number of failures before the first success."""
 
     support = constraints.nonnegative_integer
-
-    def __init__(
-        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
-    ) -> None:
-        super().__init__(probs, logits, validate_args)
 
     @property
     def mean(self) -> Tensor:
@@ -153,11 +144,11 @@ class Binomial(Distribution):
         logits: Any = None,
         validate_args: bool | None = None,
     ) -> None:
-        _either("Binomial", probs, logits)
         given = probs if logits is None else logits
+        is_probability = _given("Binomial", probs, logits) == "probs"
         self.total_count, parameter = broadcast_all(total_count, given)
-        self.probs = parameter if logits is None else parameter.sigmoid()
-        self.logits = logit(_clamped(parameter)) if logits is None else parameter
+        self.probs = parameter if is_probability else parameter.sigmoid()
+        self.logits = logit(_clamped(parameter)) if is_probability else parameter
         super().__init__(parameter.shape, validate_args=validate_args)
 
     @property
@@ -230,34 +221,34 @@ class Categorical(Distribution):
     def __init__(
         self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
-        _either("Categorical", probs, logits)
+        self._given = _given("Categorical", probs, logits)
         given = probs if logits is None else logits
         if given.ndim < 1:
             raise ArgumentError(
                 "Categorical: the parameter must be at least one-dimensional.",
                 fix="pass one number for each category",
             )
-        self._probs = None if probs is None else probs / probs.sum(-1, True)
-        self._logits = None if logits is None else logits - logits.logsumexp(-1, True)
+        total = given.sum(-1, True) if logits is None else given.logsumexp(-1, True)
+        self._parameter: Tensor = given / total if logits is None else given - total
         self._num_events = given.shape[-1]
         super().__init__(given.shape[:-1], validate_args=validate_args)
-        if self._validate_args and self._probs is not None:
-            self._check("probs", constraints.simplex, self._probs)
+        if self._validate_args and self._given == "probs":
+            self._check("probs", constraints.simplex, self._parameter)
 
     @property
     def probs(self) -> Tensor:
         """The probabilities, which sum to 1."""
-        return self._probs if self._probs is not None else self._logits.exp()
+        return self._parameter if self._given == "probs" else self._parameter.exp()
 
     @property
     def logits(self) -> Tensor:
         """The logarithms of the probabilities."""
-        return self._logits if self._logits is not None else _clamped(self._probs).log()
+        return self._parameter if self._given == "logits" else _clamped(self._parameter).log()
 
     @property
     def param_shape(self) -> Any:
         """The shape of the probabilities."""
-        return (self._probs if self._probs is not None else self._logits).shape
+        return self._parameter.shape
 
     @property
     def support(self) -> constraints.Constraint:
@@ -300,13 +291,10 @@ class Categorical(Distribution):
 
     def expand(self, batch_shape: Sequence[int]) -> Any:
         shape = (*batch_shape, self._num_events)
-        if self._probs is not None:
-            return Categorical(probs=self._probs.expand(*shape), validate_args=False)
-        return Categorical(logits=self._logits.expand(*shape), validate_args=False)
+        return Categorical(**{self._given: self._parameter.expand(*shape)}, validate_args=False)
 
     def __repr__(self) -> str:
-        name = "probs" if self._probs is not None else "logits"
-        return f"Categorical({name}: {self.param_shape})"
+        return f"Categorical({self._given}: {self.param_shape})"
 
 
 class OneHotCategorical(Distribution):

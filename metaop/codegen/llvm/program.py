@@ -33,7 +33,10 @@ class LLVMProgram:
         self._slot_count = start + len(layout.offsets)
         self._temporaries = slice(start, self._slot_count)
         self._table = StepTable(
-            [Step(address_of(kernel), *rest) for _, kernel, *rest in layout.launches]
+            [
+                Step(address_of(one.kernel), one.slots, one.arguments, one.tasks, one.grain)
+                for one in layout.launches
+            ]
         )
         self._count = len(layout.launches)
         self._steps_address = self._table.address
@@ -56,15 +59,7 @@ class LLVMProgram:
                 scalar_slots.append(slot)
                 addresses.append(len(scalars))
                 scalars += pack_scalar(argument, self._input_types[slot])
-        donors = self.donors
-        made = (
-            [
-                arguments[donors[k]] if k in donors and donors[k] in dying else allocate(nbytes)
-                for k, nbytes in enumerate(self._made)
-            ]
-            if dying
-            else [allocate(nbytes) for nbytes in self._made]
-        )
+        made = self._outputs(arguments, dying)
         addresses.extend([buffer.address for buffer in made])
         slots = np.empty(self._slot_count, np.int64)
         slots[: len(addresses)] = addresses
@@ -79,6 +74,17 @@ class LLVMProgram:
             self._passed_through(k, arguments[k]) if is_input else made[k]
             for is_input, k in self._results
         ]
+
+    def _outputs(self, arguments: Sequence[Argument], dying: frozenset[int]) -> list[Buffer]:
+        """The memory of the results: that of dying donors where there are any, else new."""
+        if not dying:
+            return [allocate(nbytes) for nbytes in self._made]
+        made = []
+        for k, nbytes in enumerate(self._made):
+            donor = self.donors.get(k)
+            given = None if donor is None or donor not in dying else arguments[donor]
+            made.append(given if isinstance(given, Buffer) else allocate(nbytes))
+        return made
 
     def _passed_through(self, slot: int, argument: Argument) -> Buffer:
         """An input that is an output as well: values are immutable, so the buffer is shared."""
