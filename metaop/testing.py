@@ -48,9 +48,7 @@ def assert_close(
         _check(len(actual) == len(expected), f"lengths {len(actual)}, {len(expected)}", msg)
         pairs = list(zip(actual, expected))
     else:
-        _assert_values(
-            actual, expected, rtol, atol, equal_nan, (check_device, check_dtype), msg
-        )
+        _assert_values(actual, expected, rtol, atol, equal_nan, (check_device, check_dtype), msg)
         return
     for one, other in pairs:
         assert_close(
@@ -137,7 +135,8 @@ def make_tensor(
 
     sizes = tuple(shape[0]) if shape and not isinstance(shape[0], int) else shape
     low = (0 if dtype.kind == "bool" or not dtype.signed else -9) if low is None else low
-    high = (2 if dtype.kind == "bool" else 9 if dtype.kind == "float" else 10) if high is None else high
+    if high is None:
+        high = 2 if dtype.kind == "bool" else 9 if dtype.kind == "float" else 10
     values = host_random(None).uniform(low, high, sizes)
     if dtype.kind != "float":
         values = np.floor(values)
