@@ -25,7 +25,7 @@ class Atom:
     key: tuple
     low: int
     high: int
-    order: int
+    order: tuple[str, str, int] | None
 
     @classmethod
     def _intern(cls, key: tuple, low: int, high: int) -> tuple[Atom, bool]:
@@ -34,7 +34,7 @@ class Atom:
             return found, False
         atom = object.__new__(cls)
         atom.key, atom.low, atom.high = key, low, high
-        atom.order = len(Atom._table)
+        atom.order = None
         Atom._table[key] = atom
         return atom, True
 
@@ -273,8 +273,16 @@ def _collect(terms: Sequence[tuple[Atom, int]], offset: int) -> IndexExpr:
         extra_terms, extra = rejoined
         return _collect(extra_terms, offset + extra)
     kept = [(atom, value) for atom, value in sums.items() if value]
-    kept.sort(key=lambda term: term[0].order)
+    kept.sort(key=_order_of)
     return IndexExpr(tuple(kept), offset)
+
+
+def _order_of(term: tuple[Atom, int]) -> tuple[str, str, int]:
+    """Terms stand in the order of their texts, whatever a process has made before."""
+    atom = term[0]
+    if atom.order is None:
+        atom.order = (type(atom).__name__, repr(atom), atom.high)
+    return atom.order
 
 
 def _rejoin(sums: dict[Atom, int]) -> tuple[list[tuple[Atom, int]], int] | None:

@@ -209,7 +209,11 @@ def _has_unit_stride(offsets: list[IndexExpr], axis: str) -> bool:
         for atom, coefficient in offset.terms:
             inner = getattr(atom, "name", None)
             if inner is None and hasattr(atom, "dividend"):
-                inner = axis if any(part.name == axis for part in atom.dividend.atoms()) else None
+                inner = (
+                    axis
+                    if any(getattr(part, "name", None) == axis for part in atom.dividend.atoms())
+                    else None
+                )
             if inner == axis and coefficient == 1:
                 return True
     return False

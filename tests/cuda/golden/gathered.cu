@@ -51,6 +51,6 @@ extern "C" __global__ void __launch_bounds__(256) map_reindex(
 {
     for (index_t i0 = blockIdx.x * 256 + threadIdx.x; i0 < 30; i0 += gridDim.x * 256) {
         const index_t k1 = check_index(b0[i0 % 5], 10, 0, error);
-        b2[i0] = b1[k1 + (i0 / 5) * 10];
+        b2[i0] = b1[(i0 / 5) * 10 + k1];
     }
 }

@@ -49,14 +49,14 @@ extern "C" __global__ void __launch_bounds__(64) contraction_add_relu(
                 const index_t t = lane;
                 #pragma unroll
                 for (index_t e = 0; e < 16; ++e) {
-                    shared1[e * 2 + (t / 32) + (t % 32) * 36] = inside((p % 2) * 32 + e * 2 + (t / 32), 40) && inside(kb * 32 + (t % 32), 33) ? to_float(b0[(p % 2) * 1056 + kb * 32 + e * 66 + (t / 32) * 33 + (t % 32)]) : 0.0f;
+                    shared1[e * 2 + (t / 32) + (t % 32) * 36] = inside(e * 2 + (t / 32) + (p % 2) * 32, 40) && inside(kb * 32 + (t % 32), 33) ? to_float(b0[e * 66 + kb * 32 + (t / 32) * 33 + (p % 2) * 1056 + (t % 32)]) : 0.0f;
                 }
             }
             {
                 const index_t t = lane;
                 #pragma unroll
                 for (index_t e = 0; e < 16; ++e) {
-                    shared2[e * 72 + (t / 32) * 36 + (t % 32)] = inside((p / 2) * 32 + (t % 32), 50) && inside(kb * 32 + e * 2 + (t / 32), 33) ? to_float(b1[(p / 2) * 32 + kb * 1600 + e * 100 + (t / 32) * 50 + (t % 32)]) : 0.0f;
+                    shared2[e * 72 + (t / 32) * 36 + (t % 32)] = inside((p / 2) * 32 + (t % 32), 50) && inside(e * 2 + kb * 32 + (t / 32), 33) ? to_float(b1[e * 100 + kb * 1600 + (p / 2) * 32 + (t / 32) * 50 + (t % 32)]) : 0.0f;
                 }
             }
             __syncthreads();
@@ -68,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(64) contraction_add_relu(
                     for (index_t i = 0; i < 4; ++i) {
                         #pragma unroll
                         for (index_t j = 0; j < 4; ++j) {
-                            tile3[i * 4 + j] = tile3[i * 4 + j] + (shared1[(t / 8) * 4 + k * 36 + i] * shared2[(t % 8) * 4 + k * 36 + j]);
+                            tile3[i * 4 + j] = tile3[i * 4 + j] + (shared1[i + k * 36 + (t / 8) * 4] * shared2[j + k * 36 + (t % 8) * 4]);
                         }
                     }
                 }
@@ -81,9 +81,9 @@ extern "C" __global__ void __launch_bounds__(64) contraction_add_relu(
                 #pragma unroll
                 for (index_t j = 0; j < 4; ++j) {
                     const float t1 = to_float(to_float16(tile3[i * 4 + j]));
-                    const float x1 = t1 + (inside((p % 2) * 32 + (t / 8) * 4 + i, 40) && inside((p / 2) * 32 + (t % 8) * 4 + j, 50) ? to_float(b2[(p / 2) * 32 + (t % 8) * 4 + j]) : 0.0f);
+                    const float x1 = t1 + (inside(i + (t / 8) * 4 + (p % 2) * 32, 40) && inside(j + (p / 2) * 32 + (t % 8) * 4, 50) ? to_float(b2[j + (p / 2) * 32 + (t % 8) * 4]) : 0.0f);
                     const float x2 = x1 <= 0 ? 0 : x1;
-                    if (inside((p % 2) * 32 + (t / 8) * 4 + i, 40) && inside((p / 2) * 32 + (t % 8) * 4 + j, 50)) b3[(p % 2) * 1600 + (p / 2) * 32 + (t / 8) * 200 + (t % 8) * 4 + i * 50 + j] = to_float16(x2);
+                    if (inside(i + (t / 8) * 4 + (p % 2) * 32, 40) && inside(j + (p / 2) * 32 + (t % 8) * 4, 50)) b3[i * 50 + j + (p / 2) * 32 + (t / 8) * 200 + (p % 2) * 1600 + (t % 8) * 4] = to_float16(x2);
                 }
             }
         }
