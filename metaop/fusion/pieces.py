@@ -81,7 +81,12 @@ def _stretch(root: Node, dim: int, start: int, stop: int, has_buffer: HasBuffer)
     indices = list(IndexMap.axes(shape))
     indices[dim] = indices[dim] + start
     index_map = IndexMap(shape, indices)
-    return restrict(root, index_map, lambda node: node is not root and has_buffer(node))
+    piece = restrict(root, index_map, lambda node: node is not root and has_buffer(node))
+    if has_buffer(piece):
+        # The whole of a buffer is copied, not computed once more by the operator that made it.
+        whole = IndexMap.identity(piece.shape)
+        return Node(Reindex(whole, 0), (piece,), piece.shape, piece.dtype)
+    return piece
 
 
 def restrict(node: Node, index_map: IndexMap, has_buffer: HasBuffer) -> Node:

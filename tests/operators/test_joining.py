@@ -17,6 +17,8 @@ JOINS: dict[str, tuple[list[tuple[int, ...]], Callable[[Any, list[Any]], Any]]] 
     "cat dim": ([(2, 3), (2, 1), (2, 5)], lambda lib, x: lib.cat(x, dim=-1)),
     "cat empty": ([(0,), (2, 3)], lambda lib, x: lib.cat(x)),
     "cat zero rows": ([(0, 3), (2, 3)], lambda lib, x: lib.cat(x)),
+    "cat reductions": ([(2, 17, 3)], lambda lib, x: lib.cat((x[0].amax(2), x[0].amin(2)), 1)),
+    "cat a maximum twice": ([(20, 3)], lambda lib, x: lib.cat((x[0].amax(1), 2 * x[0].amax(1)))),
     "concat": ([(2,), (3,)], lambda lib, x: lib.concat(x, 0)),
     "stack": ([(2, 3), (2, 3), (2, 3)], lambda lib, x: lib.stack(x)),
     "stack last": ([(2, 3), (2, 3)], lambda lib, x: lib.stack(x, -1)),
