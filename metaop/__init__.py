@@ -241,7 +241,6 @@ from metaop.tensor.pointwise import (
     neg,
     negative,
     nextafter,
-    polygamma,
     positive,
     pow,
     rad2deg,
@@ -383,6 +382,7 @@ from metaop.tensor.shaping import (
     unflatten,
     unsqueeze,
 )
+from metaop.tensor.special_functions import i0, mvlgamma, polygamma
 from metaop.tensor.type_info import finfo, iinfo
 from metaop.tensor.windows import (
     bartlett_window,

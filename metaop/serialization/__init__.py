@@ -4,5 +4,6 @@ Reading never runs code that a file names: see `globals_table`.
 """
 
 from metaop.serialization.files import load, save
+from metaop.serialization.safe_names import add_safe_globals, safe_globals
 
-__all__ = ["load", "save"]
+__all__ = ["add_safe_globals", "load", "safe_globals", "save"]

@@ -25,6 +25,7 @@ from metaop.tensor import (
     scattering,
     selection,
     shaping,
+    special_functions,
     special_methods,
 )
 from metaop.tensor.binding import bind
@@ -54,5 +55,6 @@ for _module in (
     global_tensor,
     legacy,
     resizing,
+    special_functions,
 ):
     bind(_module)

@@ -99,6 +99,25 @@ def as_subclass(input: Tensor, cls: type) -> Any:
     return result
 
 
+def share_memory_(input: Tensor) -> Tensor:
+    """The tensor itself: processes get tensors by value."""
+    return input
+
+
+def is_shared(input: Tensor) -> bool:
+    """Whether other processes see the same memory: never."""
+    return False
+
+
+def record_stream(input: Tensor, stream: Any) -> None:
+    """Accepted: memory is reused in the order of the program's work."""
+
+
+def resize(input: Tensor, *sizes: Any) -> Tensor:
+    """The elements under another shape of the same size; the old name of `reshape`."""
+    return input.reshape(*sizes)
+
+
 def _new_tensor(cls: type, *arguments: Any, **options: Any) -> Any:
     made = construct(defaults.dtype, options.get("device") or default_device.device, arguments)
     return made if cls is Tensor else as_subclass(made, cls)
@@ -106,4 +125,4 @@ def _new_tensor(cls: type, *arguments: Any, **options: Any) -> Any:
 
 Tensor.__new__ = staticmethod(_new_tensor)  # type: ignore[method-assign, assignment]
 
-METHODS = ("new", "as_subclass")
+METHODS = ("new", "as_subclass", "share_memory_", "is_shared", "record_stream", "resize")

@@ -227,15 +227,6 @@ def nan_to_num(
     return wrap(record(operators.nan_to_num, (input.call,), (nan, posinf, neginf)))
 
 
-def polygamma(n: int, input: Tensor) -> Tensor:
-    """The derivative of order `n` of digamma; n is 0 or 1."""
-    if n == 0:
-        return digamma(input)
-    if n == 1:
-        return _composed(POINTWISE["trigamma"], input)
-    raise ArgumentError(f"polygamma of order {n} is not available", fix="orders 0 and 1 are")
-
-
 def _composed(step: Any, input: Tensor, *attributes: Any) -> Tensor:
     """A composite of one float tensor; integers are converted to the default type."""
     if tensor_argument(input, step.name).dtype.kind != "float":

@@ -299,6 +299,25 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     return result
 
 
+def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+    """Writes a number on the main diagonal; with `wrap`, again below the square of a tall matrix.
+
+    Tensors with more than two dimensions need equal sizes.
+    """
+    shape = input._shape
+    if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
+        raise ShapeError(
+            f"fill_diagonal_: a tensor of shape {list(shape)} has no main diagonal",
+            fix="two dimensions, or more of equal size",
+        )
+    size = input.numel()
+    step = sum(size // np.prod(shape[: k + 1], dtype=int) for k in range(len(shape)))
+    last = size if wrap or len(shape) > 2 else min(shape) * int(step)
+    flat = input.reshape(-1).index_fill(0, host_tensor(np.arange(0, last, step)), fill_value)
+    input._rebind(flat.reshape(shape).call, "fill_diagonal_")
+    return input
+
+
 def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
     step: int = 1,
@@ -324,6 +343,7 @@ IN_PLACE = (
     "index_reduce", "put", "masked_fill", "masked_scatter",
 )  # fmt: skip
 METHODS = (
+    "fill_diagonal_",
     *IN_PLACE, "gather", "index_select", "index_put", "index_put_", "take", "take_along_dim",
     "masked_select", "nonzero", "argwhere", "select_scatter", "slice_scatter", "diagonal_scatter",
 )  # fmt: skip

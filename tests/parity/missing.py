@@ -41,9 +41,7 @@ MISSING: dict[str, str] = {
     "torch.utils.data.datapipes.iter.FileLister": _DATA_PIPES,
     "torch.utils.data.datapipes.iter.FileOpener": _DATA_PIPES,
     "torch.utils.data.functional_datapipe": _DATA_PIPES,
-    "torch._custom_ops.get_ctx": "private registration of C++ operators",
     "torch.utils.cpp_extension": "C++ extensions build against PyTorch's library",
-    "torch.utils.ffi": "removed from PyTorch",
     "torch.utils.mobile_optimizer": "a tool for TorchScript on phones",
     "torch.utils.serialization": "a private configuration of PyTorch's files",
     "Tensor.index": "PyTorch's private spelling of tensor[indices]",
@@ -54,6 +52,7 @@ MISSING: dict[str, str] = {
 
 # Where the documentation, or the private default of a C++ function, differs on purpose.
 SIGNATURES: dict[str, str] = {
+    "torch.nn.parallel.DistributedDataParallel": "options of buckets and process groups",
     "Tensor.type_as": "documented as tensor, but the parameter is called other",
     "Tensor.split": "documented as split_size, but the parameter is called split_size",
     "Tensor.topk": "the documented default None means -1",

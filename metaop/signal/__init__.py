@@ -1,0 +1,5 @@
+"""Signal processing."""
+
+from metaop.signal import windows
+
+__all__ = ["windows"]

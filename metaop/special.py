@@ -1,0 +1,76 @@
+"""Special functions under the names of `torch.special`."""
+
+from __future__ import annotations
+
+from metaop.tensor import special_functions as _functions
+from metaop.tensor.activations import log_softmax, softmax
+from metaop.tensor.out import offer_out
+from metaop.tensor.pointwise import (
+    digamma,
+    erf,
+    erfc,
+    erfinv,
+    exp2,
+    expm1,
+    log1p,
+    logit,
+    round,
+    sinc,
+    xlogy,
+)
+from metaop.tensor.pointwise import lgamma as gammaln
+from metaop.tensor.pointwise import sigmoid as expit
+from metaop.tensor.reductions import logsumexp
+from metaop.tensor.special_functions import (
+    entr,
+    erfcx,
+    i0,
+    i0e,
+    i1,
+    i1e,
+    log_ndtr,
+    ndtr,
+    ndtri,
+    polygamma,
+    xlog1py,
+    zeta,
+)
+from metaop.tensor.special_functions import mvlgamma as multigammaln
+
+__all__ = [
+    "digamma",
+    "entr",
+    "erf",
+    "erfc",
+    "erfcx",
+    "erfinv",
+    "exp2",
+    "expit",
+    "expm1",
+    "gammaln",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
+    "log1p",
+    "log_ndtr",
+    "log_softmax",
+    "logit",
+    "logsumexp",
+    "multigammaln",
+    "ndtr",
+    "ndtri",
+    "polygamma",
+    "psi",
+    "round",
+    "sinc",
+    "softmax",
+    "xlog1py",
+    "xlogy",
+    "zeta",
+]
+
+psi = digamma
+globals().update({name: getattr(_functions, name) for name in _functions.POLYNOMIALS})
+
+offer_out(globals(), [*__all__, *_functions.POLYNOMIALS])

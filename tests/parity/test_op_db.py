@@ -1,0 +1,41 @@
+"""Every public operator of PyTorch's database behaves as PyTorch's, or is in the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("expecttest")
+
+from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
+
+from tests.parity.op_db import Comparison, is_public, name_of  # noqa: E402
+from tests.parity.op_db_table import FAILURES  # noqa: E402
+
+ENTRIES = [entry for entry in op_db if is_public(entry)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Any:
+    """PyTorch's threads do not pay for small samples."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=name_of)
+def test_operator(entry: Any) -> None:
+    comparison = Comparison(entry).run()
+    if name_of(entry) in FAILURES:
+        assert comparison.failures, "this works now: take it out of op_db_table.py"
+    else:
+        assert not comparison.failures
+
+
+def test_the_table_names_entries() -> None:
+    assert set(FAILURES) <= {name_of(entry) for entry in ENTRIES}
+    share = 1 - len(FAILURES) / len(ENTRIES)
+    print(f"{len(ENTRIES) - len(FAILURES)} of {len(ENTRIES)} entries work ({share:.1%})")
