@@ -1,0 +1,81 @@
+"""Distribution for users: placements, how tensors lie, and PyTorch's names for processes.
+
+Example, started with `mpirun -np 4 python train.py`:
+
+    everywhere = placement.all("cpu")
+    weight = distribute_tensor(weight, everywhere, sbp.broadcast)
+    x = x.to_global(placement=everywhere, sbp=sbp.split(0))
+    loss = (x @ weight).sum()
+"""
+
+from metaop.dist import sbp
+from metaop.dist.placement import Placement as placement
+from metaop.dist.trace import explain, signatures
+from metaop.distributed.communication import (
+    ReduceOp,
+    Work,
+    all_gather,
+    all_gather_into_tensor,
+    all_gather_object,
+    all_reduce,
+    all_to_all,
+    barrier,
+    broadcast,
+    broadcast_object_list,
+    destroy_process_group,
+    gather,
+    get_backend,
+    get_rank,
+    get_world_size,
+    init_process_group,
+    is_available,
+    is_initialized,
+    is_mpi_available,
+    is_nccl_available,
+    new_group,
+    recv,
+    reduce,
+    reduce_scatter,
+    reduce_scatter_tensor,
+    scatter,
+    send,
+)
+from metaop.distributed.process_group import ProcessGroup, group
+from metaop.tensor.global_tensor import distribute_tensor
+
+__all__ = [
+    "ProcessGroup",
+    "ReduceOp",
+    "Work",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "broadcast_object_list",
+    "destroy_process_group",
+    "distribute_tensor",
+    "explain",
+    "gather",
+    "get_backend",
+    "get_rank",
+    "get_world_size",
+    "group",
+    "init_process_group",
+    "is_available",
+    "is_initialized",
+    "is_mpi_available",
+    "is_nccl_available",
+    "new_group",
+    "placement",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "sbp",
+    "scatter",
+    "send",
+    "signatures",
+]

@@ -1,0 +1,63 @@
+"""Groups of ranks: who takes part in a collective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from metaop.dist.collectives import MPIWorld, mpi
+from metaop.errors import DistributedError
+
+
+class ProcessGroup:
+    """Some ranks of the job with a communicator of their own."""
+
+    def __init__(self, communicator: Any, ranks: Sequence[int]) -> None:
+        self.world = MPIWorld(communicator)
+        self.communicator = communicator
+        self.ranks = list(ranks)
+
+    def rank(self) -> int:
+        """The number of this process within the group."""
+        return self.world.rank
+
+    def size(self) -> int:
+        """How many processes the group has."""
+        return self.world.size
+
+    def number_of(self, rank: int) -> int:
+        """The number within the group of a rank of the job."""
+        if rank not in self.ranks:
+            raise DistributedError(
+                f"rank {rank} is not in the group of ranks {self.ranks}",
+                fix="name a rank of the job that belongs to the group",
+            )
+        return self.ranks.index(rank)
+
+
+class group:
+    """`group.WORLD`: all ranks of the job."""
+
+    WORLD: ProcessGroup | None = None
+
+
+def world_group() -> ProcessGroup:
+    """The group of all ranks; MPI is started when it has not been yet."""
+    if group.WORLD is None:
+        communicator = mpi().COMM_WORLD
+        group.WORLD = ProcessGroup(communicator, range(communicator.size))
+    return group.WORLD
+
+
+def make_group(ranks: Sequence[int] | None = None) -> ProcessGroup | None:
+    """The group of some ranks (all of them without `ranks`); None on a rank outside of it.
+
+    Every rank of the job has to call it, in the same order.
+    """
+    everyone = world_group()
+    chosen = everyone.ranks if ranks is None else sorted(ranks)
+    everyone.world.agree(f"new_group({chosen})", "collectives")
+    communicator = everyone.communicator.Create(everyone.communicator.group.Incl(chosen))
+    if everyone.rank() not in chosen:
+        return None
+    return ProcessGroup(communicator, chosen)
