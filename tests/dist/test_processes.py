@@ -24,9 +24,11 @@ PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).parents[2]
 
 
-def run(name: str, ranks: int, *arguments: str) -> subprocess.CompletedProcess:
+def run(
+    name: str, ranks: int, *arguments: str, **settings: str
+) -> subprocess.CompletedProcess[str]:
     """Runs a program through `metaop run`; fails after two minutes."""
-    environment = launch_environment(ranks)
+    environment = {**launch_environment(ranks), **settings}
     environment["PYTHONPATH"] = str(ROOT)
     command = [sys.executable, "-m", "metaop", "run", "-np", str(ranks)]
     return subprocess.run(
@@ -57,9 +59,19 @@ def test_ranks_agree_with_one_process(name: str, ranks: int) -> None:
         ("shape", "float64[4, 5] P"),
         ("program", "different programs"),
         ("module", "different modules"),
+        ("collective", "'barrier' on rank 0 (at "),
+        ("early", "'the end of the program' on rank 1"),
+        ("timeout", "for rank 1 in barrier"),
     ],
 )
 def test_a_failing_rank_ends_the_job(kind: str, message: str) -> None:
-    done = run("faults.py", 2, kind)
+    patience = {"METAOP_TIMEOUT_SECONDS": "1"} if kind == "timeout" else {}
+    done = run("faults.py", 2, kind, **patience)
     assert done.returncode != 0
     assert message in done.stderr + done.stdout, done.stderr
+
+
+def test_a_slow_rank_is_named_and_waited_for() -> None:
+    done = run("faults.py", 3, "slow", METAOP_WATCHDOG_SECONDS="0.5")
+    assert done.returncode == 0, done.stderr
+    assert "for rank 1 in all_reduce sum float32[3] at " in done.stderr

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import time
 
 import numpy as np
 
@@ -33,6 +34,19 @@ if kind == "shape":
 if kind == "program":
     x = distribute_tensor(metaop.ones(4, 4), everywhere, sbp.split(0))
     (x.sum(0) if rank == 1 else x.sum(1) @ x).full_tensor()
+if kind == "collective":
+    if rank == 1:
+        metaop.distributed.all_reduce(metaop.ones(3))
+if kind == "early":
+    if rank == 1:
+        sys.exit()
+if kind == "slow":
+    if rank == 1:
+        time.sleep(3)
+    metaop.distributed.all_reduce(metaop.ones(3))
+if kind == "timeout":
+    if rank == 1:
+        time.sleep(60)
 if kind == "module":
     metaop.nn.parallel.DistributedDataParallel(metaop.nn.Linear(3, 4 + rank))
 barrier()

@@ -1,0 +1,106 @@
+"""Waiting for other ranks without hanging silently: who does not come is named.
+
+A rank that has waited long asks all others whether they wait for the same thing; those that do not
+answer are the ones that everybody waits for. Nothing is sent as long as all ranks come in time.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from metaop import settings
+from metaop.errors import DistributedError, describe_location, user_location
+
+_QUESTION, _ANSWER = 32001, 32002
+# Seconds: waiting at full speed, then in growing pauses; and for the answers of the others.
+_BUSY, _PAUSE, _LONGEST_PAUSE, _ANSWERS = 2e-4, 2e-5, 2e-3, 0.5
+
+
+class Watchdog:
+    """Watches the waits of one rank in a communicator; all ranks wait for the same things."""
+
+    def __init__(self, communicator: Any) -> None:
+        self.communicator = communicator
+        self.count = 0
+        self.sent: list[Any] = []
+
+    def wait(self, is_done: Callable[[], bool], what: str) -> None:
+        """Returns when `is_done`; DistributedError after METAOP_TIMEOUT_SECONDS.
+
+        After METAOP_WATCHDOG_SECONDS, and again and again, the ranks that are missing are named.
+        """
+        self.count += 1
+        started, pause = time.perf_counter(), _PAUSE
+        while not is_done():
+            if time.perf_counter() - started < _BUSY:
+                continue
+            time.sleep(pause)
+            pause = min(pause * 1.2, _LONGEST_PAUSE)
+            if pause == _LONGEST_PAUSE:
+                self._wait_long(is_done, what, started)
+                return
+
+    def _wait_long(self, is_done: Callable[[], bool], what: str, started: float) -> None:
+        patience = settings.get("METAOP_WATCHDOG_SECONDS")
+        timeout = settings.get("METAOP_TIMEOUT_SECONDS")
+        asked = 0.0
+        waiting: set[int] = set()
+        while not is_done():
+            time.sleep(_LONGEST_PAUSE)
+            self._answer()
+            self._collect(waiting)
+            waited = time.perf_counter() - started
+            if asked and waited > asked + _ANSWERS:
+                self._report(waiting, waited, what, waited > timeout)
+                patience, asked = 2 * patience, 0.0
+            elif not asked and waited > min(patience, timeout):
+                asked, waiting = waited, {self.communicator.rank}
+                self._ask()
+
+    def _others(self) -> list[int]:
+        communicator = self.communicator
+        return [rank for rank in range(communicator.size) if rank != communicator.rank]
+
+    def _ask(self) -> None:
+        for rank in self._others():
+            self._send(np.array([self.count]), rank, _QUESTION)
+
+    def _answer(self) -> None:
+        """Tells those who ask that this rank waits too, when it waits for the same."""
+        number = np.empty(1, np.int64)
+        for rank in self._others():
+            while self.communicator.Iprobe(rank, _QUESTION):
+                self.communicator.Recv(number, rank, _QUESTION)
+                if number[0] == self.count:
+                    self._send(number.copy(), rank, _ANSWER)
+
+    def _send(self, number: np.ndarray, rank: int, tag: int) -> None:
+        self.sent = [request for request in self.sent if not request.Test()]
+        self.sent.append(self.communicator.Isend(number, rank, tag))
+
+    def _collect(self, waiting: set[int]) -> None:
+        number = np.empty(1, np.int64)
+        for rank in self._others():
+            while self.communicator.Iprobe(rank, _ANSWER):
+                self.communicator.Recv(number, rank, _ANSWER)
+                if number[0] == self.count:
+                    waiting.add(rank)
+
+    def _report(self, waiting: set[int], waited: float, what: str, gives_up: bool) -> None:
+        late = [rank for rank in self._others() if rank not in waiting]
+        names = ", ".join(f"rank {rank}" for rank in late) or "a message between waiting ranks"
+        where = describe_location(user_location())
+        text = f"rank {self.communicator.rank} has waited {waited:.0f} s for {names} in {what}"
+        text += f" at {where}" if where else ""
+        if gives_up:
+            raise DistributedError(
+                text, fix="look at what the late rank does, or set METAOP_TIMEOUT_SECONDS higher"
+            )
+        # One voice is enough.
+        if self.communicator.rank == min(waiting):
+            print(f"metaop: {text}", file=sys.stderr, flush=True)
