@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from benchmarks.frameworks import Framework
 from benchmarks.workload import Prepared, workload
@@ -13,32 +15,36 @@ _TOLERANCE = 5e-3
 
 
 def training(
-    f: Framework, model: Any, inputs: Any, labels: Any, optimizer: str = "SGD", **options: Any
-) -> Prepared:
-    """Steps of a classifier. Observed are the losses before and after the first update."""
+    f: Framework, model: Any, loss_of: Callable[..., Any], optimizer: str = "SGD", **options: Any
+) -> Callable[..., Prepared]:
+    """Steps of `loss_of(model, *inputs)`, for the inputs that the result is called with.
+
+    Observed is the loss after the first update. SGD has momentum.
+    """
     adopted = f.module(model).train()
     _set_dropout(adopted, False)
+    if optimizer == "SGD":
+        options = {"momentum": 0.9, **options}
     updater = f.optimizer(optimizer, adopted.parameters(), **options)
+    compiled = f.function(lambda *inputs: loss_of(adopted, *inputs))
 
-    def loss_of(x: Any, y: Any) -> Any:
-        return f.functional.cross_entropy(adopted(x), y)
+    def prepared(*inputs: Any) -> Prepared:
+        def run() -> Any:
+            loss = compiled(*inputs)
+            updater.zero_grad()
+            loss.backward()
+            updater.step()
+            return loss
 
-    compiled = f.function(loss_of)
+        def observe() -> list[Any]:
+            after = [compiled(*inputs).detach().reshape(1)]
+            f.finish()
+            _set_dropout(adopted, True)
+            return after
 
-    def run() -> Any:
-        loss = compiled(inputs, labels)
-        updater.zero_grad()
-        loss.backward()
-        updater.step()
-        return loss
+        return Prepared(run, observe)
 
-    def observe() -> list[Any]:
-        after = [compiled(inputs, labels).detach().reshape(1)]
-        f.finish()
-        _set_dropout(adopted, True)
-        return after
-
-    return Prepared(run, observe)
+    return prepared
 
 
 def _set_dropout(model: Any, active: bool) -> None:
@@ -48,14 +54,10 @@ def _set_dropout(model: Any, active: bool) -> None:
             module.train(active)
 
 
-def _network(f: Framework, name: str, *sizes: Any) -> Any:
+def _network(f: Framework, name: str, *sizes: Any, **options: Any) -> Any:
     """A network by module and name, with PyTorch or metaop below it."""
     module, _, made = name.rpartition(".")
-    return getattr(f.load(module), made)(*sizes)
-
-
-def _resnet18(f: Framework) -> Any:
-    return _network(f, "models.resnet.resnet18", 10, "cifar")
+    return getattr(f.load(module), made)(*sizes, **options)
 
 
 def _gpt(f: Framework) -> Any:
@@ -64,78 +66,132 @@ def _gpt(f: Framework) -> Any:
 
 
 def _mobilenet(f: Framework) -> Any:
-    return _network(f, "benchmarks.networks.MobileNetV2")
+    return _network(f, "models.mobilenet_v2.MobileNetV2")
+
+
+def _resnet18(f: Framework) -> Any:
+    return _network(f, "models.resnet.resnet18", 10, "cifar")
 
 
 def _training(name: str) -> Callable[..., Any]:
     return workload("training", name, tolerance=_TOLERANCE)
 
 
-@_training("MLP 784-512-256-10, batch 128, Adam")
-def mlp(f: Framework) -> Prepared:
-    model = _network(f, "models.mlp.MLP", 784, 512, 256, 10)
-    return training(f, model, f.normal(128, 784), f.integers(10, 128), "Adam", lr=1e-3)
+def _classifier(
+    name: str,
+    network: Callable[[Framework], Any],
+    shape: Sequence[int],
+    classes: int,
+    optimizer: str = "SGD",
+    lr: float = 0.01,
+) -> None:
+    """Registers training steps of a classifier of images (or of vectors) by cross-entropy."""
+
+    @_training(name)
+    def prepare(f: Framework) -> Prepared:
+        def loss_of(model: Any, x: Any, y: Any) -> Any:
+            return f.functional.cross_entropy(model(x), y)
+
+        x, labels = f.normal(*shape), f.integers(classes, shape[0])
+        steps = training(f, network(f), loss_of, optimizer, lr=lr)
+        return steps(f.images(x) if len(shape) == 4 else x, labels)
 
 
-@_training("LeNet, batch 64, Adam")
-def lenet(f: Framework) -> Prepared:
-    images, labels = f.images(f.normal(64, 1, 28, 28)), f.integers(10, 64)
-    return training(f, _network(f, "models.lenet.LeNet"), images, labels, "Adam", lr=1e-3)
+def _of(module: str, *sizes: Any, **options: Any) -> Callable[[Framework], Any]:
+    return lambda f: _network(f, module, *sizes, **options)
 
 
-@_training("ResNet-18 CIFAR, batch 32, SGD")
-def resnet18(f: Framework) -> Prepared:
-    images, labels = f.images(f.normal(32, 3, 32, 32)), f.integers(10, 32)
-    return training(f, _resnet18(f), images, labels, lr=0.01, momentum=0.9)
-
-
-@_training("MobileNetV2 at 96, batch 16, SGD")
-def mobilenet(f: Framework) -> Prepared:
-    images, labels = f.images(f.normal(16, 3, 96, 96)), f.integers(1000, 16)
-    return training(f, _mobilenet(f), images, labels, lr=0.01, momentum=0.9)
+_classifier(
+    "MLP 784-512-256-10, batch 128, Adam",
+    _of("models.mlp.MLP", 784, 512, 256, 10), (128, 784), 10, "Adam", 1e-3,
+)  # fmt: skip
+_classifier("LeNet, batch 64, Adam", _of("models.lenet.LeNet"), (64, 1, 28, 28), 10, "Adam", 1e-3)
+_classifier("ResNet-18 CIFAR, batch 32, SGD", _resnet18, (32, 3, 32, 32), 10)
+_classifier("ResNet-50 at 224, batch 8, SGD", _of("models.resnet.resnet50"), (8, 3, 224, 224), 1000)
+_classifier("VGG-16 at 224, batch 2, SGD", _of("models.vgg.vgg16"), (2, 3, 224, 224), 1000, lr=1e-3)
+_classifier("MobileNetV2 at 96, batch 16, SGD", _mobilenet, (16, 3, 96, 96), 1000)
+_classifier(
+    "SqueezeNet at 128, batch 16, SGD",
+    _of("models.squeezenet.SqueezeNet"), (16, 3, 128, 128), 1000,
+)  # fmt: skip
+_classifier(
+    "GoogLeNet at 96, batch 16, SGD", _of("models.googlenet.GoogLeNet"), (16, 3, 96, 96), 1000
+)
+_classifier(
+    "ViT-S/16, batch 4, AdamW", _of("models.vit.vit_s_16"), (4, 3, 224, 224), 1000, "AdamW", 1e-4
+)
+_classifier(
+    "LSTM 2 x 256, 32 x 64 steps, Adam",
+    _of("benchmarks.networks.RecurrentClassifier", 128, 256), (32, 64, 128), 10, "Adam", 1e-3,
+)  # fmt: skip
+_classifier("DGCNN, 4 clouds of 512 points, SGD", _of("models.point_cloud.DGCNN"), (4, 3, 512), 40)
 
 
 @_training("U-Net at 64, batch 8, Adam")
 def unet(f: Framework) -> Prepared:
+    def loss_of(model: Any, x: Any, y: Any) -> Any:
+        return f.functional.cross_entropy(model(x), y)
+
     images, labels = f.images(f.normal(8, 3, 64, 64)), f.integers(2, 8, 64, 64)
-    return training(f, _network(f, "benchmarks.networks.UNet"), images, labels, "Adam", lr=1e-4)
+    model = _network(f, "models.unet.UNet", width=32, depth=3)
+    return training(f, model, loss_of, "Adam", lr=1e-4)(images, labels)
 
 
 @_training("GPT 6 layers of 384, 4 x 256 tokens, AdamW")
 def gpt(f: Framework) -> Prepared:
+    def loss_of(model: Any, x: Any, y: Any) -> Any:
+        return f.functional.cross_entropy(model(x), y)
+
     tokens, following = f.integers(4096, 4, 256), f.integers(4096, 1024, seed=1)
-    return training(f, _gpt(f), tokens, following, "AdamW", lr=1e-4)
+    return training(f, _gpt(f), loss_of, "AdamW", lr=1e-4)(tokens, following)
 
 
-@_training("ViT-S/16 of 4 layers, batch 4, AdamW")
-def vit(f: Framework) -> Prepared:
-    images, labels = f.images(f.normal(4, 3, 224, 224)), f.integers(1000, 4)
-    return training(
-        f, _network(f, "benchmarks.networks.ViT", 384, 6, 4), images, labels, "AdamW", lr=1e-4
+@_training("DCGAN generator and discriminator, batch 16, Adam")
+def dcgan(f: Framework) -> Prepared:
+    networks = f.nn.ModuleList(
+        [_network(f, "models.dcgan.Generator"), _network(f, "models.dcgan.Discriminator")]
     )
+    judged = f.load("models.dcgan").judged
+
+    def loss_of(pair: Any, noise: Any, real: Any) -> Any:
+        draw, judge = pair
+        return judged(judge(draw(noise)), True) + judged(judge(real), True)
+
+    noise, real = f.images(f.normal(16, 100, 1, 1)), f.images(f.normal(16, 3, 64, 64))
+    return training(f, networks, loss_of, "Adam", lr=1e-4)(noise, real)
 
 
-@_training("LSTM 2 x 256, 32 x 64 steps, Adam")
-def lstm(f: Framework) -> Prepared:
-    model = _network(f, "benchmarks.networks.LSTMClassifier", 128, 256)
-    return training(f, model, f.normal(32, 64, 128), f.integers(10, 32), "Adam", lr=1e-3)
+@_training("WGAN-GP critic, batch 16, Adam (double backward)")
+def wgan_gp(f: Framework) -> Prepared:
+    critic = _network(f, "models.dcgan.Discriminator", 64, 1, 32, False)
+    images = f.normal(16, 1, 32, 32), f.normal(16, 1, 32, 32, seed=1)
+    mixing = f.tensor(np.random.default_rng(2).random((16, 1, 1, 1), np.float32))
+    critic_loss = f.load("models.wgan_gp").critic_loss
+    return training(f, critic, critic_loss, "Adam", lr=1e-4)(*map(f.images, images), mixing)
 
 
-@_training("DCGAN generator, batch 16, Adam")
-def generator(f: Framework) -> Prepared:
-    model = f.module(_network(f, "benchmarks.networks.Generator")).train()
-    updater = f.optimizer("Adam", model.parameters(), lr=1e-4)
-    noise = f.images(f.normal(16, 100, 1, 1))
-    function = f.function(lambda x: (model(x) ** 2).mean())
+@_training("CycleGAN generator at 128, batch 1, Adam")
+def cyclegan(f: Framework) -> Prepared:
+    def loss_of(model: Any, x: Any, y: Any) -> Any:
+        return f.functional.l1_loss(model(x), y)
 
-    def run() -> Any:
-        loss = function(noise)
-        updater.zero_grad()
-        loss.backward()
-        updater.step()
-        return loss
+    images = f.images(f.normal(1, 3, 128, 128)), f.images(f.normal(1, 3, 128, 128, seed=1))
+    return training(f, _network(f, "models.cyclegan.Generator"), loss_of, "Adam", lr=1e-4)(*images)
 
-    return Prepared(run)
+
+@_training("GCN of 2 layers, 10k nodes, 100k edges, Adam")
+def gcn(f: Framework) -> Prepared:
+    nodes, edges = 10_000, 100_000
+
+    def loss_of(model: Any, *inputs: Any) -> Any:
+        return f.functional.cross_entropy(model(*inputs[:-1]), inputs[-1])
+
+    source, target = f.integers(nodes, edges), f.integers(nodes, edges, seed=1)
+    degree = np.bincount(f.numpy(target), minlength=nodes) + 1
+    scale = f.tensor((degree**-0.5).astype(np.float32)[:, None])
+    model = _network(f, "benchmarks.networks.GCN", 128, 64, 16)
+    steps = training(f, model, loss_of, "Adam", lr=1e-3)
+    return steps(f.normal(nodes, 128), source, target, scale, f.integers(16, nodes))
 
 
 def _inference(name: str, network: Callable[[Framework], Any], *shape: int) -> None:
@@ -158,3 +214,6 @@ for _batch in (1, 8):
     _inference(f"GPT, batch {_batch}", _gpt, _batch, 256)
     _inference(f"MobileNetV2 at 224, batch {_batch}", _mobilenet, _batch, 3, 224, 224)
     _inference(f"ResNet-18 CIFAR, batch {_batch}", _resnet18, _batch, 3, 32, 32)
+    _inference(
+        f"ResNet-50 at 224, batch {_batch}", _of("models.resnet.resnet50"), _batch, 3, 224, 224
+    )
