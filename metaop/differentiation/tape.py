@@ -302,16 +302,28 @@ def _sources(call: Call) -> tuple[Call | None, ...]:
 
 
 def _reverse_order(roots: Sequence[Call], needed: set[Call] | None) -> list[Call]:
-    seen = set(roots)
-    stack = list(roots)
+    """The calls from the roots back to the leaves, each after all that read it.
+
+    A leaf comes at once after the first call that read it. When its value was made does not
+    matter, for optimizers make new ones: the steps of a loop are recorded alike.
+    """
+    due: dict[Call, float] = {call: call.sequence for call in roots}
+    stack = list(due)
     while stack:
-        for source in _sources(stack.pop()):
-            if source is None or source in seen or not source.requires_grad:
+        call = stack.pop()
+        for source in _sources(call):
+            if source is None or not source.requires_grad:
                 continue
-            if needed is None or source in needed:
-                seen.add(source)
+            if needed is not None and source not in needed:
+                continue
+            tape = source.tape
+            if tape is not None and tape.accumulate is not None:
+                earliest = call.sequence - 0.5
+                due[source] = min(due.get(source, earliest), earliest)
+            elif source not in due:
+                due[source] = source.sequence
                 stack.append(source)
-    return sorted(seen, key=lambda call: -call.sequence)
+    return sorted(due, key=due.__getitem__, reverse=True)
 
 
 def _needed(roots: Sequence[tuple[Call, Call]], targets: set[Call]) -> set[Call]:

@@ -108,7 +108,8 @@ def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
     """The subgraph that computes the pending `roots`.
 
     `residuals` gives, for a call whose gradient may still be asked for, the parts and inputs
-    that the gradient will read.
+    that the gradient will read. The outputs stand in the order of their recording, not in that
+    in which handles came to them: the steps of a loop make the same program, the first as well.
     """
     order = _pending_order(roots)
     kept: dict[Call, None] = dict.fromkeys(roots)
@@ -145,9 +146,10 @@ def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
             key.append(source.mark)
         number += 1
         call.mark = number
+    outputs = sorted(kept, key=_sequence_of)
     key.append(0)
-    key.extend([call.mark for call in kept])
-    return Subgraph(order, leaves, list(kept), tuple(key), saved, frozenset(read_later))
+    key.extend([call.mark for call in outputs])
+    return Subgraph(order, leaves, outputs, tuple(key), saved, frozenset(read_later))
 
 
 def _pending_order(roots: Sequence[Call]) -> list[Call]:
