@@ -1,3 +1,30 @@
-"""Pictures: grids and files of them, under torchvision's names."""
+"""Pictures, under torchvision's names: data sets, transforms, operators, networks, grids.
 
-from metaop.vision import utils
+Pillow reads and writes the files. Submodules are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_SUBMODULES = ("datasets", "io", "models", "ops", "transforms", "utils")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"metaop.vision.{name}")
+    raise AttributeError(f"module 'metaop.vision' has no attribute {name!r}")
+
+
+def set_image_backend(backend: str) -> None:
+    """Accepted for "PIL"; Pillow reads all images."""
+    if backend != "PIL":
+        from metaop.errors import UnsupportedError
+
+        raise UnsupportedError(f"the image backend {backend!r} is not supported", fix="use 'PIL'")
+
+
+def get_image_backend() -> str:
+    """The library that reads images: "PIL"."""
+    return "PIL"

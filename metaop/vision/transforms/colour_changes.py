@@ -1,0 +1,224 @@
+"""Transforms of values: colours, contrast, blur, erased windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import metaop
+from metaop.errors import ArgumentError
+from metaop.tensor.core import Tensor
+from metaop.tensor.generator import host_random
+from metaop.vision.transforms import functional as F
+from metaop.vision.transforms.base import (
+    RandomTransform,
+    Transform,
+    interval,
+    pair_of,
+    uniform,
+)
+
+Interval = tuple[float, float] | None
+
+
+class ColorJitter(Transform):
+    """Brightness, contrast, saturation and hue changed at random, in random order."""
+
+    shown = ("brightness", "contrast", "saturation", "hue")
+
+    def __init__(
+        self, brightness: Any = 0, contrast: Any = 0, saturation: Any = 0, hue: Any = 0
+    ) -> None:
+        super().__init__()
+        self.brightness = self._factors("brightness", brightness)
+        self.contrast = self._factors("contrast", contrast)
+        self.saturation = self._factors("saturation", saturation)
+        ends = interval("hue", hue, bound=(-0.5, 0.5))
+        self.hue = None if ends == (0.0, 0.0) else ends
+
+    @staticmethod
+    def _factors(name: str, value: Any) -> Interval:
+        ends = interval(name, value, 1.0, bound=(0.0, math.inf))
+        return None if ends == (1.0, 1.0) else ends
+
+    @staticmethod
+    def get_params(
+        brightness: Interval, contrast: Interval, saturation: Interval, hue: Interval
+    ) -> tuple[np.ndarray, float | None, float | None, float | None, float | None]:
+        """The order of the four changes, and their factors."""
+        random = host_random(None)
+        b, c, s, h = (
+            None if ends is None else uniform(ends[0], ends[1], random)
+            for ends in (brightness, contrast, saturation, hue)
+        )
+        return random.permutation(4), b, c, s, h
+
+    def forward(self, img: Any) -> Any:
+        order, *factors = self.get_params(self.brightness, self.contrast, self.saturation, self.hue)
+        changes = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_hue)
+        for number in order:
+            factor = factors[number]
+            if factor is not None:
+                img = changes[number](img, factor)
+        return img
+
+
+class Grayscale(Transform):
+    """The image without colour."""
+
+    shown = ("num_output_channels",)
+
+    def __init__(self, num_output_channels: int = 1) -> None:
+        super().__init__()
+        self.num_output_channels = num_output_channels
+
+    def forward(self, img: Any) -> Any:
+        return F.rgb_to_grayscale(img, self.num_output_channels)
+
+
+class RandomGrayscale(RandomTransform):
+    """The image without colour, sometimes; the number of channels stays."""
+
+    def __init__(self, p: float = 0.1) -> None:
+        super().__init__(p)
+
+    def change(self, img: Any) -> Any:
+        return F.rgb_to_grayscale(img, F.get_image_num_channels(img))
+
+
+class GaussianBlur(Transform):
+    """The image blurred; the standard deviation is drawn from the interval `sigma`."""
+
+    shown = ("kernel_size", "sigma")
+
+    def __init__(self, kernel_size: Any, sigma: Any = (0.1, 2.0)) -> None:
+        super().__init__()
+        self.kernel_size = pair_of(kernel_size)
+        if any(size <= 0 or size % 2 == 0 for size in self.kernel_size):
+            raise ArgumentError("Kernel size value should be an odd and positive number.")
+        self.sigma = (sigma, sigma) if isinstance(sigma, (int, float)) else tuple(sigma)
+        if not 0 < self.sigma[0] <= self.sigma[1]:
+            raise ArgumentError(f"sigma values should be positive and of the form (min, max), "
+                                f"got {self.sigma}")  # fmt: skip
+
+    @staticmethod
+    def get_params(sigma_min: float, sigma_max: float) -> float:
+        """A random standard deviation."""
+        return uniform(sigma_min, sigma_max)
+
+    def forward(self, img: Any) -> Any:
+        sigma = self.get_params(*self.sigma)
+        return F.gaussian_blur(img, self.kernel_size, [sigma, sigma])
+
+
+class RandomInvert(RandomTransform):
+    """The negative, sometimes."""
+
+    def change(self, img: Any) -> Any:
+        return F.invert(img)
+
+
+class RandomPosterize(RandomTransform):
+    """Only the highest `bits` of every byte, sometimes."""
+
+    shown = ("bits", "p")
+
+    def __init__(self, bits: int, p: float = 0.5) -> None:
+        super().__init__(p)
+        self.bits = bits
+
+    def change(self, img: Any) -> Any:
+        return F.posterize(img, self.bits)
+
+
+class RandomSolarize(RandomTransform):
+    """The negative of all pixels above a threshold, sometimes."""
+
+    shown = ("threshold", "p")
+
+    def __init__(self, threshold: float, p: float = 0.5) -> None:
+        super().__init__(p)
+        self.threshold = threshold
+
+    def change(self, img: Any) -> Any:
+        return F.solarize(img, self.threshold)
+
+
+class RandomAdjustSharpness(RandomTransform):
+    """The image sharpened or blurred, sometimes."""
+
+    shown = ("sharpness_factor", "p")
+
+    def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
+        super().__init__(p)
+        self.sharpness_factor = sharpness_factor
+
+    def change(self, img: Any) -> Any:
+        return F.adjust_sharpness(img, self.sharpness_factor)
+
+
+class RandomAutocontrast(RandomTransform):
+    """Every channel stretched from black to white, sometimes."""
+
+    def change(self, img: Any) -> Any:
+        return F.autocontrast(img)
+
+
+class RandomEqualize(RandomTransform):
+    """Every grey about as often as any other, sometimes."""
+
+    def change(self, img: Any) -> Any:
+        return F.equalize(img)
+
+
+class RandomErasing(RandomTransform):
+    """A random window of a tensor image replaced by `value` (numbers, or "random"), sometimes."""
+
+    shown = ("p", "scale", "ratio", "value", "inplace")
+
+    def __init__(
+        self,
+        p: float = 0.5,
+        scale: Sequence[float] = (0.02, 0.33),
+        ratio: Sequence[float] = (0.3, 3.3),
+        value: Any = 0,
+        inplace: bool = False,
+    ) -> None:
+        super().__init__(p)
+        if isinstance(value, str) and value != "random":
+            raise ArgumentError("If value is str, it should be 'random'")
+        if not 0 <= scale[0] <= scale[1] <= 1:
+            raise ArgumentError(f"Scale should be between 0 and 1, got {tuple(scale)}")
+        self.scale = scale
+        self.ratio = ratio
+        self.value = value
+        self.inplace = inplace
+
+    @staticmethod
+    def get_params(
+        img: Tensor, scale: Sequence[float], ratio: Sequence[float], value: Any = None
+    ) -> tuple[int, int, int, int, Any]:
+        """Row, column, height, width and content; the whole image itself after ten misses."""
+        channels, rows, columns = img.shape[-3:]
+        random = host_random(None)
+        for _ in range(10):
+            area = rows * columns * random.uniform(scale[0], scale[1])
+            aspect = math.exp(random.uniform(math.log(ratio[0]), math.log(ratio[1])))
+            height, width = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            if not (height < rows and width < columns):
+                continue
+            if value is None:
+                content = random.standard_normal((channels, height, width)).astype(np.float32)
+            else:
+                content = np.asarray(value, np.float32).reshape(-1, 1, 1)
+            top, left = random.integers(rows - height + 1), random.integers(columns - width + 1)
+            return int(top), int(left), height, width, metaop.from_numpy(content).to(img.dtype)  # type: ignore[attr-defined]
+        return 0, 0, rows, columns, img
+
+    def change(self, img: Tensor) -> Tensor:
+        value = None if self.value == "random" else self.value
+        top, left, height, width, content = self.get_params(img, self.scale, self.ratio, value)
+        return F.erase(img, top, left, height, width, content, self.inplace)

@@ -1,0 +1,189 @@
+"""Transforms of transforms, and those that change what an image is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import metaop
+from metaop import nn
+from metaop.errors import ArgumentError, ShapeError
+from metaop.tensor.core import Tensor
+from metaop.tensor.generator import host_random
+from metaop.unified_graph.dtype import DType
+from metaop.vision.transforms import functional as F
+from metaop.vision.transforms.base import Transform
+
+
+class Compose:
+    """Several transforms, one after the other."""
+
+    def __init__(self, transforms: Sequence[Callable[[Any], Any]]) -> None:
+        self.transforms = transforms
+
+    def __call__(self, img: Any) -> Any:
+        for transform in self.transforms:
+            img = transform(img)
+        return img
+
+    def __repr__(self) -> str:
+        lines = "".join(f"\n    {transform}" for transform in self.transforms)
+        return f"{type(self).__name__}({lines}\n)"
+
+
+class RandomTransforms:
+    """The base of those that choose among transforms."""
+
+    def __init__(self, transforms: Sequence[Callable[[Any], Any]]) -> None:
+        if not isinstance(transforms, Sequence):
+            raise ArgumentError("Argument transforms should be a sequence")
+        self.transforms = transforms
+
+    def __repr__(self) -> str:
+        lines = "".join(f"\n    {transform}" for transform in self.transforms)
+        return f"{type(self).__name__}({lines}\n)"
+
+
+class RandomOrder(RandomTransforms):
+    """All transforms in random order."""
+
+    def __call__(self, img: Any) -> Any:
+        for number in host_random(None).permutation(len(self.transforms)):
+            img = self.transforms[number](img)
+        return img
+
+
+class RandomChoice(RandomTransforms):
+    """One of the transforms, with probabilities `p` (equal ones unless given)."""
+
+    def __init__(
+        self, transforms: Sequence[Callable[[Any], Any]], p: Sequence[float] | None = None
+    ) -> None:
+        super().__init__(transforms)
+        if p is not None and len(p) != len(transforms):
+            raise ArgumentError(f"p has {len(p)} numbers for {len(transforms)} transforms")
+        self.p = p
+
+    def __call__(self, *args: Any) -> Any:
+        weights = None if self.p is None else np.asarray(self.p) / np.sum(self.p)
+        return self.transforms[host_random(None).choice(len(self.transforms), p=weights)](*args)
+
+
+class RandomApply(nn.Module):
+    """All transforms with probability `p`, or none."""
+
+    def __init__(self, transforms: Any, p: float = 0.5) -> None:
+        super().__init__()
+        self.transforms = transforms
+        self.p = p
+
+    def forward(self, img: Any) -> Any:
+        if self.p < host_random(None).random():
+            return img
+        for transform in self.transforms:
+            img = transform(img)
+        return img
+
+    def __repr__(self) -> str:
+        lines = "".join(f"\n    {transform}" for transform in self.transforms)
+        return f"{type(self).__name__}(\n    p={self.p}{lines}\n)"
+
+
+class Lambda:
+    """A function as a transform."""
+
+    def __init__(self, lambd: Callable[[Any], Any]) -> None:
+        if not callable(lambd):
+            raise ArgumentError(f"Argument lambd should be callable, got {type(lambd)!r}")
+        self.lambd = lambd
+
+    def __call__(self, img: Any) -> Any:
+        return self.lambd(img)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class ToTensor:
+    """A Pillow image or an array (height, width, channels) as a tensor with values in [0, 1]."""
+
+    def __call__(self, pic: Any) -> Tensor:
+        return F.to_tensor(pic)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class PILToTensor(ToTensor):
+    """A Pillow image as a tensor of its own element type."""
+
+    def __call__(self, pic: Any) -> Tensor:
+        return F.pil_to_tensor(pic)
+
+
+class ToPILImage:
+    """A tensor (channels, height, width) or an array (height, width, channels) as an image."""
+
+    def __init__(self, mode: str | None = None) -> None:
+        self.mode = mode
+
+    def __call__(self, pic: Any) -> Any:
+        return F.to_pil_image(pic, self.mode)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({'' if self.mode is None else f'mode={self.mode}'})"
+
+
+class ConvertImageDtype(Transform):
+    """A tensor image as another type, black and white kept."""
+
+    def __init__(self, dtype: DType) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, image: Tensor) -> Tensor:
+        return F.convert_image_dtype(image, self.dtype)
+
+
+class Normalize(Transform):
+    """`(image - mean) / std` for each channel of a float tensor."""
+
+    shown = ("mean", "std")
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
+        super().__init__()
+        self.mean = mean
+        self.std = std
+        self.inplace = inplace
+
+    def forward(self, tensor: Tensor) -> Tensor:
+        return F.normalize(tensor, self.mean, self.std, self.inplace)
+
+
+class LinearTransformation(Transform):
+    """`(flattened - mean_vector) @ transformation_matrix`, in the shape of the image: whitening."""
+
+    def __init__(self, transformation_matrix: Tensor, mean_vector: Tensor) -> None:
+        super().__init__()
+        size = transformation_matrix.shape[0]
+        if tuple(transformation_matrix.shape) != (size, size) or mean_vector.shape != (size,):
+            raise ShapeError(
+                f"transformation_matrix {list(transformation_matrix.shape)} should be square, and "
+                f"mean_vector {list(mean_vector.shape)} fit it"
+            )
+        self.transformation_matrix = transformation_matrix
+        self.mean_vector = mean_vector
+
+    def forward(self, tensor: Tensor) -> Tensor:
+        image: Any = tensor
+        size = math.prod(image.shape[-3:])
+        if size != self.mean_vector.shape[0]:
+            raise ShapeError(
+                f"LinearTransformation: an image of shape {list(image.shape)} has {size} values, "
+                f"the matrix is {list(self.transformation_matrix.shape)}"
+            )
+        flat = image.reshape(-1, size) - self.mean_vector
+        return metaop.mm(flat, self.transformation_matrix).reshape(image.shape)

@@ -1,0 +1,374 @@
+"""Functions on images, Pillow's and tensors (…, channels, height, width), as in torchvision.
+
+Every function takes both kinds. Tensors give tensors with gradients; Pillow images are worked on by
+Pillow, whose rounding differs by a value here and there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from metaop.errors import ArgumentError, ArgumentTypeError
+from metaop.tensor.core import Tensor
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import DType
+from metaop.vision.transforms import colours, pillow, pixels, warping
+from metaop.vision.transforms.conversion import pil_to_tensor, to_pil_image
+from metaop.vision.transforms.conversion import to_tensor as to_tensor
+from metaop.vision.transforms.modes import InterpolationMode, mode_of
+from metaop.vision.transforms.pillow import is_pillow
+
+Size = int | Sequence[int]
+
+
+def _of_kind(img: Any, for_pillow: Callable[..., Any], for_tensor: Callable[..., Any]) -> Any:
+    return for_pillow if is_pillow(img) else for_tensor
+
+
+def get_dimensions(img: Any) -> list[int]:
+    """Channels, height and width of an image."""
+    if is_pillow(img):
+        return [len(img.getbands()), img.height, img.width]
+    if not isinstance(img, Tensor):
+        raise ArgumentTypeError(f"img should be a PIL Image or a Tensor, got {type(img)}")
+    return [1 if img.ndim == 2 else img.shape[-3], *img.shape[-2:]]
+
+
+def get_image_size(img: Any) -> list[int]:
+    """Width and height of an image."""
+    _, height, width = get_dimensions(img)
+    return [width, height]
+
+
+def get_image_num_channels(img: Any) -> int:
+    """The number of channels of an image."""
+    return get_dimensions(img)[0]
+
+
+# --- places -------------------------------------------------------------------------------------
+
+
+def hflip(img: Any) -> Any:
+    """The image mirrored left to right."""
+    return _of_kind(img, pillow.hflip, pixels.hflip)(img)
+
+
+def vflip(img: Any) -> Any:
+    """The image mirrored top to bottom."""
+    return _of_kind(img, pillow.vflip, pixels.vflip)(img)
+
+
+def crop(img: Any, top: int, left: int, height: int, width: int) -> Any:
+    """The window of the image with its upper left corner at (top, left); black outside."""
+    return _of_kind(img, pillow.crop, pixels.crop)(img, top, left, height, width)
+
+
+def _pair(size: Size) -> tuple[int, int]:
+    if isinstance(size, (int, float)):
+        return int(size), int(size)
+    return (size[0], size[0]) if len(size) == 1 else (size[0], size[1])
+
+
+def center_crop(img: Any, output_size: Size) -> Any:
+    """The middle of the image, padded with black where the image is smaller."""
+    height, width = _pair(output_size)
+    _, rows, columns = get_dimensions(img)
+    if width > columns or height > rows:
+        across, down = max(width - columns, 0), max(height - rows, 0)
+        img = pad(img, [across // 2, down // 2, (across + 1) // 2, (down + 1) // 2])
+        _, rows, columns = get_dimensions(img)
+    top, left = round((rows - height) / 2.0), round((columns - width) / 2.0)
+    return crop(img, top, left, height, width)
+
+
+def pad(img: Any, padding: Size, fill: Any = 0, padding_mode: str = "constant") -> Any:
+    """The image with pixels around it.
+
+    `padding`: one number, (left/right, top/bottom) or (left, top, right, bottom). `padding_mode`:
+    "constant" (of `fill`), "edge", "reflect" or "symmetric".
+    """
+    sides = [padding] if isinstance(padding, int) else list(padding)
+    if len(sides) not in (1, 2, 4):
+        raise ArgumentError(
+            f"Padding must be an int or a 1, 2, or 4 element tuple, not a {len(sides)} element one"
+        )
+    sides = (sides * 4)[:4]
+    function = _of_kind(img, pillow.pad, pixels.pad)
+    return function(img, sides, 0 if fill is None else fill, padding_mode)
+
+
+def resize(
+    img: Any,
+    size: Size,
+    interpolation: Any = InterpolationMode.BILINEAR,
+    max_size: int | None = None,
+    antialias: bool | None = True,
+) -> Any:
+    """The image with another size: (height, width), or one number for the shorter side.
+
+    `max_size` bounds the longer side then. `antialias` averages what a new pixel covers.
+    """
+    _, rows, columns = get_dimensions(img)
+    target = _target_size((rows, columns), size, max_size)
+    if target == (rows, columns):
+        return img
+    function = _of_kind(img, pillow.resize, pixels.resize)
+    return function(img, target, mode_of(interpolation), antialias is not False)
+
+
+def _target_size(image: tuple[int, int], size: Size, max_size: int | None) -> tuple[int, int]:
+    sides = [size] if isinstance(size, int) else list(size)
+    if len(sides) == 2:
+        if max_size is not None:
+            raise ArgumentError("max_size should only be passed if size specifies one length")
+        return sides[0], sides[1]
+    rows, columns = image
+    short, long = sorted(image)
+    new_short, new_long = sides[0], int(sides[0] * long / short)
+    if max_size is not None:
+        if max_size <= sides[0]:
+            raise ArgumentError(
+                f"max_size = {max_size} must be strictly greater than the requested size for the "
+                f"smaller edge size = {size}"
+            )
+        if new_long > max_size:
+            new_short, new_long = int(max_size * new_short / new_long), max_size
+    return (new_long, new_short) if columns <= rows else (new_short, new_long)
+
+
+def resized_crop(
+    img: Any,
+    top: int,
+    left: int,
+    height: int,
+    width: int,
+    size: Size,
+    interpolation: Any = InterpolationMode.BILINEAR,
+    antialias: bool | None = True,
+) -> Any:
+    """A window of the image, resized."""
+    return resize(crop(img, top, left, height, width), size, interpolation, antialias=antialias)
+
+
+def five_crop(img: Any, size: Size) -> tuple[Any, ...]:
+    """The four corners (top left, top right, bottom left, bottom right) and the middle."""
+    height, width = _pair(size)
+    _, rows, columns = get_dimensions(img)
+    if width > columns or height > rows:
+        raise ArgumentError(
+            f"Requested crop size {(height, width)} is bigger than input size {(rows, columns)}"
+        )
+    corners = [(0, 0), (0, columns - width), (rows - height, 0), (rows - height, columns - width)]
+    crops = tuple(crop(img, top, left, height, width) for top, left in corners)
+    return (*crops, center_crop(img, [height, width]))
+
+
+def ten_crop(img: Any, size: Size, vertical_flip: bool = False) -> tuple[Any, ...]:
+    """The five crops of the image and of its mirror image."""
+    return five_crop(img, size) + five_crop(vflip(img) if vertical_flip else hflip(img), size)
+
+
+def affine(
+    img: Any,
+    angle: float,
+    translate: Sequence[float],
+    scale: float,
+    shear: Any,
+    interpolation: Any = InterpolationMode.NEAREST,
+    fill: Any = None,
+    center: Sequence[float] | None = None,
+) -> Any:
+    """The image turned clockwise by `angle` degrees, moved, scaled and sheared.
+
+    `translate`: pixels to the right and down; `shear`: degrees along x, or along x and y; `center`:
+    (x, y) of the fixed point, the middle unless it is given.
+    """
+    if scale <= 0:
+        raise ArgumentError(f"Argument scale should be positive, got {scale}")
+    shears = [float(shear), 0.0] if isinstance(shear, (int, float)) else list(shear)
+    if len(shears) == 1:
+        shears *= 2
+    _, rows, columns = get_dimensions(img)
+    middle = (columns * 0.5, rows * 0.5)
+    if is_pillow(img):
+        place = middle if center is None else center
+        matrix = warping.inverse_affine_matrix(place, angle, translate, scale, shears)
+        return pillow.affine(img, matrix, mode_of(interpolation), fill, (rows, columns))
+    place = (0.0, 0.0) if center is None else [c - m for c, m in zip(center, middle)]
+    matrix = warping.inverse_affine_matrix(place, angle, translate, scale, shears)
+    return warping.affine(img, matrix, mode_of(interpolation), fill, (rows, columns))
+
+
+def rotate(
+    img: Any,
+    angle: float,
+    interpolation: Any = InterpolationMode.NEAREST,
+    expand: bool = False,
+    center: Sequence[float] | None = None,
+    fill: Any = None,
+) -> Any:
+    """The image turned counter-clockwise by `angle` degrees; `expand` shows all of it."""
+    mode = mode_of(interpolation)
+    if is_pillow(img):
+        return pillow.rotate(img, angle, mode, expand, center, fill)
+    _, rows, columns = get_dimensions(img)
+    middle = (columns * 0.5, rows * 0.5)
+    place = (0.0, 0.0) if center is None else [c - m for c, m in zip(center, middle)]
+    matrix = warping.inverse_affine_matrix(place, -angle, (0, 0), 1.0, (0, 0))
+    size = warping.expanded_size(matrix, rows, columns) if expand else (rows, columns)
+    return warping.affine(img, matrix, mode, fill, size)
+
+
+def perspective(
+    img: Any,
+    startpoints: Sequence[Sequence[int]],
+    endpoints: Sequence[Sequence[int]],
+    interpolation: Any = InterpolationMode.BILINEAR,
+    fill: Any = None,
+) -> Any:
+    """The image as seen when the four `startpoints` (x, y) lie at the `endpoints`."""
+    coefficients = warping.perspective_coefficients(startpoints, endpoints)
+    function = _of_kind(img, pillow.perspective, warping.perspective)
+    return function(img, coefficients, mode_of(interpolation), fill)
+
+
+def elastic_transform(
+    img: Any,
+    displacement: Tensor,
+    interpolation: Any = InterpolationMode.BILINEAR,
+    fill: Any = None,
+) -> Any:
+    """Every pixel from (x, y) of `displacement` (1, height, width, 2) away.
+
+    A displacement of 1 is half of the image.
+    """
+    _, rows, columns = get_dimensions(img)
+    if tuple(displacement.shape) != (1, rows, columns, 2):
+        raise ArgumentError(
+            f"Argument displacement shape should be {[1, rows, columns, 2]}, but given "
+            f"{list(displacement.shape)}"
+        )
+    image = pil_to_tensor(img) if is_pillow(img) else img
+    moved = displacement.numpy(force=True)[0]
+    result = warping.displaced(image, moved, mode_of(interpolation), fill)
+    return to_pil_image(result, img.mode) if is_pillow(img) else result
+
+
+def gaussian_blur(img: Any, kernel_size: Size, sigma: Any = None) -> Any:
+    """The image blurred by a Gaussian of `kernel_size` (x, y) pixels."""
+    sizes = [kernel_size] * 2 if isinstance(kernel_size, int) else list(kernel_size)
+    sizes = sizes * 2 if len(sizes) == 1 else sizes
+    if sigma is None:
+        sigma = [size * 0.15 + 0.35 for size in sizes]
+    sigmas = [float(sigma)] * 2 if isinstance(sigma, (int, float)) else list(sigma)
+    sigmas = sigmas * 2 if len(sigmas) == 1 else sigmas
+    if min(sigmas) <= 0:
+        raise ArgumentError(f"sigma should have positive values. Got {sigmas}")
+    image = pil_to_tensor(img) if is_pillow(img) else img
+    result = pixels.gaussian_blur(image, sizes, sigmas)
+    return to_pil_image(result, img.mode) if is_pillow(img) else result
+
+
+# --- values -------------------------------------------------------------------------------------
+
+
+def normalize(
+    tensor: Tensor, mean: Sequence[float], std: Sequence[float], inplace: bool = False
+) -> Tensor:
+    """`(tensor - mean) / std` for each channel."""
+    result = colours.normalize(
+        tensor, np.atleast_1d(np.asarray(mean)), np.atleast_1d(np.asarray(std))
+    )
+    return tensor.copy_(result) if inplace else result  # type: ignore[attr-defined]
+
+
+def convert_image_dtype(image: Tensor, dtype: DType = dtypes.float32) -> Tensor:
+    """The image as another type, scaled so that black and white stay black and white."""
+    return colours.convert_image_dtype(image, dtype)
+
+
+def adjust_brightness(img: Any, brightness_factor: float) -> Any:
+    """The image between black (0), itself (1) and brighter."""
+    function = _of_kind(img, pillow.adjust_brightness, colours.adjust_brightness)
+    return function(img, brightness_factor)
+
+
+def adjust_contrast(img: Any, contrast_factor: float) -> Any:
+    """The image between its mean grey (0), itself (1) and more contrast."""
+    return _of_kind(img, pillow.adjust_contrast, colours.adjust_contrast)(img, contrast_factor)
+
+
+def adjust_saturation(img: Any, saturation_factor: float) -> Any:
+    """The image between grey (0), itself (1) and more colour."""
+    function = _of_kind(img, pillow.adjust_saturation, colours.adjust_saturation)
+    return function(img, saturation_factor)
+
+
+def adjust_sharpness(img: Any, sharpness_factor: float) -> Any:
+    """The image between blurred (0), itself (1) and sharper."""
+    function = _of_kind(img, pillow.adjust_sharpness, colours.adjust_sharpness)
+    return function(img, sharpness_factor)
+
+
+def adjust_hue(img: Any, hue_factor: float) -> Any:
+    """The image with its colours turned by a part of the circle, from -0.5 to 0.5."""
+    return _of_kind(img, pillow.adjust_hue, colours.adjust_hue)(img, hue_factor)
+
+
+def adjust_gamma(img: Any, gamma: float, gain: float = 1) -> Any:
+    """`gain * img ** gamma` with values in [0, 1]."""
+    return _of_kind(img, pillow.adjust_gamma, colours.adjust_gamma)(img, gamma, gain)
+
+
+def rgb_to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
+    """The image without colour, of one or three equal channels."""
+    if num_output_channels not in (1, 3):
+        raise ArgumentError("num_output_channels should be either 1 or 3")
+    function = _of_kind(img, pillow.rgb_to_grayscale, colours.rgb_to_grayscale)
+    return function(img, num_output_channels)
+
+
+def to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
+    """A Pillow image without colour, of one or three equal channels."""
+    if not is_pillow(img):
+        raise ArgumentTypeError("Input should be PIL Image", fix="use rgb_to_grayscale")
+    return rgb_to_grayscale(img, num_output_channels)
+
+
+def invert(img: Any) -> Any:
+    """The negative."""
+    return _of_kind(img, pillow.invert, colours.invert)(img)
+
+
+def posterize(img: Any, bits: int) -> Any:
+    """Only the highest `bits` of every byte."""
+    if not 0 <= bits <= 8:
+        raise ArgumentError(f"The number if bits should be between 0 and 8. Got {bits}")
+    return _of_kind(img, pillow.posterize, colours.posterize)(img, bits)
+
+
+def solarize(img: Any, threshold: float) -> Any:
+    """The negative of all pixels that are at least `threshold`."""
+    return _of_kind(img, pillow.solarize, colours.solarize)(img, threshold)
+
+
+def autocontrast(img: Any) -> Any:
+    """Every channel stretched from black to white."""
+    return _of_kind(img, pillow.autocontrast, colours.autocontrast)(img)
+
+
+def equalize(img: Any) -> Any:
+    """Every grey about as often as any other."""
+    return _of_kind(img, pillow.equalize, colours.equalize)(img)
+
+
+def erase(img: Tensor, i: int, j: int, h: int, w: int, v: Any, inplace: bool = False) -> Tensor:
+    """The image with the window at row `i`, column `j` filled with `v`."""
+    if not isinstance(img, Tensor):
+        raise ArgumentTypeError(f"img should be Tensor Image. Got {type(img)}")
+    result = img if inplace else img.clone()  # type: ignore[attr-defined]
+    result[..., i : i + h, j : j + w] = v
+    return result
