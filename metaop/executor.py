@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from metaop.compiler import compile_subgraph
 from metaop.differentiation.tape import live_residuals
 from metaop.errors import DimensionError
 from metaop.operators.basic import alias, clone
-from metaop.unified_graph.cut import Subgraph, cut_at, finish, recorder
+from metaop.unified_graph.cut import Subgraph, cut_at, finish, frontier, recorder
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import state
 
@@ -56,6 +56,25 @@ def realize(*calls: Call) -> None:
 
 
 recorder.overflow = realize
+
+
+def realize_in_turns(groups: Sequence[Sequence[Call]]) -> Iterator[None]:
+    """Computes everything pending, the calls of one group after the other, and yields after each.
+
+    So the values of a group can be sent while the next group is computed. What later groups need
+    of earlier ones is kept, so nothing is computed twice; all calls live on one device.
+    """
+    with recorder.lock:
+        visible = recorder.take_roots()
+    rest = [call for call in visible if call.is_pending]
+    for group in groups:
+        wanted = [call for call in dict.fromkeys(group) if call.is_pending]
+        if wanted:
+            wanted += frontier(wanted, [*rest, *(call for later in groups for call in later)])
+            with recorder.lock:
+                run(cut_at(wanted, live_residuals))
+        yield
+    realize(*rest)
 
 
 def _by_device(roots: list[Call]) -> list[list[Call]]:

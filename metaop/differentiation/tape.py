@@ -168,21 +168,22 @@ def backward(
     for call, cotangent in roots:
         _accumulate(pending, call, cotangent)
     found: dict[Call, Call] = {}
-    spent: list[Call] = []
+    spent: list[tuple[Call, bool]] = []
     previous, modes.gradients = modes.gradients, create_graph
     order = _reverse_order([call for call, _ in roots], needed)
     try:
         for call in order:
+            was_computed = call.buffer is not None
             if _visit(call, pending, found, wanted, accumulate, needed):
-                spent.append(call)
+                spent.append((call, was_computed))
     except BaseException:
         at_end.clear()
         raise
     finally:
         modes.gradients = previous
     if not retain_graph:
-        for call in spent:
-            _release(call)
+        for call, was_computed in spent:
+            _release(call, was_computed)
         for call in order:
             if call.buffer is not None:
                 forget_released(call)
@@ -191,14 +192,18 @@ def backward(
     return found
 
 
-def _release(call: Call) -> None:
-    """Frees what a call saved for its gradient; a second backward through it is an error."""
+def _release(call: Call, was_computed: bool) -> None:
+    """Frees what a call saved for its gradient; a second backward through it is an error.
+
+    A call that was computed only since its gradient was recorded, by a hook that read a value, may
+    still have to run for further results that the gradient reads.
+    """
     call.released = True
     if call.tape is not None and call.tape.function is not None:
         call.tape.function, call.tape.sources = _released_function, ()
         if call.tape.freed is not None:
             call.tape.freed()
-    elif call.buffer is not None:
+    elif was_computed:
         call.inputs = ()
         call.parts = None
 

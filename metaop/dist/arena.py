@@ -21,23 +21,33 @@ _PIECE = 1 << 16
 
 
 class GradientArena(Protocol):
-    """Reduces gradients of fixed shapes; `sizes` are their bytes."""
-
-    sizes: list[int]
+    """Reduces gradients of fixed shapes."""
 
     def mean(self, gradients: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The means over the ranks, as arrays that belong to the caller."""
 
 
-def gradient_arena(communicator: Any, kinds: Sequence[Kind]) -> GradientArena:
-    """The fastest arena for the ranks of `communicator`."""
+def gradient_arena(
+    communicator: Any, kinds: Sequence[Kind], in_place: bool = False
+) -> GradientArena:
+    """The fastest arena for the ranks of `communicator`.
+
+    With `in_place` the means may stay in the arena, where the next ones overwrite them.
+    """
+    numbers = all(dtype.kind == "f" and dtype.itemsize >= 4 for _, dtype in kinds)
+    if numbers and is_one_host(communicator):
+        return SharedArena(communicator, kinds, in_place)
+    return MessageArena(communicator, kinds)
+
+
+def is_one_host(communicator: Any) -> bool:
+    """Whether all ranks can share memory; every rank has to ask."""
     from mpi4py import MPI
 
     host = communicator.Split_type(MPI.COMM_TYPE_SHARED)
-    numbers = all(dtype.kind == "f" and dtype.itemsize >= 4 for _, dtype in kinds)
-    if host.size == communicator.size and numbers:
-        return SharedArena(communicator, kinds)
-    return MessageArena(communicator, kinds)
+    size: int = host.size
+    host.Free()
+    return size == communicator.size
 
 
 def _by_dtype(kinds: Sequence[Kind]) -> dict[np.dtype, list[int]]:
@@ -53,19 +63,21 @@ class _Bucket:
     def __init__(self, kinds: Sequence[Kind], positions: Sequence[int]) -> None:
         self.positions = positions
         self.shapes = [kinds[k][0] for k in positions]
-        sizes = [int(np.prod(shape)) for shape in self.shapes]
-        self.starts = [0, *np.cumsum(sizes).tolist()]
+        self.sizes = [int(np.prod(shape)) for shape in self.shapes]
+        # Each starts at an aligned address, so that it can be used where it lies.
+        rooms = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in self.sizes]
+        self.starts = [0, *np.cumsum(rooms).tolist()]
         self.size = self.starts[-1]
 
     def fill(self, flat: np.ndarray, gradients: Sequence[np.ndarray]) -> None:
         """Copies the gradients in."""
-        for k, position in enumerate(self.positions):
-            flat[self.starts[k] : self.starts[k + 1]] = gradients[position].reshape(-1)
+        for start, size, position in zip(self.starts, self.sizes, self.positions):
+            flat[start : start + size] = gradients[position].reshape(-1)
 
     def take(self, flat: np.ndarray, results: list[Any]) -> None:
         """Gives every gradient its part of `flat`."""
         for k, position in enumerate(self.positions):
-            part = flat[self.starts[k] : self.starts[k + 1]]
+            part = flat[self.starts[k] : self.starts[k] + self.sizes[k]]
             results[position] = part.reshape(self.shapes[k])
 
 
@@ -74,7 +86,6 @@ class MessageArena:
 
     def __init__(self, communicator: Any, kinds: Sequence[Kind]) -> None:
         self.communicator = communicator
-        self.sizes = [int(np.prod(shape)) * dtype.itemsize for shape, dtype in kinds]
         self.kinds = list(kinds)
         self.buckets = [
             (dtype, _Bucket(kinds, positions)) for dtype, positions in _by_dtype(kinds).items()
@@ -97,27 +108,22 @@ class MessageArena:
 class SharedArena:
     """Buckets in memory that all ranks of one host see."""
 
-    def __init__(self, communicator: Any, kinds: Sequence[Kind]) -> None:
+    def __init__(self, communicator: Any, kinds: Sequence[Kind], in_place: bool) -> None:
         self.communicator = communicator
-        self.sizes = [int(np.prod(shape)) * dtype.itemsize for shape, dtype in kinds]
         self.kinds = list(kinds)
-        self.buckets = [
-            (_Bucket(kinds, positions), SharedSum(communicator, sum_size(kinds, positions), dtype))
-            for dtype, positions in _by_dtype(kinds).items()
-        ]
+        self.in_place = in_place
+        self.buckets: list[tuple[_Bucket, SharedSum]] = []
+        for dtype, positions in _by_dtype(kinds).items():
+            bucket = _Bucket(kinds, positions)
+            self.buckets.append((bucket, SharedSum(communicator, bucket.size, dtype)))
 
     def mean(self, gradients: Sequence[np.ndarray]) -> list[np.ndarray]:
         results: list[Any] = [None] * len(self.kinds)
         for bucket, shared in self.buckets:
             bucket.fill(shared.mine, gradients)
             shared.reduce(1.0 / self.communicator.size)
-            bucket.take(shared.collect(), results)
+            bucket.take(shared.collect(shared.mine if self.in_place else None), results)
         return results
-
-
-def sum_size(kinds: Sequence[Kind], positions: Sequence[int]) -> int:
-    """The number of elements of the gradients at `positions`."""
-    return sum(int(np.prod(kinds[k][0])) for k in positions)
 
 
 class SharedSum:
@@ -155,10 +161,15 @@ class SharedSum:
                 total *= self.dtype.type(factor)
         self.communicator.Barrier()
 
-    def collect(self) -> np.ndarray:
-        """The whole sum as an array of the caller's; no rank may write before all have it."""
-        result = np.empty(self.size, self.dtype)
+    def collect(self, result: np.ndarray | None = None) -> np.ndarray:
+        """The whole sum in `result`, which may be `mine`, or in a new array.
+
+        No rank may write `mine` before all have called it.
+        """
+        if result is None:
+            result = np.empty(self.size, self.dtype)
         for array, (start, stop) in zip(self.arrays, self.blocks):
-            result[start:stop] = array[start:stop]
+            if array is not result:
+                result[start:stop] = array[start:stop]
         self.communicator.Barrier()
         return result

@@ -6,6 +6,8 @@ does not know, are gathered and combined by the receiver.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +21,8 @@ from metaop.dist.watchdog import Watchdog
 from metaop.errors import DistributedError, describe_location, user_location
 
 _END = "the end of the program"
+# What the launchers of Open MPI, MPICH and Slurm set for every rank.
+_LAUNCHED = frozenset(("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"))
 
 
 def mpi() -> Any:
@@ -33,6 +37,14 @@ def mpi() -> Any:
     if MPI.COMM_WORLD.size > 1:
         install_hooks(MPI.COMM_WORLD, lambda: MPIWorld(MPI.COMM_WORLD).agree(_END, "collectives"))
     return MPI
+
+
+def is_running() -> bool:
+    """Whether this process is one of several ranks."""
+    if "mpi4py.MPI" not in sys.modules and not _LAUNCHED.intersection(os.environ):
+        return False
+    size: int = mpi().COMM_WORLD.size
+    return size > 1
 
 
 class MPIWorld:
@@ -134,6 +146,13 @@ class MPIWorld:
     def verify(self, plan: str) -> None:
         """Compares what the ranks are about to send; DistributedError on all when it differs."""
         self.agree(plan, "programs")
+
+    def maximum(self, values: np.ndarray) -> np.ndarray:
+        """The largest value over the ranks, element by element."""
+        result = np.empty_like(values)
+        request = self.communicator.Iallreduce(values, result, mpi().MAX)
+        self.watchdog.wait(request.Test, "a maximum over the ranks")
+        return result
 
     def agree(self, text: str, what: str) -> None:
         """DistributedError on every rank, with both sides, unless `text` is equal on all."""

@@ -86,7 +86,6 @@ from metaop.nn.normalisation import (
     InstanceNorm1d,
     InstanceNorm2d,
     InstanceNorm3d,
-    SyncBatchNorm,
 )
 from metaop.nn.padding import (
     CircularPad1d,
@@ -148,6 +147,7 @@ from metaop.nn.shaping import (
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
 )
+from metaop.nn.synchronised_norm import SyncBatchNorm
 from metaop.nn.transformer import (
     Transformer,
     TransformerDecoder,

@@ -135,15 +135,21 @@ class _BatchNorm(_RunningNorm):
         mean, variance = self.running_mean, self.running_var
         uses_batch = self.training or (mean is None and variance is None)
         used = not self.training or self.track_running_stats
+        return self._normalised(
+            input, mean if used else None, variance if used else None, uses_batch, momentum
+        )
+
+    def _normalised(
+        self,
+        input: Tensor,
+        mean: Tensor | None,
+        variance: Tensor | None,
+        uses_batch: bool,
+        momentum: float,
+    ) -> Tensor:
+        """`input` by its own statistics, or by the running ones that are given."""
         return F.batch_norm(
-            input,
-            mean if used else None,
-            variance if used else None,
-            self.weight,
-            self.bias,
-            uses_batch,
-            momentum,
-            self.eps,
+            input, mean, variance, self.weight, self.bias, uses_batch, momentum, self.eps
         )
 
 
@@ -166,45 +172,6 @@ class BatchNorm3d(_BatchNorm):
 
     ranks = (5,)
     ranks_text = "5D"
-
-
-class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation whose statistics are those of the whole distributed batch."""
-
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        process_group: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(
-            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
-        )
-        self.process_group = process_group
-
-    def _check_input_dim(self, input: Tensor) -> None:
-        if input.ndim < 2:
-            raise ArgumentError(
-                f"expected at least 2D input (got {input.ndim}D input)", fix="add a batch dimension"
-            )
-
-    @classmethod
-    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """`module` with every batch normalisation in it replaced by a synchronised one."""
-        if isinstance(module, _BatchNorm) and not isinstance(module, cls):
-            synchronised = cls.__new__(cls)
-            synchronised.__dict__.update(module.__dict__, process_group=process_group)
-            return synchronised
-        for name, child in module.named_children():
-            setattr(module, name, cls.convert_sync_batchnorm(child, process_group))
-        return module
 
 
 class _InstanceNorm(_RunningNorm):

@@ -165,6 +165,19 @@ def _pending_order(roots: Sequence[Call]) -> list[Call]:
     return sorted(seen, key=_sequence_of)
 
 
+def frontier(first: Sequence[Call], wanted: Sequence[Call]) -> list[Call]:
+    """What a cut that computes `first` passes on its way and `wanted` will need afterwards."""
+    inside = set(_pending_order(first))
+    needed = {call for call in wanted if call in inside}
+    for call in _pending_order([call for call in wanted if call.is_pending]):
+        if call in inside:
+            continue
+        sources = [source for source in call.inputs if source in inside]
+        # A further result of a call is kept itself: the call would have to run again for it.
+        needed.update([call] if call.signature is None and sources else sources)
+    return [call for call in needed.difference(first) if call.is_pending]
+
+
 def _sequence_of(call: Call) -> int:
     return call.sequence
 

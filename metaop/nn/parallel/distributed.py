@@ -1,8 +1,4 @@
-"""`DistributedDataParallel`: every rank trains on its share of the batch; gradients are averaged.
-
-Gradients are gathered in buckets and reduced when the backward pass has ended. On one host the
-buckets lie in memory that all ranks share, and every rank adds up its own block of them in place.
-"""
+"""`DistributedDataParallel`: every rank trains on its share; gradients are averaged."""
 
 from __future__ import annotations
 
@@ -13,65 +9,86 @@ from typing import Any
 import numpy as np
 
 from metaop.differentiation.tape import at_end
-from metaop.dist.arena import GradientArena, gradient_arena
 from metaop.dist.collectives import MPIWorld, mpi
 from metaop.nn.module import Module
+from metaop.nn.parallel.reducer import GradientReducer
 from metaop.nn.parameter import Parameter
-from metaop.tensor.core import from_array
+from metaop.tensor.core import Tensor
 
 
 class DistributedDataParallel(Module):
     """Wraps `module` for training on all ranks of the job, one share of the batch on each.
 
     At the start all ranks take the parameters and buffers of rank 0. When a backward pass that
-    reached a parameter has ended, the gradients are averaged over the ranks; a parameter that a
-    rank did not use counts as zero there. Ranks that differ in their parameters' names, shapes or
-    types fail here, on all ranks.
+    reached a parameter has ended, the gradients are averaged over the ranks, in buckets of
+    `bucket_cap_mb` MB; a parameter that only some ranks used counts as zero on the others, one that
+    none used keeps no gradient. On one host the ranks add up in memory that they share; between
+    hosts a bucket travels while the gradients of the next ones are computed (`overlap` decides
+    otherwise). With `broadcast_buffers` all ranks take the buffers of rank 0 at every forward pass
+    in training; with `gradient_as_bucket_view` gradients stay in the buckets, where the next
+    backward pass overwrites them. Arguments about devices and about finding unused parameters are
+    accepted and change nothing.
+
+    Ranks that differ in their parameters' names, shapes or types fail here, on all ranks.
     """
 
-    def __init__(self, module: Module, device_ids: Sequence[Any] | None = None) -> None:
+    def __init__(
+        self,
+        module: Module,
+        device_ids: Sequence[Any] | None = None,
+        output_device: Any = None,
+        dim: int = 0,
+        broadcast_buffers: bool = True,
+        init_sync: bool = True,
+        process_group: Any = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        check_reduction: bool = False,
+        gradient_as_bucket_view: bool = False,
+        static_graph: bool = False,
+        *,
+        overlap: bool | None = None,
+    ) -> None:
         super().__init__()
         self.module = module
-        self._world = MPIWorld(mpi().COMM_WORLD)
-        self._synchronises = True
-        self._arena: GradientArena | None = None
+        self.broadcast_buffers = broadcast_buffers
+        self.require_backward_grad_sync = True
+        self._world = MPIWorld(mpi().COMM_WORLD) if process_group is None else process_group.world
         self._check_equal_modules()
-        self._take_values_of_rank_0()
-        if self._world.size > 1:
-            for parameter in self._trained():
-                parameter.register_post_accumulate_grad_hook(self._reached)
+        if self._world.size == 1:
+            return
+        if init_sync:
+            self._take_values_of_rank_0(list(module.state_dict().values()))
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        size = 25 if bucket_cap_mb is None else bucket_cap_mb
+        self._reducer = GradientReducer(
+            self._world, parameters, size * 2**20, gradient_as_bucket_view, overlap
+        )
+        for parameter in parameters:
+            parameter.register_post_accumulate_grad_hook(self._reached)
 
-    def _trained(self) -> list[Parameter]:
-        return [parameter for parameter in self.module.parameters() if parameter.requires_grad]
-
-    def _reached(self, parameter: Any) -> None:
+    def _reached(self, parameter: Parameter) -> None:
         """A parameter got a gradient: average all of them when this backward pass has ended."""
-        if self._synchronises and self.synchronise not in at_end:
-            at_end.append(self.synchronise)
+        if self.require_backward_grad_sync and self._reducer.reduce not in at_end:
+            at_end.append(self._reducer.reduce)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        shares = self.broadcast_buffers and self.require_backward_grad_sync and self.training
+        if shares and self._world.size > 1:
+            buffers = list(self.module.buffers())
+            if buffers:
+                self._world.agree("broadcast of buffers", "collectives")
+                self._take_values_of_rank_0(buffers)
         return self.module(*inputs, **kwargs)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Gradients are only accumulated inside, as all but the last of several backwards want."""
-        previous, self._synchronises = self._synchronises, False
+        previous, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
         finally:
-            self._synchronises = previous
-
-    def synchronise(self) -> None:
-        """Replaces every gradient by its mean over the ranks; all ranks have to call it."""
-        parameters = self._trained()
-        gradients = [_gradient(parameter) for parameter in parameters]
-        sizes = [gradient.nbytes for gradient in gradients]
-        if self._arena is None or self._arena.sizes != sizes:
-            kinds = [(gradient.shape, gradient.dtype) for gradient in gradients]
-            self._world.agree(repr(kinds), "gradients")
-            self._arena = gradient_arena(self._world.communicator, kinds)
-        for parameter, mean in zip(parameters, self._arena.mean(gradients)):
-            parameter.grad = from_array(mean, parameter.dtype)
+            self.require_backward_grad_sync = previous
 
     def _check_equal_modules(self) -> None:
         lines = [
@@ -80,14 +97,13 @@ class DistributedDataParallel(Module):
         ]
         self._world.agree("\n".join(lines), "modules")
 
-    def _take_values_of_rank_0(self) -> None:
-        for tensor in self.module.state_dict().values():
-            raw = tensor.detach()._array()
-            self._world.communicator.Bcast(raw.reshape(-1).view(np.uint8), 0)
-
-
-def _gradient(parameter: Parameter) -> np.ndarray:
-    """The gradient as an array; zeros for a parameter that this rank did not use."""
-    if parameter.grad is None:
-        return np.zeros(parameter.shape, parameter.dtype.numpy)
-    return parameter.grad._array()
+    def _take_values_of_rank_0(self, tensors: Sequence[Tensor]) -> None:
+        """One message for all of them."""
+        arrays = [tensor.detach()._array().reshape(-1).view(np.uint8) for tensor in tensors]
+        message = np.concatenate(arrays) if arrays else np.empty(0, np.uint8)
+        self._world.communicator.Bcast(message, 0)
+        if self._world.rank:
+            start = 0
+            for array in arrays:
+                array[...] = message[start : start + array.size]
+                start += array.size

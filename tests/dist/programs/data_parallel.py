@@ -54,9 +54,14 @@ loss_function(alone(metaop.tensor(inputs)), metaop.tensor(labels)).backward()
 for mine, single in zip(model.parameters(), alone.parameters()):
     np.testing.assert_allclose(mine.grad.numpy(), single.grad.numpy(), rtol=1e-3, atol=1e-6)
 
-# A parameter that nobody uses gets zeros on every rank.
-unused = nn.parallel.DistributedDataParallel(nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)]))
-unused.module[0](metaop.ones(1, 2) * (rank + 1)).sum().backward()
-np.testing.assert_allclose(unused.module[1].weight.grad.numpy(), 0)
+# What some ranks use counts as zero on the others; what nobody uses has no gradient.
+unused = nn.parallel.DistributedDataParallel(nn.ModuleList([nn.Linear(2, 2) for _ in range(3)]))
+unused.module[0](metaop.ones(1, 2) * (rank + 1)).sum().backward(retain_graph=True)
 np.testing.assert_allclose(unused.module[0].weight.grad.numpy(), (ranks + 1) / 2)
+assert unused.module[1].weight.grad is None
+unused.zero_grad()
+unused.module[min(rank, 1)](metaop.ones(1, 2)).sum().backward()
+np.testing.assert_allclose(unused.module[0].weight.grad.numpy(), 1 / ranks)
+np.testing.assert_allclose(unused.module[1].weight.grad.numpy(), (ranks - 1) / ranks)
+assert unused.module[2].weight.grad is None
 print(f"rank {rank} agrees")
