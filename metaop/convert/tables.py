@@ -80,7 +80,6 @@ ABSENT_HINTS = {
     "torch._C": "private to PyTorch",
     "torch.ao": "quantisation is not in metaop; quantise the exported weights elsewhere",
     "torch.distributed": "not in metaop.distributed, which has collectives and groups",
-    "torch.distributed.fsdp": "use metaop.distributed placements to split parameters",
     "torch.distributed.rpc": "there are no remote calls; use metaop.distributed",
     "torch.fx": "there is no symbolic tracing; metaop.inspect.graph shows recorded operators",
     "torch.library": "declare an operator with metaop.autograd.Function instead",

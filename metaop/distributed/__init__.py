@@ -8,6 +8,9 @@ Example, started with `mpirun -np 4 python train.py`:
     loss = (x @ weight).sum()
 """
 
+import importlib as _importlib
+from typing import Any as _Any
+
 from metaop.dist import sbp
 from metaop.dist.placement import Placement as placement
 from metaop.dist.trace import explain, signatures
@@ -42,6 +45,24 @@ from metaop.distributed.communication import (
 )
 from metaop.distributed.process_group import ProcessGroup, group
 from metaop.tensor.global_tensor import distribute_tensor
+
+_LAZY = {
+    "FullyShardedDataParallel": "fsdp",
+    "ShardingStrategy": "fsdp",
+    "local_map": "fsdp",
+    "ZeroRedundancyOptimizer": "optim",
+}
+_SUBMODULES = ("fsdp", "optim")
+
+
+def __getattr__(name: str) -> _Any:
+    """What needs modules and optimizers is imported when it is first used."""
+    if name in _SUBMODULES:
+        return _importlib.import_module(f"metaop.distributed.{name}")
+    if name in _LAZY:
+        return getattr(_importlib.import_module(f"metaop.distributed.{_LAZY[name]}"), name)
+    raise AttributeError(f"module 'metaop.distributed' has no attribute {name!r}")
+
 
 __all__ = [
     "ProcessGroup",

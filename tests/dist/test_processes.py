@@ -41,7 +41,7 @@ def run(
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("name", ["transitions.py", "data_parallel.py", "batch_norm.py", "network.py"])
+@pytest.mark.parametrize("name", ["transitions.py", "data_parallel.py", "batch_norm.py", "zero.py", "network.py"])
 def test_ranks_agree_with_one_process(name: str, ranks: int) -> None:
     done = run(name, ranks)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,137 @@
+"""Optimizers whose state is shared out among the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from metaop.dist.placement import Placement
+from metaop.dist.sbp import BROADCAST, Split
+from metaop.nn.parameter import Parameter
+from metaop.optim.optimizer import Group, Optimizer
+from metaop.optim.update import run_closure
+from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.global_tensor import full_tensor, spread, to_global
+from metaop.tensor.gradients import no_grad
+
+_SETTINGS_OF_ITS_OWN = ("params", "param_names")
+
+
+class ZeroRedundancyOptimizer(Optimizer):
+    """Any optimizer, with each rank keeping and updating its block of every parameter.
+
+    Blocks are of dimension 0 and may be uneven; a parameter with fewer rows than ranks is kept
+    whole. Nothing of the optimizer is rewritten for that: the blocks are a global tensor that lies
+    as `split(0)`, so its states do too, and its rule is derived for them. After a step the
+    parameters are gathered.
+
+    With local parameters, whose gradients `DistributedDataParallel` has averaged, this is ZeRO
+    stage 1. With global parameters the gradients are summed up straight into the blocks: stage 2.
+    Every rank has to call every method. `state_dict()` has whole states and can be loaded on
+    another number of ranks.
+
+    Example: `ZeroRedundancyOptimizer(model.parameters(), metaop.optim.Adam, lr=1e-3)`.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer_class: type[Optimizer],
+        process_group: Any = None,
+        parameters_as_bucket_view: bool = False,
+        overlap_with_ddp: bool = False,
+        *,
+        stage: int = 2,
+        **defaults: Any,
+    ) -> None:
+        self._stage = stage
+        self._placement = Placement.all("cpu")
+        self._blocks: dict[Tensor, Parameter] = {}
+        self._optimizer_class = optimizer_class
+        self.optim: Optimizer | None = None
+        super().__init__(params, defaults)
+        self.optim = optimizer_class([self._blocks_of(g) for g in self.param_groups], **defaults)
+        # Settings that the optimizer gave defaults.
+        self.defaults = self.optim.defaults
+        for group, blocks in zip(self.param_groups, self.optim.param_groups):
+            for name, value in blocks.items():
+                group.setdefault(name, value)
+
+    def add_param_group(self, param_group: Group) -> None:
+        super().add_param_group(param_group)
+        if self.optim is not None:
+            self.optim.add_param_group(self._blocks_of(self.param_groups[-1]))
+
+    def _blocks_of(self, group: Group) -> Group:
+        """The group with blocks for parameters."""
+        for parameter in group["params"]:
+            self._blocks[parameter] = Parameter(self._shared_out(parameter.detach()))
+        settings = {k: v for k, v in group.items() if k not in _SETTINGS_OF_ITS_OWN}
+        return {**settings, "params": [self._blocks[p] for p in group["params"]]}
+
+    def _shared_out(self, value: Tensor) -> Tensor:
+        return spread(value, value.device.placement or self._placement, Split(0))
+
+    @no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Updates the blocks that this rank keeps and gathers the parameters."""
+        loss = None if closure is None else run_closure(closure)
+        assert self.optim is not None
+        for group, blocks in zip(self.param_groups, self.optim.param_groups):
+            blocks.update((k, v) for k, v in group.items() if k not in _SETTINGS_OF_ITS_OWN)
+        updated = [(p, block) for p, block in self._blocks.items() if p.grad is not None]
+        for parameter, block in updated:
+            # Somebody may have written the parameter since the last step.
+            block.data = self._shared_out(parameter.detach())
+            block.grad = self._gradient(parameter.grad)
+        self.optim.step()
+        for parameter, block in updated:
+            if parameter.device.placement is None:
+                parameter.data = full_tensor(block.detach())
+            else:
+                parameter._assign(to_global(block.detach(), sbp=BROADCAST).call, "step")
+            block.grad = None
+        return loss
+
+    def _gradient(self, gradient: Any) -> Tensor:
+        if self._stage == 1 and gradient.device.placement is not None:
+            gradient = to_global(gradient, sbp=BROADCAST)
+        return self._shared_out(gradient.detach())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Settings and whole states: every rank has to ask for it, one may write it to a file."""
+        assert self.optim is not None
+        found = self.optim.state_dict()
+        found["state"] = {key: _mapped(value, _whole) for key, value in found["state"].items()}
+        return found
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over what `state_dict` gave, here or on another number of ranks, on all ranks."""
+        assert self.optim is not None
+
+        def placed(value: Tensor) -> Tensor:
+            return self._shared_out(value) if value.ndim else value
+
+        state = {key: _mapped(value, placed) for key, value in state_dict["state"].items()}
+        self.optim.load_state_dict({**state_dict, "state": state})
+        for group, blocks in zip(self.param_groups, self.optim.param_groups):
+            group.update((k, v) for k, v in blocks.items() if k not in _SETTINGS_OF_ITS_OWN)
+
+    def consolidate_state_dict(self, to: int = 0) -> None:
+        """Accepted: `state_dict()` is whole on every rank."""
+
+
+def _mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """`function` of the tensors in a state."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        return {name: _mapped(inner, function) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_mapped(inner, function) for inner in value)
+    return value
+
+
+def _whole(value: Tensor) -> Tensor:
+    """A state of the blocks as a local tensor."""
+    return wrap(value.call) if value.device.placement is None else full_tensor(value)
