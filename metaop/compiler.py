@@ -3,6 +3,9 @@
 The passes, in their order:
 
     simplify                fold constants, join reindexes, turn affine scatters into gathers
+    lay_apart               sums of terms that do not overlap become choices by position
+    reduce_terms            sums over sums of products become sums of contractions
+    join_reductions         sums of reductions that are alike become one reduction
     split_long_reductions   few long rows become partial results and their reduction
     group                   choose what gets a buffer and what shares a kernel
     lower                   kernel -> loop nest

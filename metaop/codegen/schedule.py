@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from metaop.codegen.in_place import exact_pairs, may_fail
 from metaop.codegen.lowering import LoweredKernel, Machine, lower
 from metaop.fusion.group import group
+from metaop.fusion.joining import join_reductions
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.memory_plan import Lifetime, plan
 from metaop.fusion.simplify import simplify, split_long_reductions
+from metaop.fusion.sums import lay_apart, reduce_terms
 from metaop.unified_graph.node import Input, Node, topological
 
 _PLAIN_MACHINE = Machine()
@@ -36,8 +38,8 @@ class Schedule:
 
 def optimise(outputs: Sequence[Node]) -> list[Node]:
     """The graph passes, in order."""
-    simplified = simplify(outputs)
-    return split_long_reductions(simplified)
+    gathered = join_reductions(reduce_terms(lay_apart(simplify(outputs))))
+    return split_long_reductions(gathered)
 
 
 def schedule(
@@ -45,12 +47,12 @@ def schedule(
 ) -> Schedule:
     """Fuses, lowers and plans a graph of meta-operators."""
     final = optimise(outputs)
-    kernels = group(final)
-    stored = {root for kernel in kernels for root in kernel.roots}
-    uses = Counter(source for node in topological(final) for source in node.inputs)
+    kernels, storage = group(final)
+    roots = [root for kernel in kernels for root in kernel.roots]
+    uses = Counter(source for node in topological(roots) for source in node.inputs)
     launches: list[LoweredKernel] = []
     for kernel in kernels:
-        launches.extend(lower(kernel, stored.__contains__, uses, machine))
+        launches.extend(lower(kernel, storage, uses, machine))
     temporaries, offsets, size = _plan_memory(launches, set(final))
     return Schedule(
         tuple(inputs),

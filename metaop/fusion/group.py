@@ -7,13 +7,25 @@ the same box, reads the kernel's values only in its own row, and closes no cycle
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence, Set
+from typing import NamedTuple
 
 from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.explain import explain
 from metaop.fusion.inline import DEAR, function_cost, is_dear, reads
 from metaop.fusion.kernel import Kernel, box_axes, reduced_axes
+from metaop.fusion.pieces import (
+    SHORTEST_PIECE,
+    as_part,
+    choices,
+    cuts_of,
+    inner_choices,
+    pieces_of,
+    stretches,
+)
 from metaop.fusion.recognise import recognise
+from metaop.fusion.storage import Part, Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.access import IndexMap
@@ -28,22 +40,61 @@ _LARGEST_KERNEL = 250
 # A kernel with reductions needs this many rows, or fewer elements than _SMALL, to be parallel.
 _ENOUGH_ROWS = 16
 _SMALL = 1 << 15
+# Nodes that choose by position between at least so many others are stored.
+_MANY_PIECES = 4
 
 
-def group(outputs: Sequence[Node]) -> list[Kernel]:
-    """The kernels that compute `outputs`, in an order in which they can run."""
+class Groups(NamedTuple):
+    """The kernels that compute a graph, in an order in which they can run, and the buffers."""
+
+    kernels: list[Kernel]
+    storage: Storage
+
+
+def group(outputs: Sequence[Node]) -> Groups:
+    """The kernels that compute `outputs`.
+
+    What a first grouping teaches leads to another: dear values that several kernels would repeat
+    are stored, and a node that has a kernel of its own and chooses by position falls into pieces.
+    """
     order = topological(outputs)
-    stored = _stored(order, outputs)
-    kernels = _Grouping(order, stored, outputs).run()
-    repeated = _repeated(kernels, stored)
-    if repeated:
-        kernels = _Grouping(order, stored | repeated, outputs).run()
-    return kernels
+    split = _long_choices(order)
+    stored = _stored(order, outputs, split)
+    grouping = _Grouping(order, stored, outputs, split)
+    kernels = grouping.run()
+    stored = stored | _repeated(kernels, grouping.storage.stored)
+    while True:
+        alone = _choosing(kernels, grouping.storage)
+        if not alone and stored <= grouping.storage.stored:
+            return Groups(kernels, grouping.storage)
+        split = split | alone
+        grouping = _Grouping(order, stored, outputs, split)
+        kernels = grouping.run()
 
 
-def _stored(order: Sequence[Node], outputs: Sequence[Node]) -> set[Node]:
-    """The nodes that certainly get a buffer."""
-    stored = {node for node in outputs if not isinstance(node.op, Input)}
+def _long_choices(order: Sequence[Node]) -> set[Node]:
+    """Concatenations of many nodes: they are stored, piece by piece."""
+    found = set()
+    for choice in choices(order):
+        pieces = stretches(choice)
+        shortest = min(stretch.stop - stretch.start for stretch, _ in pieces)
+        inner = math.prod(choice.shape[pieces[0][0].dim + 1 :])
+        if len(pieces) >= _MANY_PIECES and shortest * inner >= SHORTEST_PIECE:
+            found.add(choice)
+    return found
+
+
+def _choosing(kernels: Sequence[Kernel], storage: Storage) -> set[Node]:
+    """The nodes that have a kernel of their own and choose between pieces worth a launch each."""
+    roots = [kernel.roots[0] for kernel in kernels if len(kernel.roots) == 1]
+    maps = [root for root in roots if not isinstance(root.op, Reduce)]
+    return {root for root in maps if cuts_of(root, storage.has_buffer)}
+
+
+def _stored(order: Sequence[Node], outputs: Sequence[Node], split: set[Node]) -> set[Node]:
+    """The nodes that certainly get a buffer: those in `split` do, what is inside them need not."""
+    stored = {node for node in outputs if not isinstance(node.op, Input)} | split
+    inside = {choice for whole in split for choice in inner_choices(whole)}
     cost: dict[Node, int] = {}
     size: dict[Node, int] = {}
     for node in order:
@@ -67,7 +118,7 @@ def _stored(order: Sequence[Node], outputs: Sequence[Node]) -> set[Node]:
         own = function_cost(op.function.name) if isinstance(op, Elementwise) else 0
         cost[node] = own + sum(cost[source] for source in node.inputs)
         size[node] = 1 + sum(size[source] for source in node.inputs)
-        if size[node] > _LONGEST_BODY:
+        if size[node] > _LONGEST_BODY and node not in inside:
             stored.add(node)
             cost[node] = size[node] = 0
     return stored
@@ -81,7 +132,7 @@ def _is_injective(index_map: IndexMap) -> bool:
     return len(moved) == len(terms) and moved == set(axes)
 
 
-def _repeated(kernels: Sequence[Kernel], stored: set[Node]) -> set[Node]:
+def _repeated(kernels: Sequence[Kernel], stored: Set[Node]) -> set[Node]:
     """Dear values without a buffer that several kernels would compute, each for itself.
 
     Of a chain that they share only the end is taken: the rest is needed nowhere else.
@@ -108,7 +159,7 @@ def _repeated(kernels: Sequence[Kernel], stored: set[Node]) -> set[Node]:
     return found
 
 
-def _contains_dear(node: Node, stored: set[Node]) -> bool:
+def _contains_dear(node: Node, stored: Set[Node]) -> bool:
     """Whether computing `node` from what is stored takes dear work."""
     stack = [node]
     while stack:
@@ -121,7 +172,7 @@ def _contains_dear(node: Node, stored: set[Node]) -> bool:
     return False
 
 
-def _inlined(kernel: Kernel, stored: set[Node]) -> Iterator[Node]:
+def _inlined(kernel: Kernel, stored: Set[Node]) -> Iterator[Node]:
     seen: set[Node] = set()
     stack = [source for root in kernel.roots for source in root.inputs]
     while stack:
@@ -136,10 +187,13 @@ def _inlined(kernel: Kernel, stored: set[Node]) -> Iterator[Node]:
 class _Grouping:
     """One run of the greedy grouping over the nodes with buffers, in topological order."""
 
-    def __init__(self, order: Sequence[Node], stored: set[Node], outputs: Sequence[Node]) -> None:
-        self.roots = [node for node in order if node in stored and node.size]
-        self.stored = stored
+    def __init__(
+        self, order: Sequence[Node], stored: set[Node], outputs: Sequence[Node], split: set[Node]
+    ) -> None:
         self.outputs = set(outputs)
+        self.pieces: dict[Node, list[Node]] = {}
+        self.storage = self._storage(order, stored, split)
+        self.roots = self._ordered_roots(order)
         self.kernels: list[Kernel] = []
         self.number: dict[Kernel, int] = {}
         self.home: dict[Node, Kernel] = {}
@@ -148,16 +202,44 @@ class _Grouping:
         self.before: list[int] = []
         self.operations: dict[Kernel, int] = {}
 
+    def _storage(self, order: Sequence[Node], stored: set[Node], split: set[Node]) -> Storage:
+        """What has a buffer, with the pieces of the nodes that fall into pieces."""
+        every = set(stored)
+        parts: dict[Node, list[Part]] = {}
+        storage = Storage(every, self.outputs, parts)
+        for whole in order:
+            if whole not in split or not whole.size:
+                continue
+            nodes = []
+            for stretch, piece in pieces_of(whole, storage.has_buffer):
+                node, part = as_part(piece, stretch, whole, storage.has_buffer)
+                parts.setdefault(node, []).append(part)
+                nodes.append(node)
+            every.update(nodes)
+            if nodes:
+                self.pieces[whole] = list(dict.fromkeys(nodes))
+        return storage
+
+    def _ordered_roots(self, order: Sequence[Node]) -> list[Node]:
+        """What is computed, each node after what it reads; pieces stand for the whole."""
+        known = set(order)
+        roots: dict[Node, None] = {}
+        for node in order:
+            if node in self.pieces:
+                roots.update(dict.fromkeys(x for x in self.pieces[node] if x not in known))
+            elif node in self.storage.stored and node.size:
+                roots[node] = None
+        return list(roots)
+
     def run(self) -> list[Kernel]:
         for root in self.roots:
             self._place(root)
         for root, kernel in self.home.items():
-            if root not in self.outputs and self.readers.get(root) == [kernel]:
+            if root in self.outputs or root in self.storage.parts:
+                continue
+            if self.readers.get(root) == [kernel]:
                 kernel.private.add(root)
         return self._sorted()
-
-    def _has_buffer(self, node: Node) -> bool:
-        return node in self.stored or isinstance(node.op, Input)
 
     def _sources(self, root: Node) -> tuple[set[Node], int]:
         """The nodes with buffers that a root reads, and how many nodes are inlined into it."""
@@ -169,19 +251,32 @@ class _Grouping:
             if node in seen:
                 continue
             seen.add(node)
-            if self._has_buffer(node):
+            if self.storage.has_buffer(node):
                 found.add(node)
             else:
                 stack.extend(node.inputs)
         return found, len(seen) - len(found) + 1
 
+    def _with_pieces(self, nodes: set[Node]) -> set[Node]:
+        """Nodes with buffers and, for those that fall into pieces, these."""
+        found = set(nodes)
+        stack = [node for node in nodes if node in self.pieces]
+        while stack:
+            pieces = self.pieces[stack.pop()]
+            stack.extend(x for x in pieces if x not in found and x in self.pieces)
+            found.update(pieces)
+        return found
+
     def _place(self, root: Node) -> None:
-        sources, operations = self._sources(root)
+        read, operations = self._sources(root)
+        sources = self._with_pieces(read)
+        # A kernel that makes a piece of what the root reads has not made the others.
+        unfinished = {self.home[x] for x in sources - read if x in self.home}
         needed = {self.home[source] for source in sources if source in self.home}
         new = self._kernel_for(root)
         if not (new.scatter or new.contraction):
-            for kernel in self._candidates(sources):
-                if self.operations[kernel] + operations > _LARGEST_KERNEL:
+            for kernel in self._candidates(read):
+                if kernel in unfinished or self.operations[kernel] + operations > _LARGEST_KERNEL:
                     continue
                 if self._closes_cycle(kernel, needed):
                     continue
@@ -206,7 +301,7 @@ class _Grouping:
         reduced = reduced_axes(root)
         if reduced is None:
             return Kernel(shape, frozenset(), scatter=True)
-        return Kernel(shape, reduced, contraction=recognise(root, self._has_buffer))
+        return Kernel(shape, reduced, contraction=recognise(root, self.storage.has_buffer))
 
     def _candidates(self, sources: set[Node]) -> list[Kernel]:
         found: dict[Kernel, None] = {}
@@ -252,7 +347,7 @@ class _Grouping:
         if element_level and kernel.reduced and not _is_parallel(kernel):
             return False
         places = {member: kernel.indices_of(member) for member in kernel.roots}
-        for node, place in reads(root, box, at, self._has_buffer):
+        for node, place in reads(root, box, at, self.storage.has_buffer):
             if node in places and places[node] != place:
                 return False
         return True
@@ -267,6 +362,7 @@ class _Grouping:
                 added |= self.before[number] | 1 << number
         if added & ~self.before[own]:
             self.before[own] |= added
+            # Nothing depends yet on a kernel that is new.
             for number, before in enumerate(self.before):
                 if before >> own & 1:
                     self.before[number] |= self.before[own]

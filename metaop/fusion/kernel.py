@@ -44,8 +44,6 @@ class Kernel:
     contraction: Contraction | None = None
     # Roots that nobody outside the kernel reads.
     private: set[Node] = field(default_factory=set)
-    # Where a root that is a piece of another node is stored: that node, a dimension, the start.
-    part_of: tuple[Node, int, int] | None = None
 
     @property
     def kept(self) -> tuple[int, ...]:

@@ -2,62 +2,125 @@
 
 `where(position < b, left, right)` is how concatenation looks in meta-operators. Over a stretch of
 positions on one side of every bound the choice is known, so each piece reads only what it needs.
+A piece that has a value of its own is computed where the whole needs it, so that nothing is copied.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from metaop.elementwise.meta_op import Elementwise
-from metaop.fusion.kernel import Kernel
+from metaop.fusion.kernel import Indices, reduced_axes
+from metaop.fusion.storage import Part
+from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex, reindex
-from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
-from metaop.unified_graph.index_expr import Axis
-from metaop.unified_graph.node import Constant, Index, Node, constant
+from metaop.unified_graph.index_expr import Axis, IndexExpr
+from metaop.unified_graph.node import Constant, Index, Input, Node, Shape
 
 # Stretches shorter than this, in elements, are cheaper chosen lane by lane.
-_SHORTEST = 16
+SHORTEST_PIECE = 16
 
 HasBuffer = Callable[[Node], bool]
 
 
-@dataclass(frozen=True)
-class Piece:
-    """The part of a root behind `start` along `dim`, as a node of its own."""
+class Stretch(NamedTuple):
+    """The positions `start … stop - 1` of dimension `dim`."""
 
-    node: Node
     dim: int
     start: int
+    stop: int
 
 
-def pieces_of(kernel: Kernel, has_buffer: HasBuffer) -> list[Piece]:
-    """The pieces of a kernel's only root; empty when there is nothing to gain."""
-    if kernel.reduced or len(kernel.roots) != 1:
-        return []
-    root = kernel.roots[0]
+def choices(nodes: Sequence[Node]) -> dict[Node, None]:
+    """The nodes that choose between two others by position, without inner ones of long choices."""
+    bounds = {node: _bound(node) for node in nodes}
+    inner = {
+        node.inputs[2]
+        for node, bound in bounds.items()
+        if bound is not None and _dim_of(bounds[node.inputs[2]]) == bound[0]
+    }
+    return {node: None for node, bound in bounds.items() if bound is not None and node not in inner}
+
+
+def _dim_of(bound: tuple[int, int] | None) -> int | None:
+    return None if bound is None else bound[0]
+
+
+def _bound(node: Node) -> tuple[int, int] | None:
+    """The dimension and position below which a choice takes its first branch."""
+    if not (isinstance(node.op, Elementwise) and node.op.function.name == "where"):
+        return None
+    return _compared(node.inputs[0])
+
+
+def _compared(condition: Node) -> tuple[int, int] | None:
+    """The dimension `d` and bound `b` of a comparison `position along d < b`."""
+    if not (isinstance(condition.op, Elementwise) and condition.op.function.name == "lt"):
+        return None
+    position, bound = condition.inputs
+    if not (isinstance(position.op, Index) and isinstance(bound.op, Constant)):
+        return None
+    expr = position.op.expr
+    if len(expr.terms) != 1 or not isinstance(expr.terms[0][0], Axis) or expr.terms[0][1] != 1:
+        return None
+    return int(expr.terms[0][0].name), int(bound.op.value(bound.dtype)) - expr.constant
+
+
+def stretches(choice: Node) -> list[tuple[Stretch, Node]]:
+    """The stretches of a choice along its dimension, each with the node that is chosen there."""
+    found: list[tuple[Stretch, Node]] = []
+    first = _bound(choice)
+    assert first is not None
+    dim, start = first[0], 0
+    while (bound := _bound(choice)) is not None and bound[0] == dim and bound[1] > start:
+        found.append((Stretch(dim, start, bound[1]), choice.inputs[1]))
+        choice, start = choice.inputs[2], bound[1]
+    found.append((Stretch(dim, start, choice.shape[dim]), choice))
+    return found
+
+
+def inner_choices(choice: Node) -> list[Node]:
+    """The choices inside a long one that decide between its later stretches."""
+    dim = stretches(choice)[0][0].dim
+    found = []
+    while _dim_of(_bound(choice.inputs[2])) == dim:
+        choice = choice.inputs[2]
+        found.append(choice)
+    return found
+
+
+def pieces_of(root: Node, has_buffer: HasBuffer) -> list[tuple[Stretch, Node]]:
+    """The pieces of a node that is computed into a buffer; empty when there is nothing to gain.
+
+    Each is a node of its own, with the stretch of the root that it makes up.
+    """
+    return [
+        (stretch, _restricted(root, stretch, has_buffer)) for stretch in cuts_of(root, has_buffer)
+    ]
+
+
+def cuts_of(root: Node, has_buffer: HasBuffer) -> list[Stretch]:
+    """The stretches into which the choices of a root cut one of its dimensions."""
     bounds: dict[int, set[int]] = {}
-    for dim, bound in _choices(root, has_buffer):
+    for dim, bound in _comparisons(root, has_buffer):
         if 0 < bound < root.shape[dim]:
             bounds.setdefault(dim, set()).add(bound)
     if not bounds:
         return []
     dim = max(bounds, key=lambda k: len(bounds[k]))
-    cuts = [0, *sorted(bounds[dim]), root.shape[dim]]
+    ends = [0, *sorted(bounds[dim]), root.shape[dim]]
+    found = [Stretch(dim, start, stop) for start, stop in itertools.pairwise(ends)]
     inner = math.prod(root.shape[dim + 1 :])
-    if min(stop - start for start, stop in itertools.pairwise(cuts)) * inner < _SHORTEST:
-        return []
-    return [
-        Piece(_stretch(root, dim, start, stop, has_buffer), dim, start)
-        for start, stop in itertools.pairwise(cuts)
-    ]
+    return found if min(s.stop - s.start for s in found) * inner >= SHORTEST_PIECE else []
 
 
-def _choices(root: Node, has_buffer: HasBuffer) -> Iterator[tuple[int, int]]:
-    """The axes and bounds of the comparisons `position < bound` that choose between branches."""
+def _comparisons(root: Node, has_buffer: HasBuffer) -> Iterator[tuple[int, int]]:
+    """The dimensions and bounds of the comparisons of positions that a root is computed from."""
     seen: set[Node] = set()
     stack = [root]
     while stack:
@@ -67,76 +130,97 @@ def _choices(root: Node, has_buffer: HasBuffer) -> Iterator[tuple[int, int]]:
         seen.add(node)
         if isinstance(node.op, Elementwise):
             stack.extend(node.inputs)
-            if node.op.function.name == "lt":
-                position, bound = node.inputs
-                if isinstance(position.op, Index) and isinstance(bound.op, Constant):
-                    terms = position.op.expr.terms
-                    if len(terms) == 1 and isinstance(terms[0][0], Axis) and terms[0][1] == 1:
-                        limit = int(bound.op.value(bound.dtype)) - position.op.expr.constant
-                        yield int(terms[0][0].name), limit
+            found = _compared(node)
+            if found is not None:
+                yield found
 
 
-def _stretch(root: Node, dim: int, start: int, stop: int, has_buffer: HasBuffer) -> Node:
+def _restricted(root: Node, stretch: Stretch, has_buffer: HasBuffer) -> Node:
+    """A stretch of `root`; the view of it is pushed through elementwise nodes without a buffer.
+
+    Comparisons of positions that the stretch decides disappear, with the branch that they exclude.
+    """
+    dim, start, stop = stretch
     shape = (*root.shape[:dim], stop - start, *root.shape[dim + 1 :])
     indices = list(IndexMap.axes(shape))
     indices[dim] = indices[dim] + start
     index_map = IndexMap(shape, indices)
-    piece = restrict(root, index_map, lambda node: node is not root and has_buffer(node))
-    if has_buffer(piece):
-        # The whole of a buffer is copied, not computed once more by the operator that made it.
-        whole = IndexMap.identity(piece.shape)
-        return Node(Reindex(whole, 0), (piece,), piece.shape, piece.dtype)
-    return piece
-
-
-def restrict(node: Node, index_map: IndexMap, has_buffer: HasBuffer) -> Node:
-    """`node` read through an unguarded map, which is pushed through elementwise nodes.
-
-    Comparisons of positions that the map decides become constants, and choices by them become
-    the branch that is taken.
-    """
     memo: dict[Node, Node] = {}
 
-    def push(current: Node) -> Node:
-        found = memo.get(current)
+    def push(node: Node) -> Node:
+        node = chosen(node, index_map, lambda inner: inner is not root and has_buffer(inner))
+        found = memo.get(node)
         if found is None:
-            found = memo[current] = _push(current)
+            found = memo[node] = push_new(node)
         return found
 
-    def _push(current: Node) -> Node:
-        op = current.op
-        if isinstance(op, Elementwise) and not has_buffer(current):
-            if op.function.name == "where":
-                condition = push(current.inputs[0])
-                if isinstance(condition.op, Constant):
-                    taken = 1 if condition.op.value(condition.dtype) else 2
-                    return push(current.inputs[taken])
-            inputs = [push(source) for source in current.inputs]
-            return _decided(Node(op, inputs, index_map.domain, current.dtype))
-        if isinstance(op, Reindex) and not has_buffer(current):
-            return reindex(
-                current.inputs[0],
-                op.map.after(index_map),
-                op.fill,
-                current.inputs[1:],
-            )
-        return reindex(current, index_map)
+    def push_new(node: Node) -> Node:
+        op = node.op
+        if has_buffer(node) and node is not root:
+            return reindex(node, index_map)
+        if isinstance(op, Elementwise):
+            return Node(op, [push(source) for source in node.inputs], shape, node.dtype)
+        if isinstance(op, Reindex):
+            composed = op.map.after(index_map)
+            return reindex(node.inputs[0], composed, op.fill, node.inputs[1:])
+        return reindex(node, index_map)
 
-    return push(node)
+    return push(root)
 
 
-def _decided(node: Node) -> Node:
-    """A comparison whose outcome the range of the position decides, as a constant."""
-    op = node.op
-    assert isinstance(op, Elementwise)
-    if op.function.name != "lt":
-        return node
-    position, bound = node.inputs
-    if not (isinstance(position.op, Index) and isinstance(bound.op, Constant)):
-        return node
-    limit = bound.op.value(bound.dtype)
-    if position.op.expr.high < limit:
-        return constant(True, dtypes.bool_, node.shape)
-    if position.op.expr.low >= limit:
-        return constant(False, dtypes.bool_, node.shape)
+def chosen(node: Node, view: IndexMap, is_opaque: HasBuffer = lambda node: False) -> Node:
+    """What a view reads of a node that chooses by position: the branch that it always gets.
+
+    Choices that the view does not decide, and those in nodes that are `opaque`, stay.
+    """
+    while (bound := _bound(node)) is not None and not is_opaque(node):
+        position = view.indices[bound[0]]
+        if position.high < bound[1]:
+            node = node.inputs[1]
+        elif position.low >= bound[1]:
+            node = node.inputs[2]
+        else:
+            break
     return node
+
+
+def as_part(piece: Node, stretch: Stretch, whole: Node, has_buffer: HasBuffer) -> tuple[Node, Part]:
+    """The node that computes a piece of `whole`, and where its elements lie in that.
+
+    A piece that is another node with a buffer, or a view of all of it, is that node itself if it
+    can be computed there, and otherwise a copy.
+    """
+    start = {stretch.dim: stretch.start}
+    source, inverse = piece, IndexMap.axes(piece.shape)
+    if not has_buffer(piece) and isinstance(piece.op, Reindex) and has_buffer(piece.inputs[0]):
+        found = _inverse(piece.op.map, piece.inputs[0].shape)
+        if found is not None and _can_move(piece.inputs[0]):
+            source, inverse = piece.inputs[0], found
+    elif has_buffer(piece) and not _can_move(piece):
+        source = Node(Reindex(IndexMap.identity(piece.shape)), (piece,), piece.shape, piece.dtype)
+    indices = [index + start.get(k, 0) for k, index in enumerate(inverse)]
+    return source, Part(whole, IndexMap(source.shape, indices))
+
+
+def _can_move(node: Node) -> bool:
+    """Whether a node can be computed anywhere: not inputs, nor scatters, which fill it first."""
+    if isinstance(node.op, Reduce):
+        return reduced_axes(node) is not None
+    return not isinstance(node.op, Input)
+
+
+def _inverse(view: IndexMap, shape: Shape) -> Indices | None:
+    """The place in a view of each element of a tensor, if the view is but a permutation of axes.
+
+    Axes of extent 1 may come and go.
+    """
+    if view.is_guarded or math.prod(view.domain) != math.prod(shape):
+        return None
+    positions: dict[IndexExpr, IndexExpr] = {}
+    for k, index in enumerate(view.indices):
+        if not index.is_constant:
+            positions[index] = index_expr.axis(k, shape[k])
+    axes = IndexMap.axes(view.domain)
+    if any(not axis.is_constant and axis not in positions for axis in axes):
+        return None
+    return tuple(positions.get(axis, axis) for axis in axes)

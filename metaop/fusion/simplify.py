@@ -8,13 +8,14 @@ import numpy as np
 
 from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.kernel import reduced_axes
-from metaop.reduce.meta_op import Reduce, reduce_axes
+from metaop.fusion.pieces import chosen
+from metaop.reduce.meta_op import Reduce, reduce_axes, reduce_with_map
 from metaop.reindex.inversion import invert
 from metaop.reindex.meta_op import Reindex, reindex
-from metaop.reindex.views import permute, reshape
+from metaop.reindex.views import broadcast_to, permute, reshape
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, IndexMap, Within
-from metaop.unified_graph.index_expr import Axis, IndexExpr
+from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr
 from metaop.unified_graph.node import Constant, Node, constant
 from metaop.unified_graph.rewrite import rebuild
 
@@ -34,7 +35,7 @@ def _simplify_node(node: Node) -> Node:
     if isinstance(op, Elementwise):
         return _simplify_elementwise(op, node)
     if isinstance(op, Reindex):
-        return reindex(node.inputs[0], op.map, op.fill, node.inputs[1:])
+        return reindex(chosen(node.inputs[0], op.map), op.map, op.fill, node.inputs[1:])
     if isinstance(op, Reduce):
         if isinstance(node.inputs[0].op, Constant) and op.map.never:
             return constant(op.reducer.identity(node.dtype), node.dtype, node.shape)
@@ -45,8 +46,48 @@ def _simplify_node(node: Node) -> Node:
             inverted = invert(node)
             if inverted is not None:
                 return rebuild([inverted], transform=_open_product)[0]
-        return _open_product(node)
+        return _reduced_once(_open_product(node))
     return node
+
+
+def _reduced_once(node: Node) -> Node:
+    """A reduction of what is the same along kept axes, done once there and repeated."""
+    op, source = node.op, node.inputs[0]
+    reduced = reduced_axes(node)
+    if reduced is None or not isinstance(op, Reduce) or not isinstance(source.op, Elementwise):
+        return node
+    used = frozenset().union(*map(_axes_of, source.inputs))
+    same = [k for k, n in enumerate(source.shape) if n > 1 and k not in used and k not in reduced]
+    if not same:
+        return node
+    box = tuple(1 if k in same else n for k, n in enumerate(source.shape))
+    pinned = IndexMap.identity(box)
+    inputs = [reindex(operand, pinned) for operand in source.inputs]
+    once = Node(source.op, inputs, box, source.dtype)
+    names = {index: k for k, index in enumerate(IndexMap.axes(source.shape))}
+    shape = tuple(
+        1 if names.get(index) in same else extent
+        for index, extent in zip(op.map.indices, node.shape)
+    )
+    indices = [index.substitute(lambda atom: _pin(atom, same)) for index in op.map.indices]
+    total = reduce_with_map(op.reducer.name, once, IndexMap(box, indices), shape)
+    return broadcast_to(total, node.shape)
+
+
+def _pin(atom: Atom, pinned: Sequence[int]) -> IndexExpr | None:
+    is_pinned = isinstance(atom, Axis) and atom.name in pinned
+    return index_expr.constant(0) if is_pinned else None
+
+
+def _axes_of(node: Node) -> frozenset[int]:
+    """The axes on which a view or a constant depends; all axes for any other node."""
+    if isinstance(node.op, Constant):
+        return frozenset()
+    if isinstance(node.op, Reindex):
+        exprs = (*node.op.map.indices, *(guard.expr for guard in node.op.map.guards))
+        atoms = (atom for expr in exprs for atom in expr.atoms())
+        return frozenset(int(atom.name) for atom in atoms if isinstance(atom, Axis))
+    return frozenset(range(node.ndim))
 
 
 def _open_product(node: Node) -> Node:

@@ -20,7 +20,7 @@ from typing import Any
 from metaop.reindex.meta_op import reindex
 from metaop.reindex.views import reshape, slice_dimension
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.access import Divisible, Guard, IndexMap, Within
+from metaop.unified_graph.access import Divisible, Guard, IndexMap, Within, axis_range
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup, Quotient, Remainder
 from metaop.unified_graph.node import Node, constant
 
@@ -95,7 +95,7 @@ def inverse_map(index_map: IndexMap, target: Sequence[int]) -> tuple[IndexMap, i
     behind the axes of the target, and the axes of the target of which the map takes quotients and
     remainders, with the divisor.
     """
-    solver = _Solver(index_map.domain)
+    solver = _Solver(index_map.domain, index_map.guards)
     places = [_result_axis(k, extent) for k, extent in enumerate(target)]
     equations = list(zip(index_map.indices, places))
     solver.solve([equation for equation in equations if not _has_lookup(equation[0])])
@@ -132,9 +132,13 @@ def _result_axis(position: int, extent: int) -> IndexExpr:
 class _Solver:
     """Solves equations for the axes of a box; what it cannot determine becomes a free axis."""
 
-    def __init__(self, domain: Sequence[int]) -> None:
+    def __init__(self, domain: Sequence[int], guards: Iterable[Guard] = ()) -> None:
         # An axis of extent 1 is the constant 0 and needs no solution.
         self.unknown: set[Atom] = {Axis(k, n) for k, n in enumerate(domain) if n > 1}
+        # The values of an axis outside which a guard does not hold.
+        self.ranges: dict[Atom, tuple[int, int]] = {
+            axis: (start, stop) for axis, start, stop in filter(None, map(axis_range, guards))
+        }
         self.values: dict[Atom, IndexExpr] = {}
         self.digits: dict[IndexExpr, list[Digit]] = {}
         self.guards: list[Guard] = []
@@ -158,7 +162,8 @@ class _Solver:
             self._solve_one(*chosen)
         for axis in sorted(self.unknown, key=lambda atom: atom.name):  # type: ignore[attr-defined]
             if axis not in self.values:
-                self.values[axis] = self._new_free(axis)
+                start, stop = self.ranges.get(axis, (axis.low, axis.high + 1))
+                self.values[axis] = self._free_digit(start, stop - 1)
 
     def _cost(self, left: IndexExpr) -> int:
         """How many values the axes have that solving this equation would leave free."""

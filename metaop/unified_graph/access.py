@@ -57,6 +57,19 @@ class Divisible(NamedTuple):
 Guard = Within | Divisible
 
 
+def axis_range(guard: Guard) -> tuple[Axis, int, int] | None:
+    """The axis that a guard keeps to a range, with start and stop; None for other guards."""
+    terms = guard.expr.terms
+    if not isinstance(guard, Within) or len(terms) != 1:
+        return None
+    (axis, sign) = terms[0]
+    if not isinstance(axis, Axis) or abs(sign) != 1:
+        return None
+    offset = guard.expr.constant
+    start = -offset if sign == 1 else offset - guard.extent + 1
+    return axis, max(start, 0), min(start + guard.extent, axis.extent)
+
+
 class IndexMap:
     """An interned map from the points of a box to the elements of a tensor, under guards.
 

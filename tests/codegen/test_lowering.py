@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from metaop.codegen.reference import evaluate
-from metaop.codegen.schedule import Schedule, schedule
+from metaop.codegen.schedule import Schedule, optimise, schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply, cast
-from metaop.elementwise.meta_op import where
+from metaop.elementwise.meta_op import Elementwise, where
 from metaop.operators import convolution
 from metaop.reduce import reduce_axes
+from metaop.reduce.meta_op import Reduce
 from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Input, Node, input_node, topological
@@ -54,6 +55,40 @@ def matmul(left: Node, right: Node) -> Node:
     return reduce_axes("add", a * views.broadcast_to(b, shape), [2])
 
 
+def pieces_that_are_read(x: Node) -> list[Node]:
+    """Pieces that others read as well, that appear twice, that scatter, or that are results."""
+    one, two = apply("exp", x), reduce_axes("add", tensor(2, 6, 4, 10), [1])
+    found = views.take(tensor(3, 6, 10), 0, INDEX)
+    (scattered,) = pullback([found], [tensor(4, *found.shape)], [tensor(3, 6, 10)])
+    assert scattered is not None
+    whole = views.concatenate([one, two, one, scattered, x], 0)
+    return [whole, one, two * 3.0, views.concatenate([whole, whole * 2.0], 1)]
+
+
+def sum_of_slices(x: Node) -> Node:
+    parts = [views.select(x, 0, k) for k in (4, 1, 2, 6, 0)]
+    return parts[0] * parts[1] + apply("sin", parts[2]) * parts[3] + parts[4]
+
+
+def steps(x: Node, weight: Node, order: tuple[int, ...] = (0, 1, 2, 3, 4, 5)) -> Node:
+    """A recurrent network: every step adds to the gradient of the weight."""
+    state = apply("exp", views.select(x, 0, order[0]))
+    states = {order[0]: state}
+    for k in order[1:]:
+        state = apply("tanh", matmul(state, weight) + views.select(x, 0, k))
+        states[k] = state
+    return views.concatenate([views.unsqueeze(states[k], 0) for k in sorted(states)], 0)
+
+
+def steps_back(x: Node, weight: Node) -> Node:
+    return steps(x, weight, (5, 4, 3, 2, 1, 0))
+
+
+def products(x: Node, weight: Node) -> Node:
+    wide = views.broadcast_to(views.reshape(x, (6, 1, 10)), (6, 6, 10))
+    return reduce_axes("add", wide * weight + apply("sin", wide), [2]) + reduce_axes("add", x, [1])
+
+
 def gradients(function: Callable[..., Node], *sources: Node) -> list[Node]:
     result = function(*sources)
     cotangent = input_node(9, result.shape, result.dtype)
@@ -81,6 +116,18 @@ GRAPHS: dict[str, Callable[[], list[Node]]] = {
     "long pieces": lambda: [
         views.concatenate([X, apply("exp", X), tensor(1, 4, 10), X], 0),
         views.concatenate([tensor(2, 3, 40), tensor(3, 3, 24)], 1) * 2.0,
+    ],
+    "pieces that are read": lambda: pieces_that_are_read(X),
+    "slices gradient": lambda: gradients(sum_of_slices, tensor(0, 7, 20)),
+    "strips with gaps": lambda: [
+        views.pad(X, (0, 3), (0, 30)) + views.pad(apply("exp", X), (0, 25), (0, 8)) + 0.0
+    ],
+    "steps gradient": lambda: gradients(steps, tensor(0, 6, 8, 10), tensor(1, 10, 10)),
+    "steps back gradient": lambda: gradients(steps_back, tensor(0, 6, 8, 10), tensor(1, 10, 10)),
+    "sums of few products": lambda: gradients(products, X, tensor(1, 6, 10)),
+    "constant along rows": lambda: [
+        reduce_axes("add", views.broadcast_to(X, (5, 6, 10)) * 2.0, [2]),
+        reduce_axes("max", views.broadcast_to(views.reshape(X, (6, 1, 10)), (6, 5, 10)) * 2.0, [0]),
     ],
     "gathered": lambda: [views.take(X, 0, INDEX), views.take(X, 1, INDEX)],
     "scattered": lambda: gradients(lambda x: views.take(x, 0, INDEX), X)[:1],
@@ -146,10 +193,33 @@ def test_elementwise_work_is_fused_behind_a_contraction() -> None:
     assert launches("matmul") == ["contraction"]
 
 
-def test_a_concatenation_is_one_launch_for_each_piece() -> None:
-    assert launches("long pieces") == ["map"] * 6
+def test_a_concatenation_is_one_launch_for_each_different_piece() -> None:
     plan, _, _ = scheduled(GRAPHS["long pieces"]())
-    assert all(len(launch.nest.parameters) == 2 for launch in plan.launches)
+    # The first tensor is written at two places; its exponential is computed at a third.
+    stores = [[p.role for p in launch.nest.parameters] for launch in plan.launches]
+    assert stores == [["read", "write"]] * 4
+
+
+def test_pieces_are_computed_where_the_whole_needs_them() -> None:
+    one = reduce_axes("add", tensor(0, 6, 4, 20), [1])
+    two = reduce_axes("max", tensor(1, 6, 4, 20), [1])
+    plan, _, _ = scheduled([views.concatenate([one, two], 1)])
+    assert [launch.nest.name.split("_")[0] for launch in plan.launches] == ["rows", "rows"]
+    assert not plan.temporaries
+
+
+def test_the_gradient_of_slices_adds_nothing() -> None:
+    (gradient,) = optimise(gradients(sum_of_slices, tensor(0, 7, 20)))
+    names = [n.op.function.name for n in topological([gradient]) if isinstance(n.op, Elementwise)]
+    assert "add" not in names
+    assert names.count("where") == 6
+
+
+@pytest.mark.parametrize("name", ["steps gradient", "steps back gradient"])
+def test_the_gradient_of_a_shared_weight_is_one_reduction(name: str) -> None:
+    last = optimise(GRAPHS[name]())[-1]
+    assert isinstance(last.op, Reduce)
+    assert last.inputs[0].shape == (5, 8, 10, 10)
 
 
 def test_chains_of_maps_are_one_kernel() -> None:

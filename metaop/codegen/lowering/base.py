@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.values import Values
 from metaop.elementwise.meta_op import Elementwise
-from metaop.fusion.kernel import Indices, Kernel
+from metaop.fusion.kernel import Indices, Kernel, box_axes
+from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.node import Input, Node
+from metaop.unified_graph.index_expr import IndexExpr
+from metaop.unified_graph.node import Node
 
 # Work worth handing to another thread, in elements.
 GRAIN = 16384
@@ -28,44 +29,46 @@ class LoweredKernel:
 class Lowering:
     """What all schedules share: buffer numbers, roles and values."""
 
-    def __init__(
-        self, kernel: Kernel, is_stored: Callable[[Node], bool], uses: dict[Node, int]
-    ) -> None:
+    def __init__(self, kernel: Kernel, storage: Storage, uses: dict[Node, int]) -> None:
         self.kernel = kernel
-        self.is_stored = is_stored
+        self.storage = storage
         self.buffers: dict[Node, int] = {}
         self.roles: dict[Node, str] = {}
         self.waiting = set(kernel.roots)
-        if kernel.part_of is not None:
-            # A piece may be nothing but another buffer, which is read then.
-            self.waiting = {r for r in kernel.roots if not self._has_buffer(r)}
-        self.values = Values(self._number_of, uses)
+        self.values = Values(self, uses)
 
-    def _number_of(self, node: Node) -> int | None:
-        if node in self.waiting:
+    def number_of(self, node: Node) -> int | None:
+        """The number of the buffer from which a node is read; None when it is computed here."""
+        if node in self.waiting or not self.storage.has_buffer(node):
             return None
-        if self._has_buffer(node):
-            if self.roles.get(node) == "write":
-                self.roles[node] = "update"
-            return self._parameter(node, "read")
-        return None
+        at = box_axes(node.shape)
+        return self._parameter(self.storage.places(node, at)[0][0], "read")
 
-    def _has_buffer(self, node: Node) -> bool:
-        return isinstance(node.op, Input) or self.is_stored(node)
+    def offset_of(self, node: Node, at: Indices) -> IndexExpr:
+        """Where in its buffer the element of a node lies."""
+        buffer, place = self.storage.places(node, at)[0]
+        return index_expr.linear_offset(place, buffer.shape)
 
     def _parameter(self, node: Node, role: str) -> int:
         if node not in self.buffers:
             self.buffers[node] = len(self.buffers)
             self.roles[node] = role
+        elif self.roles[node] != role:
+            self.roles[node] = "update"
         return self.buffers[node]
 
-    def _store(self, node: Node, at: Indices, value: ir.Expr) -> None:
-        if self.kernel.part_of is not None:
-            node, dim, start = self.kernel.part_of
-            at = (*at[:dim], at[dim] + start, *at[dim + 1 :])
-        number = self._parameter(node, "write")
-        offset = self.values.sum(index_expr.linear_offset(at, node.shape))
-        self.values.emit(ir.Store(number, offset, value))
+    def _store(
+        self,
+        node: Node,
+        at: Indices,
+        value: ir.Expr,
+        conditions: tuple[ir.Condition, ...] = (),
+    ) -> None:
+        """Writes an element of a root wherever it is kept."""
+        for buffer, place in self.storage.places(node, at):
+            number = self._parameter(buffer, "write")
+            offset = self.values.sum(index_expr.linear_offset(place, buffer.shape))
+            self.values.emit(ir.Store(number, offset, value, conditions))
         self.waiting.discard(node)
 
     def _finish(self, name: str, body: tuple[ir.Statement, ...], grain: int) -> LoweredKernel:

@@ -13,7 +13,7 @@ depth then end where a run of neighbours does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel, Lowering
@@ -27,6 +27,7 @@ from metaop.codegen.lowering.blocks import (
 )
 from metaop.codegen.lowering.values import Values
 from metaop.fusion.kernel import Indices, Kernel
+from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, Within
@@ -40,12 +41,12 @@ class Contract(Lowering):
     def __init__(
         self,
         kernel: Kernel,
-        is_stored: Callable[[Node], bool],
+        storage: Storage,
         uses: dict[Node, int],
         tile: Tile,
         threads: int,
     ) -> None:
-        super().__init__(kernel, is_stored, uses)
+        super().__init__(kernel, storage, uses)
         contraction = kernel.contraction
         assert contraction is not None
         self.contraction = contraction
@@ -95,7 +96,7 @@ class Contract(Lowering):
 
     def _stride_of_left(self, first: int) -> int | None:
         """The stride of the rows, if the inner depth axes from `first` on are neighbours."""
-        probe = Values(self._number_of, self.values.uses)
+        probe = Values(self, self.values.uses)
         extents = {
             "b": (self.contraction.batch, self.batch),
             "o": (self.contraction.depth[:first], self.depth[:first]),
@@ -354,9 +355,7 @@ class Contract(Lowering):
             at = _substitute(self.kernel.indices_of(root), box)
             value = values.value(root, at, guards)
             if root not in self.kernel.private:
-                number = self._parameter(root, "write")
-                target = values.sum(index_expr.linear_offset(at, root.shape))
-                values.emit(ir.Store(number, target, value, conditions))
+                self._store(root, at, value, conditions)
 
 
 def unravel_within(position: IndexExpr, extents: Sequence[int]) -> tuple[IndexExpr, ...]:

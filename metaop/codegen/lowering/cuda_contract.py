@@ -147,7 +147,7 @@ class SharedContract(Contract):
     ) -> bool:
         """Whether neighbours along the depth are neighbours in memory: threads follow them."""
         depth = math.prod(self.depth)
-        probe = SharedContract(self.kernel, self.is_stored, self.values.uses, Tile(), 1)
+        probe = SharedContract(self.kernel, self.storage, self.values.uses, Tile(), 1)
         probe.place = {}
         probe.values.open("row")
         probe.values.open("step")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from metaop.codegen.lowering.base import LoweredKernel
@@ -11,8 +10,8 @@ from metaop.codegen.lowering.loops import joined_plan, lanes_lie_apart, plain_pl
 from metaop.codegen.lowering.rows import Rows
 from metaop.codegen.lowering.scatter import Scatter, lower_fill
 from metaop.fusion.kernel import Kernel
-from metaop.fusion.pieces import pieces_of
-from metaop.unified_graph.node import Input, Node
+from metaop.fusion.storage import Storage
+from metaop.unified_graph.node import Node
 
 
 @dataclass(frozen=True)
@@ -31,34 +30,25 @@ class Machine:
 
 
 def lower(
-    kernel: Kernel, is_stored: Callable[[Node], bool], uses: dict[Node, int], machine: Machine
+    kernel: Kernel, storage: Storage, uses: dict[Node, int], machine: Machine
 ) -> list[LoweredKernel]:
-    """The launches that compute a kernel.
-
-    One as a rule; two when a result must be initialised first; one per piece when a map chooses by
-    position.
-    """
+    """The launches that compute a kernel: one, or two when a result must be initialised first."""
     if kernel.scatter:
-        return [lower_fill(kernel.roots[0]), machine.scatter(kernel, is_stored, uses).lower()]
+        return [lower_fill(kernel.roots[0]), machine.scatter(kernel, storage, uses).lower()]
     if kernel.contraction is not None:
-        return [machine.contract(kernel, is_stored, uses, machine.tile, machine.threads).lower()]
-    root = kernel.roots[0]
-    pieces = [
-        Kernel(piece.node.shape, frozenset(), [piece.node], part_of=(root, piece.dim, piece.start))
-        for piece in pieces_of(kernel, lambda node: isinstance(node.op, Input) or is_stored(node))
-    ]
-    return [_lower_rows(part, is_stored, uses, machine) for part in pieces or [kernel]]
+        return [machine.contract(kernel, storage, uses, machine.tile, machine.threads).lower()]
+    return [_lower_rows(kernel, storage, uses, machine)]
 
 
 def _lower_rows(
-    kernel: Kernel, is_stored: Callable[[Node], bool], uses: dict[Node, int], machine: Machine
+    kernel: Kernel, storage: Storage, uses: dict[Node, int], machine: Machine
 ) -> LoweredKernel:
     """Lowers twice: only the finished index expressions tell which axes can be one loop."""
-    probe = machine.rows(kernel, is_stored, uses, plain_plan(kernel))
+    probe = machine.rows(kernel, storage, uses, plain_plan(kernel))
     probe.lower()
     plan = joined_plan(kernel, probe.values.offsets, probe.values.places)
     if machine.rows.TURNS and lanes_lie_apart(kernel, probe.values.places):
-        probe = machine.rows(kernel, is_stored, uses, plain_plan(kernel))
+        probe = machine.rows(kernel, storage, uses, plain_plan(kernel))
         places = probe.places_in_box()
         plan = turned(kernel, plan, joined_plan(kernel, probe.values.offsets, places), places)
-    return machine.rows(kernel, is_stored, uses, plan).lower()
+    return machine.rows(kernel, storage, uses, plan).lower()

@@ -13,6 +13,7 @@ from metaop.codegen.lowering.values import Carried
 from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.inline import is_dear
 from metaop.fusion.kernel import Indices, Kernel
+from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Axis, IndexExpr
@@ -44,14 +45,14 @@ class Rows(Lowering):
     def __init__(
         self,
         kernel: Kernel,
-        is_stored: Callable[[Node], bool],
+        storage: Storage,
         uses: dict[Node, int],
         plan: LoopPlan,
     ) -> None:
-        super().__init__(kernel, is_stored, uses)
+        super().__init__(kernel, storage, uses)
         self.plan = plan
         self.axes: Indices = plan.axes
-        self.stage_of = _stages(kernel, is_stored)
+        self.stage_of = _stages(kernel, storage)
 
     def lower(self) -> LoweredKernel:
         kept, reduced = list(self.plan.kept()), list(self.plan.reduced())
@@ -211,7 +212,7 @@ class Rows(Lowering):
         stack = list(root.inputs)
         while stack:
             node = stack.pop()
-            if node in seen or self.is_stored(node) or not isinstance(node.op, Elementwise):
+            if node in seen or node in self.storage.stored or not isinstance(node.op, Elementwise):
                 continue
             seen.add(node)
             if node.shape == self.kernel.shape and is_dear(node):
@@ -302,7 +303,7 @@ def _blocked(loops: list[Loop], replace: Callable[[dict[str, IndexExpr]], None])
     return result
 
 
-def _stages(kernel: Kernel, is_stored: Callable[[Node], bool]) -> dict[Node, int]:
+def _stages(kernel: Kernel, storage: Storage) -> dict[Node, int]:
     """The pass over the row in which each root is computed.
 
     Results of the reductions of pass `k` are known from pass `k + 1` on; row-level roots are
@@ -316,7 +317,7 @@ def _stages(kernel: Kernel, is_stored: Callable[[Node], bool]) -> dict[Node, int
             node = stack[-1]
             if node in passes:
                 stack.pop()
-            elif node not in members and (is_stored(node) or not node.inputs):
+            elif node not in members and (node in storage.stored or not node.inputs):
                 passes[node] = 0
             else:
                 missing = [source for source in node.inputs if source not in passes]

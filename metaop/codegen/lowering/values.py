@@ -6,8 +6,9 @@ change in a loop is computed before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from metaop.codegen import loop_nest as ir
 from metaop.elementwise.meta_op import Elementwise
@@ -35,6 +36,16 @@ Guards = tuple[Guard, ...]
 Place = tuple[Node, Indices, Guards]
 
 
+class Buffers(Protocol):
+    """What `Values` asks about buffers."""
+
+    def number_of(self, node: Node) -> int | None:
+        """The number of the buffer of a node; None when the node is inlined."""
+
+    def offset_of(self, node: Node, at: Indices) -> IndexExpr:
+        """Where in that buffer an element of the node lies."""
+
+
 @dataclass
 class Scope:
     """One loop body under construction: its statements and the values known in it."""
@@ -57,11 +68,10 @@ class Carried:
 class Values:
     """Makes expressions of nodes, within a stack of open loop bodies.
 
-    `buffers` gives the number of a node's buffer (adding a parameter when it is new) or None
-    when the node is inlined; `uses` counts the readers of every node.
+    `buffers` numbers those of the kernel; `uses` counts the readers of every node.
     """
 
-    def __init__(self, buffers: Callable[[Node], int | None], uses: dict[Node, int]) -> None:
+    def __init__(self, buffers: Buffers, uses: dict[Node, int]) -> None:
         self.buffers = buffers
         self.uses = uses
         self.scopes: list[Scope] = [Scope(None)]
@@ -203,7 +213,7 @@ class Values:
         return ir.Load(carried.scratch, self.sum(carried.offset), node.dtype)
 
     def _evaluate(self, node: Node, at: Indices, guards: Guards) -> ir.Expr:
-        number = self.buffers(node)
+        number = self.buffers.number_of(node)
         if number is not None:
             return self.load(number, node, at, guards if _may_leave(node, at) else (), 0)
         op = node.op
@@ -229,7 +239,7 @@ class Values:
         if not own:
             return self.value(source, targets, guards)
         every = _together(guards, own)
-        number = self.buffers(source)
+        number = self.buffers.number_of(source)
         if number is not None and source not in self.reduced:
             return self.load(number, source, targets, every, op.fill)
         inner = self.value(source, targets, every)
@@ -239,7 +249,7 @@ class Values:
         self, number: int, node: Node, at: Indices, guards: Guards, fill: int | float | bool
     ) -> ir.Load:
         """The element of a buffer at `at` where the guards hold."""
-        place = index_expr.linear_offset(at, node.shape)
+        place = self.buffers.offset_of(node, at)
         self.places.append(place)
         offset = self.sum(place)
         return ir.Load(number, offset, node.dtype, self.conditions(guards), fill)

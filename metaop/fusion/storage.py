@@ -1,0 +1,50 @@
+"""Which nodes have buffers, and where in them the elements of a node lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from metaop.fusion.kernel import Indices
+from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.index_expr import Axis
+from metaop.unified_graph.node import Input, Node
+
+
+class Part(NamedTuple):
+    """A node's place in another one: the index there of each of its elements."""
+
+    whole: Node
+    place: IndexMap
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The nodes that are `stored`, and of which others they are `parts`.
+
+    A node that is part of others lies in their buffers; it has one of its own only if it is among
+    the `outputs`.
+    """
+
+    stored: Set[Node]
+    outputs: Set[Node] = frozenset()
+    parts: Mapping[Node, list[Part]] = field(default_factory=dict)
+
+    def has_buffer(self, node: Node) -> bool:
+        """Whether the value of a node can be read from memory."""
+        return isinstance(node.op, Input) or node in self.stored
+
+    def places(self, node: Node, at: Indices) -> list[tuple[Node, Indices]]:
+        """Every buffer that holds the element of a node at `at`, and its indices there."""
+        parts = self.parts.get(node)
+        if parts is None:
+            return [(node, at)]
+        found = [(node, at)] if node in self.outputs else []
+        for whole, place in parts:
+            indices = tuple(
+                index.substitute(lambda atom: at[atom.name] if isinstance(atom, Axis) else None)  # type: ignore
+                for index in place.indices
+            )
+            found += self.places(whole, indices)
+        return found
