@@ -4,7 +4,7 @@ An actor owns *registers*: copies of its result that consumers hold until they a
 It acts while every input has a filled register and every output has a free one; then it tells its
 consumers and gives its inputs back to their producers. Free registers are *credits*: with one
 credit less at each later stage the schedule of a pipeline is exactly one-forward-one-backward.
-The clock here is simulated: `run` gives the schedule that processes will follow.
+The clock here is simulated: `run` gives the schedule that processes follow (`follow`).
 """
 
 from __future__ import annotations
@@ -108,15 +108,23 @@ def run(actors: Sequence[Actor]) -> list[Action]:
     return actions
 
 
-def pipeline(stages: int, batches: int, forward: float = 1.0, backward: float = 2.0) -> list[Actor]:
+def pipeline(
+    stages: int,
+    batches: int,
+    forward: float = 1.0,
+    backward: float = 2.0,
+    all_forwards_first: bool = False,
+) -> list[Actor]:
     """The actors of a training step of `batches` micro-batches through `stages` stages.
 
     Stage `s` of `S` may hold the results of `S - s` forwards: what one-forward-one-backward needs.
+    With `all_forwards_first` each may hold all of them, and backwards come last.
     """
     forwards: list[Actor] = []
     for s in range(stages):
         sources = [forwards[-1]] if forwards else []
-        forwards.append(Actor(f"forward {s}", s, forward, batches, stages - s, sources))
+        credits, priority = (batches, 2) if all_forwards_first else (stages - s, 0)
+        forwards.append(Actor(f"forward {s}", s, forward, batches, credits, sources, priority))
     previous: list[Actor] = []
     actors = list(forwards)
     for s in reversed(range(stages)):

@@ -22,6 +22,14 @@ pytestmark = [
 
 PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).parents[2]
+AGREEING = [
+    "transitions.py",
+    "data_parallel.py",
+    "batch_norm.py",
+    "zero.py",
+    "pipeline.py",
+    "network.py",
+]
 
 
 def run(
@@ -41,7 +49,7 @@ def run(
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("name", ["transitions.py", "data_parallel.py", "batch_norm.py", "zero.py", "network.py"])
+@pytest.mark.parametrize("name", AGREEING)
 def test_ranks_agree_with_one_process(name: str, ranks: int) -> None:
     done = run(name, ranks)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -75,3 +83,15 @@ def test_a_slow_rank_is_named_and_waited_for() -> None:
     done = run("faults.py", 3, "slow", METAOP_WATCHDOG_SECONDS="0.5")
     assert done.returncode == 0, done.stderr
     assert "for rank 1 in all_reduce sum float32[3] at " in done.stderr
+
+
+def test_a_pipeline_of_four_ranks_takes_the_time_and_memory_of_its_schedule() -> None:
+    done = run("pipeline_clock.py", 4)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rank 0 agrees" in done.stdout
+
+
+def test_a_slow_stage_is_named() -> None:
+    done = run("pipeline_clock.py", 2, "slow", METAOP_WATCHDOG_SECONDS="0.7")
+    assert done.returncode == 0, done.stderr
+    assert "rank 0 has waited 1 s in 'backward 0' number 1 for 'backward 1' of rank 1" in done.stderr

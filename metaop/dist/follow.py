@@ -1,0 +1,102 @@
+"""Following the schedule of actors on processes: one rank acts, sends and waits.
+
+The simulated clock of `actor.run` has fixed the order in which the actors of a device act, and every
+rank follows it: so the collectives inside of acts have one order on all ranks, the registers in use
+are those of the simulation, and nothing can block that did not block there.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from metaop import settings
+from metaop.dist.actor import Action, Actor
+from metaop.dist.collectives import MPIWorld
+from metaop.dist.messenger import Arrays, Edge, Messenger
+from metaop.errors import DistributedError
+
+# What an actor does: from its number and what its sources made, by their names, to its result.
+Work = Callable[[int, Mapping[str, Sequence[np.ndarray]]], Sequence[np.ndarray]]
+
+_PAUSE = 5e-5
+
+
+class Follower:
+    """The actors of one rank: `ranks[device]` acts for a device of the schedule."""
+
+    def __init__(self, actors: Sequence[Actor], ranks: Sequence[int], world: MPIWorld) -> None:
+        self.actors = {actor.name: actor for actor in actors}
+        self.ranks = list(ranks)
+        self.world = world
+        pairs = [(source, actor) for actor in actors for source in actor.sources]
+        self.numbers = {(s.name, a.name): number for number, (s, a) in enumerate(pairs)}
+        self.device = self.ranks.index(world.rank)
+
+    def edge_from(self, source: Actor, actor: Actor) -> Edge:
+        """The edge by which `actor` of this rank gets what `source` made."""
+        return self.ranks[source.device], self.numbers[source.name, actor.name]
+
+    def run(self, schedule: Sequence[Action], work: Mapping[str, Work]) -> list[Action]:
+        """Acts as the schedule says; returns what this rank did, in seconds since the start.
+
+        `work` has the actors of this device. DistributedError on all ranks when their schedules
+        differ, and on this one when an input does not come within METAOP_TIMEOUT_SECONDS.
+        """
+        order = "\n".join(f"{a.actor} number {a.number} on {a.device}" for a in schedule)
+        self.world.agree(order, "schedules")
+        mine = [action for action in schedule if action.device == self.device]
+        incoming = [
+            self.edge_from(source, actor)
+            for actor in self.actors.values()
+            for source in actor.sources
+            if actor.device == self.device != source.device
+        ]
+        held: dict[tuple[str, str, int], Sequence[np.ndarray]] = {}
+        done = []
+        started = time.perf_counter()
+        with Messenger(self.world.communicator, incoming) as messenger:
+            for action in mine:
+                actor = self.actors[action.actor]
+                inputs = {
+                    source.name: held.pop((source.name, actor.name, action.number))
+                    if source.device == self.device
+                    else self._receive(messenger, source, actor, action.number)
+                    for source in actor.sources
+                }
+                begun = time.perf_counter() - started
+                result = work[actor.name](action.number, inputs)
+                ended = time.perf_counter() - started
+                done.append(Action(actor.name, self.device, action.number, begun, ended))
+                for consumer in actor.consumers:
+                    if consumer.device == self.device:
+                        held[actor.name, consumer.name, action.number] = result
+                    else:
+                        edge = (self.ranks[consumer.device], self.numbers[actor.name, consumer.name])
+                        messenger.send(edge, action.number, result)
+        return done
+
+    def _receive(self, messenger: Messenger, source: Actor, actor: Actor, number: int) -> Arrays:
+        edge = self.edge_from(source, actor)
+        patience = settings.get("METAOP_WATCHDOG_SECONDS")
+        timeout = settings.get("METAOP_TIMEOUT_SECONDS")
+        started = time.perf_counter()
+        while (found := messenger.take(edge, number)) is None:
+            time.sleep(_PAUSE)
+            waited = time.perf_counter() - started
+            if waited < min(patience, timeout):
+                continue
+            text = (
+                f"rank {self.world.rank} has waited {waited:.0f} s in {actor.name!r} number "
+                f"{number} for {source.name!r} of rank {edge[0]}"
+            )
+            if waited >= timeout:
+                raise DistributedError(
+                    text, fix="look at what that rank does, or set METAOP_TIMEOUT_SECONDS higher"
+                )
+            print(f"metaop: {text}", file=sys.stderr, flush=True)
+            patience *= 2
+        return found

@@ -1,0 +1,206 @@
+"""Pipelines of modules, one stage on each rank, under PyTorch's names.
+
+Example, on rank `rank` of `ranks`:
+
+    stage = PipelineStage(blocks[rank], rank, ranks)
+    schedule = Schedule1F1B(stage, n_microbatches=8, loss_fn=nn.functional.cross_entropy)
+    schedule.step(images)          # on the first rank
+    schedule.step(target=labels)   # on the last one; schedule.step() on the others
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, ClassVar
+
+import numpy as np
+
+from metaop.differentiation import tape
+from metaop.dist.actor import Action, pipeline, run
+from metaop.dist.collectives import MPIWorld, mpi
+from metaop.dist.follow import Follower
+from metaop.errors import ArgumentError
+from metaop.executor import realize
+from metaop.nn.module import Module
+from metaop.nn.parallel.distributed import DistributedDataParallel
+from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.joining import cat, tensor_split
+from metaop.unified_graph.dtype import from_numpy_dtype
+
+Arrays = Sequence[np.ndarray]
+
+
+class PipelineStage:
+    """The part of a network that one rank runs: stage `stage_index` of `num_stages`.
+
+    `group` has one rank for each stage, in their order (default: all ranks of the job). The module
+    takes what the module of the stage before gives: a tensor or a tuple of tensors.
+    """
+
+    def __init__(
+        self,
+        submodule: Module,
+        stage_index: int,
+        num_stages: int,
+        device: Any = None,
+        input_args: Any = None,
+        output_args: Any = None,
+        group: Any = None,
+    ) -> None:
+        self.world = MPIWorld(mpi().COMM_WORLD) if group is None else group.world
+        if self.world.size != num_stages or self.world.rank != stage_index:
+            raise ArgumentError(
+                f"rank {self.world.rank} of {self.world.size} has stage {stage_index} of "
+                f"{num_stages}",
+                fix="give every rank of the group its own stage, in the order of the ranks",
+            )
+        self.submodule = submodule
+        self.index, self.count = stage_index, num_stages
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it takes the input of the network."""
+        return self.index == 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it computes the loss."""
+        return self.index == self.count - 1
+
+
+class _MicroBatches:
+    """The acts of one stage in one step, with what it keeps between a forward and its backward."""
+
+    def __init__(self, stage: PipelineStage, loss: Callable[..., Any] | None, count: int) -> None:
+        self.stage = stage
+        self.loss = loss
+        self.count = count
+        self.inputs: list[tuple[Tensor, ...]] = []
+        self.targets: Sequence[Tensor] = ()
+        self.weights: list[float] = []
+        self.stash: dict[int, tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = {}
+        self.outputs: list[Tensor] = []
+        self.losses: list[Tensor] = []
+
+    def forward(self, number: int, inputs: Mapping[str, Arrays]) -> Arrays:
+        """Runs the module on a micro-batch; the last stage computes the loss too."""
+        given = self.inputs[number] if self.stage.is_first else _received(inputs)
+        results = self.stage.submodule(*given)
+        values = results if isinstance(results, tuple) else (results,)
+        if self.stage.is_last:
+            if self.loss is None:
+                self.outputs.append(values[0].detach())
+            else:
+                loss = self.loss(values[0], self.targets[number])
+                self.outputs.append(values[0].detach())
+                self.losses.append(loss.detach())
+                values = (loss * self.weights[number],)
+        self.stash[number] = given, values
+        realize(*(value.call for value in values))
+        return [] if self.stage.is_last else [value.detach()._array() for value in values]
+
+    def backward(self, number: int, inputs: Mapping[str, Arrays]) -> Arrays:
+        """Takes the gradient of a micro-batch; parameters accumulate it."""
+        given, values = self.stash.pop(number)
+        if self.stage.is_last:
+            roots = list(zip(values, [np.ones((), values[0].dtype.numpy)]))
+        else:
+            cotangents = next(arrays for name, arrays in inputs.items() if "backward" in name)
+            tracked = [value for value in values if value.requires_grad]
+            roots = list(zip(tracked, cotangents))
+        pairs = [(value.call, _tensor(cotangent).call) for value, cotangent in roots]
+        module = self.stage.submodule
+        waits = isinstance(module, DistributedDataParallel) and number + 1 < self.count
+        with module.no_sync() if waits else nullcontext():
+            tape.backward(pairs, retain_graph=False, create_graph=False)
+        realize()
+        if self.stage.is_first:
+            return []
+        return [
+            np.zeros(x.shape, x.dtype.numpy) if x.grad is None else x.grad.detach()._array()
+            for x in given
+            if x.requires_grad
+        ]
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    dtype = from_numpy_dtype(array.dtype)
+    assert dtype is not None
+    return from_array(array, dtype)
+
+
+def _received(inputs: Mapping[str, Arrays]) -> tuple[Tensor, ...]:
+    """What the stage before sent, as leaves that want a gradient."""
+    (arrays,) = inputs.values()
+    tensors = [_tensor(array) for array in arrays]
+    return tuple(
+        tensor.requires_grad_() if tensor.dtype.is_floating_point else tensor for tensor in tensors
+    )
+
+
+class _Schedule:
+    """Cuts a batch into micro-batches and runs a training step of a pipeline."""
+
+    all_forwards_first: ClassVar[bool]
+
+    def __init__(
+        self,
+        stage: PipelineStage,
+        n_microbatches: int,
+        loss_fn: Callable[..., Any] | None = None,
+        **ignored: Any,
+    ) -> None:
+        self.stage = stage
+        self.count = n_microbatches
+        self.loss = loss_fn
+        actors = pipeline(stage.count, n_microbatches, 1.0, 2.0, self.all_forwards_first)
+        if loss_fn is None:
+            actors = actors[: stage.count]
+            for actor in actors:
+                actor.consumers = [other for other in actor.consumers if other in actors]
+                actor.returned = {other.name: 0 for other in actor.consumers}
+        self.schedule = run(actors)
+        self.follower = Follower(actors, range(stage.count), stage.world)
+        self.done: list[Action] = []
+
+    def step(self, *args: Tensor, target: Tensor | None = None, losses: Any = None) -> Any:
+        """A forward pass and, with a loss, a backward pass of a whole batch.
+
+        The first stage passes the inputs, the last one `target`; there the outputs come back, and
+        `losses`, a list, gets those of the micro-batches. Gradients are those of the mean of the
+        loss over the batch, for a loss that is a mean over its micro-batch; micro-batches may be
+        uneven.
+        """
+        acts = _MicroBatches(self.stage, self.loss, self.count)
+        if self.stage.is_first:
+            acts.inputs = list(zip(*(self._cut(argument) for argument in args)))
+        if self.stage.is_last and target is not None:
+            acts.targets = self._cut(target)
+            acts.weights = [len(part) / len(target) for part in acts.targets]
+        name = self.stage.index
+        work = {f"forward {name}": acts.forward, f"backward {name}": acts.backward}
+        self.done = self.follower.run(self.schedule, work)
+        if losses is not None:
+            losses[:] = acts.losses
+        return cat(acts.outputs) if acts.outputs else None
+
+    def _cut(self, value: Tensor) -> Sequence[Tensor]:
+        if len(value) < self.count:
+            raise ArgumentError(
+                f"a batch of {len(value)} in {self.count} micro-batches",
+                fix="use fewer micro-batches or a larger batch",
+            )
+        return tensor_split(value, self.count)
+
+
+class Schedule1F1B(_Schedule):
+    """One forward, one backward: stage `s` of `S` keeps `S - s` micro-batches at most."""
+
+    all_forwards_first = False
+
+
+class ScheduleGPipe(_Schedule):
+    """All forwards, then all backwards: every stage keeps all micro-batches."""
+
+    all_forwards_first = True
