@@ -59,8 +59,10 @@ from metaop.tensor.contractions import (
     vdot,
 )
 from metaop.tensor.conversion import (
+    angle,
     can_cast,
     conj,
+    conj_physical,
     get_default_dtype,
     is_complex,
     is_floating_point,
@@ -70,6 +72,8 @@ from metaop.tensor.conversion import (
     numel,
     promote_types,
     real,
+    resolve_conj,
+    resolve_neg,
     set_default_dtype,
 )
 from metaop.tensor.counting import (
@@ -79,6 +83,7 @@ from metaop.tensor.counting import (
     cov,
     histc,
     histogram,
+    histogramdd,
     isin,
     searchsorted,
     unique,
@@ -89,6 +94,7 @@ from metaop.tensor.creation import (
     asarray,
     empty,
     empty_like,
+    empty_strided,
     from_numpy,
     frombuffer,
     full,
@@ -100,7 +106,16 @@ from metaop.tensor.creation import (
     zeros,
     zeros_like,
 )
-from metaop.tensor.decompositions import det, inverse, logdet, slogdet
+from metaop.tensor.decompositions import (
+    det,
+    inverse,
+    legacy_cholesky as cholesky,
+    legacy_svd as svd,
+    logdet,
+    qr,
+    slogdet,
+)
+from metaop.tensor.finite_differences import gradient
 from metaop.tensor.generator import (
     Generator,
     default_generator,
@@ -117,10 +132,13 @@ from metaop.tensor.gradients import (
     no_grad,
     set_grad_enabled,
 )
+from metaop.tensor.host_pointwise import frexp, gcd, igamma, igammac, lcm, ldexp
+from metaop.tensor.householder import geqrf, orgqr, ormqr
 from metaop.tensor.joining import (
     atleast_1d,
     atleast_2d,
     atleast_3d,
+    broadcast_shapes,
     broadcast_tensors,
     cat,
     chunk,
@@ -162,6 +180,9 @@ from metaop.tensor.linear_algebra import (
     mm,
     mv,
 )
+from metaop.tensor.low_rank import pca_lowrank, svd_lowrank
+from metaop.tensor.lu import legacy_lu as lu, legacy_lu_solve as lu_solve, lu_unpack
+from metaop.tensor.matrix_functions import matrix_exp, matrix_power
 from metaop.tensor.norms import norm, renorm
 from metaop.tensor.options import get_default_device, set_default_device
 from metaop.tensor.ordering import (
@@ -288,6 +309,7 @@ from metaop.tensor.ranges import (
     logspace,
     tril_indices,
     triu_indices,
+    unravel_index,
 )
 from metaop.tensor.rearranging import (
     diag,
@@ -363,6 +385,7 @@ from metaop.tensor.selection import addcdiv, addcmul, clamp, clamp_max, clamp_mi
 from metaop.tensor.shaping import (
     adjoint,
     as_strided,
+    as_strided_scatter,
     broadcast_to,
     clone,
     diagonal,
@@ -381,6 +404,13 @@ from metaop.tensor.shaping import (
     transpose,
     unflatten,
     unsqueeze,
+)
+from metaop.tensor.solutions import (
+    cholesky_inverse,
+    cholesky_solve,
+    matrix_rank,
+    pinverse,
+    triangular_solve,
 )
 from metaop.tensor.special_functions import i0, mvlgamma, polygamma
 from metaop.tensor.type_info import finfo, iinfo
@@ -449,7 +479,6 @@ _ELSEWHERE |= dict.fromkeys(
     ("autocast", "get_autocast_dtype", "is_autocast_enabled", "set_autocast_dtype"),
     "amp.autocast",
 )
-_ELSEWHERE |= dict.fromkeys(("cholesky", "matrix_exp", "matrix_power", "qr"), "linalg")
 _ELSEWHERE |= dict.fromkeys(
     (
         *("adaptive_avg_pool1d", "adaptive_max_pool1d", "alpha_dropout", "avg_pool1d"),

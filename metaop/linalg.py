@@ -24,25 +24,48 @@ from metaop.tensor.decompositions import (
     svd,
     svdvals,
 )
+from metaop.tensor.householder import householder_product
+from metaop.tensor.joining import cat
+from metaop.tensor.ldl import ldl_factor, ldl_factor_ex, ldl_solve
 from metaop.tensor.linear_algebra import matmul
+from metaop.tensor.lu import lu, lu_factor, lu_factor_ex, lu_solve
+from metaop.tensor.matrix_functions import matrix_exp, matrix_power
 from metaop.tensor.norms import vector_norm
 from metaop.tensor.out import offer_out
-from metaop.tensor.ranges import eye
-from metaop.tensor.selection import where
 from metaop.tensor.shaping import diagonal as _diagonal
-from metaop.unified_graph.dtype import DType
+from metaop.tensor.solutions import (
+    cholesky_ex,
+    inv_ex,
+    lstsq,
+    matrix_rank,
+    pinv,
+    solve_ex,
+    tensorinv,
+    tensorsolve,
+)
+from metaop.unified_graph.dtype import DType, int64
 
 __all__ = [
     "LinAlgError",
     "cholesky",
+    "cholesky_ex",
     "cond",
     "cross",
     "det",
     "diagonal",
     "eigh",
     "eigvalsh",
+    "householder_product",
     "inv",
+    "inv_ex",
+    "ldl_factor",
+    "ldl_factor_ex",
+    "ldl_solve",
     "lstsq",
+    "lu",
+    "lu_factor",
+    "lu_factor_ex",
+    "lu_solve",
     "matmul",
     "matrix_exp",
     "matrix_norm",
@@ -54,9 +77,13 @@ __all__ = [
     "qr",
     "slogdet",
     "solve",
+    "solve_ex",
     "solve_triangular",
     "svd",
     "svdvals",
+    "tensorinv",
+    "tensorsolve",
+    "vander",
     "vecdot",
     "vector_norm",
 ]
@@ -133,71 +160,16 @@ def multi_dot(tensors: Any) -> Tensor:
     return result.squeeze(-1) if last else result
 
 
-def matrix_power(A: Tensor, n: int) -> Tensor:
-    """The `n`-th power of a square matrix by repeated squaring; a negative one of its inverse."""
-    if n < 0:
-        return matrix_power(inv(A), -n)
-    if n == 0:
-        identity = eye(A.shape[-1], dtype=A.dtype, device=A.device).expand(A.shape)
-        # The gradient is 0, but there is one.
-        return A * 0 + identity
-    result: Tensor | None = None
-    while n:
-        if n % 2:
-            result = A if result is None else result @ A
-        n //= 2
-        if n:
-            A = A @ A
-    assert result is not None
-    return result
-
-
-def matrix_exp(A: Tensor) -> Tensor:
-    """The matrix exponential: a Taylor polynomial of degree 18 of A scaled down, then squared.
-
-    With a scaled norm of at most 1/2 the remainder is below 1e-22.
-    """
-    size = float(matrix_norm(A.detach(), 1).amax()) if A.numel() else 0.0
-    squarings = max(0, math.ceil(math.log2(size / 0.5))) if size > 0.5 else 0
-    scaled = A / 2.0**squarings
-    identity = eye(A.shape[-1], dtype=A.dtype, device=A.device)
-    result = identity + scaled / 18
-    for degree in range(17, 0, -1):
-        result = identity + (scaled @ result) / degree
-    for _ in range(squarings):
-        result = result @ result
-    return result
-
-
-def pinv(A: Tensor, *, rtol: float | None = None, hermitian: bool = False) -> Tensor:
-    """The pseudoinverse; singular values below `rtol` times the largest count as 0."""
-    U, S, Vh = svd(A, False)
-    smallest = S.amax(-1, True) * _tolerance(A, rtol)
-    kept = smallest.lt(S)
-    inverse = where(kept, 1 / where(kept, S, 1.0), 0.0)
-    return (Vh.transpose(-2, -1) * inverse.unsqueeze(-2)) @ U.transpose(-2, -1)
-
-
-def _tolerance(A: Tensor, rtol: float | None) -> float:
-    if rtol is not None:
-        return float(rtol)
-    return max(A.shape[-2:]) * (2.0**-52 if A.dtype.itemsize == 8 else 2.0**-23)
-
-
-def matrix_rank(A: Tensor, *, rtol: float | None = None, hermitian: bool = False) -> Tensor:
-    """The number of singular values above `rtol` times the largest."""
-    S = svdvals(A.detach())
-    smallest = S.amax(-1, True) * _tolerance(A, rtol)
-    return smallest.lt(S).sum(-1)
-
-
-def lstsq(
-    A: Tensor, B: Tensor, rcond: float | None = None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The least-squares solution of `A @ X = B`: (solution, residuals, rank, singular values)."""
-    solution = pinv(A, rtol=rcond) @ B
-    residuals = ((A @ solution - B) ** 2).sum(-2)
-    return solution, residuals, matrix_rank(A, rtol=rcond), svdvals(A.detach())
+def vander(x: Tensor, N: int | None = None) -> Tensor:
+    """The powers 0 … N - 1 (as many as `x` has elements) of each element, as rows."""
+    count = x.shape[-1] if N is None else N
+    x = x.unsqueeze(0) if x.ndim == 0 else x
+    if x.dtype.kind == "bool":
+        x = x.to(int64)
+    if count == 0:
+        return x.new_zeros((*x.shape, 0))
+    powers = x.unsqueeze(-1).expand(*x.shape, count - 1).cumprod(-1)
+    return cat([x.new_ones((*x.shape, 1)), powers], -1)
 
 
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from metaop.tensor import special_functions as _functions
 from metaop.tensor.activations import log_softmax, softmax
+from metaop.tensor.host_pointwise import igamma as gammainc
+from metaop.tensor.host_pointwise import igammac as gammaincc
 from metaop.tensor.out import offer_out
 from metaop.tensor.pointwise import (
     digamma,
@@ -22,6 +24,11 @@ from metaop.tensor.pointwise import lgamma as gammaln
 from metaop.tensor.pointwise import sigmoid as expit
 from metaop.tensor.reductions import logsumexp
 from metaop.tensor.special_functions import (
+    airy_ai,
+    bessel_j0,
+    bessel_j1,
+    bessel_y0,
+    bessel_y1,
     entr,
     erfcx,
     i0,
@@ -29,15 +36,27 @@ from metaop.tensor.special_functions import (
     i1,
     i1e,
     log_ndtr,
+    modified_bessel_i0,
+    modified_bessel_i1,
+    modified_bessel_k0,
+    modified_bessel_k1,
     ndtr,
     ndtri,
     polygamma,
+    scaled_modified_bessel_k0,
+    scaled_modified_bessel_k1,
+    spherical_bessel_j0,
     xlog1py,
     zeta,
 )
 from metaop.tensor.special_functions import mvlgamma as multigammaln
 
 __all__ = [
+    "airy_ai",
+    "bessel_j0",
+    "bessel_j1",
+    "bessel_y0",
+    "bessel_y1",
     "digamma",
     "entr",
     "erf",
@@ -47,6 +66,8 @@ __all__ = [
     "exp2",
     "expit",
     "expm1",
+    "gammainc",
+    "gammaincc",
     "gammaln",
     "i0",
     "i0e",
@@ -57,14 +78,21 @@ __all__ = [
     "log_softmax",
     "logit",
     "logsumexp",
+    "modified_bessel_i0",
+    "modified_bessel_i1",
+    "modified_bessel_k0",
+    "modified_bessel_k1",
     "multigammaln",
     "ndtr",
     "ndtri",
     "polygamma",
     "psi",
     "round",
+    "scaled_modified_bessel_k0",
+    "scaled_modified_bessel_k1",
     "sinc",
     "softmax",
+    "spherical_bessel_j0",
     "xlog1py",
     "xlogy",
     "zeta",

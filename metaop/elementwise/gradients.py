@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+import math
 
 from metaop.elementwise.meta_op import apply, where
-from metaop.errors import UnsupportedError
+from metaop.elementwise.reference import TRIGAMMA_SERIES
 from metaop.unified_graph.node import Constant, Node
 
 Cotangents = tuple["Node | None", ...]
+
+# Steps to the right after which the asymptotic series of polygamma has all digits.
+_RECURRENCES = 12
 
 
 def call(name: str, *operands: Node | float) -> Node:
@@ -83,9 +86,20 @@ def of_xlogy(g: Node, y: Node, x: Node, other: Node) -> Cotangents:
     return call("xlogy", drop(vanishes, g), where(vanishes, 1, other)), g * x / other
 
 
-def of_trigamma(g: Node, y: Node, x: Node) -> NoReturn:
-    """The second derivative of digamma is not in the table."""
-    raise UnsupportedError(
-        "the derivative of trigamma (polygamma of order 2) is not available",
-        fix="detach the trigamma term, or differentiate lgamma at most twice",
-    )
+def of_trigamma(g: Node, y: Node, x: Node) -> Cotangents:
+    """Polygamma of order 2: reflection, recurrence, then the derivative of trigamma's series."""
+    reflected = x < 0.0
+    place = where(reflected, 1.0 - x, x)
+    total = place * 0.0
+    for _ in range(_RECURRENCES):
+        total = total - 2.0 / (place * place * place)
+        place = place + 1.0
+    square = 1.0 / (place * place)
+    series = square * 0.0
+    for k, number in reversed(list(enumerate(TRIGAMMA_SERIES, 1))):
+        series = (series + (2 * k + 1) * number) * square
+    total = total - square * (1.0 + 1.0 / place + series)
+    angle = where(reflected, x, 0.5) * math.pi
+    sine = call("sin", angle)
+    mirrored = call("cos", angle) * (2 * math.pi**3) / (sine * sine * sine)
+    return (g * where(reflected, total - mirrored, total),)

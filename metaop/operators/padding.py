@@ -39,6 +39,10 @@ def pad(input: Node, before: Widths, after: Widths, mode: str, value: Scalar) ->
 
 def extended(input: Node, dim: int, before: int, after: int, mode: str) -> Node:
     """One dimension continued past its ends: "reflect", "replicate" or "circular"."""
+    if before == after == 0:
+        return input
+    if mode == "replicate":
+        return _replicated(input, dim, before, after)
     if min(before, after) < 0:
         extent = input.shape[dim] + min(before, 0) + min(after, 0)
         input = slice_dimension(input, dim, max(-before, 0), extent)
@@ -53,6 +57,25 @@ def extended(input: Node, dim: int, before: int, after: int, mode: str) -> Node:
         )
     pieces = [piece(input, dim, before, True), input, piece(input, dim, after, False)]
     return concatenate([one for one in pieces if one.shape[dim]], dim) if extent else input
+
+
+def _replicated(input: Node, dim: int, before: int, after: int) -> Node:
+    """Element `i` is element `i - before`, or the border next to it, which stays in any case."""
+    extent = input.shape[dim]
+    total = extent + before + after
+    if not extent or total < 0:
+        raise ShapeError(
+            f"pad: replicate padding of {before} and {after} does not fit dimension {dim} of "
+            f"{list(input.shape)}"
+        )
+    start, lead = max(-before, 0), min(max(before, 0), total)
+    kept = max(min(extent - start, total - lead), 0)
+    pieces = [
+        _repeated(input, dim, lead, True),
+        slice_dimension(input, dim, min(start, extent), kept),
+        _repeated(input, dim, total - lead - kept, False),
+    ]
+    return concatenate([one for one in pieces if one.shape[dim]] or pieces[:1], dim)
 
 
 def _mirrored(input: Node, dim: int, width: int, at_start: bool) -> Node:
@@ -73,6 +96,5 @@ def _wrapped(input: Node, dim: int, width: int, at_start: bool) -> Node:
 # For each mode: the widest padding of an extent, and the piece that is put at one end.
 _CONTINUATIONS: dict[str, tuple[Callable[[int], int], Callable[..., Node]]] = {
     "reflect": (lambda extent: extent - 1, _mirrored),
-    "replicate": (lambda extent: 1 << 62, _repeated),
     "circular": (lambda extent: extent, _wrapped),
 }

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from operator import truediv
+from typing import Any
 
 from metaop.elementwise.meta_op import apply, cast, where
 from metaop.errors import ArgumentError, ShapeError
@@ -102,8 +105,9 @@ def average_pool(
     _check_windows("avg_pool", input, kernel, stride, padding, ones, ceil_mode)
     shown = windows(input, kernel, stride, padding, ones, 0, ceil_mode)
     total = reduce_axes("add", shown, range(input.ndim, shown.ndim))
+    divide: Callable[[Node, Any], Node] = truediv if total.dtype.kind == "float" else _truncated
     if divisor is not None:
-        return total / float(divisor)
+        return divide(total, divisor)
     lead = input.ndim - len(kernel)
     common = 1
     for k, extent in enumerate(input.shape[lead:]):
@@ -113,8 +117,12 @@ def average_pool(
         if isinstance(count, int):
             common *= count
         else:
-            total = total / cast(count, total.dtype)
-    return total if common == 1 else total / float(common)
+            total = divide(total, cast(count, total.dtype))
+    return total if common == 1 else divide(total, common)
+
+
+def _truncated(total: Node, count: Any) -> Node:
+    return apply("trunc_divide", total, count)
 
 
 def _counted(

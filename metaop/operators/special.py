@@ -141,7 +141,7 @@ _DIRECT_TERMS = 24
 _BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
 
 
-def _chebyshev(place: Node, coefficients: Sequence[float]) -> Node:
+def chebyshev(place: Node, coefficients: Sequence[float]) -> Node:
     """The sum of Chebyshev polynomials at `place` in -1 … 1, by Clenshaw's recurrence."""
     twice = place * 2.0
     later = place * 0.0
@@ -155,8 +155,8 @@ def _scaled(size: Node, small: Sequence[float], large: Sequence[float]) -> Node:
     inside = size <= 8.0
     near = where(inside, size, 8.0)
     far = where(inside, 8.0, size)
-    outer = _chebyshev(16.0 / far - 1.0, large) * apply("rsqrt", far)
-    return where(inside, _chebyshev(near * 0.25 - 1.0, small), outer)
+    outer = chebyshev(16.0 / far - 1.0, large) * apply("rsqrt", far)
+    return where(inside, chebyshev(near * 0.25 - 1.0, small), outer)
 
 
 @composite

@@ -11,6 +11,7 @@ from metaop.operators import distances
 from metaop.operators import einsum as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.promotion import result_type
 from metaop.unified_graph.recording import record
 
 
@@ -126,6 +127,9 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * outer(vec1, vec2)`."""
     product = outer(vec1, vec2)
+    if result_type(input, product).kind == "bool":
+        # Numbers count as True: sums of bools are "or".
+        return (input & (beta != 0)) | (product & (alpha != 0))
     if alpha != 1 and alpha is not True:
         product = product * alpha
     return product if beta == 0 else (input if beta == 1 else input * beta) + product

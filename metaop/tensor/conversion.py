@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from metaop.tensor.core import Tensor, in_place, wrap
 from metaop.tensor.devices import moved
 from metaop.tensor.options import device_of
 from metaop.tensor.promotion import defaults
+from metaop.tensor.selection import where
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record
@@ -176,7 +178,14 @@ def real(input: Tensor) -> Tensor:
     return input
 
 
-conj = real
+def angle(input: Tensor) -> Tensor:
+    """The angle in the complex plane: 0, or pi for negative numbers."""
+    values = input if input.dtype.kind == "float" else input.to(defaults.dtype)
+    # The product keeps NaN, and a gradient of 0.
+    return where(values < 0, math.pi, values * 0.0)
+
+
+conj = conj_physical = resolve_conj = resolve_neg = real
 nelement = numel
 ndimension = dim
 
@@ -254,6 +263,8 @@ def is_same_size(input: Tensor, other: Tensor) -> builtins.bool:
 def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     """The sum over the dimensions that broadcasting `size` to this shape would repeat."""
     target = sizes(size)
+    if not target:
+        return input.sum()
     extra = input.ndim - len(target)
     dims = [k for k in range(input.ndim) if k < extra or target[k - extra] != input.shape[k]]
     return input.sum(dims, True).reshape(target) if dims else input
@@ -264,5 +275,6 @@ METHODS = (
     *("to", "bool", "byte", "char", "short", "int", "long", "half", "bfloat16", "float"),
     *("double", "type", "type_as", "cpu", "cuda", "size", "numel", "nelement", "dim"),
     *("ndimension", "element_size", "is_floating_point", "is_complex", "is_signed"),
-    *("is_nonzero", "copy_", "conj"),
+    *("is_nonzero", "copy_", "angle", "conj", "conj_physical", "resolve_conj", "resolve_neg"),
 )
+IN_PLACE = ("conj_physical",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -71,6 +72,37 @@ def histogram(
     weights = None if weight is None else host_values(weight)
     counts, edges = np.histogram(host_values(input), edges, range, density, weights)
     return Histogram(_host_tensor(counts, input), _host_tensor(edges, input))
+
+
+class HistogramOfPoints(NamedTuple):
+    """How many points lie in each cell, and where the cells begin and end along each axis."""
+
+    hist: Tensor
+    bin_edges: tuple[Tensor, ...]
+
+
+def histogramdd(
+    input: Tensor,
+    bins: Any,
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> HistogramOfPoints:
+    """The number of points (rows, coordinates last) in each cell of a grid.
+
+    `bins` is the number of cells along every axis, one number for each axis, or their edges;
+    `range` holds the lowest and the highest edge of each axis.
+    """
+    points = host_values(input).reshape(-1, input.shape[-1])
+    if isinstance(bins, (list, tuple)):
+        bins = [edges._array() if isinstance(edges, Tensor) else edges for edges in bins]
+    limits = None if range is None else list(zip(range[::2], range[1::2]))
+    weights = None if weight is None else host_values(weight).reshape(-1)
+    counts, edges = np.histogramdd(points, bins, limits, density, weights)
+    return HistogramOfPoints(
+        _host_tensor(counts, input), tuple(_host_tensor(one, input) for one in edges)
+    )
 
 
 def unique(

@@ -12,6 +12,8 @@ from metaop.operators.basic import constant_fill, filled
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.options import DeviceLike, device_of, shape_of
 from metaop.tensor.promotion import Number, default_dtype_of, defaults, number_call
+from metaop.tensor.shaping import as_strided
+from metaop.tensor.strides import contiguous_strides
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Shape
@@ -270,6 +272,23 @@ def new_full(input: Tensor, size: Sequence[int], fill_value: Number, **options: 
 new_empty = new_zeros
 
 
+def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
+    """A tensor to be filled later, laid out with the given strides."""
+    size, stride = shape_of((size,)), tuple(stride)
+    extent = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))
+    if stride == contiguous_strides(size):
+        return empty(size, **options)
+    return as_strided(empty(extent, **options), size, stride)
+
+
+def new_empty_strided(
+    input: Tensor, size: Sequence[int], stride: Sequence[int], **options: Any
+) -> Tensor:
+    """`empty_strided` with the dtype and device of `input`."""
+    kind = input.call.type
+    return empty_strided(size, stride, **{"dtype": kind.dtype, "device": kind.device, **options})
+
+
 def new_tensor(
     input: Tensor,
     data: Any,
@@ -316,5 +335,5 @@ def zero(input: Tensor) -> Tensor:
     return fill(input, 0)
 
 
-METHODS = ("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor")
+METHODS = (*("new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided", "new_tensor"),)
 IN_PLACE = ("fill", "zero")

@@ -50,6 +50,14 @@ class Singular(NamedTuple):
     Vh: Tensor
 
 
+class SingularColumns(NamedTuple):
+    """`U @ diag(S) @ V.T`, singular values in descending order."""
+
+    U: Tensor
+    S: Tensor
+    V: Tensor
+
+
 class Orthogonal(NamedTuple):
     """`Q @ R` with orthonormal columns in Q and an upper triangular R."""
 
@@ -57,7 +65,8 @@ class Orthogonal(NamedTuple):
     R: Tensor
 
 
-def _matrix(name: str, A: Tensor, square: bool = True) -> np.ndarray:
+def host_matrix(name: str, A: Tensor, square: bool = True) -> np.ndarray:
+    """The values of A for the host; an error unless they are (square) matrices of floats."""
     if A.dtype.kind != "float" or A.dtype.itemsize == 2:
         raise DTypeError(
             f"linalg.{name}: Low precision and integer dtypes not supported. Got {A.dtype.name}",
@@ -69,7 +78,8 @@ def _matrix(name: str, A: Tensor, square: bool = True) -> np.ndarray:
     return A.detach()._array()
 
 
-def _on_host(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def on_host(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """`function(*arguments)` with NumPy's error of linear algebra as LinAlgError."""
     try:
         return function(*arguments)
     except np.linalg.LinAlgError as error:
@@ -78,7 +88,8 @@ def _on_host(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         ) from None
 
 
-def _transposed(x: Tensor) -> Tensor:
+def transposed(x: Tensor) -> Tensor:
+    """The last two dimensions exchanged."""
     return x.transpose(-2, -1)
 
 
@@ -86,10 +97,10 @@ def inv(A: Tensor) -> Tensor:
     """The inverse of a square matrix, or of each one of a batch."""
 
     def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
-        inverse = _transposed(results[0])
+        inverse = transposed(results[0])
         return [-(inverse @ cotangents[0] @ inverse)]
 
-    return host_function([A], [_on_host("inv", np.linalg.inv, _matrix("inv", A))], backward)[0]
+    return host_function([A], [on_host("inv", np.linalg.inv, host_matrix("inv", A))], backward)[0]
 
 
 def det(A: Tensor) -> Tensor:
@@ -97,9 +108,9 @@ def det(A: Tensor) -> Tensor:
 
     def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
         scale = (results[0] * cotangents[0]).unsqueeze(-1).unsqueeze(-1)
-        return [scale * _transposed(inv(A))]
+        return [scale * transposed(inv(A))]
 
-    found = np.asarray(np.linalg.det(_matrix("det", A)), A.dtype.numpy)
+    found = np.asarray(np.linalg.det(host_matrix("det", A)), A.dtype.numpy)
     return host_function([A], [found], backward)[0]
 
 
@@ -109,9 +120,9 @@ def slogdet(A: Tensor) -> SignAndLogarithm:
     def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
         if cotangents[1] is None:
             return [None]
-        return [cotangents[1].unsqueeze(-1).unsqueeze(-1) * _transposed(inv(A))]
+        return [cotangents[1].unsqueeze(-1).unsqueeze(-1) * transposed(inv(A))]
 
-    found = [np.asarray(x, A.dtype.numpy) for x in np.linalg.slogdet(_matrix("slogdet", A))]
+    found = [np.asarray(x, A.dtype.numpy) for x in np.linalg.slogdet(host_matrix("slogdet", A))]
     return SignAndLogarithm(*host_function([A], found, backward))
 
 
@@ -124,20 +135,25 @@ def logdet(A: Tensor) -> Tensor:
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """X with `A @ X = B` (or `X @ A = B`); B is a vector, a matrix, or a batch of either."""
     if not left:
-        return _transposed(solve(_transposed(A), _transposed(B)))
-    if B.ndim == 1 or (A.ndim - 1 == B.ndim and A.shape[:-1] == B.shape):
+        return transposed(solve(transposed(A), transposed(B)))
+    if is_vector_batch(A, B):
         return solve(A, B.unsqueeze(-1)).squeeze(-1)
 
     def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
         cotangent = cotangents[0]
         assert cotangent is not None
-        of_right = solve(_transposed(A), cotangent)
-        of_matrix = -(of_right @ _transposed(results[0]))
+        of_right = solve(transposed(A), cotangent)
+        of_matrix = -(of_right @ transposed(results[0]))
         return [_fitted(of_matrix, A), _fitted(of_right, B)]
 
-    right = _matrix("solve", B, square=False)
-    found = _on_host("solve", np.linalg.solve, _matrix("solve", A), right)
+    right = host_matrix("solve", B, square=False)
+    found = on_host("solve", np.linalg.solve, host_matrix("solve", A), right)
     return host_function([A, B], [found], backward)[0]
+
+
+def is_vector_batch(A: Tensor, B: Tensor) -> bool:
+    """Whether B is a vector, or one for each matrix of A, and not matrices."""
+    return B.ndim == 1 or (A.ndim - 1 == B.ndim and A.shape[:-1] == B.shape)
 
 
 def _fitted(gradient: Tensor, source: Tensor) -> Tensor:
@@ -164,14 +180,14 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 
     def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
         lower = results[0]
-        inner = tril(_transposed(lower) @ cotangents[0])
+        inner = tril(transposed(lower) @ cotangents[0])
         inner = inner - diag_embed(inner.diagonal(0, -2, -1)) / 2
-        half = solve(_transposed(lower), solve(lower, inner, left=False))
-        return [(half + _transposed(half)) / 2]
+        half = solve(transposed(lower), solve(lower, inner, left=False))
+        return [(half + transposed(half)) / 2]
 
-    found = _on_host("cholesky", np.linalg.cholesky, _matrix("cholesky", A))
+    found = on_host("cholesky", np.linalg.cholesky, host_matrix("cholesky", A))
     lower = host_function([A], [found], backward)[0]
-    return _transposed(lower) if upper else lower
+    return transposed(lower) if upper else lower
 
 
 def eigh(A: Tensor, UPLO: str = "L") -> Eigen:
@@ -183,11 +199,11 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigen:
         inner = None if of_values is None else diag_embed(of_values)
         if of_vectors is not None:
             gaps = values.unsqueeze(-2) - values.unsqueeze(-1)
-            rotation = (_transposed(vectors) @ of_vectors) * _reciprocal_off_diagonal(gaps)
+            rotation = (transposed(vectors) @ of_vectors) * _reciprocal_off_diagonal(gaps)
             inner = rotation if inner is None else inner + rotation
-        return [None if inner is None else vectors @ inner @ _transposed(vectors)]
+        return [None if inner is None else vectors @ inner @ transposed(vectors)]
 
-    found = _on_host("eigh", np.linalg.eigh, _matrix("eigh", A), UPLO)
+    found = on_host("eigh", np.linalg.eigh, host_matrix("eigh", A), UPLO)
     return Eigen(*host_function([A], found, backward))
 
 
@@ -213,8 +229,8 @@ def svd(A: Tensor, full_matrices: bool = True) -> Singular:
             )
         return [_svd_gradient(*results, *cotangents)]
 
-    arrays = _on_host(
-        "svd", lambda a: np.linalg.svd(a, full_matrices), _matrix("svd", A, square=False)
+    arrays = on_host(
+        "svd", lambda a: np.linalg.svd(a, full_matrices), host_matrix("svd", A, square=False)
     )
     return Singular(*host_function([A], arrays, backward))
 
@@ -234,15 +250,15 @@ def _svd_gradient(
     inner = diag_embed(zeros_like(S) if of_S is None else of_S)
     outside = None
     if of_U is not None:
-        turned = _transposed(U) @ of_U
-        inner = inner + (turned - _transposed(turned)) * gaps * S.unsqueeze(-2)
+        turned = transposed(U) @ of_U
+        inner = inner + (turned - transposed(turned)) * gaps * S.unsqueeze(-2)
         if U.shape[-2] > count:
             outside = ((of_U - U @ turned) / S.unsqueeze(-2)) @ Vh
     if of_Vh is not None:
-        turned = Vh @ _transposed(of_Vh)
-        inner = inner + S.unsqueeze(-1) * (turned - _transposed(turned)) * gaps
+        turned = Vh @ transposed(of_Vh)
+        inner = inner + S.unsqueeze(-1) * (turned - transposed(turned)) * gaps
         if Vh.shape[-1] > count:
-            rest = U @ ((of_Vh - _transposed(turned) @ Vh) / S.unsqueeze(-1))
+            rest = U @ ((of_Vh - transposed(turned) @ Vh) / S.unsqueeze(-1))
             outside = rest if outside is None else outside + rest
     gradient = U @ inner @ Vh
     return gradient if outside is None else gradient + outside
@@ -259,7 +275,7 @@ def qr(A: Tensor, mode: str = "reduced") -> Orthogonal:
     if rows < columns and mode == "reduced":
         left, right = A[..., :, :rows], A[..., :, rows:]
         Q, R = qr(left)
-        return Orthogonal(Q, cat([R, _transposed(Q) @ right], -1))
+        return Orthogonal(Q, cat([R, transposed(Q) @ right], -1))
 
     def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
         if mode != "reduced":
@@ -268,11 +284,11 @@ def qr(A: Tensor, mode: str = "reduced") -> Orthogonal:
             )
         Q, R = results
         of_Q, of_R = (zeros_like(x) if g is None else g for x, g in zip(results, cotangents))
-        inner = R @ _transposed(of_R) - _transposed(of_Q) @ Q
-        inner = tril(inner) + _transposed(tril(inner, -1))
-        return [_transposed(solve(R, _transposed(of_Q + Q @ inner)))]
+        inner = R @ transposed(of_R) - transposed(of_Q) @ Q
+        inner = tril(inner) + transposed(tril(inner, -1))
+        return [transposed(solve(R, transposed(of_Q + Q @ inner)))]
 
-    arrays = _on_host("qr", np.linalg.qr, _matrix("qr", A, square=False), mode)
+    arrays = on_host("qr", np.linalg.qr, host_matrix("qr", A, square=False), mode)
     return Orthogonal(*host_function([A], arrays, backward))
 
 
@@ -281,4 +297,22 @@ def inverse(input: Tensor) -> Tensor:
     return inv(input)
 
 
+def legacy_svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SingularColumns:
+    """`U @ diag(S) @ V.T`, with V by columns; zeros for U and V unless `compute_uv`."""
+    U, S, Vh = svd(input, full_matrices=not some and compute_uv)
+    if not compute_uv:
+        rows, columns = input.shape[-2:]
+        batch = input.shape[:-2]
+        blank = (input.detach().new_zeros((*batch, n, n)) for n in (rows, columns))
+        return SingularColumns(next(blank), S, next(blank))
+    return SingularColumns(U, S, transposed(Vh))
+
+
+def legacy_cholesky(input: Tensor, upper: bool = False) -> Tensor:
+    """The Cholesky factor: `linalg.cholesky` in its older form."""
+    return cholesky(input, upper=upper)
+
+
+legacy_svd.__name__, legacy_cholesky.__name__ = "svd", "cholesky"
+SPECIAL = {"svd": legacy_svd, "cholesky": legacy_cholesky}
 METHODS = ("det", "slogdet", "logdet", "qr", "inverse")

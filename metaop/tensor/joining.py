@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import reduce
 from itertools import accumulate
 
-from metaop.elementwise.meta_op import broadcast_shapes
+from metaop.elementwise.meta_op import broadcast_shapes as common_shape
 from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
 from metaop.operators import shaping as operators
 from metaop.tensor.arguments import wrap_dim
-from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.core import Size, Tensor, wrap
 from metaop.tensor.shaping import expand, narrow, select, unsqueeze
 from metaop.unified_graph.dtype import DType, promote
 from metaop.unified_graph.recording import record
@@ -215,8 +215,14 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All tensors expanded to their common shape."""
-    shape = broadcast_shapes("broadcast_tensors", *[x._shape for x in tensors])
+    shape = common_shape("broadcast_tensors", *[x._shape for x in tensors])
     return tuple([expand(x, shape) for x in tensors])
+
+
+def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
+    """The shape that tensors of these shapes broadcast to; a number is a shape of one dimension."""
+    listed = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
+    return Size(common_shape("broadcast_shapes", *listed) if listed else ())
 
 
 def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:

@@ -148,6 +148,9 @@ def normal(
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: DeviceLike = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+    pin_memory: bool = False,
 ) -> Tensor:
     """Normal numbers with means and standard deviations from numbers or tensors."""
     tensors = [x for x in (mean, std) if isinstance(x, Tensor)]
@@ -158,7 +161,7 @@ def normal(
     else:
         dtype, shape = dtype or defaults.dtype, shape_of((size,))
     calls = tuple(x.call if isinstance(x, Tensor) else _number(x, place) for x in (mean, std))
-    return _draw(operators.normal, calls, shape, dtype, place, generator)
+    return _draw(operators.normal, calls, shape, dtype, place, generator, requires_grad)
 
 
 def bernoulli(

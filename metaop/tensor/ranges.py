@@ -47,12 +47,12 @@ def arange(
             "upper bound and lower bound inconsistent with step sign",
             fix=f"from {start} to {end} in steps of {step} there is no way",
         )
+    if dtype is not None and dtype.kind == "int":
+        start, end, step = int(start), int(end), int(step)
     whole = all(isinstance(value, int) for value in (start, end, step))
     extent = -((start - end) // step) if whole else math.ceil((end - start) / step)
     work = dtypes.int64 if whole else dtypes.float64
     dtype = dtype or (dtypes.int64 if whole else defaults.dtype)
-    if dtype.kind == "int":
-        start, step, work = int(start), int(step), dtypes.int64
     place = device_of(None)
     numbers = [
         None if value == absent else number_call(value, work, place)
@@ -116,6 +116,17 @@ def tril_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
 def triu_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
     """The row and column numbers of the upper triangle, int64 (2, count)."""
     return _indices(np.triu_indices(row, offset, col), **options)
+
+
+def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
+    """The coordinates, one tensor per dimension of `shape`, of row-major positions."""
+    extents = shape.tolist() if isinstance(shape, Tensor) else shape
+    extents = (extents,) if isinstance(extents, int) else tuple(extents)
+    found = []
+    for extent in reversed(extents):
+        found.append(indices % extent)
+        indices = indices // extent
+    return tuple(reversed(found))
 
 
 def _indices(

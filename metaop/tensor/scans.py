@@ -66,6 +66,8 @@ def diff(
     if input.ndim == 0:
         raise ShapeError("diff expects input to be at least one-dimensional", fix="unsqueeze it")
     position = wrap_dim(dim, input.ndim)
+    if n == 0:
+        return input.clone()
     pieces = [piece for piece in (prepend, input, append) if piece is not None]
     if len(pieces) > 1:
         from metaop.tensor.joining import cat

@@ -9,6 +9,7 @@ from typing import Any
 from metaop.errors import ArgumentError, DimensionError, ShapeError, UnsupportedError
 from metaop.operators import basic
 from metaop.operators import shaping as operators
+from metaop.operators.view_write import view_write
 from metaop.tensor.arguments import infer_size, sizes, wrap_dim, wrap_dims
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.core import view as view_of
@@ -275,6 +276,18 @@ def as_strided(
     return view_of(source, operators.as_strided, (size, stride, offset))
 
 
+def as_strided_scatter(
+    input: Tensor,
+    src: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Tensor:
+    """A copy of `input` with `src` at the places that `as_strided` would show."""
+    steps = ((operators.as_strided, (tuple(size), tuple(stride), storage_offset or 0)),)
+    return wrap(record(view_write, (input.call, src.call), (steps,)))
+
+
 def stride(input: Tensor, dim: int | None = None) -> Any:
     """The distances between neighbours along each dimension (or `dim`), in elements."""
     strides = _layout(input)[0]
@@ -300,6 +313,18 @@ squeeze_ = _in_place_form(squeeze)
 unsqueeze_ = _in_place_form(unsqueeze)
 transpose_ = swapaxes_ = swapdims_ = _in_place_form(transpose)
 t_ = _in_place_form(t)
+
+
+def as_strided_(
+    input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """`as_strided` that makes the tensor itself the view."""
+    seen = as_strided(input, size, stride, storage_offset)
+    if input._base is None:
+        return input._show_as(*seen._steps[-1])
+    input._steps = seen._steps
+    input._bind(seen.call)
+    return input
 
 
 def _layout(input: Tensor) -> tuple[tuple[int, ...], int]:
@@ -343,4 +368,5 @@ METHODS = (
     "swapdims", "expand", "expand_as", "broadcast_to", "narrow", "select", "diagonal", "unfold",
     "as_strided", "stride", "storage_offset", "is_contiguous", "contiguous", "clone",
     "squeeze_", "unsqueeze_", "transpose_", "swapaxes_", "swapdims_", "t_",
+    "as_strided_", "as_strided_scatter",
 )  # fmt: skip

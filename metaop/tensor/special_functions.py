@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from metaop.errors import ArgumentError
+from metaop.operators import bessel
 from metaop.operators import special as operators
 from metaop.tensor.core import Tensor, from_array, in_place, wrap
 from metaop.tensor.pointwise import digamma, lgamma
@@ -40,6 +41,18 @@ ndtr = _unary("ndtr", operators.ndtr)
 ndtri = _unary("ndtri", operators.ndtri)
 log_ndtr = _unary("log_ndtr", operators.log_ndtr)
 entr = _unary("entr", operators.entropy_term)
+airy_ai = _unary("airy_ai", bessel.airy_ai)
+bessel_j0 = _unary("bessel_j0", bessel.bessel_j0)
+bessel_j1 = _unary("bessel_j1", bessel.bessel_j1)
+bessel_y0 = _unary("bessel_y0", bessel.bessel_y0)
+bessel_y1 = _unary("bessel_y1", bessel.bessel_y1)
+modified_bessel_i0 = _unary("modified_bessel_i0", operators.bessel_i0)
+modified_bessel_i1 = _unary("modified_bessel_i1", operators.bessel_i1)
+modified_bessel_k0 = _unary("modified_bessel_k0", bessel.bessel_k0)
+modified_bessel_k1 = _unary("modified_bessel_k1", bessel.bessel_k1)
+scaled_modified_bessel_k0 = _unary("scaled_modified_bessel_k0", bessel.bessel_k0e)
+scaled_modified_bessel_k1 = _unary("scaled_modified_bessel_k1", bessel.bessel_k1e)
+spherical_bessel_j0 = _unary("spherical_bessel_j0", bessel.spherical_bessel_j0)
 
 
 def _two(step: Composite, input: Operand, other: Operand) -> Tensor:

@@ -201,3 +201,4 @@ _METHODS: dict[str, Any] = {
 }
 for _name, _method in _METHODS.items():
     setattr(Tensor, _name, _method)
+Tensor.__rdiv__ = Tensor.__rtruediv__  # type: ignore[attr-defined]

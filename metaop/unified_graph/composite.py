@@ -8,6 +8,7 @@ result types, is computed once and kept.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,30 @@ from metaop.unified_graph.rewrite import rebuild
 from metaop.unified_graph.tensor_type import CPU, Device, TensorType
 
 Expansion = Callable[..., "Node | tuple[Node, ...]"]
+
+
+class _NegativeZero(float):
+    """-0.0 that is equal to itself only: signatures are found by their attributes."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+_NEGATIVE_ZERO = _NegativeZero(-0.0)
+
+
+def with_exact_zeros(attributes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The attributes with every -0.0 made different from 0."""
+    for position, value in enumerate(attributes):
+        if type(value) is float and value == 0 and math.copysign(1, value) < 0:
+            rest = with_exact_zeros(attributes[position + 1 :])
+            return (*attributes[:position], _NEGATIVE_ZERO, *rest)
+    return attributes
 
 
 class Composite:

@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Any
 
 from metaop.errors import user_location
-from metaop.unified_graph.composite import Composite, Signature
+from metaop.unified_graph.composite import Composite, Signature, with_exact_zeros
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import CPU, Device, TensorType
 
@@ -176,6 +176,8 @@ def record(
     if modes.casts is not None:
         inputs = modes.casts(composite, inputs)
     types = tuple([None if call is None else call.type for call in inputs])
+    if attributes and 0.0 in attributes:
+        attributes = with_exact_zeros(attributes)
     signature = composite.signatures.get((types, attributes))
     if signature is None:
         signature = composite.signature(types, attributes)

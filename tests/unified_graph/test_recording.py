@@ -108,3 +108,11 @@ def test_numbers_are_arguments_not_structure() -> None:
     totals = [(x * number).sum() for number in (3.5, 4.5, 5.5)]
     assert len({key(total) for total in totals}) == 1
     assert [total.item() for total in totals] == [10.5, 13.5, 16.5]
+
+
+def test_zeros_of_both_signs_are_different_attributes() -> None:
+    x = metaop.ones(1)
+    for values in ((0.0, -0.0, 0), (-0.0, 0)):
+        for value in values:
+            padded = metaop.nn.functional.pad(x, (1, 0), value=value)
+            assert np.signbit(padded.numpy()[0]) == np.signbit(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from metaop.codegen.llvm.conversion import compute_type
@@ -245,7 +246,9 @@ class MemoryWriter:
             return self.code.shuffle(x, None, range(x.lanes - 1, -1, -1))
 
     def _filled(self, value: Value, mask: Value | None, load: Load) -> Value:
-        if mask is None or not load.conditions or not load.fill:
+        # A masked load gives 0, but not -0.0, where nothing is read.
+        is_zero = not load.fill and math.copysign(1, load.fill) > 0
+        if mask is None or not load.conditions or is_zero:
             return value
         with self.code.placed(self.code.level_among(mask.text, value.text)):
             return self.code.select(mask, value, self.constant(load.fill, load.dtype))

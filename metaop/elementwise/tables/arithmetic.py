@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from metaop.elementwise import reference
-from metaop.elementwise.gradients import call, of_power
+from metaop.elementwise.gradients import call, drop, of_power
 from metaop.elementwise.scalar_function import ScalarFunction, to_float
 
 _NUMBERS = ("int", "float")
@@ -221,6 +221,8 @@ ROWS = (
         numpy=np.nextafter,
         llvm=lambda b, x, y: b.math.nextafter(x, y),
         cuda="nextafter({0}, {1})",
+        # A step of a tiny size away from the first operand, or the second one where they meet.
+        gradient=lambda g, y, a, b: (drop(a.equals(b), g), drop(a < b, drop(a > b, g))),
         accepts=_FLOATS,
     ),
 )

@@ -31,6 +31,9 @@ def batch_norm(
     When training, `running_mean` and `running_var` (unbiased) are moved towards the statistics of
     the batch by the fraction `momentum`, in place.
     """
+    if input.shape == (0,):
+        # PyTorch lets an empty tensor pass, in whatever way it is empty.
+        return input.clone()
     parameters: Calls = (input.call, optional(weight), optional(bias))
     if not training:
         if running_mean is None or running_var is None:

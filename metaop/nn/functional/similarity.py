@@ -12,6 +12,7 @@ from metaop.operators import similarity as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import int64
 from metaop.unified_graph.recording import record
 
 
@@ -54,7 +55,9 @@ def cosine_embedding_loss(
 ) -> Tensor:
     """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
     reduction = reduction_of("cosine_embedding_loss", reduction, size_average, reduce)
-    calls = (input1.call, input2.call, target.call)
+    # The sums of bools are whole numbers.
+    tensors = [x.to(int64) if x.dtype.kind == "bool" else x for x in (input1, input2, target)]
+    calls = [tensor.call for tensor in tensors]
     return wrap(record(operators.cosine_embedding_loss, calls, (float(margin), reduction)))
 
 
