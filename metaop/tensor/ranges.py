@@ -40,6 +40,9 @@ def arange(
     if end is None:
         start, end = 0, start
     start, end, step = _number(start), _number(end), _number(step)
+    if dtype is dtypes.int64:
+        # Only in this type are the bounds rounded before the elements are counted.
+        start, end, step = int(start), int(end), int(step)
     if step == 0:
         raise ArgumentError("arange: step must be nonzero", fix="use a step other than 0")
     if (end - start) * step < 0:
@@ -47,12 +50,12 @@ def arange(
             "upper bound and lower bound inconsistent with step sign",
             fix=f"from {start} to {end} in steps of {step} there is no way",
         )
-    if dtype is not None and dtype.kind == "int":
-        start, end, step = int(start), int(end), int(step)
     whole = all(isinstance(value, int) for value in (start, end, step))
     extent = -((start - end) // step) if whole else math.ceil((end - start) / step)
     work = dtypes.int64 if whole else dtypes.float64
     dtype = dtype or (dtypes.int64 if whole else defaults.dtype)
+    if dtype.kind == "int":
+        start, step, work = int(start), int(step), dtypes.int64
     place = device_of(None)
     numbers = [
         None if value == absent else number_call(value, work, place)
