@@ -1,0 +1,192 @@
+"""Boxes (x1, y1, x2, y2) with x1 < x2 and y1 < y2: areas, overlaps, conversions, suppression."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import metaop
+from metaop.errors import ArgumentError, ShapeError
+from metaop.tensor.core import Tensor
+from metaop.tensor.ordering import host_result, host_values
+
+
+def _check(name: str, boxes: Tensor) -> None:
+    if boxes.ndim < 1 or boxes.shape[-1] != 4:
+        raise ShapeError(
+            f"{name}: boxes {list(boxes.shape)} should have a last dimension of 4",
+            fix="pass (count, 4)",
+        )
+
+
+def _wide(values: Any) -> Any:
+    """Values in a type that holds their products."""
+    if values.dtype.kind == "float":
+        return values if values.dtype.itemsize > 2 else values.float()
+    return values if values.dtype.itemsize > 4 else values.int()
+
+
+def box_area(boxes: Tensor) -> Tensor:
+    """The areas of boxes (…, 4)."""
+    _check("box_area", boxes)
+    x1, y1, x2, y2 = _wide(boxes).unbind(-1)
+    return (x2 - x1) * (y2 - y1)
+
+
+def _intersection_and_union(boxes1: Any, boxes2: Any) -> tuple[Any, Any]:
+    low = metaop.maximum(boxes1[..., :, None, :2], boxes2[..., None, :, :2])
+    high = metaop.minimum(boxes1[..., :, None, 2:], boxes2[..., None, :, 2:])
+    size = _wide(high - low).clamp(min=0)
+    intersection = size[..., 0] * size[..., 1]
+    areas1: Any = box_area(boxes1)
+    areas2: Any = box_area(boxes2)
+    return intersection, areas1[..., :, None] + areas2[..., None, :] - intersection
+
+
+def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
+    """Intersection over union of every one of (N, 4) with every one of (M, 4): (N, M)."""
+    _check("box_iou", boxes1)
+    _check("box_iou", boxes2)
+    intersection, union = _intersection_and_union(boxes1, boxes2)
+    return intersection / union
+
+
+def _hull(boxes1: Any, boxes2: Any) -> Any:
+    """Width and height of the smallest box around every pair of boxes."""
+    low = metaop.minimum(boxes1[..., :, None, :2], boxes2[..., None, :, :2])
+    high = metaop.maximum(boxes1[..., :, None, 2:], boxes2[..., None, :, 2:])
+    return _wide(high - low).clamp(min=0)
+
+
+def generalized_box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
+    """IoU less the part of the hull that neither box covers, (N, M)."""
+    _check("generalized_box_iou", boxes1)
+    _check("generalized_box_iou", boxes2)
+    intersection, union = _intersection_and_union(boxes1, boxes2)
+    size = _hull(boxes1, boxes2)
+    area = size[..., 0] * size[..., 1]
+    return intersection / union - (area - union) / area
+
+
+def _distance(boxes1: Any, boxes2: Any, eps: float) -> tuple[Any, Any]:
+    """IoU, and the squared distance of the centres by that of the hull's corners."""
+    size = _hull(boxes1, boxes2)
+    diagonal = (size**2).sum(-1) + eps
+    centre1, centre2 = ((boxes[..., :2] + boxes[..., 2:]) / 2 for boxes in (boxes1, boxes2))
+    apart = ((_wide(centre1)[..., :, None, :] - _wide(centre2)[..., None, :, :]) ** 2).sum(-1)
+    return box_iou(boxes1, boxes2), apart / diagonal
+
+
+def distance_box_iou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
+    """IoU less the relative distance of the centres, (N, M)."""
+    iou, apart = _distance(boxes1, boxes2, eps)
+    return iou - apart
+
+
+def complete_box_iou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
+    """IoU less the distance of the centres and the difference of the aspect ratios, (N, M)."""
+    iou, apart = _distance(boxes1, boxes2, eps)
+    angles = []
+    for boxes in (boxes1, boxes2):
+        x1, y1, x2, y2 = _wide(boxes).unbind(-1)
+        angles.append(metaop.atan((x2 - x1) / (y2 - y1)))
+    difference = angles[0][..., :, None] - angles[1][..., None, :]
+    aspect = (4 / np.pi**2) * difference**2
+    with metaop.no_grad():
+        weight = aspect / (1 - iou + aspect + eps)
+    return iou - apart - weight * aspect
+
+
+_FORMATS = ("xyxy", "xywh", "cxcywh")
+
+
+def box_convert(boxes: Tensor, in_fmt: str, out_fmt: str) -> Tensor:
+    """Boxes (…, 4) as "xyxy" (corners), "xywh" (corner, size) or "cxcywh" (centre, size)."""
+    _check("box_convert", boxes)
+    if in_fmt not in _FORMATS or out_fmt not in _FORMATS:
+        raise ArgumentError(
+            f"Unsupported Bounding Box Conversions for given in_fmt {in_fmt} and out_fmt {out_fmt}",
+            fix=f"the formats are {', '.join(_FORMATS)}",
+        )
+    if in_fmt == out_fmt:
+        return boxes.clone()  # type: ignore[attr-defined]
+    a, b, c, d = boxes.unbind(-1)  # type: ignore[attr-defined]
+    if in_fmt == "xywh":
+        a, b, c, d = a, b, a + c, b + d
+    elif in_fmt == "cxcywh":
+        a, b, c, d = a - 0.5 * c, b - 0.5 * d, a + 0.5 * c, b + 0.5 * d
+    if out_fmt == "xywh":
+        a, b, c, d = a, b, c - a, d - b
+    elif out_fmt == "cxcywh":
+        a, b, c, d = (a + c) / 2, (b + d) / 2, c - a, d - b
+    return metaop.stack((a, b, c, d), -1)
+
+
+def clip_boxes_to_image(boxes: Tensor, size: tuple[int, int]) -> Tensor:
+    """Boxes (…, 4) cut at the borders of an image of `size` (height, width)."""
+    _check("clip_boxes_to_image", boxes)
+    height, width = size
+    limits = metaop.tensor([width, height, width, height], dtype=boxes.dtype, device=boxes.device)
+    return metaop.minimum(boxes.clamp(min=0), limits)  # type: ignore[attr-defined]
+
+
+def remove_small_boxes(boxes: Tensor, min_size: float) -> Tensor:
+    """The indices of the boxes with both sides at least `min_size`."""
+    x1, y1, x2, y2 = boxes.unbind(-1)  # type: ignore[attr-defined]
+    return metaop.where((x2 - x1 >= min_size) & (y2 - y1 >= min_size))[0]
+
+
+def masks_to_boxes(masks: Tensor) -> Tensor:
+    """The boxes (count, 4) around the non-zero pixels of masks (count, height, width)."""
+    boxes = np.zeros((masks.shape[0], 4), np.float32)
+    for number, mask in enumerate(host_values(masks)):
+        rows, columns = np.nonzero(mask)
+        boxes[number] = columns.min(), rows.min(), columns.max(), rows.max()
+    return metaop.from_numpy(boxes).to(masks.device)  # type: ignore[attr-defined]
+
+
+# --- suppression --------------------------------------------------------------------------------
+
+
+def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
+    """The indices of the boxes that stay, by falling score.
+
+    Of two boxes (N, 4) whose IoU exceeds the threshold, the one with the lower score (N) goes.
+    """
+    return _suppressed("nms", boxes, scores, None, iou_threshold)
+
+
+def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
+    """As `nms`, where only boxes of the same class `idxs` (N) meet."""
+    return _suppressed("batched_nms", boxes, scores, idxs, iou_threshold)
+
+
+def _suppressed(
+    name: str, boxes: Tensor, scores: Tensor, groups: Tensor | None, threshold: float
+) -> Tensor:
+    _check(name, boxes)
+    if boxes.ndim != 2 or scores.shape != boxes.shape[:1]:
+        raise ShapeError(
+            f"{name}: boxes should be (count, 4) and scores (count,), got {list(boxes.shape)} and "
+            f"{list(scores.shape)}"
+        )
+    order = np.argsort(-host_values(scores).astype(np.float64), kind="stable")
+    corners = host_values(boxes)[order].T
+    x1, y1, x2, y2 = corners if corners.dtype.kind == "f" else corners.astype(np.int64)
+    areas = (x2 - x1) * (y2 - y1)
+    classes = None if groups is None else host_values(groups)[order]
+    alive = np.ones(len(order), bool)
+    for best in range(len(order)):
+        if not alive[best]:
+            continue
+        rest = slice(best + 1, None)
+        width = np.minimum(x2[best], x2[rest]) - np.maximum(x1[best], x1[rest])
+        height = np.minimum(y2[best], y2[rest]) - np.maximum(y1[best], y1[rest])
+        shared = np.maximum(width, 0) * np.maximum(height, 0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            covered = shared / (areas[best] + areas[rest] - shared) > threshold
+        if classes is not None:
+            covered &= classes[rest] == classes[best]
+        alive[rest] &= ~covered
+    return host_result(order[alive], boxes)

@@ -1,0 +1,215 @@
+"""Layers and blocks of image networks."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import metaop
+from metaop import nn
+from metaop.errors import ArgumentError
+from metaop.nn import functional as F
+from metaop.tensor.core import Tensor
+
+
+class FrozenBatchNorm2d(nn.Module):
+    """Batch normalisation whose statistics and parameters are constants (buffers)."""
+
+    weight: Any
+    bias: Any
+    running_mean: Any
+    running_var: Any
+
+    def __init__(self, num_features: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.register_buffer("weight", metaop.ones(num_features))
+        self.register_buffer("bias", metaop.zeros(num_features))
+        self.register_buffer("running_mean", metaop.zeros(num_features))
+        self.register_buffer("running_var", metaop.ones(num_features))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        # Weights of ordinary batch normalisation fit too.
+        state_dict.pop(prefix + "num_batches_tracked", None)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.weight * (self.running_var + self.eps).rsqrt()
+        shift = self.bias - self.running_mean * scale
+        return x * scale.reshape(1, -1, 1, 1) + shift.reshape(1, -1, 1, 1)  # type: ignore[operator]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.weight.shape[0]}, eps={self.eps})"
+
+
+class Permute(nn.Module):
+    """The dimensions in another order."""
+
+    def __init__(self, dims: Sequence[int]) -> None:
+        super().__init__()
+        self.dims = dims
+
+    def forward(self, x: Tensor) -> Tensor:
+        return metaop.permute(x, self.dims)
+
+
+class MLP(nn.Sequential):
+    """Linear layers with a normalisation, an activation and dropout after each but the last."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: Sequence[int],
+        norm_layer: Callable[..., nn.Module] | None = None,
+        activation_layer: Callable[..., nn.Module] | None = nn.ReLU,
+        inplace: bool | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        options = {} if inplace is None else {"inplace": inplace}
+        layers: list[nn.Module] = []
+        for width in hidden_channels[:-1]:
+            layers.append(nn.Linear(in_channels, width, bias=bias))
+            if norm_layer is not None:
+                layers.append(norm_layer(width))
+            if activation_layer is not None:
+                layers.append(activation_layer(**options))
+            layers.append(nn.Dropout(dropout, **options))
+            in_channels = width
+        layers.append(nn.Linear(in_channels, hidden_channels[-1], bias=bias))
+        layers.append(nn.Dropout(dropout, **options))
+        super().__init__(*layers)
+
+
+class Conv2dNormActivation(nn.Sequential):
+    """A convolution that keeps the size (divided by the stride), a normalisation, an activation."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int = 3,
+        stride: int = 1,
+        padding: int | str | None = None,
+        groups: int = 1,
+        norm_layer: Callable[..., nn.Module] | None = nn.BatchNorm2d,
+        activation_layer: Callable[..., nn.Module] | None = nn.ReLU,
+        dilation: int = 1,
+        inplace: bool | None = True,
+        bias: bool | None = None,
+    ) -> None:
+        if padding is None:
+            padding = (kernel_size - 1) // 2 * dilation
+        if bias is None:
+            bias = norm_layer is None
+        convolution = nn.Conv2d(in_channels, out_channels, kernel_size, stride, padding,
+                                dilation, groups, bias)  # fmt: skip
+        layers: list[nn.Module] = [convolution]
+        if norm_layer is not None:
+            layers.append(norm_layer(out_channels))
+        if activation_layer is not None:
+            layers.append(activation_layer(**({} if inplace is None else {"inplace": inplace})))
+        super().__init__(*layers)
+        self.out_channels = out_channels
+
+
+class SqueezeExcitation(nn.Module):
+    """Channels weighed by what a small network makes of their means.
+
+    J. Hu and others, "Squeeze-and-excitation networks", 2017.
+    """
+
+    def __init__(
+        self,
+        input_channels: int,
+        squeeze_channels: int,
+        activation: Callable[..., nn.Module] = nn.ReLU,
+        scale_activation: Callable[..., nn.Module] = nn.Sigmoid,
+    ) -> None:
+        super().__init__()
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc1 = nn.Conv2d(input_channels, squeeze_channels, 1)
+        self.fc2 = nn.Conv2d(squeeze_channels, input_channels, 1)
+        self.activation = activation()
+        self.scale_activation = scale_activation()
+
+    def forward(self, input: Tensor) -> Tensor:
+        scale = self.fc2(self.activation(self.fc1(self.avgpool(input))))
+        return self.scale_activation(scale) * input
+
+
+def stochastic_depth(input: Tensor, p: float, mode: str, training: bool = True) -> Tensor:
+    """The whole batch ("batch") or single samples ("row") dropped with probability `p`.
+
+    What stays is divided by 1 - p. G. Huang and others, "Deep networks with stochastic depth",
+    2016.
+    """
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentError(f"drop probability has to be between 0 and 1, but got {p}")
+    if mode not in ("batch", "row"):
+        raise ArgumentError(f"mode has to be either 'batch' or 'row', but got {mode}")
+    if not training or p == 0.0:
+        return input
+    count = input.shape[0] if mode == "row" else 1
+    noise = metaop.empty(count, *(1,) * (input.ndim - 1), dtype=input.dtype, device=input.device)
+    noise = noise.bernoulli_(1.0 - p)
+    return input * (noise / (1.0 - p) if p < 1.0 else noise)  # type: ignore[operator]
+
+
+class StochasticDepth(nn.Module):
+    """`stochastic_depth` as a module."""
+
+    def __init__(self, p: float, mode: str) -> None:
+        super().__init__()
+        self.p = p
+        self.mode = mode
+
+    def forward(self, input: Tensor) -> Tensor:
+        return stochastic_depth(input, self.p, self.mode, self.training)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, mode={self.mode}"
+
+
+class FeaturePyramidNetwork(nn.Module):
+    """Feature maps of falling size, each with what the smaller ones know added.
+
+    Takes and gives an ordered mapping of names to maps; all results have `out_channels` channels.
+    T. Lin and others, "Feature pyramid networks for object detection", 2016.
+    """
+
+    def __init__(
+        self,
+        in_channels_list: Sequence[int],
+        out_channels: int,
+        extra_blocks: Callable[..., Any] | None = None,
+        norm_layer: Callable[..., nn.Module] | None = None,
+    ) -> None:
+        super().__init__()
+
+        def block(inputs: int, size: int) -> nn.Module:
+            return Conv2dNormActivation(
+                inputs, out_channels, size, norm_layer=norm_layer, activation_layer=None
+            )
+
+        self.inner_blocks = nn.ModuleList([block(count, 1) for count in in_channels_list])
+        self.layer_blocks = nn.ModuleList([block(out_channels, 3) for _ in in_channels_list])
+        self.extra_blocks = extra_blocks
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_uniform_(module.weight, a=1)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def forward(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
+        names, maps = list(x), list(x.values())
+        last = self.inner_blocks[-1](maps[-1])
+        results = [self.layer_blocks[-1](last)]
+        for number in range(len(maps) - 2, -1, -1):
+            own = self.inner_blocks[number](maps[number])
+            last = own + F.interpolate(last, size=tuple(own.shape[-2:]), mode="nearest")
+            results.insert(0, self.layer_blocks[number](last))
+        if self.extra_blocks is not None:
+            results, names = self.extra_blocks(results, maps, names)
+        return OrderedDict(zip(names, results))

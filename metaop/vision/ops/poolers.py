@@ -1,0 +1,89 @@
+"""Region features from the level of a pyramid that suits the size of each region."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import metaop
+from metaop import nn
+from metaop.errors import ArgumentError
+from metaop.tensor.core import Tensor
+from metaop.vision.ops.regions import roi_align
+
+
+class MultiScaleRoIAlign(nn.Module):
+    """`roi_align` on one of several feature maps, chosen by the area of each box.
+
+    A box of `canonical_scale` pixels goes to `canonical_level`, one of half the side a level lower.
+    """
+
+    def __init__(
+        self,
+        featmap_names: Sequence[str],
+        output_size: int | Sequence[int],
+        sampling_ratio: int,
+        *,
+        canonical_scale: int = 224,
+        canonical_level: int = 4,
+    ) -> None:
+        super().__init__()
+        self.featmap_names = list(featmap_names)
+        pair = (output_size, output_size) if isinstance(output_size, int) else tuple(output_size)
+        self.output_size = pair
+        self.sampling_ratio = sampling_ratio
+        self.canonical_scale = canonical_scale
+        self.canonical_level = canonical_level
+
+    def forward(
+        self,
+        x: dict[str, Tensor],
+        boxes: list[Tensor],
+        image_shapes: list[tuple[int, int]],
+    ) -> Tensor:
+        maps = [value for name, value in x.items() if name in self.featmap_names]
+        if not maps or not image_shapes:
+            raise ArgumentError(
+                f"MultiScaleRoIAlign: none of the maps {list(x)} is in {self.featmap_names}, or "
+                "there are no image_shapes"
+            )
+        scales = [_scale(value, image_shapes) for value in maps]
+        counts = [len(part) for part in boxes]
+        images = np.repeat(np.arange(len(boxes)), counts)[:, None].astype(np.float32)
+        corners = np.concatenate([part.numpy(force=True) for part in boxes])
+        rows = np.concatenate([images, corners.astype(np.float32)], 1)
+        levels = self._levels(corners, scales)
+        results: Any = metaop.zeros(
+            len(rows), maps[0].shape[1], *self.output_size, dtype=maps[0].dtype,
+            device=maps[0].device,
+        )  # fmt: skip
+        for level, (value, scale) in enumerate(zip(maps, scales)):
+            chosen = np.flatnonzero(levels == level)
+            if len(chosen):
+                regions = metaop.from_numpy(rows[chosen])
+                found = roi_align(value, regions, self.output_size, scale, self.sampling_ratio)
+                place = metaop.as_tensor(chosen, device=value.device)
+                results = results.index_put((place,), found)
+        return results
+
+    def _levels(self, corners: np.ndarray, scales: list[float]) -> np.ndarray:
+        """The number of the map for every box."""
+        lowest, highest = (int(-math.log2(scale)) for scale in (scales[0], scales[-1]))
+        sides = np.sqrt((corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1]))
+        level = np.floor(self.canonical_level + np.log2(sides / self.canonical_scale) + 1e-6)
+        return np.clip(level, lowest, highest).astype(np.int64) - lowest
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(featmap_names={self.featmap_names}, "
+            f"output_size={self.output_size}, sampling_ratio={self.sampling_ratio})"
+        )
+
+
+def _scale(value: Tensor, image_shapes: Sequence[tuple[int, int]]) -> float:
+    """How many pixels of a map there are to one of the image: a power of two."""
+    height = max(shape[0] for shape in image_shapes)
+    return 2.0 ** round(math.log2(value.shape[-2] / height))
