@@ -98,6 +98,10 @@ class CheckpointError(MetaopError, RuntimeError):
     """A file that is damaged, foreign or does not fit the module it is loaded into."""
 
 
+class DatasetError(MetaopError, RuntimeError):
+    """Files of a data set that are missing or damaged; the message names them and their source."""
+
+
 class UnsupportedError(MetaopError, NotImplementedError):
     """Something that PyTorch has and metaop does not."""
 
