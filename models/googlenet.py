@@ -84,13 +84,20 @@ class InceptionAux(nn.Module):
 class GoogLeNet(nn.Module):
     """Images (batch, 3, height, width) to logits (batch, classes).
 
-    With `aux_logits` training gives `GoogLeNetOutputs`.
+    With `aux_logits` training gives `GoogLeNetOutputs`. With `transform_input` images that were
+    normalised by ImageNet's mean and deviation are brought to [-1, 1], for which torchvision's
+    weights were trained.
     """
 
     def __init__(
-        self, num_classes: int = 1000, aux_logits: bool = False, dropout: float = 0.2
+        self,
+        num_classes: int = 1000,
+        aux_logits: bool = False,
+        dropout: float = 0.2,
+        transform_input: bool = False,
     ) -> None:
         super().__init__()
+        self.transform_input = transform_input
         self.conv1 = BasicConv2d(3, 64, 7, 2, 3)
         self.maxpool1 = nn.MaxPool2d(3, 2, ceil_mode=True)
         self.conv2 = BasicConv2d(64, 64, 1)
@@ -117,6 +124,10 @@ class GoogLeNet(nn.Module):
                 nn.init.trunc_normal_(module.weight, mean=0.0, std=0.01, a=-2, b=2)
 
     def forward(self, images: metaop.Tensor) -> metaop.Tensor | GoogLeNetOutputs:
+        if self.transform_input:
+            deviation = metaop.tensor([0.229, 0.224, 0.225], device=images.device).view(3, 1, 1)
+            mean = metaop.tensor([0.485, 0.456, 0.406], device=images.device).view(3, 1, 1)
+            images = (images * deviation + mean - 0.5) / 0.5
         x = self.maxpool1(self.conv1(images))
         x = self.maxpool2(self.conv3(self.conv2(x)))
         x = self.maxpool3(self.inception3b(self.inception3a(x)))

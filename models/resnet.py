@@ -17,9 +17,11 @@ from metaop import nn
 from .demonstration import learn_digits, parse_options
 
 
-def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
+def convolution(
+    inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1
+) -> nn.Conv2d:
     """A convolution that keeps the size of the image, divided by the stride."""
-    return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+    return nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False)
 
 
 class Block(nn.Module):
@@ -55,18 +57,31 @@ class BasicBlock(Block):
 
 
 class Bottleneck(Block):
-    """A 3x3 convolution between two 1x1 convolutions, which narrow and widen."""
+    """A 3x3 convolution between two 1x1 convolutions, which narrow and widen.
+
+    `groups` splits the middle one (ResNeXt), `base_width` / 64 widens it (wide ResNet).
+    """
 
     expansion = 4
 
-    def __init__(self, inputs: int, width: int, stride: int, downsample: nn.Module | None) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        width: int,
+        stride: int,
+        downsample: nn.Module | None,
+        groups: int = 1,
+        base_width: int = 64,
+    ) -> None:
         super().__init__()
+        outputs = width * self.expansion
+        width = width * base_width // 64 * groups
         self.conv1 = convolution(inputs, width, 1)
         self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = convolution(width, width, 3, stride)
+        self.conv2 = convolution(width, width, 3, stride, groups)
         self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = convolution(width, width * self.expansion, 1)
-        self.bn3 = nn.BatchNorm2d(width * self.expansion)
+        self.conv3 = convolution(width, outputs, 1)
+        self.bn3 = nn.BatchNorm2d(outputs)
         self.relu = nn.ReLU(inplace=True)
         self.downsample = downsample
 
@@ -80,7 +95,7 @@ class ResNet(nn.Module):
     """Images (batch, 3, height, width) to logits (batch, classes).
 
     `stem` is "imagenet" (7x7 convolution and pooling, which quarter the image) or "cifar" (one
-    3x3 convolution that keeps it).
+    3x3 convolution that keeps it). `groups` and `width_per_group` are those of bottlenecks.
     """
 
     def __init__(
@@ -89,8 +104,12 @@ class ResNet(nn.Module):
         layers: Sequence[int],
         num_classes: int = 1000,
         stem: str = "imagenet",
+        groups: int = 1,
+        width_per_group: int = 64,
     ) -> None:
         super().__init__()
+        plain = groups == 1 and width_per_group == 64
+        self.middle = () if plain else (groups, width_per_group)
         small = stem == "cifar"
         self.conv1 = convolution(3, 64, 3) if small else convolution(3, 64, 7, 2)
         self.bn1 = nn.BatchNorm2d(64)
@@ -116,9 +135,10 @@ class ResNet(nn.Module):
             downsample = nn.Sequential(
                 convolution(self.inputs, outputs, 1, stride), nn.BatchNorm2d(outputs)
             )
-        first = block(self.inputs, width, stride, downsample)
+        first = block(self.inputs, width, stride, downsample, *self.middle)
         self.inputs = outputs
-        return nn.Sequential(first, *(block(outputs, width, 1, None) for _ in range(count - 1)))
+        rest = [block(outputs, width, 1, None, *self.middle) for _ in range(count - 1)]
+        return nn.Sequential(first, *rest)
 
     def forward(self, images: metaop.Tensor) -> metaop.Tensor:
         x = self.maxpool(self.relu(self.bn1(self.conv1(images))))

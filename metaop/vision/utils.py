@@ -1,4 +1,4 @@
-"""Grids of images, and writing them to files."""
+"""Grids of images, writing them to files, drawing on them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from metaop.errors import ShapeError
 from metaop.tensor.core import Tensor
+from metaop.tensor.creation import from_numpy
 from metaop.tensor.gradients import no_grad
 from metaop.tensor.joining import stack
 
@@ -76,3 +79,92 @@ def save_image(
 
     pixels = make_grid(tensor, **grid).mul(255).add(0.5).clamp(0, 255)
     Image.fromarray(pixels.permute(1, 2, 0).numpy().astype("uint8")).save(fp, format=format)
+
+
+Colour = str | tuple[int, ...]
+
+
+def draw_bounding_boxes(
+    image: Tensor,
+    boxes: Tensor,
+    labels: Sequence[str | None] | None = None,
+    colors: Colour | Sequence[Colour] | None = None,
+    fill: bool = False,
+    width: int = 1,
+    font: str | None = None,
+    font_size: int | None = None,
+) -> Tensor:
+    """The image (1 or 3, height, width) with boxes (count, 4), `labels` above them.
+
+    Bytes give bytes, floats in [0, 1] give floats. Colours are names or (red, green, blue).
+    """
+    from PIL import Image, ImageDraw, ImageFont
+
+    if image.ndim != 3 or image.shape[0] not in (1, 3) or boxes.shape[-1] != 4:
+        raise ShapeError(
+            f"draw_bounding_boxes: an image {list(image.shape)} and boxes {list(boxes.shape)}",
+            fix="pass (1 or 3, height, width) and (count, 4)",
+        )
+    picture = Image.fromarray(_bytes_of(image))
+    pen = ImageDraw.Draw(picture, "RGBA" if fill else "RGB")
+    letters = (
+        ImageFont.load_default() if font is None else ImageFont.truetype(font, font_size or 10)
+    )
+    shades = _colours(colors, len(boxes))
+    names = labels if labels is not None else [None] * len(boxes)
+    for corners, shade, name in zip(boxes.long().tolist(), shades, names):  # type: ignore[attr-defined]
+        inside = (*shade, 100) if fill else None
+        pen.rectangle(corners, fill=inside, outline=shade, width=width)
+        if name is not None:
+            pen.text((corners[0] + width + 1, corners[1] + width + 1), name, shade, letters)
+    return _as_image(np.asarray(picture), image)
+
+
+def draw_segmentation_masks(
+    image: Tensor,
+    masks: Tensor,
+    alpha: float = 0.8,
+    colors: Colour | Sequence[Colour] | None = None,
+) -> Tensor:
+    """The image (3, height, width) tinted where masks (count, height, width) hold."""
+    layers = masks.numpy(force=True).astype(bool).reshape(-1, *image.shape[-2:])
+    pixels = _bytes_of(image)
+    tinted = pixels.copy()
+    for layer, shade in zip(layers, _colours(colors, len(layers))):
+        tinted[layer] = shade
+    covered = np.logical_or.reduce(layers, axis=0)[..., None]
+    mixed = np.where(covered, pixels * (1.0 - alpha) + tinted * alpha, pixels)
+    return _as_image(mixed.astype(np.uint8), image)
+
+
+def _bytes_of(image: Tensor) -> np.ndarray:
+    """An image tensor as bytes (height, width, 3)."""
+    values = image.numpy(force=True)
+    if values.dtype.kind == "f":
+        values = np.clip(values * 255 + 0.5, 0, 255)
+    values = np.broadcast_to(values, (3, *values.shape[1:]))
+    return np.ascontiguousarray(values.transpose(1, 2, 0).astype(np.uint8))
+
+
+def _as_image(pixels: np.ndarray, like: Tensor) -> Tensor:
+    """Bytes (height, width, 3) as a tensor of the type and on the device of another image."""
+    values = np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    if like.dtype.kind == "float":
+        return from_numpy(values / np.float32(255)).to(like)  # type: ignore[attr-defined]
+    return from_numpy(values).to(like)  # type: ignore[attr-defined]
+
+
+def _colours(colors: Colour | Sequence[Colour] | None, count: int) -> list[tuple[int, int, int]]:
+    """(red, green, blue) for each of `count` things; different ones when none are given."""
+    from PIL import ImageColor
+
+    if colors is None:
+        # Steps of the golden angle keep neighbours apart.
+        return [
+            ImageColor.getrgb(f"hsl({k * 137.5 % 360:.0f}, 90%, 50%)")[:3] for k in range(count)
+        ]
+    one = isinstance(colors, (str, tuple))
+    chosen: Sequence[Any] = [colors] * count if one else list(colors)
+    if len(chosen) < count:
+        raise ShapeError(f"{len(chosen)} colors for {count} things", fix="pass one for each")
+    return [ImageColor.getrgb(c)[:3] if isinstance(c, str) else tuple(c) for c in chosen]  # type: ignore

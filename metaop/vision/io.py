@@ -1,0 +1,94 @@
+"""Reading and writing files of pictures as tensors (channels, height, width) of bytes."""
+
+from __future__ import annotations
+
+import io
+import os
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from metaop.errors import ArgumentError, DTypeError
+from metaop.tensor.core import Tensor
+from metaop.tensor.creation import from_numpy
+from metaop.vision.transforms.conversion import pil_to_tensor, to_pil_image
+
+Path = str | os.PathLike[str]
+
+
+class ImageReadMode(Enum):
+    """Which channels are wanted."""
+
+    UNCHANGED = 0
+    GRAY = 1
+    GRAY_ALPHA = 2
+    RGB = 3
+    RGB_ALPHA = 4
+
+
+_MODES = {"GRAY": "L", "GRAY_ALPHA": "LA", "RGB": "RGB", "RGB_ALPHA": "RGBA"}
+
+
+def read_file(path: Path) -> Tensor:
+    """The bytes of a file."""
+    return from_numpy(np.fromfile(path, np.uint8))
+
+
+def write_file(filename: Path, data: Tensor) -> None:
+    """Writes bytes to a file."""
+    with open(filename, "wb") as file:
+        file.write(data.numpy(force=True).astype(np.uint8).tobytes())
+
+
+def decode_image(input: Tensor | Path, mode: Any = ImageReadMode.UNCHANGED) -> Tensor:
+    """The picture in bytes (or in a file) as a tensor (channels, height, width) of bytes."""
+    from PIL import Image
+
+    wanted = mode.name if isinstance(mode, ImageReadMode) else str(mode)
+    if wanted != "UNCHANGED" and wanted not in _MODES:
+        raise ArgumentError(f"mode {mode!r} is none of {', '.join(('UNCHANGED', *_MODES))}")
+    source: Any = input
+    if isinstance(input, Tensor):
+        if input.dtype.name != "uint8" or input.ndim != 1:
+            raise DTypeError(f"decode_image: expected a 1-d tensor of uint8, got {input.dtype}")
+        source = io.BytesIO(input.numpy().tobytes())
+    with Image.open(source) as image:
+        if wanted == "UNCHANGED":
+            plain = image.convert("RGB") if image.mode == "P" else image
+        else:
+            plain = image.convert(_MODES[wanted])
+        return pil_to_tensor(plain)
+
+
+def read_image(path: Path, mode: Any = ImageReadMode.UNCHANGED) -> Tensor:
+    """The picture in a file as a tensor (channels, height, width) of bytes."""
+    return decode_image(path, mode)
+
+
+def _encoded(input: Tensor, format: str, **options: Any) -> Tensor:
+    if input.dtype.name != "uint8":
+        raise DTypeError(f"an image of {input.dtype} cannot be written", fix="use uint8")
+    file = io.BytesIO()
+    to_pil_image(input).save(file, format, **options)
+    return from_numpy(np.frombuffer(file.getvalue(), np.uint8).copy())
+
+
+def encode_png(input: Tensor, compression_level: int = 6) -> Tensor:
+    """The bytes of a PNG file with the picture (channels, height, width)."""
+    return _encoded(input, "PNG", compress_level=compression_level)
+
+
+def encode_jpeg(input: Tensor, quality: int = 75) -> Tensor:
+    """The bytes of a JPEG file with the picture (channels, height, width)."""
+    return _encoded(input, "JPEG", quality=quality)
+
+
+def write_png(input: Tensor, filename: Path, compression_level: int = 6) -> None:
+    """Writes a picture (channels, height, width) as PNG."""
+    write_file(filename, encode_png(input, compression_level))
+
+
+def write_jpeg(input: Tensor, filename: Path, quality: int = 75) -> None:
+    """Writes a picture (channels, height, width) as JPEG."""
+    write_file(filename, encode_jpeg(input, quality))
