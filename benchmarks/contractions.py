@@ -3,7 +3,9 @@
     python benchmarks/contractions.py [--only WORD] [--json FILE] [--rounds N] [--threads N]
 
 Prints a Markdown table of GFLOP/s and of the ratio PyTorch time / metaop time (above 1 metaop is
-faster), and writes the same as JSON. Runs alternate in short rounds and the fastest counts.
+faster), then the same for each family: sums over the layers of ResNet-50, geometric means of the
+products and permutations. PyTorch runs convolutions on images in both orders of memory (NCHW and
+channels_last), and its better time counts. Runs alternate in short rounds and the fastest counts.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 
+from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.memory import Buffer
 from metaop.codegen.schedule import schedule
@@ -41,31 +44,31 @@ PRODUCTS = (
     (64, 10, 784),
     (128, 3072, 768),
 )
-# Channels in and out, image, window, stride, padding: every convolution of ResNet-50 once.
+# Channels in and out, image, window, stride, padding, how often: every convolution of ResNet-50.
 CONVOLUTIONS = (
-    (3, 64, 224, 7, 2, 3),
-    (64, 64, 56, 1, 1, 0),
-    (64, 64, 56, 3, 1, 1),
-    (64, 256, 56, 1, 1, 0),
-    (256, 64, 56, 1, 1, 0),
-    (256, 128, 56, 1, 1, 0),
-    (128, 128, 56, 3, 2, 1),
-    (128, 512, 28, 1, 1, 0),
-    (256, 512, 56, 1, 2, 0),
-    (512, 128, 28, 1, 1, 0),
-    (128, 128, 28, 3, 1, 1),
-    (512, 256, 28, 1, 1, 0),
-    (256, 256, 28, 3, 2, 1),
-    (256, 1024, 14, 1, 1, 0),
-    (512, 1024, 28, 1, 2, 0),
-    (1024, 256, 14, 1, 1, 0),
-    (256, 256, 14, 3, 1, 1),
-    (1024, 512, 14, 1, 1, 0),
-    (512, 512, 14, 3, 2, 1),
-    (512, 2048, 7, 1, 1, 0),
-    (1024, 2048, 14, 1, 2, 0),
-    (2048, 512, 7, 1, 1, 0),
-    (512, 512, 7, 3, 1, 1),
+    (3, 64, 224, 7, 2, 3, 1),
+    (64, 64, 56, 1, 1, 0, 1),
+    (64, 64, 56, 3, 1, 1, 3),
+    (64, 256, 56, 1, 1, 0, 4),
+    (256, 64, 56, 1, 1, 0, 2),
+    (256, 128, 56, 1, 1, 0, 1),
+    (128, 128, 56, 3, 2, 1, 1),
+    (128, 512, 28, 1, 1, 0, 4),
+    (256, 512, 56, 1, 2, 0, 1),
+    (512, 128, 28, 1, 1, 0, 3),
+    (128, 128, 28, 3, 1, 1, 3),
+    (512, 256, 28, 1, 1, 0, 1),
+    (256, 256, 28, 3, 2, 1, 1),
+    (256, 1024, 14, 1, 1, 0, 6),
+    (512, 1024, 28, 1, 2, 0, 1),
+    (1024, 256, 14, 1, 1, 0, 5),
+    (256, 256, 14, 3, 1, 1, 5),
+    (1024, 512, 14, 1, 1, 0, 1),
+    (512, 512, 14, 3, 2, 1, 1),
+    (512, 2048, 7, 1, 1, 0, 3),
+    (1024, 2048, 14, 1, 2, 0, 1),
+    (2048, 512, 7, 1, 1, 0, 2),
+    (512, 512, 7, 3, 1, 1, 2),
 )
 PERMUTATIONS = (
     ((1024, 1024), (1, 0)),
@@ -80,43 +83,54 @@ PERMUTATIONS = (
 
 @dataclass
 class Case:
-    """One operation: its work in floating point operations (or bytes), and both contenders."""
+    """One operation: its work in floating point operations (or bytes), and the contenders.
 
+    `count` tells how often the operation occurs in its network; 0 keeps it out of the sums.
+    """
+
+    family: str
     name: str
     work: float
     ours: Callable[[], object]
-    theirs: Callable[[], object]
+    theirs: Sequence[Callable[[], object]]
     check: Callable[[], float]
+    count: int
 
 
 @dataclass
 class Result:
-    """Giga-operations (bytes, for permutations) a second, and PyTorch's time over ours."""
+    """Seconds of both, giga-operations (bytes, for permutations) a second, and their ratio."""
 
+    family: str
     name: str
-    metaop: float
-    torch: float
+    count: int
+    seconds: float
+    torch_seconds: float
+    rate: float
+    torch_rate: float
     ratio: float
     error: float
 
 
 def _case(
+    family: str,
     name: str,
     work: float,
     inputs: Sequence[Node],
     output: Node,
     arrays: Sequence[np.ndarray],
-    theirs: Callable[[], torch.Tensor],
+    theirs: Sequence[Callable[[], torch.Tensor]],
+    count: int = 1,
 ) -> Case:
-    program = LLVMProgram(schedule(inputs, [output]))
+    program = LLVMProgram(schedule(inputs, [output], host_machine()))
     buffers = [Buffer.from_numpy(array) for array in arrays]
 
     def check() -> float:
-        wanted = theirs().numpy()
+        wanted = theirs[0]().numpy()
         found = program.run(buffers)[0].view(output.shape, np.float32)
         return float(np.abs(found - wanted).max() / np.abs(wanted).max())
 
-    return Case(name, work, lambda: program.run(buffers), theirs, check)
+    return Case(family, name, work, lambda: program.run(buffers), theirs, check, count)
 
 
 def _random(*shape: int) -> np.ndarray:
@@ -140,60 +154,59 @@ def products() -> Iterator[Case]:
             y = torch.from_numpy(b.T if right_turned else b)
             form = "NT"[left_turned] + "NT"[right_turned]
             yield _case(
-                f"product {rows}x{columns}x{depth} {form}",
+                "product",
+                f"{rows}x{columns}x{depth} {form}",
                 2.0 * rows * columns * depth,
                 [left, right],
                 output,
                 [a, b],
-                lambda x=x, y=y: x @ y,
+                [lambda x=x, y=y: x @ y],
             )
 
 
 def convolutions() -> Iterator[Case]:
     """Convolutions forward, and their gradients by the input and by the weight."""
-    for inputs, outputs, image, window, stride, padding in CONVOLUTIONS:
+    for inputs, outputs, image, window, stride, padding, count in CONVOLUTIONS:
         x, w = _random(_BATCH, inputs, image, image), _random(outputs, inputs, window, window)
         node_x = input_node(0, x.shape, dtypes.float32)
         node_w = input_node(1, w.shape, dtypes.float32)
-        pairs = ((stride,) * 2, (padding,) * 2, (1, 1))
-        y = convolution(node_x, node_w, None, pairs[0], pairs[1], pairs[1], pairs[2], 1)
+        pads = (padding, padding)
+        y = convolution(node_x, node_w, None, (stride, stride), pads, pads, (1, 1), 1)
         g = _random(*y.shape)
         node_g = input_node(2, y.shape, dtypes.float32)
         by_input, by_weight = pullback([y], [node_g], [node_x, node_w])
         assert by_input is not None and by_weight is not None
-        tx, tw, tg = map(torch.from_numpy, (x, w, g))
         name = f"{inputs}->{outputs}@{image} {window}x{window} stride {stride}"
         work = 2.0 * y.size * inputs * window * window
+        theirs = _torch_convolutions(x, w, g, stride, padding)
+        # Nobody needs the gradient of the images.
+        by_input_count = 0 if inputs == 3 else count
+        yield _case("forward", name, work, [node_x, node_w], y, [x, w], theirs[0], count)
+        nodes, arrays = [node_x, node_w, node_g], [x, w, g]
+        yield _case("by input", name, work, nodes, by_input, arrays, theirs[1], by_input_count)
+        yield _case("by weight", name, work, nodes, by_weight, arrays, theirs[2], count)
 
-        def torch_backward(mask: list[bool], tx=tx, tw=tw, tg=tg, pairs=pairs):
+
+def _torch_convolutions(
+    x: np.ndarray, w: np.ndarray, g: np.ndarray, stride: int, padding: int
+) -> list[list[Callable[[], torch.Tensor]]]:
+    """Forward, by input, by weight: each in both orders of memory."""
+    forward, by_input, by_weight = [], [], []
+    strides, pads = (stride, stride), (padding, padding)
+    for order in (torch.contiguous_format, torch.channels_last):
+        tx, tw, tg = (
+            torch.from_numpy(array).contiguous(memory_format=order) for array in (x, w, g)
+        )
+
+        def backward(mask: list[bool], tx=tx, tw=tw, tg=tg) -> tuple[torch.Tensor, ...]:
             return torch.ops.aten.convolution_backward(
-                tg, tx, tw, None, *pairs, False, [0, 0], 1, mask
+                tg, tx, tw, None, strides, pads, (1, 1), False, [0, 0], 1, mask
             )
 
-        yield _case(
-            f"forward {name}",
-            work,
-            [node_x, node_w],
-            y,
-            [x, w],
-            lambda tx=tx, tw=tw, pairs=pairs: torch.conv2d(tx, tw, None, *pairs),
-        )
-        yield _case(
-            f"by input {name}",
-            work,
-            [node_x, node_w, node_g],
-            by_input,
-            [x, w, g],
-            lambda back=torch_backward: back([True, False, False])[0],
-        )
-        yield _case(
-            f"by weight {name}",
-            work,
-            [node_x, node_w, node_g],
-            by_weight,
-            [x, w, g],
-            lambda back=torch_backward: back([False, True, False])[1],
-        )
+        forward.append(lambda tx=tx, tw=tw: torch.conv2d(tx, tw, None, strides, pads))
+        by_input.append(lambda back=backward: back([True, False, False])[0])
+        by_weight.append(lambda back=backward: back([False, True, False])[1])
+    return [forward, by_input, by_weight]
 
 
 def permutations() -> Iterator[Case]:
@@ -203,12 +216,13 @@ def permutations() -> Iterator[Case]:
         node = input_node(0, shape, dtypes.float32)
         one = torch.from_numpy(x).permute(order)
         yield _case(
-            f"permute {shape} {order}",
+            "permute",
+            f"{shape} {order}",
             2.0 * x.nbytes,
             [node],
             views.permute(node, order),
             [x],
-            lambda one=one: one.contiguous(),
+            [lambda one=one: one.contiguous()],
         )
 
 
@@ -231,9 +245,34 @@ def measure(case: Case, rounds: int, threads: int) -> Result:
     ours = theirs = float("inf")
     for _ in range(rounds):
         ours = min(ours, _fastest(case.ours, clock))
-        theirs = min(theirs, _fastest(case.theirs, clock))
+        theirs = min(theirs, *(_fastest(run, clock) for run in case.theirs), float("inf"))
     scale = case.work * 1e-9
-    return Result(case.name, scale / ours, scale / theirs, theirs / ours, error)
+    return Result(
+        case.family,
+        case.name,
+        case.count,
+        ours,
+        theirs,
+        scale / ours,
+        scale / theirs,
+        theirs / ours,
+        error,
+    )
+
+
+def summary(results: Sequence[Result]) -> Iterator[str]:
+    """A line for each family: its sum over the network, and the mean and the worst ratio."""
+    yield "| family | sum metaop ms | sum PyTorch ms | ratio of sums | mean ratio | worst |"
+    yield "|---|---|---|---|---|---|"
+    for family in dict.fromkeys(one.family for one in results):
+        members = [one for one in results if one.family == family and one.count]
+        if members:
+            ours = sum(one.count * one.seconds for one in members) * 1e3
+            theirs = sum(one.count * one.torch_seconds for one in members) * 1e3
+            mean = np.exp(np.mean(np.log([one.ratio for one in members])))
+            worst = min(one.ratio for one in members)
+            sums = f"{ours:.1f} | {theirs:.1f} | {theirs / ours:.2f}"
+            yield f"| {family} | {sums} | {mean:.2f} | {worst:.2f} |"
 
 
 def main() -> None:
@@ -248,19 +287,18 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     print("| case | metaop G/s | PyTorch G/s | ratio | error |\n|---|---|---|---|---|", flush=True)
     results = []
-    for family in (products, convolutions, permutations):
-        for case in family():
-            if options.only not in case.name:
+    for cases in (products, convolutions, permutations):
+        for case in cases():
+            if options.only not in f"{case.family} {case.name}":
                 continue
             one = measure(case, options.rounds, options.threads)
             results.append(one)
             print(
-                f"| {one.name} | {one.metaop:.1f} | {one.torch:.1f} | {one.ratio:.2f} "
-                f"| {one.error:.0e} |",
+                f"| {one.family} {one.name} | {one.rate:.1f} | {one.torch_rate:.1f} "
+                f"| {one.ratio:.2f} | {one.error:.0e} |",
                 flush=True,
             )
-    logs = np.log([one.ratio for one in results])
-    print(f"\ngeometric mean of the ratios: {np.exp(logs.mean()):.3f} of {len(results)} cases")
+    print("", *summary(results), sep="\n")
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump([asdict(one) for one in results], file, indent=1)

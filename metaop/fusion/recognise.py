@@ -7,7 +7,7 @@ them. Matrix products in all transpositions, convolutions and their gradients ar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from metaop.elementwise.meta_op import Elementwise
@@ -16,8 +16,9 @@ from metaop.fusion.kernel import Indices, box_axes, reduced_axes
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import Guard
 from metaop.unified_graph.index_expr import Axis, IndexExpr, Lookup
-from metaop.unified_graph.node import Constant, Index, Input, Node
+from metaop.unified_graph.node import Constant, Index, Input, Node, Shape
 
 # Fewer multiplications than this are done faster by a plain row kernel than by packing.
 _LEAST_WORK = 1 << 13
@@ -85,18 +86,38 @@ def _innermost(op: Reduce, candidates: set[int]) -> int:
     return -1
 
 
+def window_axes(
+    contraction: Contraction, shape: Shape, has_buffer: Callable[[Node], bool]
+) -> tuple[int, ...]:
+    """The depth axes that move the right factor along the same dimensions as columns do."""
+    columns, depth = set(contraction.columns), set(contraction.depth)
+    found: set[int] = set()
+    for indices, _ in accesses(contraction.right, box_axes(shape), has_buffer):
+        for index in indices:
+            axes = axes_of(index)
+            if axes & columns:
+                found |= axes & depth
+    return tuple(k for k in contraction.depth if k in found)
+
+
 def axes_used(node: Node, box: Indices, has_buffer: Callable[[Node], bool]) -> set[int]:
     """The box axes on which the value of `node`, read at `box`, depends."""
-    used: set[int] = set()
+    found = accesses(node, box, has_buffer)
+    exprs = (expr for indices, guards in found for expr in (*indices, *(g.expr for g in guards)))
+    return {axis for expr in exprs for axis in axes_of(expr)}
+
+
+def axes_of(expr: IndexExpr) -> set[int]:
+    """The box axes in an index expression."""
+    return {int(str(atom.name)[1:]) for atom in expr.atoms() if isinstance(atom, Axis)}
+
+
+def accesses(
+    node: Node, box: Indices, has_buffer: Callable[[Node], bool]
+) -> Iterator[tuple[Indices, tuple[Guard, ...]]]:
+    """On what the value of `node`, read at `box`, depends: indices into buffers, and guards."""
     seen: set[tuple[Node, Indices]] = set()
     stack: list[tuple[Node, Indices]] = [(node, box)]
-
-    def note(exprs: tuple[IndexExpr, ...]) -> None:
-        for expr in exprs:
-            for atom in expr.atoms():
-                if isinstance(atom, Axis):
-                    used.add(int(str(atom.name)[1:]))
-
     while stack:
         place = stack.pop()
         if place in seen:
@@ -107,7 +128,7 @@ def axes_used(node: Node, box: Indices, has_buffer: Callable[[Node], bool]) -> s
         if isinstance(op, Constant):
             continue
         if has_buffer(current) or isinstance(op, (Input, Index, Reduce)):
-            note(at)
+            yield at, ()
         elif isinstance(op, Reindex):
 
             def look(
@@ -117,8 +138,7 @@ def axes_used(node: Node, box: Indices, has_buffer: Callable[[Node], bool]) -> s
                 return index_expr.symbol("looked up", 0, lookup.bound - 1)
 
             targets, guards = map_at(op.map, at, look)
-            note(tuple(guard.expr for guard in guards))
+            yield (), guards
             stack.append((current.inputs[0], targets))
         else:
             stack.extend((source, at) for source in current.inputs)
-    return used

@@ -5,9 +5,9 @@ affine sum of axes (or of quotients and remainders of axes, as reshapes leave th
 of the result. Sums whose terms are like the digits of a number have one solution. Where they are
 not, as in `h = s*oh + d*kh - p`, some axes stay free and the result reduces over those.
 
-With a stride, only every s-th value of the free axis solves the equation: `kh = s*j + (h+p) % s`.
-The axis of the result is then cut into (position, residue), `h = s*position + residue`, so that
-everything stays affine and nothing is computed that a guard would throw away.
+With a stride, only every s-th value of `kh` solves the equation: `kh = s*j + (h+p) % s`. The axis
+of the result is then cut into (position, residue), `h = s*position + residue`, so that everything
+stays affine and nothing is computed that a guard would throw away.
 """
 
 from __future__ import annotations
@@ -47,8 +47,14 @@ def invert(node: Node) -> Node | None:
     if index_map.never or not source.size or not node.size:
         return constant(identity, node.dtype, node.shape)
     gather, free, strides = inverse_map(index_map, node.shape)
+    # Without a reduction each element is a guarded read, for which a cut changes nothing.
+    strides = strides if free else {}
     cut = _cut_by_residue(gather.domain, strides)
-    gathered = reindex(source, gather.after(cut), identity, node.inputs[1:])
+    whole = gather.after(cut)
+    if _may_leave(whole, source.shape):
+        ends = [Within(cut.indices[k], node.shape[k]) for k in strides]
+        whole = IndexMap(whole.domain, whole.indices, (*whole.guards, *ends))
+    gathered = reindex(source, whole, identity, node.inputs[1:])
     trailing = range(gathered.ndim - free, gathered.ndim)
     return _joined(reduce_axes(op.reducer.name, gathered, trailing), node.shape, strides)
 
@@ -64,6 +70,15 @@ def _cut_by_residue(domain: Sequence[int], strides: Mapping[int, int]) -> IndexM
         for k in range(len(domain))
     ]
     return IndexMap(shape, indices)
+
+
+def _may_leave(index_map: IndexMap, shape: Sequence[int]) -> bool:
+    """Whether an index without a guard of its own may lie outside of the tensor."""
+    bounds = {guard.expr: guard.extent for guard in index_map.guards if isinstance(guard, Within)}
+    return any(
+        (index.low < 0 or index.high >= extent) and bounds.get(index, extent + 1) > extent
+        for index, extent in zip(index_map.indices, shape)
+    )
 
 
 def _joined(node: Node, shape: Sequence[int], strides: Mapping[int, int]) -> Node:
@@ -196,9 +211,9 @@ class _Solver:
         for atom, coefficient in terms:
             known = known - index_expr.of(atom) * coefficient
         right = right - known
-        free, determined = _choose(terms)
-        if self._solve_strided(free, determined, right):
+        if self._solve_strided(terms, right):
             return
+        free, determined = _choose(terms)
         for atom, coefficient in free:
             value = self._new_free(atom)
             self._assign(atom, value)
@@ -214,32 +229,45 @@ class _Solver:
             self.guards.append(Within(digit, atom.high - atom.low + 1))
             self._assign(atom, digit + atom.low if coefficient > 0 else atom.high - digit)
 
-    def _solve_strided(self, free: list[Term], determined: list[Term], right: IndexExpr) -> bool:
+    def _solve_strided(self, terms: list[Term], right: IndexExpr) -> bool:
         """Solves `stride*x + y = t + constant`, where `t` is an axis of the result.
 
         `y = stride*j + t' % stride` and `x = t' // stride - j` with `t' = t + constant` and a free
-        `j`. False when the equation is of another form.
+        `j`, which has one value only when `y` is below the stride. False when the equation is of
+        another form, or when leaving `x` or `y` free would leave fewer values.
         """
-        if len(free) != 1 or len(determined) != 1 or len(right.terms) != 1:
+        if len(right.terms) != 1:
             return False
-        (inner, unit), (outer, stride) = free[0], determined[0]
+        (outer, stride) = max(terms, key=lambda term: term[1])
+        rest = [term for term in terms if term[0] is not outer]
         (place, factor) = right.terms[0]
-        if not (isinstance(inner, Axis) and isinstance(outer, Axis) and isinstance(place, Axis)):
+        if len(rest) > 1 or not (isinstance(outer, Axis) and isinstance(place, Axis)):
             return False
-        if unit != 1 or stride < 2 or factor != 1 or inner.extent < stride:
+        if not str(place.name).startswith("result"):
             return False
         position = int(str(place.name).removeprefix("result"))
-        if position in self.strides or place.extent < stride:
+        if stride < 2 or factor != 1 or position in self.strides or place.extent < stride:
+            return False
+        if not rest:
+            self.strides[position] = stride
+            self.guards.append(Divisible(right, stride))
+            self._assign_within(outer, right // stride)
+            return True
+        (inner, unit) = rest[0]
+        if unit != 1 or not isinstance(inner, Axis):
+            return False
+        windows = -(-inner.extent // stride)
+        if windows > min(inner.extent, outer.extent):
             return False
         self.strides[position] = stride
-        j = self._free_digit(0, -(-inner.extent // stride) - 1)
-        self._assign(inner, j * stride + right % stride)
-        self._assign(outer, right // stride - j)
-        self.guards += [
-            Within(self.values[inner], inner.extent),
-            Within(self.values[outer], outer.extent),
-        ]
+        j = self._free_digit(0, windows - 1)
+        self._assign_within(inner, j * stride + right % stride)
+        self._assign_within(outer, right // stride - j)
         return True
+
+    def _assign_within(self, axis: Axis, value: IndexExpr) -> None:
+        self._assign(axis, value)
+        self.guards.append(Within(value, axis.extent))
 
     def _assign(self, atom: Atom, value: IndexExpr) -> None:
         self.values[atom] = value

@@ -50,6 +50,12 @@ class Divisible(NamedTuple):
         rest = self.expr % self.divisor
         return rest.low > 0
 
+    @property
+    def reduced(self) -> Divisible:
+        """The same condition without the multiples of the divisor."""
+        terms = [(a, c) for a, c in self.expr.terms if c % self.divisor]
+        return Divisible(IndexExpr(tuple(terms), self.expr.constant % self.divisor), self.divisor)
+
     def __repr__(self) -> str:
         return f"{self.expr} % {self.divisor} == 0"
 
@@ -95,6 +101,8 @@ class IndexMap:
         never = False
         for guard in guards:
             never = never or guard.never
+            if isinstance(guard, Divisible):
+                guard = guard.reduced
             if not guard.always:
                 kept[guard] = None
         key = (tuple(domain), tuple(indices), tuple(kept), never)

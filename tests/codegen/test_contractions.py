@@ -13,7 +13,7 @@ from metaop.codegen.memory import Buffer
 from metaop.codegen.schedule import Schedule, schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply
-from metaop.operators.convolution import convolution
+from metaop.operators.convolution import convolution, transposed_convolution
 from metaop.operators.linear_algebra import matmul
 from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
@@ -116,6 +116,10 @@ CONVOLUTIONS = [
     (2, 3, 8, 20, 7, 2, 3),
     (1, 8, 8, 19, 3, 3, 0),
     (2, 40, 64, 7, 3, 1, 1),
+    # Many columns: the window goes outside of the channels, and the weight is relaid.
+    (3, 8, 20, 15, 3, 1, 1),
+    (4, 3, 16, 27, 7, 2, 3),
+    (3, 12, 20, 19, 4, 3, 1),
 ]
 
 
@@ -139,3 +143,42 @@ def test_convolutions_and_their_gradients(case: tuple[int, ...], target: str) ->
         found = run(schedule(nodes, [output]), arrays, output)
         scale = float(correct.abs().max())
         np.testing.assert_allclose(found, correct.numpy(), rtol=1e-4, atol=1e-5 * scale)
+
+
+def test_residues_of_a_stride_sum_over_their_part_of_the_window_only() -> None:
+    x, w = input_node(0, (2, 16, 16, 16), F32), input_node(1, (32, 16, 3, 3), F32)
+    y = convolution(x, w, None, (2, 2), (1, 1), (1, 1), (1, 1), 1)
+    g = input_node(2, y.shape, F32)
+    (by_input,) = pullback([y], [g], [x])
+    launches = schedule([x, w, g], [by_input]).launches
+    depths = [
+        tile.depth.constant for launch in launches for tile in micro_kernels(launch.nest.body)
+    ]
+    assert sorted(depths) == [32, 2 * 32, 2 * 32, 4 * 32]
+
+
+TRANSPOSED = [
+    # batch, channels in and out, image, window, stride, padding, output padding
+    (2, 16, 8, 8, 2, 2, 0, 0),
+    (2, 16, 8, 8, 4, 2, 1, 0),
+    (3, 16, 12, 9, 3, 2, 1, 1),
+    (40, 16, 8, 3, 4, 2, 1, 0),
+    (9, 8, 8, 4, 1, 2, 0, 1),
+    (40, 16, 8, 1, 4, 1, 0, 0),
+    (2, 12, 8, 7, 5, 3, 1, 2),
+]
+
+
+@pytest.mark.parametrize("case", TRANSPOSED, ids=str)
+def test_transposed_convolutions(case: tuple[int, ...]) -> None:
+    torch = pytest.importorskip("torch")
+    batch, channels, outputs, image, window, stride, padding, extra = case
+    x = input_node(0, (batch, channels, image, image), F32)
+    w = input_node(1, (channels, outputs, window, window), F32)
+    pairs = [(n, n) for n in (stride, padding, extra, 1)]
+    y = transposed_convolution(x, w, None, *pairs, 1)
+    arrays = values([x, w])
+    tx, tw = (torch.from_numpy(array).double() for array in arrays)
+    wanted = torch.nn.functional.conv_transpose2d(tx, tw, None, stride, padding, extra).numpy()
+    found = run(schedule([x, w], [y]), arrays, y)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())

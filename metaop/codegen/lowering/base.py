@@ -42,14 +42,15 @@ class Lowering:
         if node in self.waiting or not self.storage.has_buffer(node):
             return None
         at = box_axes(node.shape)
-        return self._parameter(self.storage.places(node, at)[0][0], "read")
+        return self.parameter(self.storage.places(node, at)[0][0], "read")
 
     def offset_of(self, node: Node, at: Indices) -> IndexExpr:
         """Where in its buffer the element of a node lies."""
         buffer, place = self.storage.places(node, at)[0]
         return index_expr.linear_offset(place, buffer.shape)
 
-    def _parameter(self, node: Node, role: str) -> int:
+    def parameter(self, node: Node, role: str) -> int:
+        """The number of a node's buffer, which becomes a parameter of the kernel."""
         if node not in self.buffers:
             self.buffers[node] = len(self.buffers)
             self.roles[node] = role
@@ -66,12 +67,13 @@ class Lowering:
     ) -> None:
         """Writes an element of a root wherever it is kept."""
         for buffer, place in self.storage.places(node, at):
-            number = self._parameter(buffer, "write")
+            number = self.parameter(buffer, "write")
             offset = self.values.sum(index_expr.linear_offset(place, buffer.shape))
             self.values.emit(ir.Store(number, offset, value, conditions))
         self.waiting.discard(node)
 
-    def _finish(self, name: str, body: tuple[ir.Statement, ...], grain: int) -> LoweredKernel:
+    def finish(self, name: str, body: tuple[ir.Statement, ...], grain: int) -> LoweredKernel:
+        """The kernel with these statements."""
         parameters = tuple(ir.Parameter(n.dtype, self.roles[n]) for n in self.buffers)
         nest = ir.LoopNest(f"{name}_{_work(self.kernel)}", parameters, (), body, max(grain, 1))
         return LoweredKernel(nest, tuple(self.buffers))

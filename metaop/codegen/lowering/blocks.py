@@ -72,6 +72,17 @@ def exact_block(extent: int, most: int) -> int | None:
     return next((size for size in sizes if size % 16 == 0), sizes[0] if sizes else None)
 
 
+def window_block(offsets: int, inner: int, most: int) -> int:
+    """The size of equal blocks of a depth of so many offsets outside and `inner` channels inside.
+
+    Blocks hold whole offsets, or equal parts of one.
+    """
+    if inner > most:
+        return exact_block(inner, most) or balanced(inner, most)
+    fitting = [n for n in range(1, offsets + 1) if offsets % n == 0 and 2 * n * inner <= 3 * most]
+    return fitting[-1] * inner
+
+
 def _block_sizes(units: int, most: int, exact: bool) -> list[int]:
     """Sizes of equal blocks that cover some units, at most 16 of the largest ones."""
     counts = range(-(-units // most), units + 1)

@@ -7,16 +7,20 @@ was fused behind the contraction and is stored. Packing evaluates the index maps
 strides, gathers and elementwise producers cost no extra pass.
 
 A left factor that lies in memory with neighbours along the depth is read where it is. Blocks of the
-depth then end where a run of neighbours does.
+depth then end where a run of neighbours does. One that would have to be gathered element by element
+is brought into that order first, by a launch of its own (`prepared.py`).
+
+The depth of a convolution runs over the offsets of the window outside and over channels inside:
+then what a panel reads, and where its padding lies, changes with the offset only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import LoweredKernel, Lowering
+from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.blocks import (
     SHORTEST_RUN,
     Grid,
@@ -24,18 +28,28 @@ from metaop.codegen.lowering.blocks import (
     balanced,
     cheapest_blocks,
     exact_block,
+    window_block,
 )
-from metaop.codegen.lowering.values import Values
-from metaop.fusion.kernel import Indices, Kernel
+from metaop.codegen.lowering.positions import Outer, Positions, unravel_within
+from metaop.codegen.lowering.prepared import lower_relayout, relaid
+from metaop.fusion.cases import WHOLE, Case, cases
+from metaop.fusion.kernel import Kernel
+from metaop.fusion.recognise import window_axes
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.access import Guard, Within
-from metaop.unified_graph.index_expr import Axis, IndexExpr
+from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 
+# Windows of more offsets are not windows: the gradient of a weight sums over whole images.
+_MOST_OFFSETS = 64
+# So many columns repay that the left factor is brought into another order first, when it could be
+# read where it is, and when it would have to be gathered.
+_COLUMNS_PER_REORDER = 512
+_COLUMNS_PER_RELAYOUT = 64
 
-class Contract(Lowering):
+
+class Contract(Positions):
     """Lowers one contraction with its epilogue."""
 
     def __init__(
@@ -45,19 +59,28 @@ class Contract(Lowering):
         uses: dict[Node, int],
         tile: Tile,
         threads: int,
+        case: Case = WHOLE,
     ) -> None:
-        super().__init__(kernel, storage, uses)
-        contraction = kernel.contraction
-        assert contraction is not None
-        self.contraction = contraction
-        self.root = kernel.roots[0]
-        self.scalar = dtypes.float64 if self.root.dtype is dtypes.float64 else dtypes.float32
-        shape = kernel.shape
-        self.rows = [shape[k] for k in contraction.rows]
-        self.columns = [shape[k] for k in contraction.columns]
-        self.depth = [shape[k] for k in contraction.depth]
-        self.batch = [shape[k] for k in contraction.batch]
+        super().__init__(kernel, storage, uses, case)
         self._choose_blocks(tile, threads)
+
+    @classmethod
+    def launches(
+        cls,
+        kernel: Kernel,
+        storage: Storage,
+        uses: dict[Node, int],
+        tile: Tile,
+        threads: int,
+    ) -> list[LoweredKernel]:
+        """The launches of all cases, each after what prepares its left factor."""
+        assert kernel.contraction is not None
+        found: list[LoweredKernel] = []
+        for case in cases(kernel.contraction, kernel.shape, storage.has_buffer):
+            one, other = (cls(kernel, storage, uses, tile, threads, case) for _ in range(2))
+            found += [lower_relayout(other)] if one.prepared is not None else []
+            found.append(one.lower())
+        return found
 
     def _choose_blocks(self, tile: Tile, threads: int) -> None:
         rows, columns, depth = (
@@ -67,8 +90,11 @@ class Contract(Lowering):
         self.tile_columns = width if columns > width // 2 else width // 2
         # One tile for all but the shortest: a changed batch size must not need another kernel.
         self.tile_rows = tile.rows if rows > 2 * tile.rows else balanced(rows, tile.rows)
-        self.block_depth, self.run = balanced(depth, tile.depth), depth
-        self.left_stride = None if rows % self.tile_rows else self._unpacked_left(tile)
+        self.prepared: Node | None = None
+        if self.case.is_empty:
+            self.block_rows, self.block_columns = 1, columns
+            return
+        self._choose_depth(tile, rows, columns, depth)
         panels, strips = -(-rows // self.tile_rows), -(-columns // self.tile_columns)
         most = max(tile.block_rows // self.tile_rows, 1), tile.block_columns // self.tile_columns
         panel, strip = cheapest_blocks(
@@ -77,6 +103,25 @@ class Contract(Lowering):
             most,
         )
         self.block_rows, self.block_columns = panel * self.tile_rows, strip * self.tile_columns
+
+    def _choose_depth(self, tile: Tile, rows: int, columns: int, depth: int) -> None:
+        """The order of the depth, its blocks, and how the left factor is read."""
+        self.block_depth, self.run = balanced(depth, tile.depth), depth
+        self.left_stride = None if rows % self.tile_rows else self._unpacked_left(tile)
+        windows = window_axes(self.contraction, self.kernel.shape, self.storage.has_buffer)
+        offsets = math.prod(self.kernel.shape[k] for k in windows)
+        is_gathered = self.left_stride is None and self.left_is_gathered()
+        enough = _COLUMNS_PER_RELAYOUT if is_gathered else _COLUMNS_PER_REORDER
+        is_window = 1 < offsets <= _MOST_OFFSETS
+        if columns < enough or not (is_gathered or is_window):
+            return
+        if is_window:
+            self.put_outside(windows)
+            self.block_depth = window_block(depth // self.inner, self.inner, tile.depth)
+        padded = -(-depth // self.block_depth) * self.block_depth
+        self.left_stride, self.run = padded, depth
+        height = -(-rows // self.tile_rows) * self.tile_rows
+        self.prepared = relaid(self, (math.prod(self.batch), height, padded))
 
     def _unpacked_left(self, tile: Tile) -> int | None:
         """How far rows of the left factor lie apart if it need not be packed, else None.
@@ -96,31 +141,8 @@ class Contract(Lowering):
 
     def _stride_of_left(self, first: int) -> int | None:
         """The stride of the rows, if the inner depth axes from `first` on are neighbours."""
-        probe = Values(self, self.values.uses)
-        extents = {
-            "b": (self.contraction.batch, self.batch),
-            "o": (self.contraction.depth[:first], self.depth[:first]),
-            "r": (self.contraction.rows, self.rows),
-            "k": (self.contraction.depth[first:], self.depth[first:]),
-        }
-        self.place: dict[int, IndexExpr] = {}
-        for name, (axes, sizes) in extents.items():
-            probe.open(name)
-            variable = index_expr.axis(name, math.prod(sizes))
-            self.place.update(zip(axes, unravel_within(variable, sizes)))
-        value = probe.value(self.contraction.left, self._box(self.place))
-        if not isinstance(value, ir.Load) or value.conditions or value.dtype is not self.scalar:
-            return None
-        strides = {"r": 0, "k": 0}
-        for factor, coefficient in value.offset.terms:
-            if isinstance(factor, ir.ValueIndex):
-                return None
-            if isinstance(factor, ir.LoopIndex):
-                if factor.axis in strides:
-                    strides[factor.axis] = int(coefficient)  # type: ignore[arg-type]
-            elif _axes_inside(factor) & strides.keys():
-                return None
-        return strides["r"] if strides["k"] == 1 else None
+        strides = self.left_strides(first)
+        return strides["r"] if strides is not None and strides["k"] == 1 else None
 
     def _tasks(self, rows: int, columns: int) -> int:
         return (
@@ -128,6 +150,9 @@ class Contract(Lowering):
         )
 
     def lower(self) -> LoweredKernel:
+        """The nest of the contraction itself."""
+        if self.case.is_empty:
+            return self.lower_empty()
         values = self.values
         rows, columns, depth = (
             math.prod(extents) for extents in (self.rows, self.columns, self.depth)
@@ -162,7 +187,7 @@ class Contract(Lowering):
             values.emit(ir.For("q", panels, "serial", values.close()))
             values.emit(ir.For("kb", 1, "serial", values.close()))
         values.emit(ir.For("p", tasks, "parallel", values.close()))
-        return self._finish("contraction", values.close(), 1)
+        return self.finish("contraction", values.close(), 1)
 
     def _allocate(self) -> None:
         """Scratch buffers get their numbers last, behind all parameters."""
@@ -215,59 +240,31 @@ class Contract(Lowering):
         factor: Node,
         number: int,
         loops: Sequence[tuple[str, int, bool]],
-        outer: tuple[tuple[int, ...], list[int], IndexExpr, int],
-        inner: tuple[IndexExpr, int],
+        outer: Outer,
+        bounds: tuple[IndexExpr, int],
         offset: IndexExpr,
         stride: int,
     ) -> None:
         """Stores `factor` for a block of positions and depths."""
         values = self.values
-        start, depth = inner
+        start, depth = bounds
         for name, _, _ in loops:
             values.open(name)
+        inner = self.inner if self.block_depth % self.inner == 0 else self.block_depth
+        values.open("w")
         values.open("k")
-        step = index_expr.axis("k", self.block_depth)
-        value = self._factor(factor, outer, (start + step, depth))
+        step = index_expr.axis("w", self.block_depth // inner) * inner + index_expr.axis("k", inner)
+        value = self.factor(factor, outer, (start + step, depth))
         values.emit(ir.Store(number, values.sum(offset + step * stride), value))
-        body = values.close()
-        values.emit(ir.For("k", self.block_depth, "serial", body))
+        values.emit(ir.For("k", inner, "serial", values.close()))
+        offsets = values.close()
+        if inner < self.block_depth:
+            offsets = (ir.For("w", self.block_depth // inner, "serial", offsets),)
+        for statement in offsets:
+            values.emit(statement)
         for name, extent, vector in reversed(loops):
             body = values.close()
             values.emit(ir.For(name, extent, "serial", body, (), vector))
-
-    def _factor(
-        self,
-        factor: Node,
-        outer: tuple[tuple[int, ...], list[int], IndexExpr, int],
-        inner: tuple[IndexExpr, int],
-    ) -> ir.Expr:
-        """`factor` at a position of its outer axes and a depth; zero outside the contraction.
-
-        `outer` holds the axes, their extents, the position and its bound; `inner` the depth and
-        its bound.
-        """
-        axes, extents, position, bound = outer
-        step, depth = inner
-        place = dict(self.place)
-        place.update(zip(axes, unravel_within(position, extents)))
-        place.update(zip(self.contraction.depth, unravel_within(step, self.depth)))
-        ends = (Within(position, bound), Within(step, depth))
-        return self._padded(factor, place, [guard for guard in ends if not guard.always])
-
-    def _padded(self, factor: Node, place: dict[int, IndexExpr], guards: list[Guard]) -> ir.Expr:
-        values = self.values
-        value = values.value(factor, self._box(place), tuple(guards))
-        is_guarded = isinstance(value, ir.Load) and bool(value.conditions)
-        if factor.dtype is not self.scalar:
-            value = ir.Apply("cast", (value,), self.scalar, factor.dtype)
-        if not guards or is_guarded:
-            return value
-        zero = ir.Number(0, self.scalar)
-        return ir.Choose(values.conditions(guards), value, zero, self.scalar)
-
-    def _box(self, place: dict[int, IndexExpr]) -> Indices:
-        zero = index_expr.constant(0)
-        return tuple(place.get(k, zero) for k in range(len(self.kernel.shape)))
 
     # --- inner product and epilogue -----------------------------------------------------------
 
@@ -309,9 +306,14 @@ class Contract(Lowering):
             return self.left, values.sum(panel * (self.block_depth * self.tile_rows))
         place = dict(self.place)
         row = self.row_start + panel * self.tile_rows
+        if self.prepared is not None:
+            batch = index_expr.linear_offset([place[k] for k in self.contraction.batch], self.batch)
+            at = (batch, row, start)
+            offset = index_expr.linear_offset(at, self.prepared.shape)
+            return self.parameter(self.prepared, "read"), values.sum(offset)
         place.update(zip(self.contraction.rows, unravel_within(row, self.rows)))
         place.update(zip(self.contraction.depth, unravel_within(start, self.depth)))
-        load = values.value(self.contraction.left, self._box(place))
+        load = values.value(self.contraction.left, self.box(place))
         assert isinstance(load, ir.Load) and not load.conditions
         return load.buffer, load.offset
 
@@ -326,7 +328,7 @@ class Contract(Lowering):
         first = self.row_start
         if self.target_rows < self.block_rows:
             first = first + index_expr.axis("q", self.block_rows // self.tile_rows) * self.tile_rows
-        self._results(
+        self.results(
             (first + row, rows),
             (self.column_start + column, columns),
             ir.Load(self.target, offset, self.scalar),
@@ -334,56 +336,3 @@ class Contract(Lowering):
         body = values.close()
         values.emit(ir.For("n", self.block_columns, "serial", body, (), True))
         values.emit(ir.For("m", self.target_rows, "serial", values.close()))
-
-    def _results(
-        self, row: tuple[IndexExpr, int], column: tuple[IndexExpr, int], tile: ir.Expr
-    ) -> None:
-        """Stores what becomes of one element of the tile; row and column come with their bounds."""
-        values = self.values
-        place = dict(self.place)
-        place.update(zip(self.contraction.rows, unravel_within(row[0], self.rows)))
-        place.update(zip(self.contraction.columns, unravel_within(column[0], self.columns)))
-        guards = tuple(guard for guard in (Within(*row), Within(*column)) if not guard.always)
-        if self.root.dtype is not self.scalar:
-            tile = ir.Apply("cast", (tile,), self.root.dtype, self.scalar)
-        name = values.fresh("t")
-        values.emit(ir.Let(name, tile))
-        values.reduced[self.root] = ir.Name(name, self.root.dtype)
-        box = self._box(place)
-        conditions = values.conditions(guards)
-        for root in self.kernel.roots:
-            at = _substitute(self.kernel.indices_of(root), box)
-            value = values.value(root, at, guards)
-            if root not in self.kernel.private:
-                self._store(root, at, value, conditions)
-
-
-def unravel_within(position: IndexExpr, extents: Sequence[int]) -> tuple[IndexExpr, ...]:
-    """The indices of a position that a guard keeps below the product of the extents.
-
-    The outermost index needs no remainder then, so that one axis stays affine.
-    """
-    if not extents:
-        return ()
-    inner = index_expr.unravel(position, extents[1:])
-    return (position // math.prod(extents[1:]), *inner)
-
-
-def _axes_inside(factor: ir.Factor) -> set[str]:
-    """The axes in a quotient or a remainder."""
-    found: set[str] = set()
-    for inner, _ in factor.dividend.terms:  # type: ignore[union-attr]
-        found |= {inner.axis} if isinstance(inner, ir.LoopIndex) else set()
-        if isinstance(inner, (ir.QuotientIndex, ir.RemainderIndex)):
-            found |= _axes_inside(inner)
-    return found
-
-
-def _substitute(at: Iterable[IndexExpr] | None, box: Indices) -> Indices:
-    assert at is not None
-    return tuple(
-        index.substitute(
-            lambda atom: box[int(str(atom.name)[1:])] if isinstance(atom, Axis) else None
-        )
-        for index in at
-    )

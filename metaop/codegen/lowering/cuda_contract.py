@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.contract import Contract, Tile
+from metaop.fusion.kernel import Kernel
+from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import IndexExpr
@@ -54,6 +56,18 @@ _DOUBLE_TILES = _TILES[1:]
 class SharedContract(Contract):
     """Lowers one contraction with its epilogue for a GPU; `threads` counts multiprocessors."""
 
+    @classmethod
+    def launches(
+        cls,
+        kernel: Kernel,
+        storage: Storage,
+        uses: dict[Node, int],
+        tile: Tile,
+        threads: int,
+    ) -> list[LoweredKernel]:
+        """One launch: shared memory takes factors in any order, and small kernels cost more."""
+        return [cls(kernel, storage, uses, tile, threads).lower()]
+
     def _choose_blocks(self, tile: Tile, threads: int) -> None:
         rows, columns = math.prod(self.rows), math.prod(self.columns)
         tiles = _DOUBLE_TILES if self.scalar is dtypes.float64 else _TILES
@@ -84,7 +98,7 @@ class SharedContract(Contract):
         values.emit(ir.For("kb", steps, "serial", values.close()))
         self._store_tile(rows, columns)
         values.emit(ir.For("p", tasks, "parallel", values.close()))
-        return self._finish("contraction", values.close(), 1)
+        return self.finish("contraction", values.close(), 1)
 
     def _open_tasks(self, rows: int, columns: int) -> int:
         """Opens the loop over the blocks of the result."""
@@ -137,7 +151,7 @@ class SharedContract(Contract):
         else:
             inside, step = element % tile.side, element // tile.side
         outer = (axes, extents, first + inside, bound)
-        value = self._factor(factor, outer, (start + step, math.prod(self.depth)))
+        value = self.factor(factor, outer, (start + step, math.prod(self.depth)))
         values.emit(ir.Store(number, values.sum(step * tile.stride + inside), value))
         values.emit(ir.For("e", each, "unroll", values.close()))
         self._close_threads()
@@ -152,7 +166,7 @@ class SharedContract(Contract):
         probe.values.open("row")
         probe.values.open("step")
         outer = (axes, extents, index_expr.axis("row", bound), bound)
-        value = probe._factor(factor, outer, (index_expr.axis("step", depth), depth))
+        value = probe.factor(factor, outer, (index_expr.axis("step", depth), depth))
         probe.values.emit(ir.Store(0, probe.values.sum(index_expr.constant(0)), value))
         return _has_unit_stride(probe.values.offsets, "step")
 
@@ -193,7 +207,7 @@ class SharedContract(Contract):
         for name in ("t", "i", "j"):
             values.open(name)
         row, column = self._element()
-        self._results(
+        self.results(
             (self.row_start + row, rows),
             (self.column_start + column, columns),
             ir.Load(self.target, self._own_element(), self.scalar),

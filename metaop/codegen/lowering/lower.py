@@ -32,11 +32,15 @@ class Machine:
 def lower(
     kernel: Kernel, storage: Storage, uses: dict[Node, int], machine: Machine
 ) -> list[LoweredKernel]:
-    """The launches that compute a kernel: one, or two when a result must be initialised first."""
+    """The launches that compute a kernel.
+
+    One as a rule; two when a result must be initialised first; for a contraction one for each of
+    its cases, before which a factor may have to be prepared.
+    """
     if kernel.scatter:
         return [lower_fill(kernel.roots[0]), machine.scatter(kernel, storage, uses).lower()]
     if kernel.contraction is not None:
-        return [machine.contract(kernel, storage, uses, machine.tile, machine.threads).lower()]
+        return machine.contract.launches(kernel, storage, uses, machine.tile, machine.threads)
     return [_lower_rows(kernel, storage, uses, machine)]
 
 

@@ -57,20 +57,20 @@ class Rows(Lowering):
     def lower(self) -> LoweredKernel:
         kept, reduced = list(self.plan.kept()), list(self.plan.reduced())
         if self.plan.turned is not None:
-            return self._finish("map", self._turned_loops(kept), 1)
+            return self.finish("map", self._turned_loops(kept), 1)
         last_is_kept = bool(self.plan.loops) and not self.plan.loops[-1].reduced
         per_row = math.prod(loop.extent for loop in reduced)
         name = "rows" if reduced else "map"
         if not last_is_kept:
             body = self._row_loops(kept, reduced)
-            return self._finish(name, body, GRAIN // max(per_row, 1))
+            return self.finish(name, body, GRAIN // max(per_row, 1))
         body = self._lane_loops(kept, reduced)
         parallel = body[-1]
         assert isinstance(parallel, ir.For)
         total = math.prod(loop.extent for loop in kept) * per_row
         each = max(total // max(int(parallel.extent), 1), 1)  # type: ignore[arg-type]
         grain = max(GRAIN // each, 1)
-        return self._finish(name, body, -(-grain // 64) * 64 if parallel.vector else grain)
+        return self.finish(name, body, -(-grain // 64) * 64 if parallel.vector else grain)
 
     def _row_loops(self, kept: list[Loop], reduced: list[Loop]) -> tuple[ir.Statement, ...]:
         """Lanes run along the innermost reduced loop; rows are the tasks."""

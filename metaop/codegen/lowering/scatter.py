@@ -51,7 +51,7 @@ class Scatter(Lowering):
         body = values.close()
         others = math.prod(loop.extent for loop in serial)
         grain = max(GRAIN // max(others, 1), 64)
-        return self._finish("scatter", body, grain)
+        return self.finish("scatter", body, grain)
 
     def _update(self, op: Reduce, atomic: bool = False) -> None:
         """The write of one point of the box."""
@@ -60,7 +60,7 @@ class Scatter(Lowering):
             op.map, self.axes, lambda atom, inside, own: values.look(root, atom, inside, own)
         )
         value = values.value(root.inputs[0], self.axes, guards)
-        number = self._parameter(root, "update")
+        number = self.parameter(root, "update")
         offset = values.sum(index_expr.linear_offset(targets, root.shape))
         conditions = values.conditions(guards)
         values.emit(ir.Update(number, offset, op.reducer.name, value, conditions, atomic))

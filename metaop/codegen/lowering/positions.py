@@ -1,0 +1,219 @@
+"""The factors and the results of a contraction, by positions of its rows, columns and depth.
+
+Every schedule of contractions asks here for the value of a factor at a place, and hands over what
+is to be stored at a place of the result; the index maps are evaluated here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.base import GRAIN, LoweredKernel, Lowering
+from metaop.codegen.lowering.values import Values
+from metaop.fusion.cases import WHOLE, Case
+from metaop.fusion.kernel import Indices, Kernel
+from metaop.fusion.storage import Storage
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import Guard, Within
+from metaop.unified_graph.index_expr import Axis, IndexExpr
+from metaop.unified_graph.node import Node
+
+# Axes, their extents, a position among them, and its bound: a block may reach beyond the end.
+Outer = tuple[tuple[int, ...], list[int], IndexExpr, int]
+
+
+class Positions(Lowering):
+    """One case of a contraction: its axes, its factors and its results at given positions."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        storage: Storage,
+        uses: dict[Node, int],
+        case: Case = WHOLE,
+    ) -> None:
+        super().__init__(kernel, storage, uses)
+        contraction = kernel.contraction
+        assert contraction is not None
+        self.case = case
+        kept = [
+            tuple(k for k in axes if k not in case.fixed)
+            for axes in (contraction.batch, contraction.rows, contraction.columns)
+        ]
+        self.contraction = replace(contraction, batch=kept[0], rows=kept[1], columns=kept[2])
+        self.root = kernel.roots[0]
+        self.scalar = dtypes.float64 if self.root.dtype is dtypes.float64 else dtypes.float32
+        shape = kernel.shape
+        self.batch, self.rows, self.columns = ([shape[k] for k in axes] for axes in kept)
+        self.depth = self._depth_extents()
+        self.place: dict[int, IndexExpr] = {}
+        # The outer axes of the depth that are offsets of a window, and what lies inside of them.
+        self.offset_axes, self.inner = 0, math.prod(self.depth)
+
+    def _depth_extents(self) -> list[int]:
+        ranges = self.case.ranges
+        return [ranges.get(k, (0, self.kernel.shape[k]))[1] for k in self.contraction.depth]
+
+    def put_outside(self, windows: Sequence[int]) -> None:
+        """Reorders the depth: offsets of the window outside, channels inside."""
+        inside = [k for k in self.contraction.depth if k not in windows]
+        self.contraction = replace(self.contraction, depth=(*windows, *inside))
+        self.depth = self._depth_extents()
+        self.offset_axes = len(windows)
+        self.inner = math.prod(self.depth[len(windows) :])
+
+    def factor(
+        self,
+        factor: Node,
+        outer: Outer,
+        inner: tuple[IndexExpr, int],
+    ) -> ir.Expr:
+        """`factor` at a position of its outer axes and a depth; zero outside the contraction.
+
+        `outer` holds the axes, their extents, the position and its bound; `inner` the depth and
+        its bound.
+        """
+        axes, extents, position, bound = outer
+        step, depth = inner
+        place = dict(self.place)
+        place.update(zip(axes, unravel_within(position, extents)))
+        place.update(zip(self.contraction.depth, self.depth_at(step)))
+        ends = (Within(position, bound), Within(step, depth))
+        return self.padded(factor, place, [guard for guard in ends if not guard.always])
+
+    def depth_at(self, step: IndexExpr) -> tuple[IndexExpr, ...]:
+        """The indices of a step of the depth: offsets of the window, then channels."""
+        outside = self.offset_axes
+        if not outside:
+            return unravel_within(step, self.depth)
+        offsets = unravel_within(step // self.inner, self.depth[:outside])
+        return (*offsets, *index_expr.unravel(step % self.inner, self.depth[outside:]))
+
+    def padded(self, factor: Node, place: dict[int, IndexExpr], guards: list[Guard]) -> ir.Expr:
+        """`factor` at a place where guards hold, else zero."""
+        values = self.values
+        value = values.value(factor, self.box(place), tuple(guards))
+        is_guarded = isinstance(value, ir.Load) and bool(value.conditions)
+        if factor.dtype is not self.scalar:
+            value = ir.Apply("cast", (value,), self.scalar, factor.dtype)
+        if not guards or is_guarded:
+            return value
+        zero = ir.Number(0, self.scalar)
+        return ir.Choose(values.conditions(guards), value, zero, self.scalar)
+
+    def box(self, place: dict[int, IndexExpr]) -> Indices:
+        """The indices of all axes of the kernel at a place."""
+        ranges, fixed = self.case.ranges, self.case.fixed
+        return tuple(
+            place.get(k, index_expr.constant(fixed.get(k, 0))) + ranges.get(k, (0, 0))[0]
+            for k in range(len(self.kernel.shape))
+        )
+
+    def left_is_gathered(self) -> bool:
+        """Whether neighbours along the rows and along the depth lie apart in memory."""
+        strides = self.left_strides(0)
+        return strides is not None and 1 not in strides.values()
+
+    def left_strides(self, first: int) -> dict[str, int] | None:
+        """The steps in memory along the rows, and along the inner depth axes from `first` on.
+
+        A step of 0 stands for one that is not constant. None if the left factor is not a buffer.
+        """
+        probe = Values(Lowering(self.kernel, self.storage, {}), self.values.uses)
+        extents = {
+            "b": (self.contraction.batch, self.batch),
+            "o": (self.contraction.depth[:first], self.depth[:first]),
+            "r": (self.contraction.rows, self.rows),
+            "k": (self.contraction.depth[first:], self.depth[first:]),
+        }
+        place: dict[int, IndexExpr] = {}
+        for name, (axes, sizes) in extents.items():
+            probe.open(name)
+            variable = index_expr.axis(name, math.prod(sizes))
+            place.update(zip(axes, unravel_within(variable, sizes)))
+        value = probe.value(self.contraction.left, self.box(place))
+        if not isinstance(value, ir.Load) or value.conditions or value.dtype is not self.scalar:
+            return None
+        strides = {"r": 0, "k": 0}
+        nested: set[str] = set()
+        for factor, coefficient in value.offset.terms:
+            if isinstance(factor, ir.ValueIndex):
+                return None
+            if isinstance(factor, ir.LoopIndex):
+                if factor.axis in strides:
+                    strides[factor.axis] = int(coefficient)  # type: ignore[arg-type]
+            else:
+                nested |= _axes_inside(factor)
+        return {axis: 0 if axis in nested else step for axis, step in strides.items()}
+
+    def lower_empty(self) -> LoweredKernel:
+        """A sum over nothing: what is fused behind gets zeros."""
+        values = self.values
+        rows, columns = math.prod(self.rows), math.prod(self.columns)
+        tasks = math.prod(self.batch) * rows
+        values.open("p")
+        values.open("n")
+        task, column = index_expr.axis("p", tasks), index_expr.axis("n", columns)
+        batch = index_expr.unravel(task // rows, self.batch)
+        self.place = dict(zip(self.contraction.batch, batch))
+        self.results((task % rows, rows), (column, columns), ir.Number(0, self.scalar))
+        values.emit(ir.For("n", columns, "serial", values.close(), (), True))
+        values.emit(ir.For("p", tasks, "parallel", values.close()))
+        return self.finish("contraction", values.close(), max(1, GRAIN // columns))
+
+    def results(
+        self, row: tuple[IndexExpr, int], column: tuple[IndexExpr, int], tile: ir.Expr
+    ) -> None:
+        """Stores what becomes of one element of the tile; row and column come with their bounds."""
+        values = self.values
+        place = dict(self.place)
+        place.update(zip(self.contraction.rows, unravel_within(row[0], self.rows)))
+        place.update(zip(self.contraction.columns, unravel_within(column[0], self.columns)))
+        guards = tuple(guard for guard in (Within(*row), Within(*column)) if not guard.always)
+        if self.root.dtype is not self.scalar:
+            tile = ir.Apply("cast", (tile,), self.root.dtype, self.scalar)
+        name = values.fresh("t")
+        values.emit(ir.Let(name, tile))
+        values.reduced[self.root] = ir.Name(name, self.root.dtype)
+        box = self.box(place)
+        conditions = values.conditions(guards)
+        for root in self.kernel.roots:
+            at = _substitute(self.kernel.indices_of(root), box)
+            value = values.value(root, at, guards)
+            if root not in self.kernel.private:
+                self._store(root, at, value, conditions)
+
+
+def unravel_within(position: IndexExpr, extents: Sequence[int]) -> tuple[IndexExpr, ...]:
+    """The indices of a position that a guard keeps below the product of the extents.
+
+    The outermost index needs no remainder then, so that one axis stays affine.
+    """
+    if not extents:
+        return ()
+    inner = index_expr.unravel(position, extents[1:])
+    return (position // math.prod(extents[1:]), *inner)
+
+
+def _axes_inside(factor: ir.Factor) -> set[str]:
+    """The axes in a quotient or a remainder."""
+    found: set[str] = set()
+    for inner, _ in factor.dividend.terms:  # type: ignore[union-attr]
+        found |= {inner.axis} if isinstance(inner, ir.LoopIndex) else set()
+        if isinstance(inner, (ir.QuotientIndex, ir.RemainderIndex)):
+            found |= _axes_inside(inner)
+    return found
+
+
+def _substitute(at: Iterable[IndexExpr] | None, box: Indices) -> Indices:
+    assert at is not None
+    return tuple(
+        index.substitute(
+            lambda atom: box[int(str(atom.name)[1:])] if isinstance(atom, Axis) else None
+        )
+        for index in at
+    )

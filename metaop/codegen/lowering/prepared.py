@@ -1,0 +1,66 @@
+"""Left factors that a launch of their own brings into the order in which a contraction reads them.
+
+The panels of a contraction read the same rows of the left factor once for each block of columns.
+Where neighbours along the depth do not lie side by side, as in the gradient of a convolution by its
+input, they are gathered once and for all before.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.node import MetaOp, Node, Shape
+
+if TYPE_CHECKING:
+    from metaop.codegen.lowering.contract import Contract
+
+
+@dataclass(frozen=True)
+class Prepared(MetaOp):
+    """A factor as a schedule wants it in memory; such nodes exist between launches only.
+
+    `order` tells apart what is prepared from the same factor in different ways.
+    """
+
+    order: tuple[object, ...]
+    name: ClassVar[str] = "prepared"
+
+
+def relaid(contract: Contract, shape: Shape) -> Node:
+    """The left factor as (batch, rows, depth), with zeros behind the ends of rows and depth."""
+    contraction, case = contract.contraction, contract.case
+    parts = (contraction.batch, contraction.rows, contraction.depth)
+    order = (*parts, *sorted(case.fixed.items()), *sorted(case.ranges.items()))
+    return Node(Prepared(order), (contraction.left,), shape, contract.scalar)
+
+
+def lower_relayout(contract: Contract) -> LoweredKernel:
+    """Writes the prepared left factor of a contraction that was made for nothing else.
+
+    A task is a row. Lanes run along the channels, and read all offsets of the window in turn.
+    """
+    node, values = contract.prepared, contract.values
+    assert node is not None
+    batch, height, padded = node.shape
+    rows, depth = math.prod(contract.rows), math.prod(contract.depth)
+    inner = contract.inner if padded % contract.inner == 0 else padded
+    values.open("p")
+    task = index_expr.axis("p", batch * height)
+    indices = index_expr.unravel(task // height, contract.batch)
+    contract.place = dict(zip(contract.contraction.batch, indices))
+    values.open("c")
+    values.open("w")
+    step = index_expr.axis("w", padded // inner) * inner + index_expr.axis("c", inner)
+    outer = (contract.contraction.rows, contract.rows, task % height, rows)
+    value = contract.factor(contract.contraction.left, outer, (step, depth))
+    number = contract.parameter(node, "write")
+    values.emit(ir.Store(number, values.sum(task * padded + step), value))
+    values.emit(ir.For("w", padded // inner, "serial", values.close()))
+    values.emit(ir.For("c", inner, "serial", values.close(), (), True))
+    values.emit(ir.For("p", batch * height, "parallel", values.close()))
+    return contract.finish("order", values.close(), max(1, GRAIN // padded))
