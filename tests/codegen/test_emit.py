@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from metaop.codegen.llvm.emit import emit
+from metaop.codegen.llvm.emit_scalars import reciprocal
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.loop_nest import (
     Apply,
@@ -269,3 +270,23 @@ GOLDEN = {
 @pytest.mark.parametrize("name", GOLDEN)
 def test_texts(name: str, golden) -> None:
     golden(name, emit(GOLDEN[name], _Machine(), "kernel"))
+
+
+@pytest.mark.parametrize("bits", [32, 63])
+def test_reciprocals_divide_exactly(bits: int) -> None:
+    random = np.random.default_rng(0)
+    found = 0
+    for _ in range(300):
+        divisor = int(random.integers(2, 1 << int(random.integers(2, 20))))
+        limit = int(random.integers(divisor, 1 << int(random.integers(21, bits - 1))))
+        pair = reciprocal(divisor, limit, bits)
+        if pair is None:
+            continue
+        found += 1
+        factor, shift = pair
+        assert factor * limit < 1 << bits
+        near = [limit, 0, *(k * divisor + d for k in (1, limit // divisor) for d in (-1, 0, 1))]
+        for x in [*near, *map(int, random.integers(0, limit, 50))]:
+            if 0 <= x <= limit:
+                assert x * factor >> shift == x // divisor
+    assert found > 10

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from metaop.codegen.llvm.emit_lanes import SMALL, Coefficient, LaneArithmetic, Resolved
+from metaop.codegen.llvm.emit_lanes import SMALL, LaneArithmetic, Resolved
+from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.loop_nest import Condition, InBounds, Integer, Sum
 
 
@@ -39,6 +40,9 @@ class Conditions(LaneArithmetic):
             extent = self.integer(condition.extent)
             if isinstance(index, int) and isinstance(extent, int):
                 return "true" if 0 <= index < extent else "false"
+            limit = self.limit(index)
+            if limit is not None and isinstance(extent, int) and limit < extent:
+                return "true"
             return code.pure(f"icmp ult i64 {index}, {extent}", str(index), str(extent))
         divisor = self.integer(condition.divisor)
         rest = self.binary("srem", index, divisor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,11 +10,11 @@ from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_conditions import Conditions
 from metaop.codegen.llvm.emit_lanes import (
     SMALL,
-    Coefficient,
     Lanes,
     Pieces,
     Resolved,
 )
+from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.loop_nest import (
     Argument,
@@ -37,12 +38,17 @@ class IndexWriter(Conditions):
         super().__init__(code)
         self.loops: dict[str, Coefficient] = {}
         self.bindings: dict[tuple[str, int], Value] = {}
-        # Names of scalars that are not negative.
-        self._natural: set[str] = set()
 
     def bound_value(self, name: str, copy: int) -> Value:
         """The value of a name; what was bound outside a vector loop is the same in its copies."""
         return self.bindings.get((name, copy)) or self.bindings[name, 0]
+
+    def enter(self, axis: str, place: Coefficient, extent: Integer) -> None:
+        """Binds an axis to an iteration of its loop."""
+        self.loops[axis] = place
+        if isinstance(place, str):
+            last = math.inf if isinstance(extent, Argument) else extent - 1
+            self.limits[place] = min(last, self.limits.get(place, last))
 
     @contextmanager
     def along(
@@ -80,7 +86,7 @@ class IndexWriter(Conditions):
         inside = axis == lanes.axis
         start = lanes.base if inside else self.loops[axis]
         if isinstance(start, str):
-            self._natural.add(start)
+            self.limits.setdefault(start, math.inf)
         terms.add_scaled(start, scale)
         if inside:
             terms.add_scaled(copy * lanes.count, scale)
@@ -137,9 +143,8 @@ class IndexWriter(Conditions):
 
     def _is_natural(self, index: Resolved) -> bool:
         """Whether the uniform part of an index is surely not negative."""
-        natural = self._natural
         return index.constant >= 0 and all(
-            scale >= 0 and name in natural for name, scale in index.scalars
+            scale >= 0 and name in self.limits for name, scale in index.scalars
         )
 
     def _whole(self, operation: str, whole: Coefficient, divisor: Coefficient) -> Resolved:
@@ -147,7 +152,7 @@ class IndexWriter(Conditions):
         if isinstance(value, int):
             return Resolved(value, ())
         if operation[0] == "u":
-            self._natural.add(value)
+            self.limits.setdefault(value, math.inf)
         return Resolved(0, ((value, 1),))
 
 

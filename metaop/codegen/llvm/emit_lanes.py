@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 from metaop.codegen.llvm.emit_code import Code
+from metaop.codegen.llvm.emit_scalars import Coefficient, ScalarArithmetic, reciprocal
 
 # Sums of two numbers below this, and their differences, fit into 32 bits.
 SMALL = 1 << 29
-# A literal, or the name of an i64 value.
-Coefficient = Union[int, str]  # noqa: UP007
 
 
 class Resolved(NamedTuple):
@@ -77,7 +76,7 @@ class Segment(NamedTuple):
     moved: Coefficient
 
 
-class LaneArithmetic:
+class LaneArithmetic(ScalarArithmetic):
     """Arithmetic on scalar and vector integers.
 
     `bounds` knows the vectors of 32 bits: their elements are at most so large, negative or not.
@@ -85,33 +84,10 @@ class LaneArithmetic:
     """
 
     def __init__(self, code: Code) -> None:
-        self.code = code
+        super().__init__(code)
         self.lanes = NO_LANES
         self.bounds: dict[str, int] = {}
         self.pieces: dict[str, Pieces] = {}
-
-    # --- scalars ----------------------------------------------------------------------------
-
-    def binary(self, operation: str, left: Coefficient, right: Coefficient) -> Coefficient:
-        """A 64-bit instruction on scalars; operations on literals are folded."""
-        if operation == "mul":
-            if left == 0 or right == 0:
-                return 0
-            if left == 1:
-                return right
-            if right == 1:
-                return left
-        elif right == 0 and operation in ("add", "sub"):
-            return left
-        elif left == 0 and operation == "add":
-            return right
-        if isinstance(left, int) and isinstance(right, int) and operation in _FOLD:
-            return _FOLD[operation](left, right)
-        code = self.code
-        level = code.level_among(str(left), str(right))
-        if operation[1:] in ("div", "rem") and isinstance(right, str):
-            level = code.safe_level(level)  # an argument of 0 traps
-        return code.at(level, f"{operation} i64 {left}, {right}")
 
     def total(self, index: Resolved) -> Coefficient:
         """The uniform part as one number: outer terms first, so that they stay outside loops."""
@@ -120,36 +96,6 @@ class LaneArithmetic:
         for name, scale in sorted(index.scalars, key=lambda term: level_of.get(term[0], 0)):
             result = self.binary("add", result, self.binary("mul", name, scale))
         return self.binary("add", result, index.constant)
-
-    def clamped(self, value: Coefficient, low: int, high: int) -> Coefficient:
-        """An i64 brought into a range, as an i32."""
-        code = self.code
-        if isinstance(value, int):
-            return min(max(value, low), high)
-        for function, limit in (("smax", low), ("smin", high)):
-            code.declare(f"declare i64 @llvm.{function}.i64(i64, i64)")
-            value = code.pure(f"call i64 @llvm.{function}.i64(i64 {value}, i64 {limit})", value)
-        return self.narrow(value)
-
-    def lesser(self, left: Coefficient, right: Coefficient | None) -> Coefficient:
-        """The lesser of two i64, of which the second may be absent."""
-        if right is None or (isinstance(left, int) and isinstance(right, int)):
-            return left if right is None else min(int(left), int(right))
-        self.code.declare("declare i64 @llvm.smin.i64(i64, i64)")
-        text = f"call i64 @llvm.smin.i64(i64 {left}, i64 {right})"
-        return self.code.pure(text, str(left), str(right))
-
-    def narrow(self, value: Coefficient) -> Coefficient:
-        """An i64 as an i32."""
-        if isinstance(value, int):
-            return value
-        return self.code.pure(f"trunc i64 {value} to i32", value)
-
-    def narrow_difference(self, left: Coefficient, right: Coefficient) -> Coefficient:
-        """The difference of two i32."""
-        if isinstance(left, int) and isinstance(right, int):
-            return left - right
-        return self.code.pure(f"sub i32 {left}, {right}", str(left), str(right))
 
     # --- vectors ----------------------------------------------------------------------------
 
@@ -251,7 +197,7 @@ class LaneArithmetic:
         bound = self.bound(index)
         assert bound is not None
         moved, raised = self._raised(index, rest, divisor, bound, natural)
-        quotients = self.vector_binary("udiv", moved, self.splat(divisor, "i32"), "i32")
+        quotients = self._natural_quotients(moved, divisor, (raised + 1) * divisor + bound)
         result = self.vector_binary("add", quotients, self.splat(-raised, "i32"), "i32")
         self.bounds[result] = max(raised, (divisor + bound) // divisor)
         return result
@@ -260,9 +206,19 @@ class LaneArithmetic:
         """Whether `rest + the lanes' part` is a multiple of the divisor, in 32 bits."""
         bound = self.bound(index)
         assert bound is not None
-        moved, _ = self._raised(index, rest, divisor, bound, natural=False)
-        left = self.vector_binary("urem", moved, self.splat(divisor, "i32"), "i32")
-        return self.compare("eq", left, "zeroinitializer", "i32")
+        moved, raised = self._raised(index, rest, divisor, bound, natural=False)
+        quotients = self._natural_quotients(moved, divisor, (raised + 1) * divisor + bound)
+        product = self.vector_binary("mul", quotients, self.splat(divisor, "i32"), "i32")
+        return self.compare("eq", product, moved, "i32")
+
+    def _natural_quotients(self, dividend: str, divisor: int, limit: int) -> str:
+        """A vector of i32, none negative or above the limit, divided by a literal."""
+        found = reciprocal(divisor, limit, 32)
+        if found is None:
+            return self.vector_binary("udiv", dividend, self.splat(divisor, "i32"), "i32")
+        factor, shift = found
+        product = self.vector_binary("mul", dividend, self.splat(factor, "i32"), "i32")
+        return self.vector_binary("lshr", product, self.splat(shift, "i32"), "i32")
 
     def _raised(
         self, index: Resolved, rest: Coefficient, divisor: int, bound: int, natural: bool
@@ -360,18 +316,6 @@ class LaneArithmetic:
             return "false"
         kind = f"<{count} x i1>" if count > 1 else "i1"
         return self.code.pure(f"and {kind} {left}, {right}", left, right)
-
-
-_FOLD = {
-    "add": lambda left, right: left + right,
-    "sub": lambda left, right: left - right,
-    "mul": lambda left, right: left * right,
-    "and": lambda left, right: left & right,
-    "udiv": lambda left, right: left // right,
-    "urem": lambda left, right: left % right,
-    "sdiv": lambda left, right: abs(left) // right * (1 if left >= 0 else -1),
-    "srem": lambda left, right: abs(left) % right * (1 if left >= 0 else -1),
-}
 
 
 def vector_literal(values: list[int], element: str) -> str:

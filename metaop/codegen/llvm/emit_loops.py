@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_expression import ExpressionWriter
 from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_lanes import NO_LANES, Coefficient, Lanes
+from metaop.codegen.llvm.emit_lanes import NO_LANES, Lanes
 from metaop.codegen.llvm.emit_memory import MemoryWriter
+from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.emit_survey import Survey
 from metaop.codegen.llvm.emit_tiles import TileWriter
 from metaop.codegen.llvm.target import Target
@@ -149,6 +150,8 @@ class LoopWriter:
             code.line(f"br i1 {some}, label %{prelude}, label %{done}")
         scope = code.open(prelude, body, certain, writes)
         index = code.fresh("i")
+        if isinstance(stop, int):
+            self.index.limits[index] = stop - 1
         values = [code.like(value, code.fresh("carried")) for value in carried]
         results = run(index, values)
         following = code.emit(f"add nuw nsw i64 {index}, {step}")
@@ -200,7 +203,7 @@ class LoopWriter:
         keys = [(name, copy) for name in names for copy in range(self.index.lanes.copies)]
 
         def once(index: Coefficient, values: list[Value]) -> list[Value]:
-            self.index.loops[loop.axis] = index
+            self.index.enter(loop.axis, index, loop.extent)
             bindings.update(zip(keys, values))
             run(index)
             return [bindings[key] for key in keys]
@@ -353,7 +356,7 @@ class LoopWriter:
         carried = [partial[name] if copy == 0 else first[name] for name, copy in keys]
 
         def run(base: Coefficient, values: list[Value]) -> list[Value]:
-            index.loops[loop.axis] = base
+            index.enter(loop.axis, base, loop.extent)
             if lanes is not NO_LANES:
                 mask = self.index.lanes_below(base, stop, lanes.count) if masked else None
                 index.lanes = Lanes(loop.axis, base, lanes.count, lanes.copies, mask)

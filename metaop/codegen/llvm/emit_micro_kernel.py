@@ -5,9 +5,9 @@ from __future__ import annotations
 from metaop.codegen.llvm.conversion import compute_type
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_lanes import Coefficient
 from metaop.codegen.llvm.emit_loops import LoopWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter
+from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.loop_nest import MicroKernel, Sum
 

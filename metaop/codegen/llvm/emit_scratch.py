@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_lanes import Coefficient
 from metaop.codegen.llvm.emit_memory import MemoryWriter, storage_type
+from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.loop_nest import Alloc, For, Statement
 
 # What one kernel may take of the stack of a thread.

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_lanes import Coefficient
 from metaop.codegen.llvm.emit_memory import MemoryWriter
+from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.emit_survey import walk
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.loop_nest import (
