@@ -456,7 +456,18 @@ _SUBMODULES = frozenset(
         *("accelerator", "backends", "environment", "futures", "multiprocessing", "testing"),
         *("scripting", "types", "version"),
         *("absent", "amp", "autograd", "cuda", "data", "dist", "distributions", "fft", "func"),
-        *("graph", "hub", "inspect", "linalg", "models", "nn", "optim", "profiler", "random"),
+        *(
+            "graph",
+            "hub",
+            "inspect",
+            "kernels",
+            "linalg",
+            "models",
+            "nn",
+            "optim",
+            "profiler",
+            "random",
+        ),
         *("serialization", "special", "utils", "vision"),
     )
 )
@@ -464,6 +475,7 @@ _SUBMODULES = frozenset(
 # Names that live in submodules which few programs need at once.
 _ELSEWHERE = {"load": "serialization", "save": "serialization", "profile": "inspect"}
 _ELSEWHERE["jit"] = "capture"
+_ELSEWHERE |= dict.fromkeys(("code", "kernel"), "kernels")
 _ELSEWHERE |= dict.fromkeys(
     (
         *("_assert", "_check", "_shape_as_tensor", "are_deterministic_algorithms_enabled"),

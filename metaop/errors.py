@@ -114,5 +114,9 @@ class CaptureError(MetaopError, RuntimeError):
     """A function under `metaop.jit` that reads a value: what it does may depend on data."""
 
 
+class KernelError(MetaopError, RuntimeError):
+    """A custom kernel that says what kernels cannot say, or whose tasks disturb one another."""
+
+
 class InternalError(MetaopError, AssertionError):
     """An illegal graph between two passes: a defect of metaop, with the text that shows it."""

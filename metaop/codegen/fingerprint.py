@@ -14,6 +14,7 @@ from metaop.elementwise.meta_op import Elementwise
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.code import Code
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup, Quotient, Remainder
 from metaop.unified_graph.node import Constant, Index, Input, Node, topological
@@ -78,6 +79,8 @@ def _operator_text(node: Node) -> str:
         return f"index {_expression_text(op.expr)}"
     if isinstance(op, Input):
         return f"input {op.slot}"
+    if isinstance(op, Code):
+        return f"code {op.definition.digest} {op.result}"
     raise NotCanonicalError
 
 

@@ -25,6 +25,7 @@ from metaop.codegen.loop_nest import (
     Expr,
     Factor,
     For,
+    ForeignCall,
     IndexValue,
     Integer,
     Let,
@@ -280,6 +281,10 @@ class _Walker:
                 self.tokens.append(value.name if name == "dtype" else value)
         return statement._replace(**changed)
 
+    def _foreign_call(self, statement: ForeignCall) -> Statement:
+        self.tokens += (statement.symbol, statement.texts, statement.buffers, statement.threads)
+        return statement._replace(task=self._sum(statement.task))
+
     def _for(self, statement: For) -> Statement:
         self.tokens += (statement.kind, statement.vector)
         self._name(statement.axis)
@@ -294,7 +299,10 @@ class _Walker:
             self.tokens += (accumulator.reducer, accumulator.dtype.name)
         return statement._replace(extent=extent, body=self._body(statement.body))
 
-    def _extent(self, loop: For) -> Integer:
+    def _extent(self, loop: For) -> Integer | ValueIndex:
+        if isinstance(loop.extent, ValueIndex):
+            self._name(loop.extent.name)
+            return loop.extent
         small = isinstance(loop.extent, int) and loop.extent < _WINDOW
         if small and loop.kind == "serial" and not loop.vector:
             self.windows.add(len(self.integers))
@@ -317,6 +325,7 @@ _STATEMENTS: dict[type, Callable[[Any, Any], Statement]] = {
     Update: _Walker._store,
     Alloc: _Walker._alloc,
     MicroKernel: _Walker._micro_kernel,
+    ForeignCall: _Walker._foreign_call,
     For: _Walker._for,
 }
 

@@ -76,6 +76,11 @@ def _collect(body: tuple[ir.Statement, ...], path: Path, accesses: _Accesses) ->
                 (statement.right, statement.right_offset),
             ):
                 accesses.reads.setdefault(buffer, []).append((offset, (*path, position), time))
+        elif isinstance(statement, ir.ForeignCall):
+            # It may read and write any element.
+            for buffer in statement.buffers:
+                whole = (ir.Sum((), 0), (*path, position), time)
+                accesses.reads.setdefault(buffer, []).append(whole)
         elif isinstance(statement, (ir.Let, ir.CheckedIndex, ir.Accumulate)):
             _read(statement.value, path, time, accesses)
 

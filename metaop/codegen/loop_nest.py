@@ -5,7 +5,7 @@ kernel; `generalise` turns those in which two nests differ into arguments, so th
 kernel serves many sizes.
 
     stmt  ::= For(axis, extent, kind, body, accumulators) | Let | CheckedIndex | Store | Update
-            | Accumulate | Alloc | MicroKernel
+            | Accumulate | Alloc | MicroKernel | ForeignCall
     expr  ::= Load | Number | IndexValue | Apply | Choose | Name
     index ::= constant + sum of factor * integer        factor ::= LoopIndex | ValueIndex | // | %
 """
@@ -311,8 +311,25 @@ class MicroKernel(NamedTuple):
     left_stride: Integer | None = None
 
 
+class ForeignCall(NamedTuple):
+    """Calls `symbol` of a text in the language of a backend: `symbol(buffers…, task)`.
+
+    `texts` pairs backends with texts. On a GPU `threads` threads make the call together.
+    """
+
+    symbol: str
+    texts: tuple[tuple[str, str], ...]
+    buffers: tuple[int, ...]
+    task: Sum
+    threads: int = 1
+
+    def __repr__(self) -> str:
+        operands = "".join(f"b{buffer}, " for buffer in self.buffers)
+        return f"call {self.symbol}({operands}{self.task!r}) threads {self.threads}"
+
+
 class For(NamedTuple):
-    """A loop `axis = 0 … extent-1`.
+    """A loop `axis = 0 … extent-1`; a serial loop may have an extent that only the run tells.
 
     `kind` is "parallel" (the outermost loop: its range is split into tasks), "serial" or
     "unroll". `vector` lets lanes run side by side: the body then holds straight-line statements
@@ -321,14 +338,16 @@ class For(NamedTuple):
     """
 
     axis: str
-    extent: Integer
+    extent: Integer | ValueIndex
     kind: str
     body: tuple[Statement, ...]
     accumulators: tuple[Accumulator, ...] = ()
     vector: bool = False
 
 
-Statement = Let | CheckedIndex | Store | Update | Accumulate | Alloc | MicroKernel | For
+Statement = (
+    Let | CheckedIndex | Store | Update | Accumulate | Alloc | MicroKernel | ForeignCall | For
+)
 
 
 class Parameter(NamedTuple):
@@ -357,6 +376,7 @@ class LoopNest(NamedTuple):
         last = self.body[-1] if self.body else None
         if isinstance(last, For) and last.kind == "parallel":
             extent = last.extent
+            assert not isinstance(extent, ValueIndex)
             return self.arguments[extent.position] if isinstance(extent, Argument) else extent
         return 1
 

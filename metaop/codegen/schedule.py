@@ -101,7 +101,7 @@ def _shared_blocks(
     block: dict[Node, Node] = {}
     taken: set[Node] = set()
     for step, launch in enumerate(launches):
-        pairs = exact_pairs(launch.nest)
+        pairs = _exact_pairs(launch)
         for number, node in enumerate(launch.buffers):
             if first.get(node) != step or node in block:
                 continue
@@ -114,6 +114,12 @@ def _shared_blocks(
                     taken.add(source)
                     break
     return block
+
+
+def _exact_pairs(launch: LoweredKernel) -> set[tuple[int, int]]:
+    """The pairs whose operand is given to the kernel but once, so that all its reads are known."""
+    times = Counter(launch.buffers)
+    return {pair for pair in exact_pairs(launch.nest) if times[launch.buffers[pair[1]]] == 1}
 
 
 def donations(schedule: Schedule) -> dict[Node, Node]:
@@ -134,7 +140,7 @@ def donations(schedule: Schedule) -> dict[Node, Node]:
         launch = schedule.launches[step]
         if may_fail(launch.nest):
             break
-        for written, read in sorted(exact_pairs(launch.nest)):
+        for written, read in sorted(_exact_pairs(launch)):
             output, source = launch.buffers[written], launch.buffers[read]
             if output not in outputs or output in found or first[output] != step:
                 continue

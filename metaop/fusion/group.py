@@ -29,6 +29,7 @@ from metaop.fusion.storage import Part, Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.code import Code, Definition
 from metaop.unified_graph.index_expr import Axis
 from metaop.unified_graph.node import Input, Node, topological
 
@@ -101,6 +102,12 @@ def _stored(order: Sequence[Node], outputs: Sequence[Node], split: set[Node]) ->
         op = node.op
         if isinstance(op, Reduce):
             stored.add(node)
+        if isinstance(op, Code):
+            stored.add(node)
+            for source in node.inputs:
+                if not isinstance(source.op, Input):
+                    stored.add(source)
+                    cost[source] = size[source] = 0
         if isinstance(op, Reindex):
             source = node.inputs[0]
             repeats = node.size >= 2 * source.size and not _is_injective(op.map)
@@ -201,6 +208,7 @@ class _Grouping:
         # Bit j of before[i]: kernel i depends on kernel j, directly or not.
         self.before: list[int] = []
         self.operations: dict[Kernel, int] = {}
+        self.launched: dict[tuple[Definition, tuple[Node, ...]], Kernel] = {}
 
     def _storage(self, order: Sequence[Node], stored: set[Node], split: set[Node]) -> Storage:
         """What has a buffer, with the pieces of the nodes that fall into pieces."""
@@ -273,8 +281,14 @@ class _Grouping:
         # A kernel that makes a piece of what the root reads has not made the others.
         unfinished = {self.home[x] for x in sources - read if x in self.home}
         needed = {self.home[source] for source in sources if source in self.home}
+        if isinstance(root.op, Code):
+            launched = self.launched.get((root.op.definition, root.inputs))
+            if launched is not None:
+                launched.roots.append(root)
+                self._record(launched, root, sources, needed)
+                return
         new = self._kernel_for(root)
-        if not (new.scatter or new.contraction):
+        if not (new.scatter or new.contraction or new.code):
             for kernel in self._candidates(read):
                 if kernel in unfinished or self.operations[kernel] + operations > _LARGEST_KERNEL:
                     continue
@@ -295,6 +309,10 @@ class _Grouping:
         self._record(new, root, sources, needed)
 
     def _kernel_for(self, root: Node) -> Kernel:
+        if isinstance(root.op, Code):
+            kernel = Kernel(root.shape, frozenset(), code=True)
+            self.launched[root.op.definition, root.inputs] = kernel
+            return kernel
         if not isinstance(root.op, Reduce):
             return Kernel(root.shape, frozenset())
         shape = root.inputs[0].shape
@@ -318,7 +336,7 @@ class _Grouping:
 
     def _join(self, kernel: Kernel, root: Node, new: Kernel) -> bool:
         """Adds `root` to `kernel` if it fits; a kernel of maps may become one with reductions."""
-        if kernel.scatter:
+        if kernel.scatter or kernel.code:
             return False
         reduced = kernel.reduced
         if new.reduced and not reduced and not kernel.contraction:

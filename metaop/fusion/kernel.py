@@ -33,7 +33,8 @@ class Kernel:
     """A group of nodes computed by one launch.
 
     `shape` is the box, `reduced` its reduced axes, `roots` the nodes that get a buffer, in
-    topological order. `scatter` marks a kernel whose one root writes through index operands;
+    topological order. `scatter` marks a kernel whose one root writes through index operands, `code`
+    a user's kernel, whose roots are its results;
     `contraction` describes the first root when that is a sum of products worth a packed schedule.
     """
 
@@ -41,6 +42,7 @@ class Kernel:
     reduced: frozenset[int]
     roots: list[Node] = field(default_factory=list)
     scatter: bool = False
+    code: bool = False
     contraction: Contraction | None = None
     # Roots that nobody outside the kernel reads.
     private: set[Node] = field(default_factory=set)

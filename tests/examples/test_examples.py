@@ -28,6 +28,10 @@ def test_custom_function() -> None:
     assert load("custom_function").main() == [0, 4, -6]
 
 
+def test_custom_kernel() -> None:
+    assert abs(load("custom_kernel").main() - 0.9) < 0.02
+
+
 def test_digits() -> None:
     pytest.importorskip("sklearn")
     assert load("digits_mlp").main() > 0.95

@@ -50,6 +50,9 @@ def layout_of(nest: ir.LoopNest) -> Layout:
     """The layout of a nest with the values that its arguments have now."""
     index_type = "int" if fits_in_32_bits(nest) else "long long"
     task_body, has_tasks = _task(nest)
+    together = [s.threads for s in task_body if isinstance(s, ir.ForeignCall) and s.threads > 1]
+    if together:
+        return Layout(together[0], 1, index_type)
     extents = [_value(loop.extent, nest) for loop in vector_loops(task_body)]
     longest = max(extents, default=0)
     if not extents or (has_tasks and longest < _SHORT_ROW):
@@ -85,5 +88,7 @@ def _task(nest: ir.LoopNest) -> tuple[tuple[ir.Statement, ...], bool]:
     return nest.body, False
 
 
-def _value(extent: ir.Integer, nest: ir.LoopNest) -> int:
+def _value(extent: ir.Integer | ir.ValueIndex, nest: ir.LoopNest) -> int:
+    if isinstance(extent, ir.ValueIndex):
+        return _WARP
     return nest.arguments[extent.position] if isinstance(extent, ir.Argument) else extent

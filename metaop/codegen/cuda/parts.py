@@ -91,7 +91,9 @@ def _is_aligned(offset: ir.Sum, axis: str, width: int, nest: ir.LoopNest) -> boo
     return all(_is_whole(integer, width, nest) for integer in (*strides, offset.constant))
 
 
-def _is_whole(integer: ir.Integer, width: int, nest: ir.LoopNest) -> bool:
+def _is_whole(integer: ir.Integer | ir.ValueIndex, width: int, nest: ir.LoopNest) -> bool:
+    if isinstance(integer, ir.ValueIndex):
+        return False
     value = nest.arguments[integer.position] if isinstance(integer, ir.Argument) else integer
     return value % width == 0
 

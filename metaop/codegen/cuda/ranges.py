@@ -25,7 +25,10 @@ class _Bounds:
 
     def _visit(self, item: object) -> None:
         if isinstance(item, ir.For):
-            self.known[item.axis] = self._integer(item.extent)
+            extent = item.extent
+            self.known[item.axis] = (
+                _UNKNOWN if isinstance(extent, ir.ValueIndex) else self._integer(extent)
+            )
             self.largest = max(self.largest, self.known[item.axis])
             self._visit(item.body)
         elif isinstance(item, ir.Sum):

@@ -6,7 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.cuda.expressions import Expressions, conditions_text, stored, stripped
+from metaop.codegen.cuda.expressions import (
+    Expressions,
+    conditions_text,
+    index_text,
+    stored,
+    stripped,
+)
 from metaop.codegen.cuda.hazards import Hazards, accesses
 from metaop.codegen.cuda.layout import Layout
 from metaop.codegen.cuda.parts import Access, Parts, numbered
@@ -99,9 +105,10 @@ class Statements:
         """The head of a loop; what is printed inside is its body."""
         axis = loop.axis
         advance = f"++{axis}" if step == "1" else f"{axis} += {step}"
+        extent = loop.extent.name if isinstance(loop.extent, ir.ValueIndex) else loop.extent
         if loop.kind == "unroll":
             self.line("#pragma unroll")
-        self.line(f"for (index_t {axis} = {first}; {axis} < {loop.extent}; {advance}) {{")
+        self.line(f"for (index_t {axis} = {first}; {axis} < {extent}; {advance}) {{")
         self._depth += 1
         yield
         self._depth -= 1
@@ -220,6 +227,8 @@ class Statements:
             self._update(statement)
         elif isinstance(statement, ir.Accumulate):
             self._accumulate(statement)
+        elif isinstance(statement, ir.ForeignCall):
+            self._foreign_call(statement)
         elif not isinstance(statement, ir.Alloc):
             raise InternalError(f"{type(statement).__name__} has no form in CUDA")
 
@@ -252,6 +261,15 @@ class Statements:
         before = ir.Name(one.name, one.dtype)
         value = self._combined(one.reducer, before, accumulate.value, one.dtype)
         self.line(f"{one.name} = {value};")
+
+    def _foreign_call(self, statement: ir.ForeignCall) -> None:
+        """Every lane makes the call; they wait, because the next task uses the same memory."""
+        self.functions[statement.symbol] = dict(statement.texts)["cuda"]
+        buffers = "".join(f"{self.names[k]}, " for k in statement.buffers)
+        task = index_text(statement.task)
+        self.line(f"{statement.symbol}({buffers}(long long)({task}));")
+        if statement.threads > 1:
+            self.line("__syncthreads();")
 
     def _combined(self, reducer: str, left: ir.Expr, right: ir.Expr, dtype: DType) -> str:
         function = REDUCERS[reducer].combine

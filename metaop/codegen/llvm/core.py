@@ -147,6 +147,10 @@ class Core:
         """A declaration that the module needs, once."""
         self._declarations[declaration] = None
 
+    def include(self, text: str) -> None:
+        """Functions of others, which the module takes in as they are."""
+        self._functions.append(text)
+
     def constant_array(self, numbers: Sequence[Any], type: str, align: int = 64) -> Value:
         """The address of a read-only table in the module."""
         name = f"@table{len(self._globals)}"

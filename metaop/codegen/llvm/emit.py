@@ -24,6 +24,7 @@ from metaop.codegen.loop_nest import (
     Alloc,
     CheckedIndex,
     For,
+    ForeignCall,
     Let,
     LoopNest,
     MicroKernel,
@@ -119,6 +120,9 @@ class _Kernel:
             return
         if isinstance(statement, MicroKernel):
             write_micro_kernel(statement, self.code, self.index, self.memory, self.loops)
+            return
+        if isinstance(statement, ForeignCall):
+            self.effects.foreign_call(statement)
             return
         if isinstance(statement, Alloc):
             return  # acquired at the start of the kernel

@@ -10,7 +10,7 @@ from metaop.codegen.llvm.emit_loops import LoopWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter, storage_type
 from metaop.codegen.llvm.emit_scratch import report
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import CheckedIndex, Load, Update
+from metaop.codegen.loop_nest import CheckedIndex, ForeignCall, Load, Update
 from metaop.reduce.reducers import REDUCERS
 
 INDEX_OUT_OF_RANGE = 1
@@ -86,6 +86,18 @@ class EffectWriter:
         report(code, INDEX_OUT_OF_RANGE, statement.operator, wrong, bound)
         code.line(f"br label %{after}")
         code.line_label(after)
+
+    # --- foreign code ------------------------------------------------------------------------
+
+    def foreign_call(self, statement: ForeignCall) -> None:
+        """Calls a function of the user's, whose text joins the module."""
+        code = self.code
+        code.include(dict(statement.texts)["llvm"])
+        task = self.index.total(self.index.resolve(statement.task))
+        pointers = "".join(f"ptr {self.memory.buffers[k][0]}, " for k in statement.buffers)
+        code.line(f"call void @{statement.symbol}({pointers}i64 {task})")
+        for buffer in statement.buffers:
+            self.memory.stale(buffer)
 
     # --- updates ----------------------------------------------------------------------------
 

@@ -67,6 +67,12 @@ class IndexWriter(Conditions):
         """A literal, or the name of an argument's value."""
         return f"%a{value.position}" if isinstance(value, Argument) else value
 
+    def extent(self, value: Integer | ValueIndex) -> Coefficient:
+        """How many iterations a loop has."""
+        if isinstance(value, ValueIndex):
+            return self.total(self.resolve(Sum(((value, 1),), 0)))
+        return self.integer(value)
+
     def resolve(self, index: Sum, copy: int = 0) -> Resolved:
         """A sum as it stands in one of the copies of a vector loop."""
         terms = _Terms(self)

@@ -59,7 +59,7 @@ class LoopWriter:
         outer = dict(self.index.bindings)
         parallel = loop.kind == "parallel"
         start: Coefficient = "%begin" if parallel else 0
-        stop: Coefficient = "%end" if parallel else self.index.integer(loop.extent)
+        stop: Coefficient = "%end" if parallel else self.index.extent(loop.extent)
         if loop.vector and self.index.lanes is NO_LANES:
             results = self._vector(loop, start, stop, names)
             for name in names:

@@ -12,6 +12,7 @@ from metaop.codegen.loop_nest import (
     Choose,
     Expr,
     For,
+    ForeignCall,
     Let,
     Load,
     MicroKernel,
@@ -42,6 +43,8 @@ class Survey:
                 self._visit(statement.body)
             elif isinstance(statement, MicroKernel):
                 self.written.add(statement.target)
+            elif isinstance(statement, ForeignCall):
+                self.written.update(statement.buffers)
             else:
                 self._simple(statement)
 

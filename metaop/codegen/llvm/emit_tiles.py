@@ -17,7 +17,6 @@ from metaop.codegen.llvm.emit_survey import walk
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.loop_nest import (
     Accumulate,
-    Argument,
     CheckedIndex,
     For,
     Integer,
@@ -163,8 +162,8 @@ def _align(x: Value) -> int:
     return max(1, x.bits // 8)
 
 
-def _is_short(extent: Integer) -> bool:
-    return not isinstance(extent, Argument) and extent < _SHORTEST
+def _is_short(extent: Integer | ValueIndex) -> bool:
+    return isinstance(extent, int) and extent < _SHORTEST
 
 
 def _loads(loop: For) -> Iterator[Load]:

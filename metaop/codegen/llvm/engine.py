@@ -69,6 +69,11 @@ def assembly(ir_text: str, target: Target | None = None, optimise: bool = True) 
     return text
 
 
+def verify(ir_text: str) -> None:
+    """Raises `InternalError` with LLVM's message when a text is not a legal module."""
+    _module(ir_text, host_target(), False)
+
+
 def load_object(object_bytes: bytes, symbols: Sequence[str]) -> dict[str, int]:
     """The addresses of `symbols` after loading an object into the process, for good."""
     binding = _binding()

@@ -47,4 +47,10 @@ class AtomicScatter(Scatter):
 
 
 # The multiprocessors of a large GPU; a program for another device asks for its own number.
-CUDA = Machine(threads=132, rows=RecomputingRows, contract=SharedContract, scatter=AtomicScatter)
+CUDA = Machine(
+    backend="cuda",
+    threads=132,
+    rows=RecomputingRows,
+    contract=SharedContract,
+    scatter=AtomicScatter,
+)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.contract import Contract, Tile
+from metaop.codegen.lowering.custom import lower_code
 from metaop.codegen.lowering.loops import joined_plan, lanes_lie_apart, plain_plan, turned
 from metaop.codegen.lowering.rows import Rows
 from metaop.codegen.lowering.scatter import Scatter, lower_fill
@@ -19,7 +20,7 @@ class Machine:
     """The schedules of a machine, and what they need to know of it.
 
     `tile` is its register tile, `threads` their number; `rows`, `contract` and `scatter` are the
-    schedules of the three sorts of kernels.
+    schedules of the three sorts of kernels; `backend` names the printer of its nests.
     """
 
     tile: Tile = field(default_factory=Tile)
@@ -27,6 +28,7 @@ class Machine:
     rows: type[Rows] = Rows
     contract: type[Contract] = Contract
     scatter: type[Scatter] = Scatter
+    backend: str = "llvm"
 
 
 def lower(
@@ -37,6 +39,8 @@ def lower(
     One as a rule; two when a result must be initialised first; for a contraction one for each of
     its cases, before which a factor may have to be prepared.
     """
+    if kernel.code:
+        return lower_code(kernel.roots[0], machine.backend)
     if kernel.scatter:
         return [lower_fill(kernel.roots[0]), machine.scatter(kernel, storage, uses).lower()]
     if kernel.contraction is not None:

@@ -18,7 +18,11 @@ def lower_fill(root: Node) -> LoweredKernel:
     """The result of a scatter before anything is written: the reducer's identity everywhere."""
     op = root.op
     assert isinstance(op, Reduce)
-    number = ir.Number(op.reducer.identity(root.dtype), root.dtype)
+    return fill_with(root, ir.Number(op.reducer.identity(root.dtype), root.dtype))
+
+
+def fill_with(root: Node, number: ir.Number) -> LoweredKernel:
+    """The same number in every element."""
     store = ir.Store(0, ir.Sum(((ir.LoopIndex("i0"), 1),), 0), number)
     loop = ir.For("i0", root.size, "parallel", (store,), (), True)
     nest = ir.LoopNest("fill", (ir.Parameter(root.dtype, "write"),), (), (loop,), GRAIN)

@@ -1,0 +1,193 @@
+"""`metaop.code`: an operator whose source is given where it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.cuda.types import storage_type as cuda_type
+from metaop.codegen.llvm import engine
+from metaop.codegen.llvm.emit_memory import storage_type as llvm_type
+from metaop.codegen.llvm.machine import host_machine
+from metaop.codegen.llvm.program import LLVMProgram
+from metaop.codegen.memory import Buffer
+from metaop.codegen.schedule import schedule
+from metaop.errors import ArgumentError, InternalError, KernelError, user_location
+from metaop.kernels import language
+from metaop.kernels.gradient import Gradient, differentiable
+from metaop.kernels.kernel import Kernel, Output
+from metaop.kernels.source import source_of_text
+from metaop.tensor.core import Tensor, wrap
+from metaop.unified_graph.code import Code, Result
+from metaop.unified_graph.composite import Composite
+from metaop.unified_graph.node import Node, input_node
+from metaop.unified_graph.recording import record, results
+
+_SYMBOL = "body"
+_BACKENDS = {"llvm": "the CPU", "cuda": "GPUs"}
+
+
+class ForeignDefinition:
+    """A kernel in the languages of backends, for operands of certain types."""
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[Node],
+        made: tuple[Result, ...],
+        texts: tuple[tuple[str, str], ...],
+        tasks: int,
+        threads: int,
+    ) -> None:
+        self.name = name
+        self.results = made
+        self._inputs = inputs
+        self._tasks = tasks
+        self._threads = threads
+        self._texts = {
+            backend: Template(text).safe_substitute(self._words(backend)) for backend, text in texts
+        }
+        if "llvm" in self._texts:
+            self._verify(self._texts["llvm"])
+        content = repr((sorted(self._texts.items()), made, tasks, threads))
+        self.digest = blake2b(content.encode(), digest_size=16).hexdigest()
+
+    def _verify(self, text: str) -> None:
+        try:
+            engine.verify(text)
+        except InternalError as error:
+            raise KernelError(
+                f"{self.name}: {error}", fix="correct the text that was passed as llvm="
+            ) from None
+
+    def _words(self, backend: str) -> Mapping[str, Any]:
+        """What stands for `$in0_shape1`, `$out0_type` and their like in a text."""
+        named = [(f"in{k}", one.shape, one.dtype) for k, one in enumerate(self._inputs)]
+        named += [(f"out{k}", one.shape, one.dtype) for k, one in enumerate(self.results)]
+        words: dict[str, Any] = {"tasks": self._tasks}
+        for name, shape, dtype in named:
+            words[f"{name}_type"] = (cuda_type if backend == "cuda" else llvm_type)(dtype)
+            words[f"{name}_size"] = int(np.prod(shape, dtype=np.int64))
+            words.update({f"{name}_shape{k}": extent for k, extent in enumerate(shape)})
+        return words
+
+    def nests(self, backend: str) -> Sequence[tuple[ir.LoopNest, tuple[int, ...]]]:
+        if backend not in self._texts:
+            raise KernelError(
+                f"{self.name} has no source for {_BACKENDS[backend]}",
+                fix=f"pass {backend}= or python=, or move the inputs to another device",
+            )
+        kinds = [one.dtype for one in self._inputs] + [one.dtype for one in self.results]
+        count = len(self._inputs)
+        parameters = tuple(
+            ir.Parameter(dtype, "read" if k < count else "update") for k, dtype in enumerate(kinds)
+        )
+        buffers = tuple(range(len(kinds)))
+        task = ir.Sum(((ir.LoopIndex("task"), 1),), 0)
+        texts = ((backend, self._texts[backend]),)
+        call = ir.ForeignCall(_SYMBOL, texts, buffers, task, self._threads)
+        loop = ir.For("task", self._tasks, "parallel", (call,))
+        return [(ir.LoopNest(self.name, parameters, (), (loop,)), buffers)]
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The text of the CPU runs compiled: it has no meaning that Python could follow."""
+        leaves = [input_node(k, one.shape, one.dtype) for k, one in enumerate(self._inputs)]
+        outputs = [
+            Node(Code(self, k), leaves, one.shape, one.dtype) for k, one in enumerate(self.results)
+        ]
+        program = LLVMProgram(schedule(leaves, outputs, host_machine()))
+        buffers = program.run([Buffer.from_numpy(np.asarray(one, order="C")) for one in inputs])
+        return [b.view(one.shape, one.dtype.numpy) for b, one in zip(buffers, self.results)]
+
+
+def _expand(*operands: Any) -> tuple[Node, ...]:
+    *nodes, name, made, texts, tasks, threads = operands
+    definition = ForeignDefinition(name, nodes, made, texts, tasks, threads)
+    return tuple(
+        Node(Code(definition, k), tuple(nodes), one.shape, one.dtype) for k, one in enumerate(made)
+    )
+
+
+_composites: dict[str, Composite] = {}
+
+
+def code(
+    inputs: Sequence[Tensor],
+    outputs: Output | Sequence[Output],
+    *,
+    tasks: int = 1,
+    python: str | None = None,
+    llvm: str | None = None,
+    cuda: str | None = None,
+    threads: int = 1,
+    gradient: Gradient | None = None,
+    name: str = "code",
+) -> Any:
+    """An operator whose source is a text: its output, or a tuple of outputs.
+
+    `python` is the body of a kernel as `metaop.kernel` takes it, for all devices, on `in0`, `in1`
+    …, `out0` …. `llvm` (for the CPU) is LLVM IR that defines `@body(ptr in0, …, ptr out0, …, i64
+    task)`; `cuda` is CUDA C++ that defines `__device__ void body(const T* in0, …, U* out0, …, long
+    long task)`, called by `threads` threads of a block for every task. `$in0_shape0`,
+    `$in0_size`, `$in0_type` and `$tasks` stand for what is known of the operands. `body` runs
+    once for each of `tasks` tasks, side by side. `gradient(inputs, outputs, cotangents)` gives
+    the gradients of the inputs. What is wrong inside an `llvm` or `cuda` text is not found: use
+    `python` where you can.
+
+    Example:
+        >>> x = metaop.arange(4.0)
+        >>> metaop.code([x], metaop.kernels.Output(x.shape, x.dtype), tasks=4,
+        ...             python="out0[task()] = 2 * in0[task()]")
+        tensor([0., 2., 4., 6.])
+    """
+    listed = (outputs,) if isinstance(outputs, Output) else tuple(Output(*one) for one in outputs)
+    made = tuple(Result(tuple(one.shape), one.dtype, one.initial) for one in listed)
+    tensors = list(inputs)
+    if python is not None:
+        if llvm is not None or cuda is not None:
+            raise ArgumentError(f"{name}: python= is for all devices", fix="drop llvm= and cuda=")
+        return _python_kernel(name, python, len(tensors), made, tasks, gradient)(*tensors)
+    texts = tuple((k, v) for k, v in (("llvm", llvm), ("cuda", cuda)) if v is not None)
+    if not texts or tasks < 0 or threads < 1:
+        raise ArgumentError(
+            f"{name}: {len(texts)} sources, {tasks} tasks, {threads} threads",
+            fix="pass python=, llvm= or cuda=, and numbers that are not negative",
+        )
+    composite = _composites.setdefault(name, Composite(name, _expand))
+
+    def launch() -> list[Tensor]:
+        attributes = (name, made, texts, tasks, threads)
+        call = record(composite, [tensor.call for tensor in tensors], attributes)
+        call.location = user_location()
+        return [wrap(one) for one in results(call)]
+
+    return differentiable(name, launch, tensors, gradient)
+
+
+_kernels: dict[tuple[Any, ...], Kernel] = {}
+
+
+def _python_kernel(
+    name: str,
+    text: str,
+    inputs: int,
+    made: tuple[Result, ...],
+    tasks: int,
+    gradient: Callable[..., Any] | None,
+) -> Kernel:
+    """The kernel of a text; equal calls share it, and with it what was compiled."""
+    key = (name, text, inputs, made, tasks, gradient)
+    found = _kernels.get(key)
+    if found is None:
+        import metaop
+
+        parameters = [f"in{k}" for k in range(inputs)] + [f"out{k}" for k in range(len(made))]
+        words = {**{word: function for function, word in language.WORDS.items()}, "metaop": metaop}
+        source = source_of_text(name, text, parameters, words)
+        found = _kernels[key] = Kernel.of(source, tasks, list(made), gradient)
+    return found

@@ -1,0 +1,114 @@
+"""Kernels compute what NumPy computes: compiled, interpreted, captured, on several threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import metaop
+from metaop.kernels import Output, task
+from tests.kernels.programs import PROGRAMS, as_tensors, assert_means, operands_of, smooth
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_compiled(name: str) -> None:
+    program, operands = PROGRAMS[name], operands_of(name)
+    assert_means(program.kernel(*as_tensors(operands)), program.meaning(*operands))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_interpreted(name: str) -> None:
+    program, operands = PROGRAMS[name], operands_of(name)
+    assert_means(program.kernel.check(*as_tensors(operands)), program.meaning(*operands))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_on_the_reference_backend(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METAOP_BACKEND", "reference")
+    metaop.executor.clear_programs()
+    program, operands = PROGRAMS[name], operands_of(name)
+    assert_means(program.kernel(*as_tensors(operands)), program.meaning(*operands))
+    metaop.executor.clear_programs()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_on_one_thread(name: str) -> None:
+    program, operands = PROGRAMS[name], operands_of(name)
+    before = metaop.get_num_threads()
+    metaop.set_num_threads(1)
+    try:
+        assert_means(program.kernel(*as_tensors(operands)), program.meaning(*operands))
+    finally:
+        metaop.set_num_threads(before)
+
+
+def test_kernels_stand_among_other_operators() -> None:
+    x = metaop.randn(50)
+    y = (smooth(x.exp(), 2) * 2 + x).sum()
+    powers = np.exp(x.numpy())
+    for _ in range(2):
+        powers[1:-1] = (powers[:-2] + powers[1:-1] + powers[2:]) / 3
+    np.testing.assert_allclose(y.item(), (powers * 2 + x.numpy()).sum(), rtol=1e-5)
+
+
+def test_captured() -> None:
+    step = metaop.jit(lambda x: smooth(x * 2, 1) + 1)
+    for _ in range(3):
+        x = metaop.randn(20)
+        wanted = 2 * x.numpy()
+        wanted[1:-1] = (wanted[:-2] + wanted[1:-1] + wanted[2:]) / 3
+        np.testing.assert_allclose(step(x).numpy(), wanted + 1, rtol=1e-4, atol=1e-5)
+
+
+@metaop.kernel(tasks=lambda x, y: x.shape[0], outputs=lambda x, y: x)
+def reversed_difference(x: Any, y: Any, z: Any) -> None:
+    z[task()] = x[task()] - y[y.shape[0] - 1 - task()]
+
+
+def test_an_operand_given_twice_is_not_overwritten() -> None:
+    for _ in range(3):
+        x = metaop.arange(1000.0) * 1.5
+        z = reversed_difference(x, x)
+        del x
+        np.testing.assert_array_equal(z.numpy(), 1.5 * (2 * np.arange(1000.0) - 999))
+
+
+@metaop.kernel(tasks=3, outputs=Output((3,), metaop.int64))
+def numbers(y: Any) -> None:
+    y[task()] = task() * 2
+
+
+def test_without_inputs() -> None:
+    assert numbers().tolist() == [0, 2, 4]
+
+
+@metaop.kernel(tasks=lambda x: x.shape[0], outputs=lambda x: [x, ((0,), x.dtype)])
+def empty_too(x: Any, y: Any, z: Any) -> None:
+    y[task()] = x[task()]
+    for i in range(z.shape[0]):
+        z[i] = 1
+
+
+@pytest.mark.parametrize("size", (0, 4))
+def test_empty_tensors(size: int) -> None:
+    y, z = empty_too(metaop.ones(size))
+    assert y.tolist() == [1.0] * size
+    assert z.shape == (0,)
+
+
+def test_other_sizes_share_machine_code() -> None:
+    from metaop.codegen.llvm import engine
+
+    smooth(metaop.ones(31), 1).numpy()
+    smooth(metaop.ones(32), 1).numpy()
+    before = engine.statistics.compiled + engine.statistics.loaded_from_disk
+    for size in (33, 40, 57):
+        smooth(metaop.ones(size), 1).numpy()
+    assert engine.statistics.compiled + engine.statistics.loaded_from_disk == before
+
+
+def test_named_arguments() -> None:
+    x = metaop.randn(20)
+    assert smooth(sweeps=1, x=x).equal(smooth(x, 1))
