@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,4 +42,7 @@ def test_programs_in_documents_run(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(program, "document", "exec"), {"__name__": "__main__"})
+    # From a file, because kernels ask for their source.
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    runpy.run_path(str(path), run_name="__main__")
