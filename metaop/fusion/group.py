@@ -88,7 +88,7 @@ def _long_choices(order: Sequence[Node]) -> set[Node]:
 def _choosing(kernels: Sequence[Kernel], storage: Storage) -> set[Node]:
     """The nodes that have a kernel of their own and choose between pieces worth a launch each."""
     roots = [kernel.roots[0] for kernel in kernels if len(kernel.roots) == 1]
-    maps = [root for root in roots if not isinstance(root.op, Reduce)]
+    maps = [root for root in roots if not isinstance(root.op, (Reduce, Code))]
     return {root for root in maps if cuts_of(root, storage.has_buffer)}
 
 
@@ -214,7 +214,8 @@ class _Grouping:
         """What has a buffer, with the pieces of the nodes that fall into pieces."""
         every = set(stored)
         parts: dict[Node, list[Part]] = {}
-        storage = Storage(every, self.outputs, parts)
+        operands = {x for node in order if isinstance(node.op, Code) for x in node.inputs}
+        storage = Storage(every, self.outputs | operands, parts)
         for whole in order:
             if whole not in split or not whole.size:
                 continue

@@ -19,6 +19,7 @@ from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex, reindex
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.code import Code
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Constant, Index, Input, Node, Shape
 
@@ -203,10 +204,11 @@ def as_part(piece: Node, stretch: Stretch, whole: Node, has_buffer: HasBuffer) -
 
 
 def _can_move(node: Node) -> bool:
-    """Whether a node can be computed anywhere: not inputs, nor scatters, which fill it first."""
+    """Whether a node can be computed anywhere: not inputs, nor what custom kernels make, nor
+    scatters, which fill it first."""
     if isinstance(node.op, Reduce):
         return reduced_axes(node) is not None
-    return not isinstance(node.op, Input)
+    return not isinstance(node.op, (Input, Code))
 
 
 def _inverse(view: IndexMap, shape: Shape) -> Indices | None:

@@ -24,7 +24,7 @@ class Storage:
     """The nodes that are `stored`, and of which others they are `parts`.
 
     A node that is part of others lies in their buffers; it has one of its own only if it is among
-    the `outputs`.
+    the `outputs`, of the program or for custom kernels, which read whole buffers.
     """
 
     stored: Set[Node]

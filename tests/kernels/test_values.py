@@ -9,7 +9,16 @@ import pytest
 
 import metaop
 from metaop.kernels import Output, task
-from tests.kernels.programs import PROGRAMS, as_tensors, assert_means, operands_of, smooth
+from tests.kernels.programs import (
+    PROGRAMS,
+    as_tensors,
+    assert_means,
+    operands_of,
+    row_softmax,
+    smooth,
+)
+
+meaning = PROGRAMS["softmax"].meaning
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -112,3 +121,24 @@ def test_other_sizes_share_machine_code() -> None:
 def test_named_arguments() -> None:
     x = metaop.randn(20)
     assert smooth(sweeps=1, x=x).equal(smooth(x, 1))
+
+
+def test_operands_and_results_of_concatenations() -> None:
+    x, w = metaop.randn(3, 20000), metaop.randn(3, 20000)
+    doubled, negative = x * 2, metaop.nn.functional.softmax(w, 1)
+    joined = metaop.cat([doubled, negative], 1)
+    twice = row_softmax(doubled)
+    whole = row_softmax(joined)
+    again = metaop.cat([twice, whole, negative], 1)
+    a, b = 2 * x.numpy(), w.numpy()
+    b = np.exp(b - b.max(1, keepdims=True))
+    b /= b.sum(1, keepdims=True)
+    parts = [meaning(a), meaning(np.concatenate([a, b], 1)), b]
+    np.testing.assert_allclose(again.numpy(), np.concatenate(parts, 1), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(twice.numpy(), parts[0], rtol=1e-4, atol=1e-6)
+
+
+def test_views_as_operands() -> None:
+    x = metaop.randn(40, 30)
+    np.testing.assert_allclose(row_softmax(x.t()[3:, ::2]).numpy(), meaning(x.numpy().T[3:, ::2]),
+                               rtol=1e-5, atol=1e-6)  # fmt: skip
