@@ -43,11 +43,11 @@ class IndexWriter(Conditions):
         """The value of a name; what was bound outside a vector loop is the same in its copies."""
         return self.bindings.get((name, copy)) or self.bindings[name, 0]
 
-    def enter(self, axis: str, place: Coefficient, extent: Integer) -> None:
+    def enter(self, axis: str, place: Coefficient, extent: Integer | ValueIndex) -> None:
         """Binds an axis to an iteration of its loop."""
         self.loops[axis] = place
         if isinstance(place, str):
-            last = math.inf if isinstance(extent, Argument) else extent - 1
+            last = extent - 1 if isinstance(extent, int) else math.inf
             self.limits[place] = min(last, self.limits.get(place, last))
 
     @contextmanager
