@@ -108,6 +108,8 @@ class _Kernel:
             self.expressions.value_to_store(store.value, types[store.buffer][1], copy)
             for store, copy in places
         ]
+        if self.memory.store_beside(group, values, self._copies()):
+            return
         for (store, copy), value in zip(places, values):
             self.memory.store(store.buffer, store.offset, value, store.conditions, copy)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from metaop.codegen.llvm.conversion import compute_type
@@ -12,11 +13,12 @@ from metaop.codegen.llvm.emit_lanes import Resolved, Segment
 from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import Condition, Load, Sum
+from metaop.codegen.loop_nest import Condition, Load, Store, Sum
 from metaop.unified_graph.dtype import DType
 
-# More runs of neighbours in a vector than this are gathered.
-_MOST_SEGMENTS = 4
+# More runs of neighbours in a vector than this are gathered, and fewer when lanes lie apart: each
+# vector that is read needs a mask, and there are eight mask registers.
+_MOST_SEGMENTS, _MOST_MASKS = 4, 6
 # Elements farther apart than this are gathered.
 _LONGEST_STRIDE = 4
 _STORAGE_TYPES = {"bool": "i8", "float16": "i16", "bfloat16": "i16"}
@@ -177,12 +179,12 @@ class MemoryWriter:
         self, dtype: DType, index: Resolved, longest: int = _LONGEST_STRIDE
     ) -> list[Segment] | None:
         """The runs of lanes at most `longest` apart, when masked accesses to them are fast."""
-        close = isinstance(index.lane, int) and 1 <= index.lane <= longest
-        if not (close and self.has_masks(dtype)):
+        stride = index.lane
+        if not (isinstance(stride, int) and 1 <= stride <= longest and self.has_masks(dtype)):
             return None
         if not index.vectors:
             return [Segment("true", 0)]
-        return self.index.segments(index, _MOST_SEGMENTS)
+        return self.index.segments(index, min(_MOST_SEGMENTS, _MOST_MASKS // stride))
 
     def _load_segments(
         self, load: Load, index: Resolved, segments: list[Segment], mask: Value | None
@@ -315,6 +317,52 @@ class MemoryWriter:
                 value = code.splat(value, count)
             self._store_lanes(buffer, index, value, self.lane_mask(scalar, lanes))
         self.stale(buffer)
+
+    def store_beside(self, group: Sequence[Store], values: list[Value], copies: range) -> bool:
+        """Writes 2 or 4 stores whose lanes fill each other's gaps as whole vectors.
+
+        False, and nothing is written, when they do not.
+        """
+        width, lanes = len(group), self.index.lanes
+        buffer = group[0].buffer
+        if width not in (2, 4) or lanes.count == 1 or lanes.mask is not None:
+            return False
+        if any(store.buffer != buffer or store.conditions for store in group):
+            return False
+        places = [self.index.resolve(group[0].offset, copy) for copy in copies]
+        for copy, place in zip(copies, places):
+            for number, store in enumerate(group):
+                moved = place._replace(constant=place.constant + number)
+                if place.vectors or place.lane != width:
+                    return False
+                if self.index.resolve(store.offset, copy) != moved:
+                    return False
+        dtype = self.buffers[buffer][1]
+        for copy, place in zip(copies, places):
+            parts = [self._whole(value, dtype) for value in values[copy :: len(copies)]]
+            for number, part in enumerate(self._interleaved(parts)):
+                start = place._replace(constant=place.constant + number * lanes.count)
+                self.code.store(part, self.code.value(self.address(buffer, start.uniform), "ptr"))
+        self.stale(buffer)
+        return True
+
+    def _whole(self, value: Value, dtype: DType) -> Value:
+        with self.code.placed(self.code.level_among(value.text)):
+            return self.code.splat(self.narrowed(value, dtype), self.index.lanes.count)
+
+    def _interleaved(self, parts: list[Value]) -> list[Value]:
+        """Vectors with the first lanes of all parts, then the second ones, and so on."""
+        if len(parts) == 1:
+            return parts
+        evens, odds = self._interleaved(parts[0::2]), self._interleaved(parts[1::2])
+        count, code = parts[0].lanes, self.code
+        first = [lane // 2 + lane % 2 * count for lane in range(count)]
+        second = [place + count // 2 for place in first]
+        result = []
+        for even, odd in zip(evens, odds):
+            with code.placed(code.level_among(even.text, odd.text)):
+                result += [code.shuffle(even, odd, order) for order in (first, second)]
+        return result
 
     def _store_lanes(self, buffer: int, index: Resolved, value: Value, mask: Value | None) -> None:
         code, count = self.code, self.index.lanes.count

@@ -6,6 +6,7 @@ from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.contract import Tile
+from metaop.settings import get
 
 # Accumulators of a tile fill about half of the vector registers (32 with AVX-512, else 16).
 _TILES = {
@@ -17,4 +18,5 @@ _TILES = {
 
 def host_machine() -> Machine:
     """The machine that this process runs on."""
-    return Machine(_TILES[host_target().vector_bytes], runtime().get_num_threads())
+    tile, threads = _TILES[host_target().vector_bytes], runtime().get_num_threads()
+    return Machine(tile, threads, filters=get("METAOP_WINOGRAD"))

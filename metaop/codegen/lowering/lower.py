@@ -10,6 +10,7 @@ from metaop.codegen.lowering.custom import lower_code
 from metaop.codegen.lowering.loops import joined_plan, lanes_lie_apart, plain_plan, turned
 from metaop.codegen.lowering.rows import Rows
 from metaop.codegen.lowering.scatter import Scatter, lower_fill
+from metaop.codegen.lowering.winograd import geometry_of, lower_winograd
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph.node import Node
@@ -20,7 +21,8 @@ class Machine:
     """The schedules of a machine, and what they need to know of it.
 
     `tile` is its register tile, `threads` their number; `rows`, `contract` and `scatter` are the
-    schedules of the three sorts of kernels; `backend` names the printer of its nests.
+    schedules of the three sorts of kernels; `backend` names the printer of its nests. `filters`
+    allows minimal filters for small windows.
     """
 
     tile: Tile = field(default_factory=Tile)
@@ -29,6 +31,7 @@ class Machine:
     contract: type[Contract] = Contract
     scatter: type[Scatter] = Scatter
     backend: str = "llvm"
+    filters: bool = False
 
 
 def lower(
@@ -44,7 +47,11 @@ def lower(
     if kernel.scatter:
         return [lower_fill(kernel.roots[0]), machine.scatter(kernel, storage, uses).lower()]
     if kernel.contraction is not None:
-        return machine.contract.launches(kernel, storage, uses, machine.tile, machine.threads)
+        tile, threads = machine.tile, machine.threads
+        geometry = geometry_of(kernel, storage, threads) if machine.filters else None
+        if geometry is not None:
+            return lower_winograd(kernel, storage, uses, tile, threads, geometry)
+        return machine.contract.launches(kernel, storage, uses, tile, threads)
     return [_lower_rows(kernel, storage, uses, machine)]
 
 

@@ -169,15 +169,19 @@ class Positions(Lowering):
         self, row: tuple[IndexExpr, int], column: tuple[IndexExpr, int], tile: ir.Expr
     ) -> None:
         """Stores what becomes of one element of the tile; row and column come with their bounds."""
-        values = self.values
         place = dict(self.place)
         place.update(zip(self.contraction.rows, unravel_within(row[0], self.rows)))
         place.update(zip(self.contraction.columns, unravel_within(column[0], self.columns)))
         guards = tuple(guard for guard in (Within(*row), Within(*column)) if not guard.always)
+        self.store(place, guards, tile)
+
+    def store(self, place: dict[int, IndexExpr], guards: tuple[Guard, ...], total: ir.Expr) -> None:
+        """Stores what becomes of a sum at a place of the box, where the guards hold."""
+        values = self.values
         if self.root.dtype is not self.scalar:
-            tile = ir.Apply("cast", (tile,), self.root.dtype, self.scalar)
+            total = ir.Apply("cast", (total,), self.root.dtype, self.scalar)
         name = values.fresh("t")
-        values.emit(ir.Let(name, tile))
+        values.emit(ir.Let(name, total))
         values.reduced[self.root] = ir.Name(name, self.root.dtype)
         box = self.box(place)
         conditions = values.conditions(guards)
