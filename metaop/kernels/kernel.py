@@ -13,7 +13,7 @@ from metaop.kernels.definition import KernelDefinition
 from metaop.kernels.gradient import Gradient, differentiable
 from metaop.kernels.memory import Buffer
 from metaop.kernels.source import Source, source_of
-from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.unified_graph.code import Code, Result
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.dtype import DType, float64
@@ -90,8 +90,8 @@ class Kernel:
         definition = _definition(call)
         arrays = [one.detach().cpu().numpy() for one in given if isinstance(one, Tensor)]
         numbers = [np.float64(one) for one in given if type(one) is float]
-        made = definition.run([*arrays, *numbers])[: len(results(call))]
-        tensors = [Tensor(array) for array in made]
+        made = zip(definition.run([*arrays, *numbers]), results(call))
+        tensors = [from_array(array, one.type.dtype) for array, one in made]
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
     def _bound(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
