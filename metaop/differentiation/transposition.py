@@ -12,7 +12,7 @@ from metaop.reindex.views import reshape, slice_dimension
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.node import Node, constant, index_node, topological
-from metaop.unified_graph.reshard import Reshard
+from metaop.unified_graph.reshard import Reshard, reshard
 
 
 def transpose_node(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
@@ -27,7 +27,8 @@ def transpose_node(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
     if isinstance(op, Reduce):
         return _transpose_reduce(op, node, cotangent)
     if isinstance(op, Reshard):
-        return (cotangent,)
+        wish = op.gradient_sbp
+        return (cotangent if wish is None else reshard(cotangent, wish),)
     raise UnsupportedError(f"{op.describe(node)} has no gradient")
 
 

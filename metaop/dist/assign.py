@@ -1,120 +1,142 @@
 """Choosing how every value of a graph lies, by the cost of computing and of moving data.
 
-Costs are in bytes that one rank moves, over memory or over the network. What several consumers
-share is charged to each of them in part, so that long graphs are not counted many times over.
+Costs are seconds on a `Cluster`. For each node the cheapest way to have it in every state is found
+from those of its inputs, in topological order; what several consumers share is charged to each of
+them in part, so that long graphs are not counted many times over. The cost of a finished plan
+counts every step of it once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from metaop.dist.rules import Rule, is_source, rules
-from metaop.dist.sbp import BROADCAST, Broadcast, Partial, Sbp, Split, can_split
+from metaop.dist.cost import HOST, Cluster, work_of
+from metaop.dist.mesh_rules import MeshRule, mesh_rules
+from metaop.dist.moves import Move, moves_from
+from metaop.dist.sbp import Mesh, NdSbp, mesh_shape
 from metaop.unified_graph.node import Input, Node, topological
-from metaop.unified_graph.reshard import Reshard
 
-State = tuple[Node, Sbp]
+State = tuple[Node, NdSbp]
 
-# A byte sent costs as much as this many bytes read or written; a collective takes at least …
-_NETWORK = 8.0
-_LATENCY = 4096.0
-_NEVER = float("inf")
-# Turning what is whole into a sum is only done when it is asked for.
-_FORCED = 1e30
+# Plans are made again with what the last one has learnt about sharing.
+_PASSES = 3
 
 
 class Way(NamedTuple):
-    """The cheapest way to have a node in one state: by a rule, boxed from another, or given."""
+    """The cheapest way to have a node in one state: by a rule, moved from another, or given.
+
+    `cost` counts all that leads here, `own` this step alone.
+    """
 
     cost: float
-    rule: Rule | None = None
-    boxed: Sbp | None = None
+    own: float
+    rule: MeshRule | None = None
+    moved: Move | None = None
 
 
-Ways = dict[Node, dict[Sbp, Way]]
-
-
-def boxing_cost(source: Sbp, target: Sbp, nbytes: int, ranks: int) -> float:
-    """What a change of the lie costs, in bytes that one rank sends, weighted; 0 when local."""
-    if source == target or (isinstance(source, Broadcast) and isinstance(target, Split)):
-        return 0.0
-    if isinstance(target, Partial):
-        # Nothing is sent when zeros fill up, but the sum is then still to come.
-        is_local = isinstance(source, Split) and target.op == "add"
-        if isinstance(source, Broadcast) and target.op == "add":
-            return _FORCED
-        return 2.0 * nbytes if is_local else _NEVER
-    share = (ranks - 1) / ranks
-    if isinstance(source, Partial):
-        sent = 2 * nbytes * share if isinstance(target, Broadcast) else nbytes * share
-    elif isinstance(target, Broadcast):
-        sent = nbytes * share
-    else:
-        sent = nbytes * share / ranks
-    return sent * _NETWORK + _LATENCY
-
-
-def is_local(source: Sbp, target: Sbp) -> bool:
-    """Whether the change is the cutting of a block, which every rank does by itself."""
-    return isinstance(source, Broadcast) and isinstance(target, Split)
+Ways = dict[Node, dict[NdSbp, Way]]
+# What choices are made by: the mesh, what it costs there, and whether anything may be sent.
+Setting = tuple[Mesh, Cluster, bool]
 
 
 def find_ways(
-    inputs: Mapping[Node, Sbp], outputs: Sequence[Node], ranks: int, boxing: bool = True
+    inputs: Mapping[Node, NdSbp],
+    outputs: Sequence[Node],
+    setting: Setting,
+    used: Container[State] | None = None,
 ) -> Ways:
     """For every node, the states in which it can be had, each in the cheapest way.
 
-    Without `boxing` only what takes no communication.
+    What is not among the states `used` by an earlier plan is charged in full: others may not
+    want to share it.
     """
     order = topological(outputs)
     shared = Counter(source for node in order for source in set(node.inputs))
     table: Ways = {}
     for node in order:
         if isinstance(node.op, Input):
-            given = inputs[node]
-            # What lies whole on every rank takes more memory than its blocks.
-            states = {given: Way(node.nbytes / (ranks if isinstance(given, Split) else 1))}
+            table[node] = {inputs[node]: _given(node, inputs[node], setting)}
         else:
-            states = _computed(node, table, shared, ranks)
-        _box(node, states, ranks, boxing)
-        table[node] = states
+            table[node] = _computed(node, table, shared, setting, used)
+        _move(node, table[node], setting)
     return table
 
 
-def _computed(node: Node, table: Ways, shared: Mapping[Node, int], ranks: int) -> dict[Sbp, Way]:
-    states: dict[Sbp, Way] = {}
-    work = float(node.nbytes + sum(source.nbytes for source in node.inputs))
-    for rule in rules(node, ranks):
-        cost = 0.0 if is_source(node) or isinstance(node.op, Reshard) else work
-        if rule.kind == "split":
-            cost /= ranks
-        for source, state in zip(node.inputs, rule.inputs):
-            way = table[source].get(state)
-            cost += _NEVER if way is None else way.cost / shared[source]
-        if cost < _NEVER and (rule.output not in states or cost < states[rule.output].cost):
-            states[rule.output] = Way(cost, rule)
-    if is_source(node):
-        for split in can_split(node.shape, ranks):
-            states[split] = Way(0.0, Rule((), split, "split", split.axis))
-    return states
+def _given(node: Node, states: NdSbp, setting: Setting) -> Way:
+    """What lies whole on every rank takes more memory than its blocks."""
+    mesh, cluster, _ = setting
+    held = node.dtype.itemsize
+    for extent in mesh_shape(node.shape, states, mesh, (0,) * len(mesh)):
+        held *= extent
+    cost = held * (cluster.memory_price + 1 / cluster.memory_bandwidth)
+    return Way(cost, cost)
 
 
-def _box(node: Node, states: dict[Sbp, Way], ranks: int, boxing: bool) -> None:
-    """Adds the states that take a change of the lie."""
-    direct = dict(states)
-    targets: list[Sbp] = [BROADCAST, *can_split(node.shape, ranks)]
-    if boxing:
-        targets.append(Partial())
-    for target in targets:
-        for source, way in direct.items():
-            if not boxing and not is_local(source, target):
+def _computed(
+    node: Node,
+    table: Ways,
+    shared: Mapping[Node, int],
+    setting: Setting,
+    used: Container[State] | None,
+) -> dict[NdSbp, Way]:
+    mesh, cluster, _ = setting
+    operations, nbytes = work_of(node)
+    computing, storing = operations / cluster.flops, nbytes / cluster.memory_bandwidth
+    charges = [_charges(source, table[source], shared[source], used) for source in node.inputs]
+    found: dict[NdSbp, Way] = {}
+    for rule in mesh_rules(node, mesh):
+        own = computing / rule.share + storing / rule.cut
+        cost = own
+        for charge, states in zip(charges, rule.inputs):
+            more = charge.get(states)
+            if more is None:
+                break
+            cost += more
+        else:
+            old = found.get(rule.output)
+            if old is None or cost < old.cost:
+                found[rule.output] = Way(cost, own, rule)
+    return found
+
+
+def _charges(
+    node: Node, ways: Mapping[NdSbp, Way], uses: int, used: Container[State] | None
+) -> dict[NdSbp, float]:
+    """What a reader of a node pays for each state of it."""
+    if uses == 1:
+        return {states: way.cost for states, way in ways.items()}
+    if used is None:
+        return {states: way.cost / uses for states, way in ways.items()}
+    return {
+        states: way.cost / uses if (node, states) in used else way.cost
+        for states, way in ways.items()
+    }
+
+
+def _move(node: Node, ways: dict[NdSbp, Way], setting: Setting) -> None:
+    """Adds the states that take a change of the lie, each by the cheapest path of moves."""
+    mesh, cluster, boxing = setting
+    queue = [(way.cost, number, states) for number, (states, way) in enumerate(ways.items())]
+    heapify(queue)
+    number = len(queue)
+    while queue:
+        cost, _, states = heappop(queue)
+        if cost > ways[states].cost:
+            continue
+        for step in moves_from(states, node.shape, node.dtype.itemsize, mesh, cluster):
+            if not boxing and not step.is_local:
                 continue
-            cost = way.cost + boxing_cost(source, target, node.nbytes, ranks)
-            if cost < _NEVER and (target not in states or cost < states[target].cost):
-                states[target] = Way(cost, None, source)
+            total = cost + step.seconds
+            old = ways.get(step.target)
+            if old is None or total < old.cost:
+                move = Move(step.axis, states, step.target)
+                ways[step.target] = Way(total, step.seconds, None, move)
+                number += 1
+                heappush(queue, (total, number, step.target))
 
 
 @dataclass
@@ -122,73 +144,122 @@ class Plan:
     """What every rank does: stages of local computation with collectives between them.
 
     `stages[k]` lists the states that stage `k` has to produce; `boxes[k]` the collectives after
-    it, as (node, source, target) in the same order on every rank. `states` are those of the
-    outputs. `needs` tells which states a state is computed from.
+    it, in the same order on every rank. `states` are those of the outputs; `table` tells how each
+    state comes about.
     """
 
     inputs: tuple[Node, ...]
-    given: tuple[Sbp, ...]
-    states: tuple[Sbp, ...]
+    given: tuple[NdSbp, ...]
     outputs: tuple[Node, ...]
+    states: tuple[NdSbp, ...]
     table: Ways
     stages: list[list[State]]
-    boxes: list[list[tuple[Node, Sbp, Sbp]]]
+    boxes: list[list[tuple[Node, Move]]]
+    used: list[State]
+    mesh: Mesh
 
     def cost(self) -> float:
-        """The estimate by which the plan was chosen."""
-        return sum(self.table[node][state].cost for node, state in zip(self.outputs, self.states))
+        """The seconds of a step by which the plan was chosen, every step of it once."""
+        return sum(self.table[node][states].own for node, states in self.used)
+
+    def input_bytes(self) -> int:
+        """What the first rank holds of the inputs, in bytes."""
+        total = 0
+        for node, states in zip(self.inputs, self.given):
+            nbytes = node.dtype.itemsize
+            for extent in mesh_shape(node.shape, states, self.mesh, (0,) * len(self.mesh)):
+                nbytes *= extent
+            total += nbytes
+        return total
 
 
 def assign(
     inputs: Sequence[Node],
-    given: Sequence[Sbp],
+    given: Sequence[NdSbp],
     outputs: Sequence[Node],
-    ranks: int,
-    wanted: Sequence[Sbp] | None = None,
+    mesh: Mesh,
+    wanted: Sequence[NdSbp] | None = None,
     boxing: bool = True,
+    cluster: Cluster = HOST,
 ) -> Plan:
-    """Chooses a way for everything the outputs need; KeyError when `wanted` cannot be had."""
-    table = find_ways(dict(zip(inputs, given)), outputs, ranks, boxing)
-    if wanted is None:
-        wanted = [_cheapest(table[output]) for output in outputs]
-    goals = list(zip(outputs, wanted))
+    """Chooses a way for everything the outputs need; KeyError when `wanted` cannot be had.
+
+    Without `boxing` only what takes no communication.
+    """
+    setting = (mesh, cluster, boxing)
+    best: Plan | None = None
+    used: set[State] | None = None
+    for _ in range(_PASSES):
+        table = find_ways(dict(zip(inputs, given)), outputs, setting, used)
+        goals = wanted or [_cheapest(output, table[output], setting) for output in outputs]
+        plan = _plan(inputs, given, list(zip(outputs, goals)), table, mesh)
+        if best is None or plan.cost() < best.cost():
+            best = plan
+        if not any(plan.boxes):
+            break
+        used = set(plan.used)
+    assert best is not None
+    return best
+
+
+def _plan(
+    inputs: Sequence[Node],
+    given: Sequence[NdSbp],
+    goals: Sequence[State],
+    table: Ways,
+    mesh: Mesh,
+) -> Plan:
     levels = _levels(goals, table)
     depth = 1 + max(levels.values(), default=0)
     stages: list[list[State]] = [[] for _ in range(depth)]
-    boxes: list[list[tuple[Node, Sbp, Sbp]]] = [[] for _ in range(depth)]
+    boxes: list[list[tuple[Node, Move]]] = [[] for _ in range(depth)]
     kept: set[State] = set(goals)
     for pair, level in levels.items():
         for source in needed(pair, table):
             if levels[source] < level:
                 kept.add(source)
     for pair, level in levels.items():
-        way = table[pair[0]][pair[1]]
-        if is_collective(way, pair[1]):
-            assert way.boxed is not None
-            boxes[level - 1].append((pair[0], way.boxed, pair[1]))
+        move = table[pair[0]][pair[1]].moved
+        if move is not None and not move.is_local:
+            boxes[level - 1].append((pair[0], move))
         elif pair in kept:
             stages[level].append(pair)
-    return Plan(tuple(inputs), tuple(given), tuple(wanted), tuple(outputs), table, stages, boxes)
+    outputs, states = zip(*goals) if goals else ((), ())
+    return Plan(
+        tuple(inputs), tuple(given), outputs, states, table, stages, boxes, list(levels), mesh
+    )
 
 
-def _cheapest(states: Mapping[Sbp, Way]) -> Sbp:
-    """Where values without a wish stay: as they come out, before any boxing."""
-    direct = [state for state, way in states.items() if way.boxed is None]
-    return min(direct, key=lambda state: (states[state].cost, repr(state)))
+def _cheapest(node: Node, ways: Mapping[NdSbp, Way], setting: Setting) -> NdSbp:
+    """Where values without a wish stay: as they come out, before any move.
+
+    A partial value has its reduction still to come, which counts.
+    """
+    direct = [states for states, way in ways.items() if way.moved is None]
+    return min(
+        direct, key=lambda states: (ways[states].cost + _to_come(node, states, setting), repr(states))
+    )
 
 
-def is_collective(way: Way, state: Sbp) -> bool:
-    """Whether having a state this way takes communication."""
-    return way.boxed is not None and not is_local(way.boxed, state)
+def _to_come(node: Node, states: NdSbp, setting: Setting) -> float:
+    mesh, cluster, _ = setting
+    if not any(state.is_partial for state in states):
+        return 0.0
+    steps = moves_from(states, node.shape, node.dtype.itemsize, mesh, cluster)
+    return sum(
+        min(step.seconds for step in steps if step.axis == axis)
+        for axis, state in enumerate(states)
+        if state.is_partial
+    )
 
 
 def needed(pair: State, table: Ways) -> list[State]:
     """The states from which a state is made."""
-    node, state = pair
-    way = table[node][state]
+    node, states = pair
+    way = table[node][states]
     if way.rule is not None:
         return list(zip(node.inputs, way.rule.inputs))
-    return [] if way.boxed is None else [(node, way.boxed)]
+    return [] if way.moved is None else [(node, way.moved.source)]
 
 
 def _levels(goals: Sequence[State], table: Ways) -> dict[State, int]:
@@ -207,5 +278,7 @@ def _levels(goals: Sequence[State], table: Ways) -> dict[State, int]:
             continue
         stack.pop()
         level = max((levels[source] for source in sources), default=0)
-        levels[pair] = level + is_collective(table[pair[0]][pair[1]], pair[1])
+        move = table[pair[0]][pair[1]].moved
+        levels[pair] = level + (move is not None and not move.is_local)
     return levels
+

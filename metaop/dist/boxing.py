@@ -1,6 +1,6 @@
 """Moving data between ranks: every change of how a tensor lies, on one mesh axis.
 
-`shard` and `assemble` say what a lie means; a `World` moves the parts. `SimulatedWorld` holds all
+`shard` and `assemble` say what a state means; a `World` moves the parts. `SimulatedWorld` holds all
 ranks in one process and is the oracle of `MPIWorld` (in `collectives`).
 """
 
@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from metaop.dist.cost import sent_bytes
 from metaop.dist.sbp import Broadcast, Partial, Sbp, Split, block
 from metaop.reduce.reducers import REDUCERS
 from metaop.unified_graph import dtype as dtypes
@@ -84,19 +85,22 @@ def _padded(
 
 
 class SimulatedWorld:
-    """All ranks in this process; `traffic` counts the changes that took communication."""
+    """The ranks of one mesh axis in this process; `sent` counts bytes for each of them."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.owned = tuple(range(size))
-        self.traffic: list[tuple[Sbp, Sbp, int]] = []
+        self.sent = [0] * size
 
     def box(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Parts:
         alone = box_alone(parts, source, target, self.size, shape)
         if alone is not None:
             return alone
         value = assemble([parts[rank] for rank in self.owned], source)
-        self.traffic.append((source, target, value.nbytes))
+        for rank in self.owned:
+            self.sent[rank] += sent_bytes(
+                source, target, shape, value.itemsize, self.size, rank
+            )
         return {rank: shard(value, target, self.size, rank).copy() for rank in self.owned}
 
     def total(self, extent: int) -> int:

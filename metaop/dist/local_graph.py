@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from metaop.dist.assign import Plan, State, needed
-from metaop.dist.localise import local_node, take_block
-from metaop.dist.sbp import Split, local_shape
+from metaop.dist.localise import mesh_local_node, take_block
+from metaop.dist.sbp import Split, mesh_shape
 from metaop.unified_graph.node import Node, input_node
+
+Place = tuple[int, ...]
 
 
 class Stage(NamedTuple):
@@ -19,19 +21,19 @@ class Stage(NamedTuple):
     outputs: list[Node]
 
 
-def local_stages(plan: Plan, ranks: int, rank: int) -> list[Stage]:
-    """What `rank` computes between the collectives of a plan."""
+def local_stages(plan: Plan, place: Place) -> list[Stage]:
+    """What the rank at `place` computes between the collectives of a plan."""
     outside: set[State] = set(zip(plan.inputs, plan.given))
     stages = []
     for goals, boxes in zip(plan.stages, plan.boxes):
         wanted = [goal for goal in goals if goal not in outside]
-        stages.append(_stage(plan, wanted, outside, ranks, rank))
+        stages.append(_stage(plan, wanted, outside, place))
         outside.update(wanted)
-        outside.update((node, target) for node, _, target in boxes)
+        outside.update((node, move.target) for node, move in boxes)
     return stages
 
 
-def _stage(plan: Plan, goals: Sequence[State], outside: set[State], ranks: int, rank: int) -> Stage:
+def _stage(plan: Plan, goals: Sequence[State], outside: set[State], place: Place) -> Stage:
     built: dict[State, Node] = {}
     sources: list[State] = []
     for goal in goals:
@@ -42,8 +44,8 @@ def _stage(plan: Plan, goals: Sequence[State], outside: set[State], ranks: int, 
                 stack.pop()
                 continue
             if pair in outside:
-                node, state = stack.pop()
-                shape = local_shape(node.shape, state, ranks, rank)
+                node, states = stack.pop()
+                shape = mesh_shape(node.shape, states, plan.mesh, place)
                 built[pair] = input_node(len(sources), shape, node.dtype)
                 sources.append(pair)
                 continue
@@ -53,15 +55,18 @@ def _stage(plan: Plan, goals: Sequence[State], outside: set[State], ranks: int, 
                 stack.extend(missing)
                 continue
             stack.pop()
-            built[pair] = _local(plan, pair, [built[source] for source in below], ranks, rank)
+            built[pair] = _local(plan, pair, [built[source] for source in below], place)
     inputs = [built[pair] for pair in sources]
     return Stage(sources, inputs, [built[goal] for goal in goals])
 
 
-def _local(plan: Plan, pair: State, sources: list[Node], ranks: int, rank: int) -> Node:
-    node, state = pair
-    way = plan.table[node][state]
+def _local(plan: Plan, pair: State, sources: list[Node], place: Place) -> Node:
+    node, states = pair
+    way = plan.table[node][states]
     if way.rule is not None:
-        return local_node(node, way.rule, sources, ranks, rank)
+        return mesh_local_node(node, way.rule, sources, plan.mesh, place)
+    assert way.moved is not None
+    axis = way.moved.axis
+    state = states[axis]
     assert isinstance(state, Split)
-    return take_block(sources[0], state.axis, ranks, rank)
+    return take_block(sources[0], state.axis, plan.mesh[axis], place[axis])

@@ -4,15 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from metaop.dist.mesh_rules import MeshRule
 from metaop.dist.rules import Rule, restricted
-from metaop.dist.sbp import Sbp, Split, block, local_shape
+from metaop.dist.sbp import Mesh, Partial, Sbp, Split, block, local_shape, mesh_shape
 from metaop.reduce.meta_op import Reduce
+from metaop.reduce.reducers import REDUCERS
 from metaop.reindex.meta_op import Reindex, reindex
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, IndexMap, Within
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
-from metaop.unified_graph.node import Constant, Index, Node, constant, index_node
+from metaop.unified_graph.node import Constant, Index, Node, constant, index_node, input_node
 from metaop.unified_graph.reshard import Reshard
+
+
+def mesh_local_node(
+    node: Node, rule: MeshRule, inputs: Sequence[Node], mesh: Mesh, place: Sequence[int]
+) -> Node:
+    """What the rank at `place` of a mesh computes: its axes restrict it one after the other."""
+    if isinstance(node.op, Reshard):
+        return _kept(inputs[0], rule, place)
+    operands = node.inputs
+    for axis, (part, ranks, rank) in enumerate(zip(rule.parts, mesh, place)):
+        sources = inputs
+        if axis < len(mesh) - 1:
+            # The operands as the axes up to this one have cut them.
+            sources = [
+                input_node(
+                    k, mesh_shape(operand.shape, states[: axis + 1], mesh, place), operand.dtype
+                )
+                for k, (operand, states) in enumerate(zip(operands, rule.inputs))
+            ]
+        node = local_node(node, part, sources, ranks, rank)
+    return node
+
+
+def _kept(source: Node, rule: MeshRule, place: Sequence[int]) -> Node:
+    """A value that is asked to be partial: the first rank of a line has it, the others nothing."""
+    for state, wished, rank in zip(rule.inputs[0], rule.output, place):
+        if isinstance(wished, Partial) and state != wished and rank:
+            identity = REDUCERS[wished.op].identity(source.dtype)
+            return constant(identity, source.dtype, source.shape)
+    return source
 
 
 def local_node(node: Node, rule: Rule, inputs: Sequence[Node], ranks: int, rank: int) -> Node:
@@ -23,8 +55,6 @@ def local_node(node: Node, rule: Rule, inputs: Sequence[Node], ranks: int, rank:
         return Node(op, (), shape, node.dtype)
     if isinstance(op, Index):
         return index_node(_part(op.expr, node, rule, ranks, rank), shape)
-    if isinstance(op, Reshard):
-        return inputs[0]
     if isinstance(op, Reindex):
         return _local_reindex(node, rule, inputs, ranks, rank)
     if isinstance(op, Reduce):

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from metaop.dist.boxing import SimulatedWorld, World
-from metaop.dist.collectives import MPIWorld, mpi
-from metaop.errors import DistributedError, UnsupportedError
+from metaop.dist.collectives import mpi
+from metaop.dist.mesh_world import AbsentMesh, MeshWorld, MPIMesh, SimulatedMesh
+from metaop.errors import ArgumentError, DistributedError, UnsupportedError
 from metaop.unified_graph.tensor_type import Device
 
 
@@ -25,7 +25,7 @@ class PlacementDevice(Device):
         return device
 
     def __reduce__(self) -> tuple:
-        return (_device_of, (self.placement.type, self.placement.ranks.tolist()))
+        return (_device_of, (self.placement,))
 
     def __str__(self) -> str:
         return str(self.placement)
@@ -35,10 +35,11 @@ class PlacementDevice(Device):
 
 
 class Placement:
-    """A row of ranks on which tensors lie; equal placements are the same object.
+    """A mesh of ranks on which tensors lie; equal placements are the same object.
 
-    `simulate` keeps all ranks in this process, for tests and for trying things out.
-    Example: `placement("cpu", ranks=[0, 1, 2, 3])`, `placement.all("cpu")`.
+    `ranks` is an array of rank numbers, each once; its dimensions are the axes of the mesh, the
+    outermost first. `simulate` keeps all ranks in this process, for tests and for trying things
+    out. Example: `placement("cpu", ranks=[[0, 1], [2, 3]])`, `placement.all("cpu")`.
     """
 
     _table: dict[tuple, Placement] = {}
@@ -46,10 +47,10 @@ class Placement:
     ranks: np.ndarray
     simulated: bool
     device: PlacementDevice
-    _world: World | None
+    _world: MeshWorld | None
 
     def __new__(cls, type: str, ranks: Sequence[Any], simulate: bool = False) -> Placement:
-        array = np.asarray(ranks, np.int64)
+        array = np.atleast_1d(np.asarray(ranks, np.int64))
         key = (type, array.shape, tuple(array.ravel().tolist()), simulate)
         found = cls._table.get(key)
         if found is not None:
@@ -58,39 +59,45 @@ class Placement:
             raise UnsupportedError(
                 f"global tensors on {type!r} are not there yet", fix='use placement("cpu", ...)'
             )
-        if array.ndim != 1:
-            raise UnsupportedError(
-                f"a mesh of shape {list(array.shape)}: only rows of ranks are there yet",
-                fix="use ranks=[0, 1, ...]",
+        if array.size == 0 or np.unique(array).size != array.size or array.min() < 0:
+            raise ArgumentError(
+                f"a placement on ranks {array.tolist()}", fix="name every rank once, from 0"
             )
         found = object.__new__(cls)
         found.type, found.ranks, found.simulated = type, array, simulate
-        found._world = SimulatedWorld(array.size) if simulate else None
+        found._world = SimulatedMesh(array.shape) if simulate else None
         found.device = PlacementDevice(found)
         cls._table[key] = found
         return found
 
     @staticmethod
     def all(type: str = "cpu") -> Placement:
-        """All ranks of the job."""
+        """All ranks of the job, in a row."""
         return Placement(type, range(mpi().COMM_WORLD.size))
 
     @property
-    def world(self) -> World:
-        """The way to the ranks; every rank of the placement has to ask for it."""
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the mesh."""
+        return self.ranks.shape
+
+    @property
+    def world(self) -> MeshWorld:
+        """The way to the ranks; the first time, every rank of the placement has to ask for it."""
         if self._world is None:
             self._world = self._connect()
         return self._world
 
-    def _connect(self) -> World:
+    def _connect(self) -> MeshWorld:
         communicator = mpi().COMM_WORLD
-        if self.ranks.max() >= communicator.size or communicator.rank not in self.ranks:
+        if self.ranks.max() >= communicator.size:
             raise DistributedError(
                 f"rank {communicator.rank} of {communicator.size} uses {self}",
-                fix="start the program with mpirun -np and use the placement on its ranks only",
+                fix=f"start the program with mpirun -np {self.ranks.max() + 1} or more",
             )
-        group = communicator.group.Incl(self.ranks.tolist())
-        return MPIWorld(communicator.Create_group(group))
+        if communicator.rank not in self.ranks:
+            return AbsentMesh(self.shape)
+        group = communicator.group.Incl(self.ranks.ravel().tolist())
+        return MPIMesh(communicator.Create_group(group), self.shape)
 
     def __reduce__(self) -> tuple:
         return (Placement, (self.type, self.ranks.tolist(), self.simulated))
@@ -99,5 +106,5 @@ class Placement:
         return f'placement(type="{self.type}", ranks={self.ranks.tolist()})'
 
 
-def _device_of(type: str, ranks: list) -> PlacementDevice:
-    return Placement(type, ranks).device
+def _device_of(placement: Placement) -> PlacementDevice:
+    return placement.device

@@ -18,10 +18,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 import numpy as np
 
-from metaop.dist.sbp import BROADCAST, Partial, Sbp, Split, block, can_split, reducer_name
+from metaop.dist.sbp import (
+    BROADCAST,
+    Mesh,
+    Partial,
+    Sbp,
+    Split,
+    blocks,
+    can_split,
+    reducer_name,
+)
 from metaop.elementwise.meta_op import Elementwise
 from metaop.reduce.meta_op import Reduce
 from metaop.reduce.reducers import REDUCERS
@@ -56,11 +66,9 @@ _memo: dict[tuple[Node, int], list[Rule]] = {}
 def rules(node: Node, ranks: int) -> list[Rule]:
     """Every way to run `node` on `ranks` ranks without communication."""
     key = (node, ranks)
-    if key not in _memo and isinstance(node.op, Reshard):
-        _memo[key] = [Rule((node.op.sbp,), node.op.sbp, "same")]
-    elif key not in _memo:
+    if key not in _memo:
         found = [Rule((BROADCAST,) * len(node.inputs), BROADCAST, "same")]
-        found += _split_rules(node, ranks)
+        found += split_rules(node, (ranks,))
         if isinstance(node.op, Reindex):
             found += _masked_reads(node, ranks)
         if isinstance(node.op, Reduce):
@@ -73,21 +81,23 @@ def rules(node: Node, ranks: int) -> list[Rule]:
 # --- split --------------------------------------------------------------------------------------
 
 
-def _split_rules(node: Node, ranks: int) -> Iterator[Rule]:
+def split_rules(node: Node, mesh: Mesh) -> Iterator[Rule]:
+    """The rules by which the ranks of all axes of `mesh` together share out one loop axis."""
     access = node.op.access(node)
+    ranks = prod(mesh)
     for axis, extent in enumerate(access.extents):
         if extent < ranks or ranks == 1:
             continue
         choices = [
-            _aligned(index_map.indices, source.shape, axis, extent, ranks) or [BROADCAST]
+            _aligned(index_map.indices, source.shape, axis, extent, mesh) or [BROADCAST]
             for index_map, source in zip(access.reads, node.inputs)
         ]
         for operand in range(len(access.reads), len(node.inputs)):
-            choices.append(_aligned_lookup(node, operand, axis, extent, ranks) or [BROADCAST])
+            choices.append(_aligned_lookup(node, operand, axis, extent, mesh) or [BROADCAST])
         if access.reducer is None:
             outputs: Sequence[Sbp] = [Split(axis)]
         else:
-            outputs = _aligned(access.write.indices, node.shape, axis, extent, ranks)
+            outputs = _aligned(access.write.indices, node.shape, axis, extent, mesh)
             outputs = outputs or [Partial(reducer_name(access.reducer))]
         for inputs in product(*choices):
             for output in outputs:
@@ -95,34 +105,35 @@ def _split_rules(node: Node, ranks: int) -> Iterator[Rule]:
 
 
 def _aligned(
-    indices: Sequence[IndexExpr], shape: Sequence[int], axis: int, extent: int, ranks: int
+    indices: Sequence[IndexExpr], shape: Sequence[int], axis: int, extent: int, mesh: Mesh
 ) -> list[Sbp]:
     """The dimensions whose blocks hold all that each rank touches of them: the interval rule."""
     return [
         Split(k)
         for k, (expr, size) in enumerate(zip(indices, shape))
-        if size >= ranks and _stays_inside(expr, size, axis, extent, ranks)
+        if size >= prod(mesh) and _stays_inside(expr, size, axis, extent, mesh)
     ]
 
 
-def _stays_inside(expr: IndexExpr, size: int, axis: int, extent: int, ranks: int) -> bool:
-    for rank in range(ranks):
-        part = restricted(expr, axis, extent, block(extent, ranks, rank))
-        start, stop = block(size, ranks, rank)
+def _stays_inside(expr: IndexExpr, size: int, axis: int, extent: int, mesh: Mesh) -> bool:
+    if size == extent and expr is index_expr.axis(axis, extent):
+        return True
+    for mine, (start, stop) in zip(blocks(extent, mesh), blocks(size, mesh)):
+        part = restricted(expr, axis, extent, mine)
         # Nothing is read outside the tensor: guards see to that.
         if max(part.low, 0) < start or min(part.high, size - 1) >= stop:
             return False
     return True
 
 
-def _aligned_lookup(node: Node, operand: int, axis: int, extent: int, ranks: int) -> list[Sbp]:
+def _aligned_lookup(node: Node, operand: int, axis: int, extent: int, mesh: Mesh) -> list[Sbp]:
     """As `_aligned`, for an index tensor that a map looks up, perhaps at several places."""
     index_map: IndexMap = node.op.map  # type: ignore[attr-defined]
     common: list[Sbp] | None = None
     shape = node.inputs[operand].shape
     for found in index_map.lookups():
         if found.operand == operand:
-            aligned = _aligned(found.indices, shape, axis, extent, ranks)
+            aligned = _aligned(found.indices, shape, axis, extent, mesh)
             common = aligned if common is None else [s for s in common if s in aligned]
     return common or []
 
@@ -174,6 +185,8 @@ def _flow_rules(node: Node) -> Iterator[Rule]:
         yield Rule((partial, *rest), partial, "flow")
     elif isinstance(op, Elementwise):
         yield from _elementwise_flow(op, node)
+    elif isinstance(op, Reshard):
+        yield Rule((Partial(),), Partial(), "flow")
 
 
 def _is_identity(value: object, reducer: str, node: Node) -> bool:

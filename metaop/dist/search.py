@@ -1,83 +1,165 @@
-"""Searching how the inputs of a graph should lie: parallelism that is found, not chosen."""
+"""Searching how the inputs of a graph should lie: parallelism that is found, not chosen.
+
+The search changes how inputs lie, one group of alike inputs after another, as long as the plan that
+`assign` makes gets cheaper. Inputs are alike when they have the same type and the same part in the
+graph, as the weights of equal layers have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from metaop.dist.assign import Plan, assign
-from metaop.dist.sbp import BROADCAST, Sbp, can_split
+from metaop.dist.cost import HOST, Cluster
+from metaop.dist.moves import states_of
+from metaop.dist.sbp import BROADCAST, Mesh, NdSbp, Split, nd_text
 from metaop.dist.trace import trace
-from metaop.unified_graph.node import Node
+from metaop.unified_graph.node import Node, topological
 
-_ROUNDS = 8
+_ROUNDS = 4
+# How far around an input its part in the graph is looked at.
+_DEPTH = 3
 
 
-def search(
-    inputs: Sequence[Node],
-    outputs: Sequence[Node],
-    ranks: int,
-    wanted: Callable[[Sequence[Sbp]], Sequence[Sbp]],
-    starts: Sequence[Sequence[Sbp]],
-) -> Plan:
-    """The cheapest plan that changing the lie of one input after another finds.
+class Search:
+    """Looks for the cheapest way to lay the inputs of a graph on a mesh.
 
-    `wanted` gives the states of the outputs from those of the inputs; the search begins at each
-    of `starts`.
+    `updated` are the inputs that the outputs, in order, replace (parameters): they come out as
+    they went in; other outputs come out as suits them. A plan whose inputs take more than
+    `memory` bytes of a rank is only taken when there is no smaller one.
     """
-    found: Plan | None = None
-    for start in starts:
-        states = list(start)
-        best = assign(inputs, states, outputs, ranks, wanted(states))
+
+    def __init__(
+        self,
+        inputs: Sequence[Node],
+        outputs: Sequence[Node],
+        mesh: Mesh,
+        updated: Sequence[int] = (),
+        cluster: Cluster = HOST,
+        memory: int | None = None,
+    ) -> None:
+        self.inputs, self.outputs, self.mesh = inputs, outputs, mesh
+        self.updated, self.cluster, self.memory = updated, cluster, memory
+        self.groups = list(_alike(inputs, outputs, updated))
+        self._plans: dict[tuple[NdSbp, ...], Plan] = {}
+
+    def best(self) -> Plan:
+        """The cheapest plan found, from several starts."""
+        starts = [[self._start(k, rule) for k in range(len(self.inputs))] for rule in range(3)]
+        plans = [self._improved(start) for start in starts]
+        return min(plans, key=self._price)
+
+    def _start(self, k: int, rule: int) -> NdSbp:
+        """Everything whole; only data split along its first dimension; everything split so."""
+        whole = (BROADCAST,) * len(self.mesh)
+        first = (Split(0),) * len(self.mesh)
+        possible = first in states_of(self.inputs[k].shape, self.mesh)
+        wanted = rule == 2 or (rule == 1 and k not in self.updated)
+        return first if wanted and possible else whole
+
+    def _improved(self, states: list[NdSbp]) -> Plan:
+        best = self._plan(states)
         for _ in range(_ROUNDS):
-            cost = best.cost()
-            for k, node in enumerate(inputs):
-                choices: list[Sbp] = [BROADCAST, *can_split(node.shape, ranks)]
-                for state in choices:
-                    trial = [*states[:k], state, *states[k + 1 :]]
-                    plan = assign(inputs, trial, outputs, ranks, wanted(trial))
-                    if plan.cost() < best.cost():
-                        best, states = plan, trial
-            if best.cost() == cost:
+            before = best
+            for group in self.groups:
+                for trial in self._trials(best.given, group):
+                    plan = self._plan(trial)
+                    if self._price(plan) < self._price(best):
+                        best = plan
+            if best is before:
                 break
-        if found is None or best.cost() < found.cost():
-            found = best
-    assert found is not None
-    return found
+        return best
+
+    def _trials(self, given: Sequence[NdSbp], group: Sequence[int]) -> Iterator[list[NdSbp]]:
+        """The group lying otherwise along one axis of the mesh."""
+        first = group[0]
+        for choice in states_of(self.inputs[first].shape, self.mesh):
+            if sum(a is not b for a, b in zip(choice, given[first])) == 1:
+                trial = list(given)
+                for k in group:
+                    trial[k] = choice
+                yield trial
+
+    def _plan(self, states: Sequence[NdSbp]) -> Plan:
+        key = tuple(states)
+        if key not in self._plans:
+            whole = (BROADCAST,) * len(self.mesh)
+            rest = [whole] * (len(self.outputs) - len(self.updated))
+            wanted = [*(states[k] for k in self.updated), *rest]
+            self._plans[key] = assign(
+                self.inputs, states, self.outputs, self.mesh, wanted, cluster=self.cluster
+            )
+        return self._plans[key]
+
+    def _price(self, plan: Plan) -> tuple[int, float]:
+        excess = 0 if self.memory is None else max(0, plan.input_bytes() - self.memory)
+        return excess, plan.cost()
+
+
+def _alike(
+    inputs: Sequence[Node], outputs: Sequence[Node], updated: Sequence[int]
+) -> Iterator[list[int]]:
+    """The numbers of inputs in groups of the same type and part in the graph, largest first."""
+    order = topological(outputs)
+    colors: dict[Node, int] = {
+        node: hash((type(node.op).__name__, node.shape, node.dtype.name)) for node in order
+    }
+    for _ in range(_DEPTH):
+        readers: dict[Node, list[int]] = {node: [] for node in order}
+        for node in order:
+            for position, source in enumerate(node.inputs):
+                readers[source].append(hash((position, colors[node])))
+        colors = {
+            node: hash(
+                (
+                    colors[node],
+                    tuple(colors[source] for source in node.inputs),
+                    tuple(sorted(readers[node])),
+                )
+            )
+            for node in order
+        }
+    groups: dict[tuple, list[int]] = {}
+    for k, node in enumerate(inputs):
+        if node in colors and node.shape:
+            groups.setdefault((colors[node], k in updated), []).append(k)
+    yield from sorted(
+        groups.values(), key=lambda group: -sum(inputs[k].nbytes for k in group)
+    )
 
 
 def auto_parallel(
-    step: Callable[..., Any], *tensors: Any, ranks: int, updated: Sequence[int] = ()
+    step: Callable[..., Any],
+    *tensors: Any,
+    ranks: int | Mesh,
+    updated: Sequence[int] = (),
+    cluster: Cluster = HOST,
+    memory: int | None = None,
 ) -> Plan:
     """The cheapest way found to run `step` on `ranks` ranks: `plan.given` says how inputs lie.
 
-    `updated` are the inputs that the outputs, in order, replace (parameters): they come out as
-    they went in. Other outputs may come out as they like.
+    `ranks` is a number or the shape of a mesh. `updated` are the inputs that the outputs, in
+    order, replace (parameters): they come out as they went in. Other outputs come out whole.
+    `memory` bounds the bytes that the inputs may take on a rank.
     """
     inputs, outputs = trace(step, *tensors)
-
-    def wanted(states: Sequence[Sbp]) -> list[Sbp]:
-        rest = [BROADCAST] * (len(outputs) - len(updated))
-        return [*(states[k] for k in updated), *rest]
-
-    whole: list[Sbp] = [BROADCAST] * len(inputs)
-    splits = [can_split(node.shape, ranks) for node in inputs]
-    first = [split[0] if split else BROADCAST for split in splits]
-    data: list[Sbp] = [BROADCAST if k in updated else state for k, state in enumerate(first)]
-    return search(inputs, outputs, ranks, wanted, [whole, first, data])
+    mesh = (ranks,) if isinstance(ranks, int) else tuple(ranks)
+    return Search(inputs, outputs, mesh, updated, cluster, memory).best()
 
 
-def explain_plan(plan: Plan, ranks: int) -> str:
+def explain_plan(plan: Plan) -> str:
     """How inputs and outputs lie, the collectives in order, and the cost of the plan."""
     lines = []
-    for label, nodes, states in (
+    for label, nodes, given in (
         ("input", plan.inputs, plan.given),
         ("output", plan.outputs, plan.states),
     ):
-        for k, (node, state) in enumerate(zip(nodes, states)):
-            lines.append(f"{label} {k}: {node.dtype.name}{list(node.shape)} {state!r}")
+        for k, (node, states) in enumerate(zip(nodes, given)):
+            lines.append(f"{label} {k}: {node.dtype.name}{list(node.shape)} {nd_text(states)}")
     for boxes in plan.boxes:
-        for node, source, target in boxes:
-            lines.append(f"send {node.dtype.name}{list(node.shape)} {source!r} -> {target!r}")
-    lines.append(f"cost {plan.cost():.0f} weighted bytes for each of {ranks} ranks")
+        for node, move in boxes:
+            kind = f"{node.dtype.name}{list(node.shape)}"
+            lines.append(f"send {kind} {nd_text(move.source)} -> {nd_text(move.target)}")
+    lines.append(f"cost {1e3 * plan.cost():.6f} ms on a mesh of shape {list(plan.mesh)}")
     return "\n".join(lines)

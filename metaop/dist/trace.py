@@ -23,7 +23,9 @@ def trace(function: Callable[..., Any], *tensors: Any) -> tuple[list[Node], list
     result = function(*tensors)
     outputs = result if isinstance(result, (tuple, list)) else (result,)
     subgraph = cut_at([output.call for output in outputs], lambda call: ())
-    nodes, results = subgraph.expand()
+    nodes, kept = subgraph.expand()
+    made = dict(zip(subgraph.outputs, kept))
+    results = [made[output.call] for output in outputs]
     position = {call: k for k, call in enumerate(subgraph.leaves)}
     given = []
     for tensor in tensors:
@@ -67,14 +69,15 @@ def _only(found: Sequence[Signature], count: int) -> list[Signature]:
 
 
 def explain(function: Callable[..., Any], *tensors: Any, ranks: int = 2) -> str:
-    """A table of the signatures, cheapest first: cost in weighted bytes a rank moves."""
+    """A table of the signatures, cheapest first: milliseconds on one host, and what was chosen."""
     inputs, outputs = trace(function, *tensors)
     rows = []
     for entry in derive(inputs, outputs, ranks):
-        plan = assign(inputs, entry[0], outputs, ranks, entry[1], boxing=False)
+        given, wanted = ([(state,) for state in side] for side in entry)
+        plan = assign(inputs, given, outputs, (ranks,), wanted, boxing=False)
         rows.append((plan.cost(), text(entry)))
     rows.sort()
-    lines = [f"{'signature':<28}{'cost':>14}"]
+    lines = [f"{'signature':<28}{'cost in ms':>14}"]
     for k, (cost, line) in enumerate(rows):
-        lines.append(f"{line:<28}{cost:>14.0f}{'  chosen' if k == 0 else ''}")
+        lines.append(f"{line:<28}{1e3 * cost:>14.6f}{'  chosen' if k == 0 else '  rejected'}")
     return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from metaop.dist.placement import Placement
@@ -59,10 +59,11 @@ class ConversionMixin:
         fn(self)  # type: ignore[arg-type]
         return self
 
-    def to_global(self: Self, placement: Placement, sbp: Sbp) -> Self:
+    def to_global(self: Self, placement: Placement, sbp: Sbp | Sequence[Sbp]) -> Self:
         """Spreads the values, equal on all ranks, over a placement.
 
-        A tensor without enough of the dimension that `sbp` splits is kept whole on every rank.
+        `sbp` has one state for each axis of the mesh. A tensor without enough of a dimension that
+        is to be split is kept whole there.
         """
         return self._apply(lambda tensor: spread(tensor, placement, sbp))
 

@@ -11,25 +11,33 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from metaop.differentiation.tape import TapeEntry
-from metaop.dist.boxing import shard
+from metaop.dist.mesh_world import mesh_shard, nothing_partial
+from metaop.dist.moves import fits
 from metaop.dist.placement import Placement
 from metaop.dist.program import ShardedBuffer
-from metaop.dist.sbp import BROADCAST, Partial, Sbp, Split
-from metaop.errors import ArgumentError, UnsupportedError
+from metaop.dist.sbp import BROADCAST, Broadcast, NdSbp, Partial, Sbp, Split, nd_text
+from metaop.dist.transfer import transfer
+from metaop.errors import ArgumentError, ShapeError
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.unified_graph.recording import Call, leaf, modes, record
-from metaop.unified_graph.reshard import reshard
+from metaop.unified_graph.reshard import reshard, reshard_gradient
 from metaop.unified_graph.tensor_type import TensorType
 
 SbpLike = Sbp | Sequence[Sbp]
 
 
 def to_global(
-    input: Tensor, placement: Placement | None = None, sbp: SbpLike | None = None
+    input: Tensor,
+    placement: Placement | None = None,
+    sbp: SbpLike | None = None,
+    *,
+    grad_sbp: SbpLike | None = None,
 ) -> Tensor:
     """The global tensor of which every rank gives its part, or a global one lying as `sbp` says.
 
-    Without `placement` a global tensor stays where it is. The gradient goes the way back.
+    Without `placement` a global tensor stays where it is; with another one, which may have any
+    number of ranks, it moves there. The gradient goes the way back; `grad_sbp` says how it lies
+    on arrival. Every rank of the placements has to call it.
     """
     device = input.device
     if device.placement is None:
@@ -38,57 +46,69 @@ def to_global(
                 "to_global() of a local tensor needs placement and sbp",
                 fix='to_global(placement=placement.all("cpu"), sbp=sbp.broadcast)',
             )
-        return _from_parts(input, placement, _state(sbp, input.ndim))
-    if placement is not None and placement is not device.placement:
-        raise UnsupportedError(
-            f"moving from {device.placement} to {placement}",
-            fix="use to_global(sbp=sbp.broadcast).to_local() and to_global on the other ranks",
-        )
-    if sbp is None:
-        return input
-    return wrap(record(reshard, (input.call,), (_state(sbp, input.ndim),)))
+        states = _states(sbp, input.ndim, placement)
+        back = states if grad_sbp is None else _states(grad_sbp, input.ndim, placement)
+        return _from_parts(input, placement, states, back)
+    here = device.placement
+    if placement is not None and placement is not here:
+        return _moved(input, here, placement, sbp, grad_sbp)
+    result = input
+    if grad_sbp is not None:
+        states = _fitting(_states(grad_sbp, input.ndim, here), input.shape, here)
+        result = wrap(record(reshard_gradient, (result.call,), (states,)))
+    if sbp is not None:
+        states = _fitting(_states(sbp, input.ndim, here), input.shape, here)
+        result = wrap(record(reshard, (result.call,), (states,)))
+    return result
 
 
 def distribute_tensor(input: Tensor, placement: Placement, sbp: SbpLike) -> Tensor:
     """The global tensor whose value is `input`, which every rank has: each keeps its part."""
-    state = _state(sbp, input.ndim)
-    value = input._array()
-    ranks = placement.world.size
-    parts = {k: shard(value, state, ranks, k).copy() for k in placement.world.owned}
-    result = _global(parts, state, placement, value.shape, input)
+    states = _fitting(_states(sbp, input.ndim, placement), input.shape, placement)
+    value, world = input._array(), placement.world
+    parts = {
+        k: mesh_shard(value, states, placement.shape, world.place(k)).copy() for k in world.owned
+    }
+    result = _global(parts, states, placement, value.shape, input)
     return _linked(result, input, lambda gradient: full_tensor(gradient))
 
 
-def spread(input: Tensor, placement: Placement, sbp: Sbp) -> Tensor:
-    """`distribute_tensor`, or the whole on every rank where the dimension is too short to split."""
-    if isinstance(sbp, Split):
-        ranks = placement.world.size
-        if sbp.axis >= input.ndim or input._shape[sbp.axis] < ranks:
-            sbp = BROADCAST
+def spread(input: Tensor, placement: Placement, sbp: SbpLike) -> Tensor:
+    """`distribute_tensor`, or the whole on every rank where a dimension is too short to split."""
+    states: NdSbp = ()
+    for state, ranks in zip(_listed(sbp), placement.shape):
+        rest = (BROADCAST,) * (placement.ranks.ndim - len(states) - 1)
+        has = not isinstance(state, Split) or state.axis < input.ndim
+        trial = (*states, state, *rest)
+        possible = has and (ranks == 1 or fits(input.shape, trial, placement.shape))
+        states = (*states, state if possible else BROADCAST)
     if input.device.placement is not None:
-        return to_global(input, placement, sbp)
-    return distribute_tensor(input, placement, sbp)
+        return to_global(input, placement, states)
+    return distribute_tensor(input, placement, states)
 
 
 def to_local(input: Tensor) -> Tensor:
     """What this rank holds of a global tensor."""
-    placement, state = input.device.placement, _sbp_of(input)
+    placement, states = input.device.placement, _memory(input).states
     result = from_array(_memory(input).local(), input.dtype)
-    return _linked(result, input, lambda gradient: _from_parts(gradient, placement, state))
+    return _linked(result, input, lambda gradient: _from_parts(gradient, placement, states, states))
 
 
 def full_tensor(input: Tensor) -> Tensor:
     """The whole value of a global tensor as a local one, on every rank."""
     placement = input.device.placement
+    whole = (BROADCAST,) * placement.ranks.ndim
     result = from_array(input._array().copy(), input.dtype)
-    return _linked(
-        result, input, lambda gradient: distribute_tensor(gradient, placement, BROADCAST)
-    )
+    return _linked(result, input, lambda gradient: distribute_tensor(gradient, placement, whole))
 
 
-def _sbp_of(input: Tensor) -> Sbp:
-    """How a global tensor lies; it is computed now if it is not there yet."""
-    return _memory(input).sbp
+def _sbp_of(input: Tensor) -> Sbp | NdSbp:
+    """How a global tensor lies; it is computed now if it is not there yet.
+
+    On a row of ranks one state, on a mesh of more axes a tuple of them, the outermost first.
+    """
+    states = _memory(input).states
+    return states[0] if len(states) == 1 else states
 
 
 def _memory(input: Tensor) -> ShardedBuffer:
@@ -101,41 +121,83 @@ def _memory(input: Tensor) -> ShardedBuffer:
     return found
 
 
-def _state(sbp: SbpLike, ndim: int) -> Sbp:
-    states = list(sbp) if isinstance(sbp, (list, tuple)) else [sbp]
-    if len(states) != 1 or not isinstance(states[0], (Split, Partial, type(BROADCAST))):
+def _listed(sbp: SbpLike) -> NdSbp:
+    return (sbp,) if isinstance(sbp, (Split, Broadcast, Partial)) else tuple(sbp)
+
+
+def _states(sbp: SbpLike, ndim: int, placement: Placement) -> NdSbp:
+    """One state for each mesh axis; ArgumentError for anything else."""
+    states = _listed(sbp)
+    axes = placement.ranks.ndim
+    known = all(isinstance(state, (Split, Partial, Broadcast)) for state in states)
+    if len(states) != axes or not known:
         raise ArgumentError(
-            f"sbp is {sbp!r}", fix="give one of sbp.split(d), sbp.broadcast, sbp.partial_sum"
+            f"sbp is {sbp!r} on a mesh of shape {list(placement.shape)}",
+            fix=f"give {axes} of sbp.split(d), sbp.broadcast, sbp.partial_sum",
         )
-    state = states[0]
-    if isinstance(state, Split):
-        if not -ndim <= state.axis < ndim:
-            raise ArgumentError(f"{state!r} of a tensor of {ndim} dimensions", fix="0 … ndim-1")
-        return Split(state.axis % ndim)
-    return state
+    found: list[Sbp] = []
+    for state in states:
+        if isinstance(state, Split):
+            if not -ndim <= state.axis < ndim:
+                raise ArgumentError(f"{state!r} of a tensor of {ndim} dimensions", fix="0 … ndim-1")
+            state = Split(state.axis % ndim)
+        found.append(state)
+    names = {state.op for state in found if isinstance(state, Partial)}
+    if len(names) > 1:
+        raise ArgumentError(f"sbp is {sbp!r}", fix="use one kind of partial values at a time")
+    return tuple(found)
+
+
+def _fitting(states: NdSbp, shape: Sequence[int], placement: Placement) -> NdSbp:
+    """`states`; ShapeError unless every rank gets a part."""
+    if not fits(shape, states, placement.shape):
+        raise ShapeError(
+            f"a tensor of shape {list(shape)} cannot lie as {nd_text(states)} on a mesh of shape "
+            f"{list(placement.shape)}: some rank would have nothing",
+            fix="split a longer dimension, or use sbp.broadcast",
+        )
+    return states
 
 
 def _global(
     parts: dict[int, np.ndarray],
-    state: Sbp,
+    states: NdSbp,
     placement: Placement,
     shape: Sequence[int],
     like: Tensor,
 ) -> Tensor:
-    kind = TensorType(tuple(shape), like.dtype, placement.device)
-    return wrap(leaf(kind, ShardedBuffer(parts, state, placement.world, shape)))
+    buffer = ShardedBuffer(parts, states, placement.world, shape, like.dtype.numpy)
+    return _of_buffer(buffer, placement, like)
 
 
-def _from_parts(input: Tensor, placement: Placement, state: Sbp) -> Tensor:
+def _of_buffer(buffer: ShardedBuffer, placement: Placement, like: Tensor) -> Tensor:
+    return wrap(leaf(TensorType(buffer.shape, like.dtype, placement.device), buffer))
+
+
+def _from_parts(input: Tensor, placement: Placement, states: NdSbp, back: NdSbp) -> Tensor:
     world = placement.world
     part = input._array()
-    shape = list(part.shape)
-    if isinstance(state, Split):
-        shape[state.axis] = world.total(part.shape[state.axis])
-    world.verify(f"to_global {input.dtype.name}{shape} {state!r}")
+    shape = world.whole_shape(part.shape, states)
+    world.verify(f"to_global {input.dtype.name}{list(shape)} {nd_text(states)}")
     parts = {rank: part.copy() for rank in world.owned}
-    result = _global(parts, state, placement, shape, input)
-    return _linked(result, input, lambda gradient: to_local(to_global(gradient, sbp=state)))
+    result = _global(parts, states, placement, shape, input)
+    return _linked(result, input, lambda gradient: to_local(to_global(gradient, sbp=back)))
+
+
+def _moved(
+    input: Tensor,
+    source: Placement,
+    target: Placement,
+    sbp: SbpLike | None,
+    grad_sbp: SbpLike | None,
+) -> Tensor:
+    """The tensor on another placement, computed now; its gradient moves back."""
+    buffer = _memory(input)
+    wished = nothing_partial(buffer.states) if sbp is None else sbp
+    states = _fitting(_states(wished, input.ndim, target), input.shape, target)
+    result = _of_buffer(transfer(buffer, source, target, states), target, input)
+    home = nothing_partial(buffer.states) if grad_sbp is None else grad_sbp
+    return _linked(result, input, lambda gradient: to_global(gradient, source, home))
 
 
 def _linked(result: Tensor, source: Tensor, back: Callable[[Tensor], Tensor]) -> Tensor:

@@ -10,15 +10,16 @@ from metaop.unified_graph.reshard import reshard
 
 def keep_lie(old: Call, new: Call) -> Call:
     """`new`, asked to lie as `old` does; parameters stay where they were put."""
-    state = _lie(old)
-    return new if state is None else record(reshard, (new,), (state,))
+    states = _lie(old)
+    return new if states is None else record(reshard, (new,), (states,))
 
 
 def _lie(call: Call) -> Any:
-    state = None
+    states = None
     if call.buffer is not None:
-        state = getattr(call.buffer, "sbp", None)
+        states = getattr(call.buffer, "states", None)
     elif call.signature is not None and call.signature.composite is reshard:
-        state = call.signature.attributes[0]
+        states = call.signature.attributes[0]
     # A partial value lies so only until somebody needs it.
-    return None if state is None or state.is_partial else state
+    partial = states is None or any(state.is_partial for state in states)
+    return None if partial else states

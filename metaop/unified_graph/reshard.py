@@ -15,9 +15,13 @@ from metaop.unified_graph.node import MetaOp, Node
 
 @dataclass(frozen=True)
 class Reshard(MetaOp):
-    """`y = x`, lying as `sbp` says; it becomes a collective, or nothing where x lies so already."""
+    """`y = x`, lying as `sbp` says; it becomes a collective, or nothing where x lies so already.
 
-    sbp: Any
+    The gradient lies as `gradient_sbp` says, or as suits best.
+    """
+
+    sbp: Any = None
+    gradient_sbp: Any = None
     name: ClassVar[str] = "reshard"
 
     def access(self, node: Node) -> Access:
@@ -28,10 +32,18 @@ class Reshard(MetaOp):
         return inputs[0]
 
     def describe(self, node: Node) -> str:
-        return f"reshard to {self.sbp!r}"
+        wishes = (("to", self.sbp), ("gradient to", self.gradient_sbp))
+        texts = [f"{word} {','.join(map(repr, sbp))}" for word, sbp in wishes if sbp is not None]
+        return f"reshard {', '.join(texts)}"
 
 
 @composite
 def reshard(source: Node, sbp: Any) -> Node:
     """The same value, lying as `sbp` says."""
     return Node(Reshard(sbp), (source,), source.shape, source.dtype)
+
+
+@composite
+def reshard_gradient(source: Node, sbp: Any) -> Node:
+    """The same value; its gradient lies as `sbp` says."""
+    return Node(Reshard(None, sbp), (source,), source.shape, source.dtype)

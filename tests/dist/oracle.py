@@ -9,8 +9,9 @@ import numpy as np
 
 from metaop.codegen.reference import evaluate
 from metaop.dist.assign import assign
-from metaop.dist.boxing import SimulatedWorld, assemble, shard
+from metaop.dist.boxing import assemble, shard
 from metaop.dist.derivation import derive, text
+from metaop.dist.mesh_world import SimulatedMesh
 from metaop.dist.program import PlannedProgram
 from metaop.dist.sbp import Partial, Sbp
 from metaop.dist.trace import trace
@@ -25,10 +26,11 @@ def check_signatures(function: Callable[..., Any], *tensors: Any, ranks: int) ->
     # Numbers that the function takes along have no array of their own here.
     assert len(inputs) == count, "the oracle takes functions of tensors alone"
     expected = evaluate(outputs, values)
-    world = SimulatedWorld(ranks)
+    world = SimulatedMesh((ranks,))
     found = derive(inputs, outputs, ranks)
     for states, wanted in found:
-        plan = assign(inputs, states, outputs, ranks, wanted, boxing=False)
+        given, goals = ([(state,) for state in side] for side in (states, wanted))
+        plan = assign(inputs, given, outputs, (ranks,), goals, boxing=False)
         program = PlannedProgram(plan, world, local_program)
         parts = [deal(value, state, ranks, random) for value, state in zip(values, states)]
         results = program.run(parts)
@@ -37,7 +39,7 @@ def check_signatures(function: Callable[..., Any], *tensors: Any, ranks: int) ->
             np.testing.assert_allclose(
                 whole, right, rtol=1e-9, atol=1e-9, err_msg=text((states, wanted))
             )
-    assert not world.traffic
+    assert not any(world.sent)
     return [text(entry) for entry in found]
 
 

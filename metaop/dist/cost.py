@@ -1,0 +1,112 @@
+"""What computing and sending costs on a cluster: the alpha-beta model of links, rates of a device.
+
+Times are in seconds, sizes in bytes. `sent_bytes` is exact, also for uneven blocks; a collective
+of n messages in sequence pays n latencies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, log2, prod
+
+from metaop.dist.sbp import Broadcast, Partial, Sbp, Split, block
+from metaop.elementwise.meta_op import Elementwise
+from metaop.fusion.inline import function_cost
+from metaop.reduce.meta_op import Reduce
+from metaop.unified_graph.node import Input, Node
+
+
+@dataclass(frozen=True)
+class Link:
+    """A way between ranks: seconds until a message arrives, bytes that a rank sends a second."""
+
+    latency: float = 5e-6
+    bandwidth: float = 2e9
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a rank computes a second, and the links along the axes of a mesh, outermost first.
+
+    A mesh with more axes than `links` uses the last of them for the rest. `launch` is what starting
+    a kernel takes; `memory_price` is what holding a byte for a step costs, as seconds of time, so
+    that of equally fast plans the smaller is taken.
+    """
+
+    flops: float = 2e10
+    memory_bandwidth: float = 1e10
+    launch: float = 2e-6
+    links: tuple[Link, ...] = (Link(),)
+    memory_price: float = 5e-11
+
+    def link(self, axis: int) -> Link:
+        """The link along one mesh axis."""
+        return self.links[min(axis, len(self.links) - 1)]
+
+
+HOST = Cluster()
+
+
+def is_local(source: Sbp, target: Sbp) -> bool:
+    """Whether the change is the cutting of a block, which every rank does by itself."""
+    return isinstance(source, Broadcast) and isinstance(target, Split)
+
+
+def sent_bytes(
+    source: Sbp, target: Sbp, shape: Sequence[int], itemsize: int, ranks: int, rank: int
+) -> int:
+    """The bytes that one rank of a mesh axis has to send for a change of the lie."""
+    if source == target or isinstance(source, Broadcast) or isinstance(target, Partial):
+        return 0
+    total = prod(shape) * itemsize
+    if isinstance(source, Split):
+        extent = shape[source.axis]
+        mine = _share(total, extent, _length(extent, ranks, rank))
+        if isinstance(target, Broadcast):
+            return mine * (ranks - 1)
+        extent = shape[target.axis]
+        return mine - _share(mine, extent, _length(extent, ranks, rank))
+    if isinstance(target, Split):
+        extent = shape[target.axis]
+        return total - _share(total, extent, _length(extent, ranks, rank))
+    # Reduced by blocks of elements, which are then gathered.
+    mine = _length(prod(shape), ranks, rank) * itemsize
+    return total - mine + mine * (ranks - 1)
+
+
+def _length(extent: int, ranks: int, rank: int) -> int:
+    start, stop = block(extent, ranks, rank)
+    return stop - start
+
+
+def _share(total: int, extent: int, part: int) -> int:
+    return total // extent * part if extent else 0
+
+
+def collective_seconds(
+    source: Sbp, target: Sbp, shape: Sequence[int], itemsize: int, ranks: int, link: Link
+) -> float:
+    """How long a change of the lie takes along one mesh axis; 0 when nothing is sent."""
+    sent = sent_bytes(source, target, shape, itemsize, ranks, 0)
+    if not sent:
+        return 0.0
+    rounds = ceil(log2(ranks)) if ranks > 1 else 0
+    if isinstance(source, Partial) and isinstance(target, Broadcast):
+        rounds *= 2
+    return rounds * link.latency + sent / link.bandwidth
+
+
+@lru_cache(maxsize=1 << 16)
+def work_of(node: Node) -> tuple[int, int]:
+    """Floating-point operations of a node, and the bytes that it moves through memory.
+
+    Reindexes and elementwise functions are fused into what reads them: only inputs and the
+    results of reductions go through memory, once for writing and once for reading.
+    """
+    if isinstance(node.op, Elementwise):
+        return function_cost(node.op.function.name) * node.size, 0
+    if isinstance(node.op, Reduce):
+        return node.inputs[0].size, 2 * node.nbytes
+    return 0, node.nbytes if isinstance(node.op, Input) else 0

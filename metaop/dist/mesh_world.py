@@ -1,0 +1,192 @@
+"""The ranks of a mesh and the ways between them: lines of ranks along each axis.
+
+A change of how a tensor lies is done one mesh axis at a time, by the collectives of the lines along
+that axis (`moves` says in which order). A `Line` is the world of one such line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from metaop.dist.boxing import Parts, SimulatedWorld, shard
+from metaop.dist.boxing import World as Line
+from metaop.dist.collectives import MPIWorld
+from metaop.dist.cost import HOST
+from metaop.dist.moves import Move, path
+from metaop.dist.sbp import BROADCAST, Mesh, NdSbp, Partial, Split, mesh_shape, replaced
+
+Place = tuple[int, ...]
+
+
+class MeshWorld(Protocol):
+    """The ranks of a mesh, numbered row by row; `owned` are those of this process."""
+
+    mesh: Mesh
+    size: int
+    owned: tuple[int, ...]
+
+    def line(self, axis: int, place: Place) -> Line:
+        """The ranks along one axis through a place."""
+
+    def box(self, parts: Parts, source: NdSbp, target: NdSbp, shape: Sequence[int]) -> Parts:
+        """The parts of a tensor of logical `shape`, lying as `target` instead of `source`."""
+
+    def move(self, parts: Parts, move: Move, shape: Sequence[int]) -> Parts:
+        """The parts after one move, which every rank of the mesh has to make."""
+
+    def place(self, rank: int) -> Place:
+        """The coordinates of a rank on the mesh."""
+
+    def whole_shape(self, part: Sequence[int], states: NdSbp) -> tuple[int, ...]:
+        """The logical shape of a tensor of which this rank has a part of shape `part`."""
+
+    def verify(self, plan: str) -> None:
+        """Raises when the ranks are about to do different things."""
+
+
+class _Lines:
+    """What simulated and real meshes share: changes along one axis after another."""
+
+    mesh: Mesh
+    size: int
+    owned: tuple[int, ...]
+
+    def line(self, axis: int, place: Place) -> Line:
+        raise NotImplementedError
+
+    def box(self, parts: Parts, source: NdSbp, target: NdSbp, shape: Sequence[int]) -> Parts:
+        if source == target:
+            return dict(parts)
+        itemsize = next(iter(parts.values())).itemsize if parts else 1
+        for move in path(source, target, tuple(shape), itemsize, self.mesh, HOST):
+            parts = self.move(parts, move, shape)
+        return parts
+
+    def move(self, parts: Parts, move: Move, shape: Sequence[int]) -> Parts:
+        """The parts after one move, which every rank of the mesh has to make."""
+        axis = move.axis
+        others = replaced(move.source, axis, BROADCAST)
+        lines: dict[Place, Parts] = {}
+        for rank, part in parts.items():
+            place = self.place(rank)
+            lines.setdefault(_first(place, axis), {})[place[axis]] = part
+        result: Parts = {}
+        for place, members in lines.items():
+            # What the line holds together is a part of the tensor where other axes cut it.
+            together = mesh_shape(shape, others, self.mesh, place)
+            moved = self.line(axis, place).box(
+                members, move.source[axis], move.target[axis], together
+            )
+            for number, part in moved.items():
+                result[self.rank_at((*place[:axis], number, *place[axis + 1 :]))] = part
+        return result
+
+    def whole_shape(self, part: Sequence[int], states: NdSbp) -> tuple[int, ...]:
+        shape = list(part)
+        place = self.place(self.owned[0])
+        for axis in reversed(range(len(self.mesh))):
+            state = states[axis]
+            if isinstance(state, Split):
+                shape[state.axis] = self.line(axis, place).total(shape[state.axis])
+        return tuple(shape)
+
+    def place(self, rank: int) -> Place:
+        """The coordinates of a rank on the mesh."""
+        return tuple(int(k) for k in np.unravel_index(rank, self.mesh))
+
+    def rank_at(self, place: Place) -> int:
+        """The number of the rank at a place."""
+        return int(np.ravel_multi_index(place, self.mesh))
+
+
+def _first(place: Place, axis: int) -> Place:
+    return (*place[:axis], 0, *place[axis + 1 :])
+
+
+class SimulatedMesh(_Lines):
+    """All ranks of a mesh in this process; `sent` are the bytes that each would have sent."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self.size = prod(mesh)
+        self.owned = tuple(range(self.size))
+        self._lines: dict[tuple[int, Place], SimulatedWorld] = {}
+
+    def line(self, axis: int, place: Place) -> SimulatedWorld:
+        key = (axis, _first(place, axis))
+        if key not in self._lines:
+            self._lines[key] = SimulatedWorld(self.mesh[axis])
+        return self._lines[key]
+
+    @property
+    def sent(self) -> list[int]:
+        """Bytes sent by each rank so far."""
+        places = [self.place(rank) for rank in self.owned]
+        return [
+            sum(self.line(axis, place).sent[place[axis]] for axis in range(len(self.mesh)))
+            for place in places
+        ]
+
+    def verify(self, plan: str) -> None:
+        """Ranks that share a process cannot differ."""
+
+
+class MPIMesh(_Lines):
+    """A mesh of processes; this one is the rank that the communicator says."""
+
+    def __init__(self, communicator: Any, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self.all = MPIWorld(communicator)
+        self.size = communicator.size
+        self.rank: int = communicator.rank
+        self.owned = (self.rank,)
+        place = self.place(self.rank)
+        self._lines = [self.all] if len(mesh) == 1 else []
+        while len(self._lines) < len(mesh):
+            axis = len(self._lines)
+            color = self.rank_at(_first(place, axis))
+            self._lines.append(MPIWorld(communicator.Split(color, place[axis])))
+
+    def line(self, axis: int, place: Place) -> MPIWorld:
+        return self._lines[axis]
+
+    @property
+    def sent(self) -> list[int]:
+        """The bytes that this rank has sent so far."""
+        lines = set(self._lines)
+        return [sum(line.sent for line in lines)]
+
+    def verify(self, plan: str) -> None:
+        """Compares what the ranks are about to send; DistributedError on all when it differs."""
+        self.all.verify(plan)
+
+
+class AbsentMesh(_Lines):
+    """A mesh of which this process is no member: it holds nothing and does nothing there."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self.size = prod(mesh)
+        self.owned = ()
+
+    def box(self, parts: Parts, source: NdSbp, target: NdSbp, shape: Sequence[int]) -> Parts:
+        return {}
+
+    def verify(self, plan: str) -> None:
+        """Nothing is run here."""
+
+
+def mesh_shard(value: np.ndarray, states: NdSbp, mesh: Mesh, place: Place) -> np.ndarray:
+    """What the rank at `place` holds of a value; of a partial one the first of a line holds all."""
+    for state, ranks, rank in zip(states, mesh, place):
+        value = shard(value, state, ranks, rank)
+    return value
+
+
+def nothing_partial(states: NdSbp) -> NdSbp:
+    """`states` with whole values instead of partial ones."""
+    return tuple(BROADCAST if isinstance(state, Partial) else state for state in states)

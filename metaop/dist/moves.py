@@ -1,0 +1,148 @@
+"""Changes of how a tensor lies on a mesh, as changes along one mesh axis at a time.
+
+A block of a block lies somewhere else when the outer axis changes: an axis that splits a dimension
+changes only while no axis inside it splits the same one. Everything else is a shortest path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from heapq import heappop, heappush
+from itertools import count, product
+from math import inf, prod
+from typing import NamedTuple
+
+from metaop.dist.cost import Cluster, collective_seconds, is_local
+from metaop.dist.sbp import BROADCAST, Broadcast, Mesh, NdSbp, Partial, Sbp, Split, replaced
+from metaop.unified_graph.node import Shape
+
+class Move(NamedTuple):
+    """A change of the state of one mesh axis."""
+
+    axis: int
+    source: NdSbp
+    target: NdSbp
+
+    @property
+    def is_local(self) -> bool:
+        """Whether every rank does it by itself, as part of its program."""
+        return is_local(self.source[self.axis], self.target[self.axis])
+
+
+class Priced(NamedTuple):
+    """A state that can be reached by changing one mesh axis, and what that costs."""
+
+    axis: int
+    target: NdSbp
+    seconds: float
+    is_local: bool
+
+
+def fits(shape: Sequence[int], states: NdSbp, mesh: Mesh) -> bool:
+    """Whether every rank gets a part of each dimension that is split."""
+    need: dict[int, int] = {}
+    for state, ranks in zip(states, mesh):
+        if isinstance(state, Split):
+            need[state.axis] = need.get(state.axis, 1) * ranks
+    return all(shape[axis] >= ranks for axis, ranks in need.items())
+
+
+@lru_cache(maxsize=4096)
+def states_of(shape: Shape, mesh: Mesh) -> tuple[NdSbp, ...]:
+    """All states of a tensor of this shape but partial ones."""
+    single: list[Sbp] = [BROADCAST, *(Split(axis) for axis in range(len(shape)))]
+    found = product(*([BROADCAST] if ranks == 1 else single for ranks in mesh))
+    return tuple(states for states in found if fits(shape, states, mesh))
+
+
+def _may_change(source: NdSbp, axis: int, target: Sbp) -> bool:
+    inner = source[axis + 1 :]
+    return not any(isinstance(state, Split) and state in inner for state in (source[axis], target))
+
+
+@lru_cache(maxsize=1 << 15)
+def moves_from(
+    source: NdSbp, shape: Shape, itemsize: int, mesh: Mesh, cluster: Cluster
+) -> tuple[Priced, ...]:
+    """The states next to one; what is whole is turned into a sum only where that is asked for."""
+    found = []
+    for axis, ranks in enumerate(mesh):
+        part = _part_shape(source, axis, shape, mesh)
+        splits = [Split(dim) for dim in range(len(shape))]
+        for state in (BROADCAST, Partial(), *splits):
+            target = replaced(source, axis, state)
+            if state == source[axis] or not _may_change(source, axis, state):
+                continue
+            if not fits(shape, target, mesh):
+                continue
+            seconds = _seconds(source[axis], state, part, itemsize, ranks, cluster, axis)
+            if seconds < inf:
+                found.append(Priced(axis, target, seconds, is_local(source[axis], state)))
+    return tuple(found)
+
+
+def _part_shape(source: NdSbp, axis: int, shape: Shape, mesh: Mesh) -> Shape:
+    """What the ranks along one axis hold together: the first and longest such part."""
+    part = list(shape)
+    for k, (state, ranks) in enumerate(zip(source, mesh)):
+        if k != axis and isinstance(state, Split):
+            part[state.axis] = -(-part[state.axis] // ranks)
+    return tuple(part)
+
+
+def _seconds(
+    source: Sbp,
+    target: Sbp,
+    shape: Shape,
+    itemsize: int,
+    ranks: int,
+    cluster: Cluster,
+    axis: int,
+) -> float:
+    if isinstance(target, Partial):
+        # Nothing is sent when zeros fill up, but the sum is then still to come.
+        whole = 2 * prod(shape) * itemsize / cluster.memory_bandwidth
+        return whole if isinstance(source, Split) else inf
+    return collective_seconds(source, target, shape, itemsize, ranks, cluster.link(axis))
+
+
+@lru_cache(maxsize=1 << 14)
+def path(
+    source: NdSbp, target: NdSbp, shape: Shape, itemsize: int, mesh: Mesh, cluster: Cluster
+) -> tuple[Move, ...]:
+    """The cheapest sequence of moves between two states; partial ones are made at the end."""
+    steps: list[Move] = []
+    state = target
+    for axis, (old, new) in enumerate(zip(source, target)):
+        if isinstance(new, Partial) and old != new:
+            previous = replaced(state, axis, BROADCAST)
+            steps.insert(0, Move(axis, previous, state))
+            state = previous
+    return (*_cheapest(source, state, shape, itemsize, mesh, cluster), *steps)
+
+
+def _cheapest(
+    source: NdSbp, target: NdSbp, shape: Shape, itemsize: int, mesh: Mesh, cluster: Cluster
+) -> list[Move]:
+    best: dict[NdSbp, float] = {source: 0.0}
+    before: dict[NdSbp, Move] = {}
+    numbers = count()
+    queue = [(0.0, next(numbers), source)]
+    while queue:
+        cost, _, state = heappop(queue)
+        if state == target:
+            break
+        if cost > best[state]:
+            continue
+        for step in moves_from(state, shape, itemsize, mesh, cluster):
+            total = cost + step.seconds
+            if total < best.get(step.target, inf):
+                best[step.target] = total
+                before[step.target] = Move(step.axis, state, step.target)
+                heappush(queue, (total, next(numbers), step.target))
+    steps: list[Move] = []
+    while target != source:
+        steps.insert(0, before[target])
+        target = before[target].source
+    return steps

@@ -1,0 +1,212 @@
+"""Moving a tensor from the ranks of one placement to those of another, of any size and shape.
+
+Every rank of either placement works out the same list of messages: for each part that is wanted,
+the boxes of it that others hold. What several ranks hold is asked of the receiver itself, or of
+them in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from metaop.dist.boxing import Parts
+from metaop.dist.collectives import MPIWorld, mpi
+from metaop.dist.mesh_world import Place
+from metaop.dist.moves import states_of
+from metaop.dist.placement import Placement
+from metaop.dist.program import ShardedBuffer
+from metaop.dist.sbp import (
+    BROADCAST,
+    Mesh,
+    NdSbp,
+    Partial,
+    local_box,
+    mesh_shape,
+    nd_text,
+    replaced,
+)
+from metaop.errors import UnsupportedError
+from metaop.reduce.reducers import REDUCERS
+from metaop.unified_graph import dtype as dtypes
+
+Box = tuple[tuple[int, int], ...]
+_TAG = 77
+
+
+class Message(NamedTuple):
+    """A box of a tensor that rank `target` of the second placement gets from `source`."""
+
+    source: int
+    target: int
+    box: Box
+
+
+def intersection(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> Box | None:
+    """What two boxes of indices share; None when that is nothing."""
+    shared = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other))
+    return None if any(low >= high for low, high in shared) else shared
+
+
+def inside(box: Box, part: Sequence[tuple[int, int]]) -> tuple[slice, ...]:
+    """The box as slices of an array that holds `part`."""
+    return tuple(slice(low - start, high - start) for (low, high), (start, _) in zip(box, part))
+
+
+def messages(
+    shape: Sequence[int], source: tuple[NdSbp, Placement], target: tuple[NdSbp, Placement]
+) -> list[Message]:
+    """Who sends what to whom, by job-wide rank numbers; nothing may be partial on the source."""
+    holders: dict[Box, list[int]] = {}
+    for rank, place in _places(source[1]):
+        box = tuple(local_box(shape, source[0], source[1].shape, place))
+        holders.setdefault(box, []).append(rank)
+    found = []
+    for number, (rank, place) in enumerate(_places(target[1])):
+        if not _wants(target[0], place):
+            continue
+        wanted = local_box(shape, target[0], target[1].shape, place)
+        for box, ranks in holders.items():
+            shared = intersection(box, wanted)
+            if shared is not None:
+                sender = rank if rank in ranks else ranks[number % len(ranks)]
+                found.append(Message(sender, rank, shared))
+    return found
+
+
+def _places(placement: Placement) -> Iterator[tuple[int, Place]]:
+    for place in np.ndindex(*placement.shape):
+        yield int(placement.ranks[place]), place
+
+
+def _wants(states: NdSbp, place: Place) -> bool:
+    """Of a partial value the first rank of every line gets all, the others nothing."""
+    return not any(isinstance(state, Partial) and k for state, k in zip(states, place))
+
+
+def transfer(
+    buffer: ShardedBuffer, source: Placement, target: Placement, states: NdSbp
+) -> ShardedBuffer:
+    """The same value on another placement; every rank of either has to call it."""
+    if source.simulated != target.simulated:
+        raise UnsupportedError(
+            f"moving from {source} to {target}: only one of them is simulated",
+            fix="simulate both, or none",
+        )
+    settled = _settled(buffer.states, buffer.shape, source.shape)
+    parts = buffer.world.box(buffer.parts, buffer.states, settled, buffer.shape)
+    lists = messages(buffer.shape, (settled, source), (states, target))
+    made = _Target(buffer, target, states)
+    if source.simulated:
+        for message in lists:
+            made.put(message, _cut(parts, buffer.shape, settled, source, message))
+    else:
+        text = f"move {list(buffer.shape)} {nd_text(settled)} {source} -> {nd_text(states)} {target}"
+        _exchange(lists, parts, (settled, source), made, text)
+    return ShardedBuffer(made.parts, states, target.world, buffer.shape, buffer.dtype)
+
+
+def _settled(states: NdSbp, shape: Sequence[int], mesh: Mesh) -> NdSbp:
+    """Without partial values: cut up where that is possible, because it is cheaper than whole."""
+    for axis, state in enumerate(states):
+        if isinstance(state, Partial):
+            known = [
+                option
+                for option in states_of(tuple(shape), mesh)
+                if replaced(option, axis, BROADCAST) == replaced(states, axis, BROADCAST)
+            ]
+            states = known[-1] if known else replaced(states, axis, BROADCAST)
+    return states
+
+
+class _Target:
+    """The parts that this process will hold on the second placement."""
+
+    def __init__(self, buffer: ShardedBuffer, placement: Placement, states: NdSbp) -> None:
+        self.placement, self.states, self.shape = placement, states, buffer.shape
+        self.world = placement.world
+        self.dtype = buffer.dtype
+        self.parts: Parts = {}
+        for rank in self.world.owned:
+            place = self.world.place(rank)
+            extents = mesh_shape(buffer.shape, states, placement.shape, place)
+            self.parts[rank] = np.full(extents, _fill(states, self.dtype), self.dtype)
+
+    def view(self, message: Message) -> np.ndarray:
+        """Where the box of a message goes."""
+        rank = _number(self.placement, message.target)
+        part = local_box(self.shape, self.states, self.placement.shape, self.world.place(rank))
+        return self.parts[rank][inside(message.box, part)]
+
+    def put(self, message: Message, value: np.ndarray) -> None:
+        """Writes the box of a message."""
+        self.view(message)[...] = value
+
+
+def _fill(states: NdSbp, dtype: np.dtype) -> object:
+    known = dtypes.from_numpy_dtype(dtype)
+    assert known is not None
+    names = [state.op for state in states if isinstance(state, Partial)]
+    return REDUCERS[names[0]].identity(known) if names else 0
+
+
+def _cut(
+    parts: Parts, shape: Sequence[int], states: NdSbp, source: Placement, message: Message
+) -> np.ndarray:
+    rank = _number(source, message.source)
+    part = local_box(shape, states, source.shape, source.world.place(rank))
+    return parts[rank][inside(message.box, part)]
+
+
+def _number(placement: Placement, rank: int) -> int:
+    """The number of a job-wide rank within a placement."""
+    return int(np.flatnonzero(placement.ranks.ravel() == rank)[0])
+
+
+@lru_cache(maxsize=64)
+def _union(ranks: tuple[int, ...]) -> MPIWorld:
+    """The ranks of two placements together; all of them have to ask for it."""
+    communicator = mpi().COMM_WORLD
+    return MPIWorld(communicator.Create_group(communicator.group.Incl(list(ranks))))
+
+
+def _exchange(
+    lists: Sequence[Message],
+    parts: Parts,
+    source: tuple[NdSbp, Placement],
+    made: _Target,
+    text: str,
+) -> None:
+    module = mpi()
+    communicator, me = module.COMM_WORLD, module.COMM_WORLD.rank
+    members = {*source[1].ranks.ravel().tolist(), *made.placement.ranks.ravel().tolist()}
+    if me not in members:
+        return
+    world = _union(tuple(sorted(members)))
+    world.verify(text)
+    requests, arrived, kept = [], [], []
+    for message in lists:
+        if me not in (message.source, message.target):
+            continue
+        if message.source == me:
+            value = np.ascontiguousarray(_cut(parts, made.shape, *source, message))
+            if message.target == me:
+                made.put(message, value)
+                continue
+            kept.append(value)
+            world.sent += value.nbytes
+            requests.append(communicator.Isend(_bytes(value), message.target, _TAG))
+        else:
+            box = np.empty([high - low for low, high in message.box], made.dtype)
+            arrived.append((message, box))
+            requests.append(communicator.Irecv(_bytes(box), message.source, _TAG))
+    world.watchdog.wait(lambda: module.Request.Testall(requests), text)
+    for message, box in arrived:
+        made.put(message, box)
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)

@@ -1,0 +1,19 @@
+"""Meshes of ranks on several processes started by mpirun, against one process."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dist.test_processes import pytestmark as needs_mpi
+from tests.dist.test_processes import run
+
+pytestmark = needs_mpi
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", ["meshes.py"])
+def test_meshes_agree_with_one_process(name: str, ranks: int) -> None:
+    done = run(name, ranks)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank in range(ranks):
+        assert f"rank {rank} agrees" in done.stdout
