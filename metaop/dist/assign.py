@@ -19,6 +19,7 @@ from metaop.dist.mesh_rules import MeshRule, mesh_rules
 from metaop.dist.moves import Move, moves_from
 from metaop.dist.sbp import Mesh, NdSbp, mesh_shape
 from metaop.unified_graph.node import Input, Node, topological
+from metaop.unified_graph.reshard import Reshard
 
 State = tuple[Node, NdSbp]
 
@@ -191,7 +192,7 @@ def assign(
     used: set[State] | None = None
     for _ in range(_PASSES):
         table = find_ways(dict(zip(inputs, given)), outputs, setting, used)
-        goals = wanted or [_cheapest(output, table[output], setting) for output in outputs]
+        goals = wanted or _goals(outputs, table, setting)
         plan = _plan(inputs, given, list(zip(outputs, goals)), table, mesh)
         if best is None or plan.cost() < best.cost():
             best = plan
@@ -230,15 +231,43 @@ def _plan(
     )
 
 
-def _cheapest(node: Node, ways: Mapping[NdSbp, Way], setting: Setting) -> NdSbp:
-    """Where values without a wish stay: as they come out, before any move.
+def _goals(outputs: Sequence[Node], table: Ways, setting: Setting) -> list[NdSbp]:
+    """How outputs come out: as was wished, else in the state that adds least to the others.
 
-    A partial value has its reduction still to come, which counts.
+    Nothing is moved for an output without a wish, but a partial one has its reduction to come.
     """
-    direct = [states for states, way in ways.items() if way.moved is None]
-    return min(
-        direct, key=lambda states: (ways[states].cost + _to_come(node, states, setting), repr(states))
-    )
+    found: dict[Node, NdSbp] = {
+        node: node.op.sbp for node in outputs if isinstance(node.op, Reshard) and node.op.sbp
+    }
+    used: set[State] = set()
+    for pair in found.items():
+        used.update(_added(pair, table, used))
+    for node in outputs:
+        if node in found:
+            continue
+        best: tuple[float, str] | None = None
+        chosen: list[State] = []
+        for states, way in table[node].items():
+            if way.moved is not None:
+                continue
+            added = _added((node, states), table, used)
+            cost = sum(table[n][s].own for n, s in added) + _to_come(node, states, setting)
+            if best is None or (cost, repr(states)) < best:
+                best, found[node], chosen = (cost, repr(states)), states, added
+        used.update(chosen)
+    return [found[node] for node in outputs]
+
+
+def _added(goal: State, table: Ways, used: Container[State]) -> list[State]:
+    """The states that a plan needs for one more goal."""
+    seen: dict[State, None] = {}
+    stack = [goal]
+    while stack:
+        pair = stack.pop()
+        if pair not in used and pair not in seen:
+            seen[pair] = None
+            stack.extend(needed(pair, table))
+    return list(seen)
 
 
 def _to_come(node: Node, states: NdSbp, setting: Setting) -> float:

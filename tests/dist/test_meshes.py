@@ -88,9 +88,8 @@ HYBRID = {
 }
 
 
-@pytest.mark.parametrize("extents", [(2, 2), (2, 3)])
-@pytest.mark.parametrize("name", HYBRID)
-def test_training_gives_the_losses_of_one_device(extents: tuple, name: str) -> None:
+@pytest.mark.parametrize(("name", "extents"), zip(HYBRID, [(2, 2), (2, 2), (2, 3), (2, 3)]))
+def test_training_gives_the_losses_of_one_device(name: str, extents: tuple) -> None:
     data, weights = HYBRID[name]
     expected = train(None, BROADCAST, BROADCAST)
     np.testing.assert_allclose(train(mesh(*extents), data, weights), expected, rtol=1e-5)
