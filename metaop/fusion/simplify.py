@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -27,10 +27,18 @@ _PARTIAL = 8192
 
 def simplify(outputs: Sequence[Node]) -> list[Node]:
     """Folds constants, joins reindexes, turns affine scatters into gathers."""
-    return rebuild(outputs, transform=_simplify_node)
+    simplified: dict[Node, Node] = {}
+
+    def simplify_node(node: Node) -> Node:
+        new = _simplify_node(node, simplified)
+        simplified[new] = new
+        return new
+
+    return rebuild(outputs, transform=simplify_node)
 
 
-def _simplify_node(node: Node) -> Node:
+def _simplify_node(node: Node, simplified: Mapping[Node, Node]) -> Node:
+    """A node whose inputs are `simplified`, like all nodes that were handed out before."""
     op = node.op
     if isinstance(op, Elementwise):
         return _simplify_elementwise(op, node)
@@ -45,7 +53,7 @@ def _simplify_node(node: Node) -> Node:
         if reduced is None:
             inverted = invert(node)
             if inverted is not None:
-                return rebuild([inverted], transform=_open_product)[0]
+                return rebuild([inverted], simplified, _open_product)[0]
         return _reduced_once(_open_product(node))
     return node
 

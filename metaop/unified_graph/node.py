@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
@@ -217,15 +217,15 @@ def index_node(expr: IndexExpr, shape: Shape) -> Node:
     return Node(Index(expr), (), tuple(shape), dtypes.int64)
 
 
-def topological(outputs: Iterable[Node], stops: Iterable[Node] = ()) -> list[Node]:
+def topological(outputs: Iterable[Node], stops: Container[Node] = ()) -> list[Node]:
     """Every node that the outputs need, each after its inputs.
 
     Neither the nodes in `stops` nor what only they need is visited. Iterative: any depth works.
     """
     order: list[Node] = []
-    seen: set[Node] = set(stops)
+    seen: set[Node] = set()
     for output in outputs:
-        if output in seen:
+        if output in seen or output in stops:
             continue
         seen.add(output)
         stack: list[tuple[Node, int]] = [(output, 0)]
@@ -235,7 +235,7 @@ def topological(outputs: Iterable[Node], stops: Iterable[Node] = ()) -> list[Nod
             while position < len(inputs):
                 source = inputs[position]
                 position += 1
-                if source not in seen:
+                if source not in seen and source not in stops:
                     seen.add(source)
                     stack.append((node, position))
                     stack.append((source, 0))

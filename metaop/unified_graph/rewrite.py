@@ -17,9 +17,10 @@ def rebuild(
     Nodes in `replace` become their replacement; every other node is rebuilt on its new inputs and
     handed to `transform`, which may give another node of the same type.
     """
-    done: dict[Node, Node] = dict(replace or {})
-    for node in topological(outputs, stops=tuple(done)):
-        inputs = tuple(done[source] for source in node.inputs)
+    known = replace or {}
+    done: dict[Node, Node] = {}
+    for node in topological(outputs, stops=known):
+        inputs = tuple([done[x] if x in done else known[x] for x in node.inputs])
         new = node if inputs == node.inputs else Node(node.op, inputs, node.shape, node.dtype)
         done[node] = transform(new) if transform is not None else new
-    return [done[output] for output in outputs]
+    return [done[x] if x in done else known[x] for x in outputs]
