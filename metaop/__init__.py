@@ -116,6 +116,7 @@ from metaop.tensor.decompositions import (
     slogdet,
 )
 from metaop.tensor.finite_differences import gradient
+from metaop.tensor.dlpack import from_dlpack
 from metaop.tensor.generator import (
     Generator,
     default_generator,

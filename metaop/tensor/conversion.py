@@ -11,7 +11,7 @@ import numpy as np
 from metaop.errors import ArgumentTypeError
 from metaop.operators.basic import convert
 from metaop.tensor.arguments import sizes, wrap_dim
-from metaop.tensor.core import Tensor, in_place, wrap
+from metaop.tensor.core import Tensor, from_array, in_place, wrap
 from metaop.tensor.devices import moved
 from metaop.tensor.options import device_of
 from metaop.tensor.promotion import defaults
@@ -233,6 +233,14 @@ def array(input: Tensor, dtype: Any = None, copy: Any = None) -> np.ndarray:
     if dtype is not None and values.dtype != dtype:
         return values.astype(dtype)
     return values.copy() if copy else values
+
+
+def wrapped(
+    input: Tensor, array: np.ndarray, context: Any = None, return_scalar: builtins.bool = False
+) -> Tensor | np.ndarray:
+    """What a NumPy function of the tensor gives: a tensor again, when its type has one."""
+    dtype = dtypes.from_numpy_dtype(array.dtype)
+    return array if dtype is None else from_array(np.asarray(array), dtype)
 
 
 def get_device(input: Tensor) -> builtins.int:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from metaop.errors import ArgumentTypeError, ShapeError
+from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
 from metaop.operators.pointwise import POINTWISE
-from metaop.tensor import comparison, conversion, layouts, pointwise, printing
+from metaop.tensor import comparison, conversion, dlpack, layouts, pointwise, printing
 from metaop.tensor.core import Tensor, from_array, in_place
 from metaop.tensor.promotion import binary
 
@@ -123,6 +124,18 @@ def _format(self: Tensor, spec: str) -> str:
     return object.__format__(self, spec)
 
 
+def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
+    """The functions of the array API standard (`metaop.array_api`)."""
+    # That room is built on this one.
+    namespace = importlib.import_module("metaop.array_api")
+    if api_version is not None and api_version > namespace.__array_api_version__:
+        raise ArgumentError(
+            f"the array API of {api_version} is not supported",
+            fix=f"metaop follows {namespace.__array_api_version__}",
+        )
+    return namespace
+
+
 _SHARING = ("_base", "_steps", "_cell", "_seen", "_writes")
 
 
@@ -196,6 +209,10 @@ _METHODS: dict[str, Any] = {
     "__repr__": printing.text_of,
     "__str__": printing.text_of,
     "__array__": conversion.array,
+    "__array_wrap__": conversion.wrapped,
+    "__array_namespace__": _array_namespace,
+    "__dlpack__": dlpack.dlpack,
+    "__dlpack_device__": dlpack.dlpack_device,
     "__deepcopy__": _deep_copy,
     "__reduce_ex__": _reduce,
 }
