@@ -455,7 +455,7 @@ newaxis = None
 _SUBMODULES = frozenset(
     (
         *("accelerator", "backends", "environment", "futures", "multiprocessing", "testing"),
-        *("scripting", "types", "version"),
+        *("array_api", "einops", "scripting", "sparse", "types", "version"),
         *("absent", "amp", "autograd", "cuda", "data", "dist", "distributions", "fft", "func"),
         *(
             "graph",

@@ -10,7 +10,15 @@ import numpy as np
 
 from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
 from metaop.operators.pointwise import POINTWISE
-from metaop.tensor import comparison, conversion, dlpack, layouts, pointwise, printing
+from metaop.tensor import (
+    comparison,
+    conversion,
+    dlpack,
+    layouts,
+    linear_algebra,
+    pointwise,
+    printing,
+)
 from metaop.tensor.core import Tensor, from_array, in_place
 from metaop.tensor.promotion import binary
 
@@ -79,6 +87,14 @@ def _matmul(self: Tensor, other: Any) -> Any:
 
 def _reflected_matmul(self: Tensor, other: Any) -> Any:
     return other.matmul(self) if isinstance(other, Tensor) else NotImplemented
+
+
+def _in_place_matmul(self: Tensor, other: Any) -> Any:
+    return (
+        in_place(self, linear_algebra.matmul, other)
+        if isinstance(other, Tensor)
+        else NotImplemented
+    )
 
 
 def _length(self: Tensor) -> int:
@@ -197,6 +213,7 @@ _METHODS: dict[str, Any] = {
     "__invert__": pointwise.bitwise_not,
     "__matmul__": _matmul,
     "__rmatmul__": _reflected_matmul,
+    "__imatmul__": _in_place_matmul,
     "__len__": _length,
     "__iter__": _iterate,
     "__contains__": _contains,
