@@ -31,6 +31,11 @@ from metaop.nn.activation import (
     Tanhshrink,
     Threshold,
 )
+from metaop.nn.adaptive import (
+    AdaptiveLogSoftmaxWithLoss,
+    LinearCrossEntropyLoss,
+    LinearCrossEntropyOptions,
+)
 from metaop.nn.attention import MultiheadAttention
 from metaop.nn.containers import ModuleDict, ModuleList, Sequential
 from metaop.nn.convolution import (
@@ -51,6 +56,21 @@ from metaop.nn.dropout import (
     FeatureAlphaDropout,
 )
 from metaop.nn.embedding import Embedding, EmbeddingBag
+from metaop.nn.lazy import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
+    LazyLinear,
+)
 from metaop.nn.linear import Bilinear, Identity, Linear
 from metaop.nn.loss import (
     BCELoss,
@@ -104,7 +124,7 @@ from metaop.nn.padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
-from metaop.nn.parameter import Buffer, Parameter
+from metaop.nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 from metaop.nn.parameter_containers import ParameterDict, ParameterList
 from metaop.nn.pooling import (
     AdaptiveAvgPool1d,
@@ -116,6 +136,8 @@ from metaop.nn.pooling import (
     AvgPool1d,
     AvgPool2d,
     AvgPool3d,
+    FractionalMaxPool2d,
+    FractionalMaxPool3d,
     LPPool1d,
     LPPool2d,
     LPPool3d,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from metaop.differentiation.tape import TapeEntry
-from metaop.errors import ArgumentTypeError, GradientError
-from metaop.tensor.core import Tensor, _accumulator, _own, from_array
+from metaop.errors import ArgumentError, ArgumentTypeError, GradientError
+from metaop.tensor.core import Size, Tensor, _accumulator, _own, from_array
+from metaop.tensor.creation import empty
 from metaop.tensor.pointwise import defaults
 from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.dtype import DType, dtype_named
@@ -115,3 +117,69 @@ def _restore(
     owned._take(from_array(np.ascontiguousarray(array), dtype), requires_grad)
     owned.__dict__.update(attributes)
     return owned
+
+
+class UninitializedTensorMixin(Tensor):
+    """A tensor without a shape: only its dtype and its device are known, until `materialize`."""
+
+    cls_to_become: type[Tensor]
+
+    def materialize(
+        self, shape: Sequence[int], device: Any = None, dtype: DType | None = None
+    ) -> None:
+        """Gives the tensor a shape, and memory to be filled; it is a usual one from then on."""
+        data = empty(tuple(shape), device=device or self.device, dtype=dtype or self.dtype)
+        self.__class__ = self.cls_to_become  # type: ignore[assignment]
+        self._take(data, self.requires_grad)  # type: ignore[attr-defined]
+
+    @property
+    def shape(self) -> Size:
+        raise ArgumentError(
+            "Can't access the shape of an uninitialized parameter or buffer. This error usually "
+            "happens in `load_state_dict` when trying to load an uninitialized parameter into an "
+            "initialized one.",
+            fix="call the module once, so that its parameters are made",
+        )
+
+    def detach(self) -> Any:
+        """The tensor itself: there are no values to share."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
+    """A `Parameter` whose shape is not known yet."""
+
+    cls_to_become = Parameter
+
+    def __new__(
+        cls, requires_grad: bool = True, device: Any = None, dtype: DType | None = None
+    ) -> UninitializedParameter:
+        parameter = object.__new__(cls)
+        parameter._take(empty(0, device=device, dtype=dtype), requires_grad)
+        return parameter
+
+
+class UninitializedBuffer(UninitializedTensorMixin, Buffer):
+    """A `Buffer` whose shape is not known yet."""
+
+    cls_to_become = Buffer
+
+    def __new__(
+        cls,
+        requires_grad: bool = False,
+        device: Any = None,
+        dtype: DType | None = None,
+        persistent: bool = True,
+    ) -> UninitializedBuffer:
+        buffer = object.__new__(cls)
+        buffer._take(empty(0, device=device, dtype=dtype), False)
+        buffer.persistent = persistent
+        return buffer
+
+
+def is_lazy(param: Any) -> bool:
+    """Whether a parameter or buffer has no shape yet."""
+    return isinstance(param, UninitializedTensorMixin)

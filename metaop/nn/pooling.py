@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
+from metaop.errors import ArgumentError
 from metaop.nn import functional as F
 from metaop.nn.module import Module
 from metaop.nn.sizes import Size, many
@@ -237,6 +239,60 @@ class LPPool3d(_LPPool):
     """p-norm pooling of (N, C, D, H, W)."""
 
     function = staticmethod(F.lp_pool3d)
+
+
+class _FractionalMaxPool(Module):
+    """Max pooling with windows at random places (Graham 2014)."""
+
+    function: ClassVar[Callable[..., Any]]
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        if (output_size is None) == (output_ratio is None):
+            raise ArgumentError(
+                f"{type(self).__name__} requires specifying either an output size, or a pooling "
+                "ratio",
+                fix="pass exactly one of output_size and output_ratio",
+            )
+        self.kernel_size = many(kernel_size, self.dimensions)
+        self.return_indices = return_indices
+        self.output_size = None if output_size is None else many(output_size, self.dimensions)
+        ratios = (output_ratio,) * self.dimensions if isinstance(output_ratio, float) else None
+        self.output_ratio = ratios or output_ratio
+        self.register_buffer("_random_samples", _random_samples)
+
+    dimensions: ClassVar[int]
+
+    def forward(self, input: Tensor) -> Any:
+        return type(self).function(
+            input,
+            self.kernel_size,
+            self.output_size,
+            self.output_ratio,
+            self.return_indices,
+            _random_samples=self._random_samples,
+        )
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """Max pooling of (N, C, H, W) with windows at random places to a size, or a part of it."""
+
+    dimensions = 2
+    function = staticmethod(F.fractional_max_pool2d)
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """Max pooling of (N, C, D, H, W) with windows at random places."""
+
+    dimensions = 3
+    function = staticmethod(F.fractional_max_pool3d)
 
 
 class _AdaptivePool(Module):

@@ -45,8 +45,6 @@ MISSING: dict[str, str] = {
     "torch.utils.mobile_optimizer": "a tool for TorchScript on phones",
     "torch.utils.serialization": "a private configuration of PyTorch's files",
     "Tensor.index": "PyTorch's private spelling of tensor[indices]",
-    "torch.nn.utils.prune": "pruning is not there yet",
-    "torch.nn.utils.parametrize.register_parametrization": "parametrisations are not there yet",
     "torch._sample_dirichlet": "a private kernel; use metaop.distributions.Dirichlet",
 }
 

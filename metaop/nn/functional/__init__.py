@@ -68,6 +68,7 @@ from metaop.nn.functional.losses import (
     huber_loss,
     kl_div,
     l1_loss,
+    linear_cross_entropy,
     margin_ranking_loss,
     mse_loss,
     multi_margin_loss,

@@ -7,6 +7,7 @@ from typing import Any
 
 from metaop.errors import ArgumentError, ShapeError
 from metaop.nn.functional.arguments import optional, reduction_of
+from metaop.nn.functional.linear import linear
 from metaop.operators import losses as operators
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.creation import full_like
@@ -44,6 +45,42 @@ def cross_entropy(
         return wrap(record(operators.cross_entropy_of_probabilities, calls, attributes))
     attributes = (ignore_index, reduction, label_smoothing)
     return wrap(record(operators.cross_entropy_of_classes, calls, attributes))
+
+
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+) -> Tensor:
+    """`cross_entropy` of `linear(input, linear_weight, linear_bias)`.
+
+    The weight is (C, in_features), or (C, d1, …, in_features) for targets (N, d1, …). `options`
+    choose between PyTorch's kernels and change nothing here.
+    """
+    classes, *places = linear_weight.shape[:-1]
+    if not 1 <= input.ndim <= 2 or (places and input.ndim == 1):
+        raise ShapeError(
+            f"linear_cross_entropy: input {list(input.shape)} does not fit the weight "
+            f"{list(linear_weight.shape)}",
+            fix="the input is (in_features) or (N, in_features), with places (N, in_features)",
+        )
+    flat = linear_weight.reshape(-1, linear_weight.shape[-1])
+    logits = linear(input, flat, None if linear_bias is None else linear_bias.flatten())
+    return cross_entropy(
+        logits.reshape(*input.shape[:-1], classes, *places),
+        target,
+        weight=weight,
+        reduction=reduction,
+        ignore_index=-100 if ignore_index is None else ignore_index,
+        label_smoothing=label_smoothing,
+    )
 
 
 def nll_loss(

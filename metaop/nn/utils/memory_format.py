@@ -1,0 +1,23 @@
+"""What in PyTorch saves time or memory, and here is so from the start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from metaop.nn.module import Module
+
+AnyModule = TypeVar("AnyModule", bound=Module)
+
+
+def convert_conv2d_weight_memory_format(module: AnyModule, memory_format: Any) -> AnyModule:
+    """The module itself: the compiler chooses how weights lie in memory."""
+    return module
+
+
+convert_conv3d_weight_memory_format = convert_conv2d_weight_memory_format
+
+
+def skip_init(module_cls: Callable[..., AnyModule], *args: Any, **kwargs: Any) -> AnyModule:
+    """A module whose values are to be replaced: random numbers not read are never drawn."""
+    return module_cls(*args, **kwargs)

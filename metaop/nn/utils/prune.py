@@ -1,0 +1,378 @@
+"""Pruning: parts of a parameter masked out, kept as `name_orig` (trained) and `name_mask`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from numbers import Integral, Real
+from typing import Any, ClassVar, TypeVar
+
+from metaop.errors import ArgumentError, ArgumentTypeError, DimensionError, ShapeError
+from metaop.nn.module import Module
+from metaop.nn.utils.vectors import parameters_to_vector
+from metaop.tensor.core import Tensor
+from metaop.tensor.creation import ones_like
+from metaop.tensor.random import rand, rand_like
+
+AnyModule = TypeVar("AnyModule", bound=Module)
+Amount = int | float
+
+
+class BasePruningMethod(ABC):
+    """A way to choose what to prune; a subclass defines `compute_mask` and `PRUNING_TYPE`.
+
+    As a hook it computes the pruned tensor before every forward pass. The type is "unstructured"
+    (elements), "structured" (slices along `dim`) or "global" (elements of the whole tensor).
+    """
+
+    PRUNING_TYPE: ClassVar[str] = "unstructured"
+    _tensor_name: str
+
+    def __call__(self, module: Module, inputs: Any) -> None:
+        setattr(module, self._tensor_name, self.apply_mask(module))
+
+    @abstractmethod
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask (1 keeps, 0 prunes) for scores `t`, on top of `default_mask`."""
+
+    def apply_mask(self, module: Module) -> Tensor:
+        """The pruned tensor."""
+        mask, original = (getattr(module, f"{self._tensor_name}_{k}") for k in ("mask", "orig"))
+        return mask.to(original.dtype) * original
+
+    @classmethod
+    def apply(
+        cls, module: Any, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any
+    ) -> Any:
+        """Prunes parameter `name`, on top of what is pruned already; returns the method."""
+        tensor = getattr(module, name)
+        scores = tensor if importance_scores is None else importance_scores
+        _check_scores(scores, tensor)
+        method: BasePruningMethod = cls(*args, **kwargs)
+        method._tensor_name = name
+        earlier = _hook_of(module, name)
+        mask = ones_like(tensor) if earlier is None else getattr(module, f"{name}_mask").detach()
+        if earlier is not None:
+            number, old = earlier
+            container = old if isinstance(old, PruningContainer) else PruningContainer(old)
+            container.add_pruning_method(method)
+            method = container
+        mask = method.compute_mask(scores.detach(), mask.clone())
+        if earlier is None:
+            del module._parameters[name]
+            module.register_parameter(f"{name}_orig", tensor)
+        else:
+            del module._forward_pre_hooks[number]
+        module.register_buffer(f"{name}_mask", mask)
+        setattr(module, name, method.apply_mask(module))
+        module.register_forward_pre_hook(method)
+        return method
+
+    def prune(
+        self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None
+    ) -> Tensor:
+        """`t` pruned, without a module."""
+        scores = t if importance_scores is None else importance_scores
+        _check_scores(scores, t)
+        mask = ones_like(t) if default_mask is None else default_mask
+        return t * self.compute_mask(scores, default_mask=mask)
+
+    def remove(self, module: Module) -> None:
+        """Makes the pruned values the parameter again."""
+        name = self._tensor_name
+        pruned = self.apply_mask(module).detach()
+        delattr(module, name)
+        original = module._parameters.pop(f"{name}_orig")
+        assert original is not None
+        original.data = pruned
+        del module._buffers[f"{name}_mask"]
+        setattr(module, name, original)
+
+
+def _hook_of(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
+    for number, hook in module._forward_pre_hooks.items():
+        if isinstance(hook, BasePruningMethod) and hook._tensor_name == name:
+            return number, hook
+    return None
+
+
+def _check_scores(scores: Tensor, tensor: Tensor) -> None:
+    if scores.shape != tensor.shape:
+        raise ShapeError(
+            f"importance_scores should have the same shape as the tensor, got "
+            f"{list(scores.shape)} vs {list(tensor.shape)}"
+        )
+
+
+class PruningContainer(BasePruningMethod):
+    """Several methods for one tensor; each one prunes what those before have left."""
+
+    def __init__(self, *args: BasePruningMethod) -> None:
+        self._pruning_methods: tuple[BasePruningMethod, ...] = ()
+        if len(args) == 1:
+            self._tensor_name = args[0]._tensor_name
+        for method in args:
+            self.add_pruning_method(method)
+
+    def add_pruning_method(self, method: BasePruningMethod) -> None:
+        """Adds a method for the same tensor."""
+        if not isinstance(method, BasePruningMethod):
+            raise ArgumentTypeError(f"{type(method)} is not a BasePruningMethod subclass")
+        if method._tensor_name != self._tensor_name:
+            raise ArgumentError(
+                "Can only add pruning methods acting on the parameter named "
+                f"'{self._tensor_name}' to PruningContainer {self}. Found '{method._tensor_name}'"
+            )
+        self._pruning_methods = (*self._pruning_methods, method)
+
+    def __len__(self) -> int:
+        return len(self._pruning_methods)
+
+    def __iter__(self) -> Iterator[BasePruningMethod]:
+        return iter(self._pruning_methods)
+
+    def __getitem__(self, idx: int) -> BasePruningMethod:
+        return self._pruning_methods[idx]
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask of the last method, which sees only what the others have kept."""
+        method = self._pruning_methods[-1]
+        mask = default_mask.to(t.dtype).clone()
+        kept = _kept_part(method, mask)
+        mask[kept] = method.compute_mask(t[kept], default_mask=mask[kept]).to(mask.dtype)
+        return mask
+
+
+def _kept_part(method: BasePruningMethod, mask: Tensor) -> Any:
+    """The index of what is not pruned yet."""
+    if method.PRUNING_TYPE == "unstructured":
+        return mask.eq(1)
+    if method.PRUNING_TYPE == "global":
+        return (slice(None),) * mask.ndim
+    if method.PRUNING_TYPE != "structured":
+        raise ArgumentError(f"Unrecognized PRUNING_TYPE {method.PRUNING_TYPE}")
+    dim = method.dim % mask.ndim  # type: ignore[attr-defined]
+    alive = mask.sum([k for k in range(mask.ndim) if k != dim]).ne(0)
+    return (*(slice(None),) * dim, alive)
+
+
+class Identity(BasePruningMethod):
+    """Prunes nothing."""
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        return default_mask
+
+
+def _checked(amount: Amount) -> Amount:
+    if not isinstance(amount, Real):
+        raise ArgumentTypeError(f"Invalid type for amount: {amount}. Must be int or float.")
+    if float(amount) < 0 or (not isinstance(amount, Integral) and float(amount) > 1):
+        raise ArgumentError(
+            f"amount={amount} should either be a float in the range [0, 1] or a non-negative "
+            "integer"
+        )
+    return amount
+
+
+def _count(amount: Amount, total: int) -> int:
+    """How many of `total` an amount is."""
+    if not isinstance(amount, Integral):
+        return round(amount * total)
+    if amount > total:
+        raise ArgumentError(
+            f"amount={amount} should be smaller than the number of parameters to prune={total}"
+        )
+    return int(amount)
+
+
+class _Unstructured(BasePruningMethod):
+    """Prunes the elements of the lowest scores."""
+
+    def __init__(self, amount: Amount) -> None:
+        self.amount = _checked(amount)
+
+    def _scores(self, t: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        count = _count(self.amount, t.numel())
+        mask = default_mask.clone()
+        if count:
+            lowest = self._scores(t).flatten().topk(count, largest=False).indices
+            mask.view(-1)[lowest] = 0
+        return mask
+
+
+class RandomUnstructured(_Unstructured):
+    """Prunes random elements: `amount` of them, or that part of all."""
+
+    def _scores(self, t: Tensor) -> Tensor:
+        return rand_like(t)
+
+
+class L1Unstructured(_Unstructured):
+    """Prunes the smallest elements: `amount` of them, or that part of all."""
+
+    def _scores(self, t: Tensor) -> Tensor:
+        return t.abs()
+
+
+class _Structured(BasePruningMethod):
+    """Prunes the slices along `dim` of the lowest scores."""
+
+    PRUNING_TYPE = "structured"
+
+    def __init__(self, amount: Amount, dim: int = -1) -> None:
+        self.amount = _checked(amount)
+        self.dim = dim
+
+    def _scores(self, t: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        if t.ndim <= 1:
+            raise ArgumentError(
+                "Structured pruning can only be applied to multidimensional tensors. Found tensor "
+                f"of shape {list(t.shape)} with {t.ndim} dims"
+            )
+        if not -t.ndim <= self.dim < t.ndim:
+            raise DimensionError(f"Invalid index {self.dim} for tensor of size {list(t.shape)}")
+        extent = t.shape[self.dim]
+        count = _count(self.amount, extent)
+        if not count:
+            return default_mask
+        kept = self._scores(t).topk(extent - count).indices
+        line = t.new_zeros(extent)
+        line[kept] = 1
+        shape = [1] * t.ndim
+        shape[self.dim] = extent
+        return line.reshape(shape) * default_mask.to(t.dtype)
+
+
+class RandomStructured(_Structured):
+    """Prunes random slices along `dim`."""
+
+    def _scores(self, t: Tensor) -> Tensor:
+        return rand(t.shape[self.dim], device=t.device)
+
+
+class LnStructured(_Structured):
+    """Prunes the slices along `dim` of the smallest n-norms."""
+
+    def __init__(self, amount: Amount, n: Any, dim: int = -1) -> None:
+        super().__init__(amount, dim)
+        self.n = n
+
+    def _scores(self, t: Tensor) -> Tensor:
+        dim = self.dim % t.ndim
+        return t.norm(self.n, [k for k in range(t.ndim) if k != dim])
+
+
+class CustomFromMask(BasePruningMethod):
+    """Prunes where a given mask is 0."""
+
+    PRUNING_TYPE = "global"
+
+    def __init__(self, mask: Tensor) -> None:
+        self.mask = mask
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        return default_mask * self.mask.to(default_mask.dtype)
+
+
+def identity(module: AnyModule, name: str) -> AnyModule:
+    """Puts the machinery of pruning on a parameter without pruning anything."""
+    Identity.apply(module, name)
+    return module
+
+
+def random_unstructured(module: AnyModule, name: str, amount: Amount) -> AnyModule:
+    """Prunes random elements of a parameter."""
+    RandomUnstructured.apply(module, name, amount)
+    return module
+
+
+def l1_unstructured(
+    module: AnyModule, name: str, amount: Amount, importance_scores: Tensor | None = None
+) -> AnyModule:
+    """Prunes the elements of a parameter that are smallest (in `importance_scores`)."""
+    L1Unstructured.apply(module, name, amount, importance_scores=importance_scores)
+    return module
+
+
+def random_structured(module: AnyModule, name: str, amount: Amount, dim: int) -> AnyModule:
+    """Prunes random slices along `dim` of a parameter."""
+    RandomStructured.apply(module, name, amount, dim)
+    return module
+
+
+def ln_structured(
+    module: AnyModule,
+    name: str,
+    amount: Amount,
+    n: Any,
+    dim: int,
+    importance_scores: Tensor | None = None,
+) -> AnyModule:
+    """Prunes the slices along `dim` of a parameter whose n-norms are smallest."""
+    LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
+    return module
+
+
+def global_unstructured(
+    parameters: Iterable[tuple[Module, str]],
+    pruning_method: type[BasePruningMethod],
+    importance_scores: dict[tuple[Module, str], Tensor] | None = None,
+    **kwargs: Any,
+) -> None:
+    """Prunes several parameters as if they were one: `amount` is of all their elements."""
+    listed = list(parameters)
+    if pruning_method.PRUNING_TYPE != "unstructured":
+        raise ArgumentTypeError(
+            'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`. Found method '
+            f"{pruning_method} of type {pruning_method.PRUNING_TYPE}"
+        )
+    given = importance_scores or {}
+    tensors = [getattr(module, name) for module, name in listed]
+    scores = [given.get(key, tensor) for key, tensor in zip(listed, tensors)]
+    masks = [
+        getattr(module, f"{name}_mask", ones_like(tensor))
+        for (module, name), tensor in zip(listed, tensors)
+    ]
+    method = pruning_method(**kwargs)
+    method._tensor_name = "all"
+    container = PruningContainer(method)
+    whole = container.compute_mask(
+        parameters_to_vector(scores).detach(), parameters_to_vector(masks)
+    )
+    pieces = whole.split([tensor.numel() for tensor in tensors])
+    for (module, name), tensor, piece in zip(listed, tensors, pieces):
+        custom_from_mask(module, name, piece.reshape(tensor.shape))
+
+
+def custom_from_mask(module: AnyModule, name: str, mask: Tensor) -> AnyModule:
+    """Prunes a parameter where `mask` is 0."""
+    CustomFromMask.apply(module, name, mask)
+    return module
+
+
+def remove(module: AnyModule, name: str) -> AnyModule:
+    """Makes the pruned values of a parameter permanent."""
+    found = _hook_of(module, name)
+    if found is None:
+        raise ArgumentError(
+            f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed"
+        )
+    number, hook = found
+    hook.remove(module)
+    del module._forward_pre_hooks[number]
+    return module
+
+
+def is_pruned(module: Module) -> bool:
+    """Whether a parameter of the module or of its children is pruned."""
+    return any(
+        isinstance(hook, BasePruningMethod)
+        for child in module.modules()
+        for hook in child._forward_pre_hooks.values()
+    )
