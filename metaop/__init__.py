@@ -13,6 +13,8 @@ import importlib as _importlib
 import math as _math
 from typing import Any as _Any
 
+from metaop.dist.environment import adopt as _adopt
+
 from metaop.tensor.activations import hardshrink, log_softmax, prelu, softmax
 from metaop.tensor.core import Size, Tensor
 from metaop.tensor.comparison import (
@@ -442,6 +444,7 @@ from metaop.unified_graph.dtype import (
 from metaop.unified_graph.tensor_type import Device as device
 
 offer_out(globals(), TAKING_OUT)
+_adopt()
 globals().update(typed_tensors("cpu", __name__))
 
 __version__ = "0.1.0"
@@ -456,19 +459,9 @@ _SUBMODULES = frozenset(
     (
         *("accelerator", "backends", "environment", "futures", "multiprocessing", "testing"),
         *("array_api", "einops", "scripting", "sparse", "types", "version"),
-        *("absent", "amp", "autograd", "cuda", "data", "dist", "distributions", "fft", "func"),
-        *(
-            "graph",
-            "hub",
-            "inspect",
-            "kernels",
-            "linalg",
-            "models",
-            "nn",
-            "optim",
-            "profiler",
-            "random",
-        ),
+        *("absent", "amp", "autograd", "cuda", "data", "dist", "distributed", "distributions"),
+        *("fft", "func", "graph", "hub", "inspect", "kernels", "linalg", "models", "nn"),
+        *("optim", "profiler", "random"),
         *("serialization", "special", "utils", "vision"),
     )
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
+from metaop.dist.collectives import everyone, is_running
 from metaop.errors import ArgumentError
 from metaop.tensor.generator import Generator, host_random
 
@@ -209,13 +210,11 @@ class DistributedSampler(Sampler[int]):
 
 
 def _ranks() -> tuple[int, int]:
-    """This process's rank and the number of ranks, from MPI when the program uses it."""
-    try:
-        from mpi4py import MPI
-    except ImportError:
+    """This process's rank and the number of ranks."""
+    if not is_running():
         return 0, 1
-    world: Any = MPI.COMM_WORLD
-    return world.Get_rank(), world.Get_size()
+    world = everyone()
+    return world.rank, world.size
 
 
 def _check_count(count: int | None) -> None:

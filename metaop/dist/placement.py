@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.dist.collectives import mpi
+from metaop.dist.collectives import everyone
 from metaop.dist.mesh_world import AbsentMesh, MeshWorld, MPIMesh, SimulatedMesh
 from metaop.errors import ArgumentError, DistributedError, UnsupportedError
 from metaop.unified_graph.tensor_type import Device
@@ -73,7 +73,14 @@ class Placement:
     @staticmethod
     def all(type: str = "cpu") -> Placement:
         """All ranks of the job, in a row."""
-        return Placement(type, range(mpi().COMM_WORLD.size))
+        return Placement(type, range(everyone().size))
+
+    @classmethod
+    def forget_ranks(cls) -> None:
+        """Makes all placements look for their ranks again, which have new numbers."""
+        for placement in cls._table.values():
+            if not placement.simulated:
+                placement._world = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -88,7 +95,7 @@ class Placement:
         return self._world
 
     def _connect(self) -> MeshWorld:
-        communicator = mpi().COMM_WORLD
+        communicator = everyone()
         if self.ranks.max() >= communicator.size:
             raise DistributedError(
                 f"rank {communicator.rank} of {communicator.size} uses {self}",

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from metaop.dist.boxing import Parts
-from metaop.dist.collectives import MPIWorld, mpi
+from metaop.dist.collectives import MPIWorld, everyone, mpi
+from metaop.dist.job import job
 from metaop.dist.mesh_world import Place
 from metaop.dist.moves import states_of
 from metaop.dist.placement import Placement
@@ -167,9 +168,12 @@ def _number(placement: Placement, rank: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _union(ranks: tuple[int, ...]) -> MPIWorld:
-    """The ranks of two placements together; all of them have to ask for it."""
-    communicator = mpi().COMM_WORLD
+def _union(ranks: tuple[int, ...], losses: int) -> MPIWorld:
+    """The ranks of two placements together; all of them have to ask for it.
+
+    Ranks have other numbers after some of the job's have been lost.
+    """
+    communicator = everyone()
     return MPIWorld(communicator.Create_group(communicator.group.Incl(list(ranks))))
 
 
@@ -181,11 +185,11 @@ def _exchange(
     text: str,
 ) -> None:
     module = mpi()
-    communicator, me = module.COMM_WORLD, module.COMM_WORLD.rank
+    communicator, me = everyone(), everyone().rank
     members = {*source[1].ranks.ravel().tolist(), *made.placement.ranks.ravel().tolist()}
     if me not in members:
         return
-    world = _union(tuple(sorted(members)))
+    world = _union(tuple(sorted(members)), job.losses)
     world.verify(text)
     requests, arrived, kept = [], [], []
     for message in lists:

@@ -52,7 +52,7 @@ _LAZY = {
     "local_map": "fsdp",
     "ZeroRedundancyOptimizer": "optim",
 }
-_SUBMODULES = ("fsdp", "optim", "pipelining")
+_SUBMODULES = ("checkpoint", "elastic", "fsdp", "optim", "pipelining")
 
 
 def __getattr__(name: str) -> _Any:

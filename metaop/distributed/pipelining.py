@@ -18,7 +18,7 @@ import numpy as np
 
 from metaop.differentiation import tape
 from metaop.dist.actor import Action, pipeline, run
-from metaop.dist.collectives import MPIWorld, mpi
+from metaop.dist.collectives import MPIWorld, everyone
 from metaop.dist.follow import Follower
 from metaop.errors import ArgumentError
 from metaop.executor import realize
@@ -48,7 +48,7 @@ class PipelineStage:
         output_args: Any = None,
         group: Any = None,
     ) -> None:
-        self.world = MPIWorld(mpi().COMM_WORLD) if group is None else group.world
+        self.world = MPIWorld(everyone()) if group is None else group.world
         if self.world.size != num_stages or self.world.rank != stage_index:
             raise ArgumentError(
                 f"rank {self.world.rank} of {self.world.size} has stage {stage_index} of "

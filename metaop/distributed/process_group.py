@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from metaop.dist.collectives import MPIWorld, mpi
+from metaop.dist.collectives import MPIWorld, everyone
 from metaop.errors import DistributedError
 
 
@@ -44,7 +44,7 @@ class group:
 def world_group() -> ProcessGroup:
     """The group of all ranks; MPI is started when it has not been yet."""
     if group.WORLD is None:
-        communicator = mpi().COMM_WORLD
+        communicator = everyone()
         group.WORLD = ProcessGroup(communicator, range(communicator.size))
     return group.WORLD
 

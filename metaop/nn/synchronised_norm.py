@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from metaop.dist.collectives import MPIWorld, is_running, mpi
+from metaop.dist.collectives import MPIWorld, everyone, is_running
 from metaop.errors import ArgumentError
 from metaop.nn.functional.over_ranks import stack_over_ranks
 from metaop.nn.module import Module
@@ -52,7 +52,7 @@ class SyncBatchNorm(_BatchNorm):
         if not uses_batch or input.device.placement is not None or not is_running():
             return super()._normalised(input, mean, variance, uses_batch, momentum)
         group = self.process_group
-        world = MPIWorld(mpi().COMM_WORLD) if group is None else group.world
+        world = MPIWorld(everyone()) if group is None else group.world
         count, center, squares = _statistics(input, world)
         if mean is not None and variance is not None:
             with no_grad():

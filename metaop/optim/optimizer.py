@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from typing import Any
 
+from metaop.dist.sbp import BROADCAST
 from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.executor import realize
 from metaop.nn.hooks import HookTable, RemovableHandle
 from metaop.tensor.core import Tensor
+from metaop.tensor.global_tensor import spread
 
 Group = dict[str, Any]
 
@@ -315,6 +317,11 @@ def _moved(value: Any, parameter: Tensor, key: str | None = None) -> Any:
         if key == "step":
             return value.detach().clone()
         dtype = parameter.dtype if parameter.dtype.is_floating_point else value.dtype
+        placement = parameter.device.placement
+        if placement is not None and value.device.placement is None:
+            whole = value.detach().to(dtype=dtype)  # type: ignore[attr-defined]
+            lie = parameter.sbp if value.ndim else BROADCAST  # type: ignore[attr-defined]
+            return spread(whole, placement, lie)
         return value.detach().clone().to(parameter.device, dtype)
     if isinstance(value, dict):
         return {name: _moved(inner, parameter, name) for name, inner in value.items()}

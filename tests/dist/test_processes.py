@@ -6,19 +6,18 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from metaop.dist.launch import launch_environment
 
-pytestmark = [
-    pytest.mark.mpi,
-    pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed"
-    ),
-]
+needs_mpi = pytest.mark.skipif(
+    shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None,
+    reason="there is no mpirun, or mpi4py is not installed",
+)
+pytestmark = [pytest.mark.mpi, needs_mpi]
 
 PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).parents[2]
@@ -33,12 +32,12 @@ AGREEING = [
 
 
 def run(
-    name: str, ranks: int, *arguments: str, **settings: str
+    name: str, ranks: int, *arguments: str, options: Sequence[str] = (), **settings: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program through `metaop run`; fails after two minutes."""
     environment = {**launch_environment(ranks), **settings}
     environment["PYTHONPATH"] = str(ROOT)
-    command = [sys.executable, "-m", "metaop", "run", "-np", str(ranks)]
+    command = [sys.executable, "-m", "metaop", "run", "-np", str(ranks), *options]
     return subprocess.run(
         [*command, str(PROGRAMS / name), *arguments],
         env=environment,

@@ -24,6 +24,7 @@ from metaop.unified_graph.cut import Subgraph
 
 # Settings that do not change what is compiled.
 _IRRELEVANT = {
+    "METAOP_ALL_RANKS_TALK",
     "METAOP_CACHE_DIR",
     "METAOP_CACHE_BYTES",
     "METAOP_DISK_CACHE",

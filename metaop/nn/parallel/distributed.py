@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from metaop.differentiation.tape import at_end
-from metaop.dist.collectives import MPIWorld, mpi
+from metaop.dist.collectives import MPIWorld, everyone
 from metaop.nn.module import Module
 from metaop.nn.parallel.reducer import GradientReducer
 from metaop.nn.parameter import Parameter
@@ -53,7 +53,7 @@ class DistributedDataParallel(Module):
         self.module = module
         self.broadcast_buffers = broadcast_buffers
         self.require_backward_grad_sync = True
-        self._world = MPIWorld(mpi().COMM_WORLD) if process_group is None else process_group.world
+        self._world = MPIWorld(everyone()) if process_group is None else process_group.world
         self._check_equal_modules()
         if self._world.size == 1:
             return

@@ -1,0 +1,90 @@
+"""What a process reads from its launcher, and tells PyTorch's programs and its libraries.
+
+Only environment variables are looked at, so that `import metaop` needs no MPI.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import MutableMapping
+from functools import partialmethod
+from typing import NamedTuple
+
+from metaop import settings
+
+
+class Launched(NamedTuple):
+    """The place of this process in its job."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+
+# Rank, size, rank and size within the host: of Open MPI, MPICH and Slurm.
+_LAUNCHERS = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
+)  # fmt: skip
+
+
+def launched(environment: MutableMapping[str, str] = os.environ) -> Launched | None:
+    """The place that an MPI launcher gave this process; None when none has started it."""
+    for names in _LAUNCHERS:
+        if environment.get(names[0], "").isdigit() and environment.get(names[1], "").isdigit():
+            rank, size = int(environment[names[0]]), int(environment[names[1]])
+            local = [environment.get(name, "") for name in names[2:]]
+            return Launched(
+                rank,
+                size,
+                int(local[0]) if local[0].isdigit() else rank,
+                int(local[1]) if local[1].isdigit() else size,
+            )
+    return None
+
+
+def adopt(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Makes a process that MPI started one of several: called by `import metaop`.
+
+    PyTorch's variables (RANK, WORLD_SIZE, LOCAL_RANK, …) are set for programs that read them. Each
+    rank gets its share of the host's cores. Progress bars and logs below warnings come from rank
+    0 alone, unless METAOP_ALL_RANKS_TALK is set. What is set already stays.
+    """
+    place = launched(environment)
+    if place is None or place.size == 1:
+        return
+    cores = os.cpu_count() or 1
+    defaults = {
+        "RANK": place.rank,
+        "WORLD_SIZE": place.size,
+        "LOCAL_RANK": place.local_rank,
+        "LOCAL_WORLD_SIZE": place.local_size,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": 29500,
+        "METAOP_NUM_THREADS": max(1, cores // place.local_size),
+    }
+    if place.size == place.local_size:
+        # One host: the fast transport, and no search for networks.
+        defaults |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm", "OMPI_MCA_osc": "^ucx"}
+    if place.rank and not settings.get("METAOP_ALL_RANKS_TALK"):
+        defaults["TQDM_DISABLE"] = 1
+        logging.disable(logging.INFO)
+        if "tqdm" in sys.modules:
+            # It has read its variable already.
+            bar = sys.modules["tqdm"].tqdm
+            bar.__init__ = partialmethod(bar.__init__, disable=True)
+    for name, value in defaults.items():
+        environment.setdefault(name, str(value))
+
+
+def check_launcher(size: int, environment: MutableMapping[str, str] = os.environ) -> str:
+    """Why an MPI job of `size` ranks is not what the launcher meant; "" when it is."""
+    wanted = environment.get("WORLD_SIZE", "")
+    if launched(environment) is None and wanted.isdigit() and int(wanted) > size:
+        return f"WORLD_SIZE is {wanted}, but MPI has {size} rank: the launcher did not start MPI"
+    return ""
