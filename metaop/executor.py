@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,23 +16,30 @@ from metaop.compiler import compile_subgraph
 from metaop.differentiation.tape import live_residuals
 from metaop.errors import DimensionError
 from metaop.operators.basic import alias, clone
+from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.cut import Subgraph, cut_at, finish, frontier, recorder
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import state
 
 
 class Compiled(NamedTuple):
-    """A program, and for every input whose memory a result can take, how often calls read it."""
+    """A program, and for every input whose memory a result can take, how often calls read it.
+
+    It keeps its signatures alive: the key of the program is made of their numbers.
+    """
 
     program: Program
     donor_uses: tuple[tuple[int, int], ...]
+    signatures: frozenset[Signature | None]
 
 
 def _holders(items: Sequence[object], position: int) -> int:
     return sys.getrefcount(items[position])
 
 
-_programs: dict[tuple[int, ...], Compiled] = {}
+# The programs used last, the latest at the end; kernels stay when a program is forgotten.
+_programs: OrderedDict[tuple[int, ...], Compiled] = OrderedDict()
+_KEPT_PROGRAMS = 512
 _running: list[Subgraph] = []
 
 # What `_holders` counts for an object that nothing but the sequence holds.
@@ -182,7 +189,12 @@ def compiled_for(subgraph: Subgraph) -> Compiled:
         uses = Counter(source for call in subgraph.order for source in call.inputs)
         donors = sorted(set(program.donors.values()))
         donor_uses = tuple((slot, uses[subgraph.leaves[slot]]) for slot in donors)
-        found = _programs[subgraph.key] = Compiled(program, donor_uses)
+        signatures = frozenset(call.signature for call in subgraph.order)
+        found = _programs[subgraph.key] = Compiled(program, donor_uses, signatures)
+        if len(_programs) > _KEPT_PROGRAMS:
+            _programs.popitem(last=False)
+    else:
+        _programs.move_to_end(subgraph.key)
     return found
 
 

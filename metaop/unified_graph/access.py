@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
+from metaop.unified_graph.interning import InternTable
 
 if TYPE_CHECKING:
     from metaop.unified_graph.node import Node
@@ -85,7 +86,7 @@ class IndexMap:
     """
 
     __slots__ = ("domain", "indices", "guards", "never", "__weakref__")
-    _table: dict[tuple, IndexMap] = {}
+    _table: InternTable[IndexMap] = InternTable()
     domain: tuple[int, ...]
     indices: tuple[IndexExpr, ...]
     guards: tuple[Guard, ...]
@@ -106,11 +107,11 @@ class IndexMap:
             if not guard.always:
                 kept[guard] = None
         key = (tuple(domain), tuple(indices), tuple(kept), never)
-        found = cls._table.get(key)
+        found = cls._table.get(key) or cls._table.revive(key)
         if found is None:
-            found = object.__new__(cls)
-            found.domain, found.indices, found.guards, found.never = key
-            cls._table[key] = found
+            new = object.__new__(cls)
+            new.domain, new.indices, new.guards, new.never = key
+            found = cls._table.add(key, new)
         return found
 
     def __reduce__(self) -> tuple:

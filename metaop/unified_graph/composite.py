@@ -13,9 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from metaop.errors import DeviceError
+from metaop.unified_graph.interning import InternTable
 from metaop.unified_graph.node import Node, input_node, topological
 from metaop.unified_graph.rewrite import rebuild
 from metaop.unified_graph.tensor_type import CPU, Device, TensorType
+
+# The signatures of one composite that are kept though neither a call nor a program has them.
+_SIGNATURES = 1 << 10
 
 Expansion = Callable[..., "Node | tuple[Node, ...]"]
 
@@ -65,7 +69,7 @@ class Composite:
         self.expansion = expansion
         self.variadic = variadic
         self.differentiable = differentiable
-        self.signatures: dict[tuple, Signature] = {}
+        self.signatures: InternTable[Signature] = InternTable(_SIGNATURES)
 
     def __call__(self, *arguments: Any) -> Any:
         return self.expansion(*arguments)
@@ -75,9 +79,9 @@ class Composite:
     ) -> Signature:
         """The signature for these input types and attributes; expanded on first use."""
         key = (types, attributes)
-        found = self.signatures.get(key)
+        found = self.signatures.get(key) or self.signatures.revive(key)
         if found is None:
-            found = self.signatures[key] = Signature(self, types, attributes)
+            found = self.signatures.add(key, Signature(self, types, attributes))
         return found
 
     def __repr__(self) -> str:
@@ -123,6 +127,7 @@ class Signature:
         "can_fail",
         "gradients",
         "residual_memo",
+        "__weakref__",
     )
     _ids = itertools.count(1)
 

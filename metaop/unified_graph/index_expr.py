@@ -14,29 +14,32 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from metaop.unified_graph.interning import InternTable
+
 _UNBOUNDED = 1 << 62
 
 
 class Atom:
     """A term that an affine sum multiplies by a constant; subclasses are interned by content."""
 
-    __slots__ = ("key", "low", "high", "order")
-    _table: dict[tuple, Atom] = {}
+    __slots__ = ("key", "low", "high", "order", "__weakref__")
+    _table: InternTable[Atom] = InternTable()
     key: tuple
     low: int
     high: int
     order: tuple[str, str, int] | None
 
     @classmethod
-    def _intern(cls, key: tuple, low: int, high: int) -> tuple[Atom, bool]:
-        found = Atom._table.get(key)
-        if found is not None:
-            return found, False
-        atom = object.__new__(cls)
-        atom.key, atom.low, atom.high = key, low, high
-        atom.order = None
-        Atom._table[key] = atom
-        return atom, True
+    def _made(cls, key: tuple, low: int, high: int, **content: Any) -> Any:
+        """The atom of a key that is not among the latest in the table."""
+        atom = Atom._table.revive(key)
+        if atom is None:
+            atom = object.__new__(cls)
+            atom.key, atom.low, atom.high, atom.order = key, low, high, None
+            for name, value in content.items():
+                setattr(atom, name, value)
+            atom = Atom._table.add(key, atom)
+        return atom
 
     def __reduce__(self) -> tuple:
         raise TypeError("index expressions are interned; pickle the program, not its maps")
@@ -50,10 +53,9 @@ class Axis(Atom):
     extent: int
 
     def __new__(cls, name: int | str, extent: int) -> Axis:
-        atom, new = cls._intern(("axis", name, extent), 0, max(extent - 1, 0))
-        if new:
-            atom.name, atom.extent = name, extent  # type: ignore[attr-defined]
-        return atom  # type: ignore[return-value]
+        key = ("axis", name, extent)
+        found: Any = Atom._table.get(key)
+        return found or cls._made(key, 0, max(extent - 1, 0), name=name, extent=extent)
 
     def __repr__(self) -> str:
         return f"i{self.name}" if isinstance(self.name, int) else self.name
@@ -66,10 +68,9 @@ class Symbol(Atom):
     name: str
 
     def __new__(cls, name: str, low: int = -_UNBOUNDED, high: int = _UNBOUNDED) -> Symbol:
-        atom, new = cls._intern(("symbol", name, low, high), low, high)
-        if new:
-            atom.name = name  # type: ignore[attr-defined]
-        return atom  # type: ignore[return-value]
+        key = ("symbol", name, low, high)
+        found: Any = Atom._table.get(key)
+        return found or cls._made(key, low, high, name=name)
 
     def __repr__(self) -> str:
         return f"${self.name}"
@@ -83,12 +84,10 @@ class Quotient(Atom):
     divisor: int
 
     def __new__(cls, dividend: IndexExpr, divisor: int) -> Quotient:
-        atom, new = cls._intern(
-            ("//", dividend, divisor), dividend.low // divisor, dividend.high // divisor
-        )
-        if new:
-            atom.dividend, atom.divisor = dividend, divisor  # type: ignore[attr-defined]
-        return atom  # type: ignore[return-value]
+        key = ("//", dividend, divisor)
+        found: Any = Atom._table.get(key)
+        low, high = dividend.low // divisor, dividend.high // divisor
+        return found or cls._made(key, low, high, dividend=dividend, divisor=divisor)
 
     def __repr__(self) -> str:
         return f"({self.dividend} // {self.divisor})"
@@ -102,10 +101,9 @@ class Remainder(Atom):
     divisor: int
 
     def __new__(cls, dividend: IndexExpr, divisor: int) -> Remainder:
-        atom, new = cls._intern(("%", dividend, divisor), 0, divisor - 1)
-        if new:
-            atom.dividend, atom.divisor = dividend, divisor  # type: ignore[attr-defined]
-        return atom  # type: ignore[return-value]
+        key = ("%", dividend, divisor)
+        found: Any = Atom._table.get(key)
+        return found or cls._made(key, 0, divisor - 1, dividend=dividend, divisor=divisor)
 
     def __repr__(self) -> str:
         return f"({self.dividend} % {self.divisor})"
@@ -124,14 +122,10 @@ class Lookup(Atom):
     bound: int
 
     def __new__(cls, operand: int, indices: tuple[IndexExpr, ...], bound: int) -> Lookup:
-        atom, new = cls._intern(("lookup", operand, indices, bound), 0, max(bound - 1, 0))
-        if new:
-            atom.operand, atom.indices, atom.bound = (  # type: ignore[attr-defined]
-                operand,
-                indices,
-                bound,
-            )
-        return atom  # type: ignore[return-value]
+        key = ("lookup", operand, indices, bound)
+        found: Any = Atom._table.get(key)
+        content = {"operand": operand, "indices": indices, "bound": bound}
+        return found or cls._made(key, 0, max(bound - 1, 0), **content)
 
     def __repr__(self) -> str:
         inside = ", ".join(map(repr, self.indices))
@@ -142,7 +136,7 @@ class IndexExpr:
     """An interned affine sum of atoms, with the range of values it can take."""
 
     __slots__ = ("terms", "constant", "low", "high", "__weakref__")
-    _table: dict[tuple, IndexExpr] = {}
+    _table: InternTable[IndexExpr] = InternTable()
     terms: tuple[tuple[Atom, int], ...]
     constant: int
     low: int
@@ -150,7 +144,7 @@ class IndexExpr:
 
     def __new__(cls, terms: tuple[tuple[Atom, int], ...], constant: int) -> IndexExpr:
         key = (terms, constant)
-        found = cls._table.get(key)
+        found = cls._table.get(key) or cls._table.revive(key)
         if found is not None:
             return found
         expr = object.__new__(cls)
@@ -164,8 +158,7 @@ class IndexExpr:
                 low += coefficient * atom.high
                 high += coefficient * atom.low
         expr.low, expr.high = low, high
-        cls._table[key] = expr
-        return expr
+        return cls._table.add(key, expr)
 
     def __reduce__(self) -> tuple:
         raise TypeError("index expressions are interned; pickle the program, not its maps")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.interning import InternTable
 from metaop.unified_graph.node import Shape
 
 
@@ -63,7 +64,7 @@ class TensorType:
     """Shape, dtype and device of a value."""
 
     __slots__ = ("shape", "dtype", "device", "differentiable", "__weakref__")
-    _table: dict[tuple, TensorType] = {}
+    _table: InternTable[TensorType] = InternTable()
     shape: Shape
     dtype: DType
     device: Device
@@ -71,12 +72,12 @@ class TensorType:
 
     def __new__(cls, shape: Shape, dtype: DType, device: Device = CPU) -> TensorType:
         key = (shape, dtype, device)
-        found = cls._table.get(key)
+        found = cls._table.get(key) or cls._table.revive(key)
         if found is None:
-            found = object.__new__(cls)
-            found.shape, found.dtype, found.device = key
-            found.differentiable = dtype.kind == "float"
-            cls._table[key] = found
+            new = object.__new__(cls)
+            new.shape, new.dtype, new.device = key
+            new.differentiable = dtype.kind == "float"
+            found = cls._table.add(key, new)
         return found
 
     @property

@@ -1,0 +1,85 @@
+"""What exists once by its content: always the same object while in use, forgotten afterwards."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+import metaop
+from metaop import executor
+from metaop.operators.activations import softmax
+from metaop.unified_graph import composite
+from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.composite import Composite
+from metaop.unified_graph.index_expr import Atom, IndexExpr, axis
+from metaop.unified_graph.interning import InternTable
+from metaop.unified_graph.node import Node
+from metaop.unified_graph.tensor_type import TensorType
+
+
+class _Thing:
+    pass
+
+
+def test_things_in_use_stay_the_only_ones() -> None:
+    table: InternTable[_Thing] = InternTable(4)
+    used = table.add(("used",), _Thing())
+    for number in range(20):
+        table.add((number,), _Thing())
+    assert len(table) <= 4
+    assert table.get(("used",)) is None
+    assert table.revive(("used",)) is used
+    assert table.get(("used",)) is used
+    assert table.add(("used",), _Thing()) is used
+    assert table.revive((0,)) is None
+
+
+def test_expressions_stay_interned_when_their_table_is_emptied() -> None:
+    before = axis(0, 12) // 5 % 2
+    for table in (Atom._table, IndexExpr._table, IndexMap._table):
+        table.clear()
+    assert axis(0, 12) // 5 % 2 is before
+    identity = IndexMap.identity((3, 4))
+    IndexMap._table.clear()
+    assert IndexMap.identity((3, 4)) is identity
+
+
+def test_ever_new_shapes_do_not_fill_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables: list[InternTable] = [Atom._table, IndexExpr._table, IndexMap._table, TensorType._table]
+    composites = [found for found in gc.get_objects() if type(found) is Composite]
+    for table in (*tables, *(each.signatures for each in composites)):
+        monkeypatch.setattr(table, "_kept", 8)
+    monkeypatch.setattr(composite, "_SIGNATURES", 8)
+    monkeypatch.setattr(executor, "_KEPT_PROGRAMS", 3)
+    executor.clear_programs()
+
+    def most_alive(sizes: range) -> list[int]:
+        """The greatest numbers of things alive while gradients of so many shapes are taken."""
+        found = []
+        for size in sizes:
+            x = metaop.rand(3, size, requires_grad=True)
+            metaop.softmax(x, 1).square().sum().backward()
+            assert x.grad is not None
+            x.grad.tolist()
+            gc.collect()
+            found.append([len(Node._table), *(len(table._in_use) for table in tables)])
+        return [max(numbers) for numbers in zip(*found)]
+
+    early, late = most_alive(range(50, 75)), most_alive(range(75, 125))
+    assert len(executor._programs) == 3
+    assert all(after <= 1.1 * before for before, after in zip(early, late)), (early, late)
+
+
+def test_a_program_keeps_its_signatures(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor.clear_programs()
+    monkeypatch.setattr(softmax.signatures, "_kept", 1)
+    x = metaop.zeros(4, 6)
+    x.tolist()
+    metaop.softmax(x, 1).tolist()
+    known = len(executor._programs)
+    for size in (7, 8, 9):
+        metaop.softmax(metaop.zeros(size), 0)
+    gc.collect()
+    metaop.softmax(x, 1).tolist()
+    assert len(executor._programs) == known
