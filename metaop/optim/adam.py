@@ -61,7 +61,7 @@ class Moments(UpdateRule):
             "square_share": 1 - beta2,
             "eps": float(group["eps"]),
         }
-        if group["weight_decay"]:
+        if group.get("weight_decay"):
             decay = float(group["weight_decay"])
             if group.get("decoupled_weight_decay"):
                 numbers["keep"] = 1 - float(group["lr"]) * decay

@@ -1,4 +1,4 @@
-"""Relatives of Adam: NAdam, RAdam, Adamax, LAMB."""
+"""Relatives of Adam: NAdam, RAdam, Adamax, LAMB, SparseAdam."""
 
 from __future__ import annotations
 
@@ -248,6 +248,46 @@ class LAMB(Moments):
         defined = (size > 0) & (length > 0)
         trust = where(defined, size / where(defined, length, 1.0), 1.0)
         return x - direction * trust * numbers["lr"], first, second
+
+
+class SparseAdam(Moments):
+    """Adam for embeddings, of which a batch uses few rows: only rows with a gradient change.
+
+    Gradients are dense here, so a row whose gradient is zero everywhere counts as not used.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        maximize: bool = False,
+    ) -> None:
+        check_settings(lr, betas, eps, 0.0)
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
+
+    def advance(
+        self, group: Group, counts: tuple[float, ...], fresh: bool
+    ) -> tuple[Numbers, tuple[float, ...]]:
+        step = counts[0] + 1
+        beta1, beta2 = map(float, group["betas"])
+        numbers = self.shared_numbers(group)
+        scale = math.sqrt(1 - beta2**step) / (1 - beta1**step)
+        return {**numbers, "step_size": float(group["lr"]) * scale}, (step,)
+
+    @staticmethod
+    def rule(
+        x: Node, gradient: Node, state: Nodes, numbers: NodeNumbers, flags: tuple[str, ...]
+    ) -> Nodes:
+        """One parameter's step."""
+        used = gradient.differs(0.0)
+        if x.ndim > 1:
+            used = reduce_axes("or", used, range(1, x.ndim), True)
+        first, second = means(gradient, state, numbers)
+        step = first / (apply("sqrt", second) + numbers["eps"]) * numbers["step_size"]
+        old = (x, *state)
+        return tuple(where(used, new, kept) for new, kept in zip((x - step, first, second), old))
 
 
 def _norm(x: Node) -> Node:

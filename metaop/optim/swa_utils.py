@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -41,6 +41,30 @@ def get_swa_avg_fn() -> Average:
     return average
 
 
+MultiAverage = Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]
+
+
+def _for_all(rule: Average) -> MultiAverage:
+    """A rule for one tensor as one that changes a list of averages in place."""
+
+    @no_grad()
+    def update(averages: Sequence[Tensor], values: Sequence[Tensor], count: Any) -> None:
+        for average, value in zip(averages, values):
+            average.copy_(rule(average.detach(), value.detach(), count))
+
+    return update
+
+
+def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
+    """The rule of an exponential moving average, for all parameters at once."""
+    return _for_all(get_ema_avg_fn(decay))
+
+
+def get_swa_multi_avg_fn() -> MultiAverage:
+    """The rule of an equally weighted average, for all parameters at once."""
+    return _for_all(get_swa_avg_fn())
+
+
 class AveragedModel(Module):
     """A copy of `model` whose parameters are averages of those seen by `update_parameters`."""
 
@@ -49,7 +73,7 @@ class AveragedModel(Module):
         model: Module,
         device: Any = None,
         avg_fn: Average | None = None,
-        multi_avg_fn: Any = None,
+        multi_avg_fn: MultiAverage | None = None,
         use_buffers: bool = False,
     ) -> None:
         super().__init__()

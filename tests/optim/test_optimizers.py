@@ -38,7 +38,17 @@ CASES = [
     ("Adadelta", {"weight_decay": 0.1, "rho": 0.8}),
     ("Rprop", {"lr": 0.1, "etas": (0.4, 1.3), "step_sizes": (1e-3, 0.3)}),
     ("ASGD", {"lr": 0.1, "t0": 4, "weight_decay": 0.1, "lambd": 0.1}),
+    ("Adafactor", {"lr": 0.1}),
+    ("Adafactor", {"weight_decay": 0.1, "eps": (1e-4, 1e-2), "d": 1.5, "maximize": True}),
+    ("Muon", {"lr": 0.05}),
+    ("Muon", {"nesterov": False, "adjust_lr_fn": "match_rms_adamw", "ns_steps": 3}),
+    ("SparseAdam", {"lr": 0.05}),
+    ("SparseAdam", {"betas": (0.8, 0.95), "maximize": True}),
 ]
+# Classes with tests of their own.
+ELSEWHERE = {"LBFGS", "Optimizer"}
+# Muon computes in bfloat16, where the order of a sum decides the last of eight bits.
+TOLERANCES = {"Muon": 2e-3}
 
 
 class Both:
@@ -46,7 +56,9 @@ class Both:
 
     def __init__(self, name: str, **options) -> None:
         self.generator = np.random.default_rng(0)
-        values = [self.draw(shape) for shape in SHAPES]
+        self.name = name
+        special = {"Muon": [(3, 4), (5, 2)], "SparseAdam": SHAPES[:3]}
+        values = [self.draw(shape) for shape in special.get(name, SHAPES)]
         self.ours = [nn.Parameter(metaop.tensor(value)) for value in values]
         self.theirs = [torch.nn.Parameter(torch.tensor(value)) for value in values]
         self.optimizer = getattr(optim, name)(self.ours, **options)
@@ -58,15 +70,22 @@ class Both:
     def step(self, skip: int | None = None) -> None:
         for k, (own, other) in enumerate(zip(self.ours, self.theirs)):
             gradient = self.draw(own.shape)
+            if self.name == "SparseAdam":
+                gradient[1:2] = 0
             own.grad = None if k == skip else metaop.tensor(gradient)
             other.grad = None if k == skip else torch.tensor(gradient)
+            if self.name == "SparseAdam":
+                other.grad = other.grad.to_sparse(1)
         self.optimizer.step()
         self.reference.step()
 
     def check(self) -> None:
         for own, other in zip(self.ours, self.theirs):
             np.testing.assert_allclose(
-                own.detach().numpy(), other.detach().numpy(), rtol=1e-5, atol=1e-5
+                own.detach().numpy(),
+                other.detach().numpy(),
+                rtol=1e-5,
+                atol=TOLERANCES.get(self.name, 1e-5),
             )
         state, wanted = self.optimizer.state_dict(), self.reference.state_dict()
         assert state["param_groups"] == wanted["param_groups"]
@@ -82,6 +101,18 @@ class Both:
                     atol=1e-5,
                     err_msg=key,
                 )
+
+
+def test_every_optimizer_is_compared():
+    import inspect
+
+    for name in dir(torch.optim):
+        theirs = getattr(torch.optim, name)
+        if isinstance(theirs, type) and issubclass(theirs, torch.optim.Optimizer):
+            assert name in ELSEWHERE | {case[0] for case in CASES}
+            wanted = inspect.signature(theirs).parameters.values()
+            own = inspect.signature(getattr(optim, name)).parameters.values()
+            assert [(p.name, p.default) for p in own] == [(p.name, p.default) for p in wanted]
 
 
 @pytest.mark.parametrize("name,options", CASES, ids=str)

@@ -11,7 +11,7 @@ from tests.nn.parity import close, draw, pair, to_metaop
 torch = pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize("kind", ["equal", "exponential"])
+@pytest.mark.parametrize("kind", ["equal", "exponential", "all at once", "all equally"])
 def test_averages(kind):
     ours, theirs = pair("Linear", 3, 2)
     swa, torch_swa = optim.swa_utils, torch.optim.swa_utils
@@ -20,6 +20,12 @@ def test_averages(kind):
         options, torch_options = (
             {"avg_fn": swa.get_ema_avg_fn(0.9)},
             {"avg_fn": torch_swa.get_ema_avg_fn(0.9)},
+        )
+    if kind.startswith("all"):
+        rule, arguments = ("ema", (0.9,)) if kind == "all at once" else ("swa", ())
+        options, torch_options = (
+            {"multi_avg_fn": getattr(m, f"get_{rule}_multi_avg_fn")(*arguments)}
+            for m in (swa, torch_swa)
         )
     mine, other = (
         swa.AveragedModel(ours, **options),

@@ -24,7 +24,6 @@ MISSING: dict[str, str] = {
     "torch.sparse_csr": _SPARSE,
     "torch.spmm": _SPARSE,
     "torch.sparse.FloatTensor": _SPARSE,
-    "torch.optim.SparseAdam": _SPARSE,
     "torch.jagged": "nested tensors are not supported",
     "torch.nested.nested_tensor": "nested tensors are not supported",
     "torch.view_as_real": _COMPLEX,
