@@ -44,12 +44,13 @@ from metaop.tensor.comparison import (
     not_equal,
     signbit,
 )
+from metaop import dist as _dist
+from metaop.tensor.contractions import dist as _distance
 from metaop.tensor.contractions import (
     addr,
     cdist,
     chain_matmul,
     cross,
-    dist,
     einsum,
     ger,
     inner,
@@ -454,6 +455,9 @@ short, int, long = int16, int32, int64
 
 e, pi, inf, nan = _math.e, _math.pi, _math.inf, _math.nan
 newaxis = None
+
+# PyTorch's function for the distance of two tensors has the name of a package.
+_dist.distance = _distance
 
 _SUBMODULES = frozenset(
     (

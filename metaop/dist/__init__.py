@@ -1,7 +1,27 @@
-"""One logical tensor over many ranks: how values lie, what may run how, what has to be sent."""
+"""One logical tensor over many ranks: how values lie, what may run how, what has to be sent.
+
+`metaop.dist` is a package, and by PyTorch's name a function as well: called, it gives the distance
+of two tensors.
+"""
+
+import sys
+from types import ModuleType
+from typing import Any
 
 from metaop.dist.sbp import Broadcast as Broadcast
 from metaop.dist.sbp import Partial as Partial
 from metaop.dist.sbp import Split as Split
 from metaop.dist.trace import explain as explain
 from metaop.dist.trace import signatures as signatures
+
+# The function that calls of the package stand for; `metaop` puts it here.
+distance: Any
+
+
+class _Package(ModuleType):
+    def __call__(self, input: Any, other: Any, p: float = 2) -> Any:
+        """The p-norm of the difference of two tensors, as `torch.dist`."""
+        return distance(input, other, p)
+
+
+sys.modules[__name__].__class__ = _Package

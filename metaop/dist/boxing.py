@@ -18,7 +18,14 @@ from metaop.unified_graph import dtype as dtypes
 
 Parts = dict[int, np.ndarray]
 
-_COMBINE = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+_COMBINE = {
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.logical_and,
+    "or": np.logical_or,
+}
 
 
 class World(Protocol):

@@ -98,9 +98,14 @@ class MPIWorld:
 
     def _from_partial(self, part: np.ndarray, source: Partial, target: Sbp) -> np.ndarray:
         module = mpi()
-        operation = {"add": module.SUM, "mul": module.PROD, "max": module.MAX, "min": module.MIN}[
-            source.op
-        ]
+        operation = {
+            "add": module.SUM,
+            "mul": module.PROD,
+            "max": module.MAX,
+            "min": module.MIN,
+            "and": module.LAND,
+            "or": module.LOR,
+        }[source.op]
         if not isinstance(target, Split):
             total = np.empty_like(part)
             self.communicator.Allreduce(part, total, operation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,20 +15,36 @@ from metaop.dist.mesh_world import SimulatedMesh
 from metaop.dist.program import PlannedProgram
 from metaop.dist.sbp import Partial, Sbp
 from metaop.dist.trace import trace
+from metaop.unified_graph.node import Node, topological
+
+
+# Sums of summands that are rounded one by one: some units in the last place of the larger ones.
+TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 0.15}
+_MOST = 12
 
 
 def check_signatures(function: Callable[..., Any], *tensors: Any, ranks: int) -> list[str]:
     """Runs every signature of `function` on simulated ranks; returns their texts."""
     inputs, outputs = trace(function, *tensors)
-    count = len(tensors)
-    values = [tensor.numpy() for tensor in tensors]
-    random = np.random.default_rng(0)
     # Numbers that the function takes along have no array of their own here.
-    assert len(inputs) == count, "the oracle takes functions of tensors alone"
+    assert len(inputs) == len(tensors), "the oracle takes functions of tensors alone"
+    return check_graph(inputs, outputs, [tensor.numpy() for tensor in tensors], ranks)
+
+
+def check_graph(
+    inputs: Sequence[Node], outputs: Sequence[Node], values: Sequence[np.ndarray], ranks: int
+) -> list[str]:
+    """Runs every signature of a graph on simulated ranks; returns their texts.
+
+    Of very many signatures `_MOST` are drawn.
+    """
+    random = np.random.default_rng(0)
     expected = evaluate(outputs, values)
     world = SimulatedMesh((ranks,))
     found = derive(inputs, outputs, ranks)
-    for states, wanted in found:
+    tolerance = max(TOLERANCES.get(node.dtype.name, 1e-9) for node in topological(outputs))
+    drawn = random.permutation(len(found))[:_MOST]
+    for states, wanted in (found[k] for k in drawn):
         given, goals = ([(state,) for state in side] for side in (states, wanted))
         plan = assign(inputs, given, outputs, (ranks,), goals, boxing=False)
         program = PlannedProgram(plan, world, local_program)
@@ -37,7 +53,11 @@ def check_signatures(function: Callable[..., Any], *tensors: Any, ranks: int) ->
         for result, state, right in zip(results, wanted, expected):
             whole = assemble([result[rank] for rank in range(ranks)], state)
             np.testing.assert_allclose(
-                whole, right, rtol=1e-9, atol=1e-9, err_msg=text((states, wanted))
+                np.asarray(whole, np.float64),
+                np.asarray(right, np.float64),
+                rtol=tolerance,
+                atol=tolerance,
+                err_msg=text((states, wanted)),
             )
     assert not any(world.sent)
     return [text(entry) for entry in found]

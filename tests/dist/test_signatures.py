@@ -178,3 +178,10 @@ def test_explain_lists_the_cheapest_first() -> None:
     assert costs == sorted(costs)
     assert rows[0][-1] == "chosen"
     assert costs[0] < next(cost for row, cost in zip(rows, costs) if row[0] == "B,B->B")
+    assert rows[-1][-1] == "rejected"
+
+
+def test_the_package_is_a_function_as_well() -> None:
+    a, b = metaop.tensor([3.0, 0.0]), metaop.tensor([0.0, 4.0])
+    assert metaop.dist(a, b).item() == 5
+    assert metaop.dist.signatures(metaop.add, a, b) == signatures(metaop.add, a, b)
