@@ -27,8 +27,13 @@ SETTINGS = (
     Setting("METAOP_PENDING_LIMIT", int, "4000", "recorded calls that may wait to be computed"),
     Setting("METAOP_TARGET", str, "native", "CPU code: native, avx512, avx2 or baseline"),
     Setting("METAOP_NUM_THREADS", int, "0", "threads of a kernel; 0 means every core"),
-    Setting("METAOP_WINOGRAD", bool, "true", "convolve 3-tap windows by Winograd's filters"),
     Setting("METAOP_ALL_RANKS_TALK", bool, "false", "progress bars and logs from every rank"),
+    Setting(
+        "METAOP_WINOGRAD",
+        bool,
+        "true",
+        "3-tap windows by Winograd's method, which rounds to 2e-6 of the largest result",
+    ),
     Setting("METAOP_WATCHDOG_SECONDS", float, "30", "after which a late rank is named"),
     Setting("METAOP_TIMEOUT_SECONDS", float, "1800", "after which waiting for a rank is an error"),
     Setting(

@@ -10,7 +10,8 @@ from metaop.codegen.lowering.custom import lower_code
 from metaop.codegen.lowering.loops import joined_plan, lanes_lie_apart, plain_plan, turned
 from metaop.codegen.lowering.rows import Rows
 from metaop.codegen.lowering.scatter import Scatter, lower_fill
-from metaop.codegen.lowering.winograd import geometry_of, lower_winograd
+from metaop.codegen.lowering.winograd import lower_winograd
+from metaop.codegen.lowering.winograd_geometry import geometry_of
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph.node import Node
@@ -22,7 +23,7 @@ class Machine:
 
     `tile` is its register tile, `threads` their number; `rows`, `contract` and `scatter` are the
     schedules of the three sorts of kernels; `backend` names the printer of its nests. `filters`
-    allows minimal filters for small windows.
+    allows Winograd's method for windows of three taps.
     """
 
     tile: Tile = field(default_factory=Tile)
@@ -48,7 +49,7 @@ def lower(
         return [lower_fill(kernel.roots[0]), machine.scatter(kernel, storage, uses).lower()]
     if kernel.contraction is not None:
         tile, threads = machine.tile, machine.threads
-        geometry = geometry_of(kernel, storage, threads) if machine.filters else None
+        geometry = geometry_of(kernel, storage, tile) if machine.filters else None
         if geometry is not None:
             return lower_winograd(kernel, storage, uses, tile, threads, geometry)
         return machine.contract.launches(kernel, storage, uses, tile, threads)

@@ -1,0 +1,114 @@
+"""Which contractions take Winograd's method, and into which tiles their results are cut."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from metaop.codegen.lowering.blocks import Tile
+from metaop.codegen.lowering.short_products import SINGLE, ShortProduct, short_product
+from metaop.fusion.kernel import Kernel
+from metaop.fusion.sliding import TAPS, Slide, slides
+from metaop.fusion.storage import Storage
+from metaop.unified_graph import dtype as dtypes
+
+# What a number costs at each point, in multiplications of the inner product: to be packed by the
+# plain schedule; inputs and products of tiles; taps of the left factor.
+_PACKING, _INPUT, _PRODUCT, _TAPS = 20, 24, 20, 45
+# The share of the plain work that must not be exceeded.
+_WORTH = 0.85
+
+
+class Window(NamedTuple):
+    """The short products along one axis; without a slide it stands for no axis at all."""
+
+    slide: Slide | None
+    product: ShortProduct
+
+
+class Geometry(NamedTuple):
+    """The outer and the inner window of a contraction, and the axes that are cut or left.
+
+    `tiles` has an extent for each column axis; `channels` are the depth axes that are no taps.
+    """
+
+    outer: Window
+    inner: Window
+    tiles: tuple[int, ...]
+    channels: tuple[int, ...]
+
+    @property
+    def slides(self) -> list[tuple[Slide, int]]:
+        """The slides, each with the number of its window."""
+        return [(w.slide, k) for k, w in enumerate((self.outer, self.inner)) if w.slide]
+
+    @property
+    def points(self) -> int:
+        """How many products a tile takes."""
+        return self.outer.product.points * self.inner.product.points
+
+
+def geometry_of(kernel: Kernel, storage: Storage, tile: Tile) -> Geometry | None:
+    """The tiles of a contraction for which short products pay, else None."""
+    contraction, shape = kernel.contraction, kernel.shape
+    if contraction is None or kernel.roots[0].dtype is not dtypes.float32:
+        return None
+    if not any(shape[k] == TAPS for k in contraction.depth):
+        return None
+    found: list[Slide | None] = [*slides(contraction, shape, storage.has_buffer)[-2:]]
+    # The results of a tile have to be neighbours along the innermost column.
+    if not found or found[-1].column != contraction.columns[-1]:  # type: ignore[union-attr]
+        return None
+    outer, inner = found if len(found) == 2 else (None, *found)
+    candidates = [
+        _geometry(kernel, windows)
+        for windows in itertools.product(windows_of(outer), windows_of(inner))
+    ]
+    best = min(candidates, key=lambda geometry: work(kernel, geometry, tile))
+    return best if work(kernel, best, tile) <= _WORTH * _plain_work(kernel) else None
+
+
+def windows_of(slide: Slide | None) -> list[Window]:
+    """The short products that an axis may take."""
+    if slide is None:
+        return [Window(None, SINGLE)]
+    return [Window(slide, short_product(results, TAPS)) for results in (2, 4)]
+
+
+def _geometry(kernel: Kernel, windows: tuple[Window, Window]) -> Geometry:
+    contraction, shape = kernel.contraction, kernel.shape
+    assert contraction is not None
+    results = {w.slide.column: w.product.results for w in windows if w.slide}
+    taps = {w.slide.tap for w in windows if w.slide}
+    tiles = tuple(-(-shape[k] // results.get(k, 1)) for k in contraction.columns)
+    return Geometry(*windows, tiles, tuple(k for k in contraction.depth if k not in taps))
+
+
+def work(kernel: Kernel, geometry: Geometry, tile: Tile) -> float:
+    """The time of a contraction with short products, in multiplications of the inner product."""
+    batch, rows, _, channels = _extents(kernel, geometry.channels)
+    tiles = math.prod(geometry.tiles)
+    strip = strip_of(tiles, tile)
+    tiles = -(-tiles // strip) * strip
+    products = tiles * rows * channels + tiles * (channels * _INPUT + rows * _PRODUCT)
+    return batch * geometry.points * float(products + rows * channels * _TAPS)
+
+
+def _plain_work(kernel: Kernel) -> float:
+    assert kernel.contraction is not None
+    batch, rows, columns, depth = _extents(kernel, kernel.contraction.depth)
+    return float(batch * depth * columns * (rows + _PACKING))
+
+
+def _extents(kernel: Kernel, depth: Sequence[int]) -> list[int]:
+    contraction = kernel.contraction
+    assert contraction is not None
+    groups = (contraction.batch, contraction.rows, contraction.columns, depth)
+    return [math.prod(kernel.shape[k] for k in axes) for axes in groups]
+
+
+def strip_of(tiles: int, tile: Tile) -> int:
+    """How many tiles the micro-kernel has side by side."""
+    return tile.columns if 2 * tiles > tile.columns else tile.columns // 2
