@@ -170,6 +170,8 @@ from metaop.tensor.layouts import (
     layout,
     memory_format,
     preserve_format,
+    sparse_coo,
+    sparse_csr,
     strided,
 )
 from metaop.tensor.legacy import set_default_tensor_type, typed_tensors
@@ -416,6 +418,7 @@ from metaop.tensor.solutions import (
     pinverse,
     triangular_solve,
 )
+from metaop.tensor.sparse_creation import sparse_coo_tensor, sparse_csr_tensor
 from metaop.tensor.special_functions import i0, mvlgamma, polygamma
 from metaop.tensor.type_info import finfo, iinfo
 from metaop.tensor.windows import (
@@ -473,6 +476,7 @@ _SUBMODULES = frozenset(
 # Names that live in submodules which few programs need at once.
 _ELSEWHERE = {"load": "serialization", "save": "serialization", "profile": "inspect"}
 _ELSEWHERE["jit"] = "capture"
+_ELSEWHERE["spmm"] = "sparse"
 _ELSEWHERE |= dict.fromkeys(("code", "kernel"), "kernels")
 _ELSEWHERE |= dict.fromkeys(
     (

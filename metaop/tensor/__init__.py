@@ -30,6 +30,7 @@ from metaop.tensor import (
     selection,
     shaping,
     solutions,
+    sparse_creation,
     special_functions,
     special_methods,
 )
@@ -54,6 +55,7 @@ for _module in (
     householder,
     matrix_functions,
     solutions,
+    sparse_creation,
     host_pointwise,
     random,
     shaping,

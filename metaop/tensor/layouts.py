@@ -1,4 +1,4 @@
-"""Layouts and memory formats: names that programs pass; every tensor is strided."""
+"""Layouts and memory formats: names that programs pass. A Tensor is always strided."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ class memory_format:
 
 
 strided = layout("strided")
+sparse_coo = layout("sparse_coo")
+sparse_csr = layout("sparse_csr")
 contiguous_format = memory_format("contiguous_format")
 preserve_format = memory_format("preserve_format")
 channels_last = memory_format("channels_last")

@@ -6,12 +6,15 @@ from metaop.errors import ShapeError
 from metaop.operators import linear_algebra as operators
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.promotion import Number, number_call, tensor_argument
+from metaop.tensor.sparse import SparseTensor
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.recording import Call, record
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product: (…, M, K) and (…, K, N) -> (…, M, N); vectors lose their dimension."""
+    if isinstance(input, SparseTensor):
+        return input.matmul(other)
     return wrap(record(operators.matmul, (input.call, tensor_argument(other, "matmul").call)))
 
 
@@ -36,7 +39,9 @@ def _check_ranks(name: str, ranks: tuple[int, int], input: Tensor, other: Tensor
 
 
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The product of two matrices."""
+    """The product of two matrices, of which the first may be sparse."""
+    if isinstance(input, SparseTensor):
+        return input.matmul(mat2)
     return _product("mm", (2, 2), input, mat2)
 
 

@@ -6,7 +6,7 @@ A name that is added to metaop has to leave this table: the tests say so.
 from __future__ import annotations
 
 _COMPLEX = "complex numbers are not supported"
-_SPARSE = "sparse layouts are not supported"
+_SPARSE = "a method of metaop.sparse.SparseTensor; dense tensors have none"
 _QUANTISED = "quantised tensors are not supported"
 _DATA_PIPES = "data pipes are deprecated in PyTorch; use an IterableDataset"
 _STORAGE = "values are immutable; there are no storages to reach into"
@@ -17,13 +17,8 @@ MISSING: dict[str, str] = {
     "Tensor.q_zero_point": _QUANTISED,
     "torch._make_per_tensor_quantized_tensor": _QUANTISED,
     "torch.nn.quantized.FloatFunctional": _QUANTISED,
-    "Tensor.to_sparse": _SPARSE,
     "Tensor.values": _SPARSE,
     "Tensor.indices": _SPARSE,
-    "torch.sparse_coo_tensor": _SPARSE,
-    "torch.sparse_csr": _SPARSE,
-    "torch.spmm": _SPARSE,
-    "torch.sparse.FloatTensor": _SPARSE,
     "torch.jagged": "nested tensors are not supported",
     "torch.nested.nested_tensor": "nested tensors are not supported",
     "torch.view_as_real": _COMPLEX,

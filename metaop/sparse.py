@@ -1,0 +1,100 @@
+"""Sparse matrices: functions under PyTorch's names. `metaop.sparse_coo_tensor` makes tensors.
+
+The values of a sparse tensor are an ordinary tensor, so everything here has gradients with respect
+to them and to dense operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import metaop
+from metaop.errors import UnsupportedError
+from metaop.tensor.core import Tensor
+from metaop.tensor.sparse import SparseTensor, sparse_matmul
+from metaop.tensor.sparse_creation import sparse_coo_tensor
+from metaop.unified_graph.dtype import DType
+
+__all__ = ["SparseTensor", "addmm", "log_softmax", "mm", "softmax", "spdiags", "sum"]
+
+
+def mm(mat1: SparseTensor, mat2: Any) -> Any:
+    """A sparse matrix times a dense one (dense) or a sparse one (sparse)."""
+    if isinstance(mat1, Tensor):
+        return mat1 @ mat2
+    return sparse_matmul(mat1, mat2)
+
+
+spmm = mm
+
+
+def addmm(
+    mat: Tensor, mat1: SparseTensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0
+) -> Tensor:
+    """`beta * mat + alpha * (mat1 @ mat2)`."""
+    return beta * mat + alpha * mm(mat1, mat2)  # type: ignore[operator]
+
+
+def sum(input: SparseTensor, dim: Any = None, dtype: DType | None = None) -> Any:
+    """The sum of all elements, or along dimensions."""
+    return input.sum(dim, dtype)
+
+
+def softmax(input: SparseTensor, dim: int, *, dtype: DType | None = None) -> SparseTensor:
+    """The softmax of the elements that are kept, along a sparse dimension of a matrix."""
+    exponentials, totals = _exponentials(input, dim, dtype)
+    return input.coalesce()._with(exponentials / totals)
+
+
+def log_softmax(input: SparseTensor, dim: int, *, dtype: DType | None = None) -> SparseTensor:
+    """The logarithm of the softmax of the elements that are kept."""
+    exponentials, totals = _exponentials(input, dim, dtype)
+    return input.coalesce()._with((exponentials / totals).log())
+
+
+def _exponentials(input: SparseTensor, dim: int, dtype: DType | None) -> tuple[Any, Any]:
+    """exp(value - largest of its line), and for each value the sum over its line."""
+    ordered = input.coalesce()
+    if ordered.sparse_dim() != 2 or ordered.dense_dim():
+        raise UnsupportedError("sparse softmax: only matrices are supported")
+    values: Any = ordered._values() if dtype is None else ordered._values().to(dtype)  # type: ignore
+    line = 1 - dim % 2
+    index = ordered._index(ordered._places[line])
+    count = ordered.shape[line]
+    with metaop.no_grad():
+        lowest = metaop.full((count,), -metaop.inf, dtype=values.dtype, device=values.device)
+        largest = lowest.index_reduce(0, index, values, "amax")  # type: ignore[attr-defined]
+    exponentials = (values - largest.index_select(0, index)).exp()
+    totals = values.new_zeros(count).index_add(0, index, exponentials)
+    return exponentials, totals.index_select(0, index)
+
+
+def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: Any = None) -> Any:
+    """A matrix with the rows of `diagonals` on the diagonals `offsets`."""
+    rows, columns = shape
+    numbers = np.atleast_1d(offsets.numpy(force=True))
+    lines: Any = diagonals if diagonals.ndim == 2 else diagonals.reshape(1, -1)  # type: ignore
+    parts, places = [], []
+    for line, offset in enumerate(numbers.tolist()):
+        column = np.arange(max(offset, 0), min(columns, rows + offset, lines.shape[1]))
+        places.append(np.stack([column - offset, column]))
+        parts.append(lines[line, metaop.from_numpy(column)])
+    found = sparse_coo_tensor(np.concatenate(places, 1), metaop.cat(parts), shape).coalesce()
+    return found.to_sparse_csr() if layout is metaop.sparse_csr else found
+
+
+def _typed(name: str, dtype: DType) -> Callable[..., SparseTensor]:
+    def construct(indices: Any, values: Any = None, size: Any = None) -> SparseTensor:
+        return sparse_coo_tensor(indices, values, size, dtype=dtype)
+
+    construct.__name__ = construct.__qualname__ = name
+    construct.__doc__ = f"A sparse tensor of {dtype.name}, by PyTorch's old name."
+    return construct
+
+
+FloatTensor = _typed("FloatTensor", metaop.float32)
+DoubleTensor = _typed("DoubleTensor", metaop.float64)
+LongTensor = _typed("LongTensor", metaop.int64)

@@ -1,0 +1,205 @@
+"""Sparse tensors against the dense ones that they stand for, gradients against differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import metaop
+from metaop.errors import ArgumentError, DimensionError, ShapeError, UnsupportedError
+from metaop.sparse import SparseTensor
+from tests.helpers import check_derivatives
+
+random = np.random.default_rng(0)
+
+# Places twice, a row and a column without any.
+PLACES = np.array([[0, 2, 2, 0, 3, 2], [1, 0, 4, 1, 2, 4]])
+VALUES = random.standard_normal(6)
+SIZE = (5, 6)
+
+
+def dense_of(places: np.ndarray, values: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    result = np.zeros(size)
+    np.add.at(result, tuple(places), values)
+    return result
+
+
+def coordinates(values: Any = VALUES) -> SparseTensor:
+    values = values if isinstance(values, metaop.Tensor) else metaop.tensor(values)
+    return metaop.sparse_coo_tensor(metaop.tensor(PLACES), values, SIZE)
+
+
+DENSE = dense_of(PLACES, VALUES, SIZE)
+
+
+def rows() -> SparseTensor:
+    return coordinates().to_sparse_csr()
+
+
+def test_coordinates_stand_for_a_dense_tensor() -> None:
+    sparse = coordinates()
+    assert sparse.shape == SIZE and sparse.dtype is metaop.float64 and sparse.is_sparse
+    assert sparse._nnz() == 6 and sparse.sparse_dim() == 2 and sparse.dense_dim() == 0
+    np.testing.assert_allclose(sparse.to_dense().numpy(), DENSE)
+    assert metaop.sparse_coo_tensor(PLACES, VALUES).shape == (4, 5)
+    assert metaop.sparse_coo_tensor((2, 3)).to_dense().tolist() == [[0.0] * 3] * 2
+    vectors = random.standard_normal((6, 2))
+    hybrid = metaop.sparse_coo_tensor(PLACES, vectors, (*SIZE, 2))
+    np.testing.assert_allclose(hybrid.to_dense().numpy(), dense_of(PLACES, vectors, (*SIZE, 2)))
+    assert hybrid.dense_dim() == 1
+
+
+def test_coalescing_orders_and_adds() -> None:
+    sparse = coordinates()
+    with pytest.raises(ArgumentError, match="uncoalesced"):
+        sparse.indices()
+    ordered = sparse.coalesce()
+    assert ordered.is_coalesced() and ordered.coalesce() is ordered
+    assert ordered.indices().tolist() == [[0, 2, 2, 3], [1, 0, 4, 2]]
+    wanted = [VALUES[0] + VALUES[3], VALUES[1], VALUES[2] + VALUES[5], VALUES[4]]
+    np.testing.assert_allclose(ordered.values().numpy(), wanted)
+
+
+def test_compressed_rows() -> None:
+    sparse = rows()
+    assert sparse.layout is metaop.sparse_csr and sparse.is_sparse_csr
+    assert sparse.crow_indices().tolist() == [0, 1, 1, 3, 4, 4]
+    assert sparse.col_indices().tolist() == [1, 0, 4, 2]
+    again = metaop.sparse_csr_tensor(
+        sparse.crow_indices(), sparse.col_indices(), sparse.values(), SIZE
+    )
+    np.testing.assert_allclose(again.to_dense().numpy(), DENSE)
+    np.testing.assert_allclose(again.to_sparse_coo().to_dense().numpy(), DENSE)
+    with pytest.raises(ArgumentError, match="layout"):
+        coordinates().crow_indices()
+
+
+def test_dense_tensors_become_sparse_and_come_back() -> None:
+    tensor = metaop.tensor(DENSE)
+    for sparse in (tensor.to_sparse(), tensor.to_sparse_csr(), tensor.to_sparse(1)):
+        np.testing.assert_array_equal(sparse.to_dense().numpy(), DENSE)
+    assert tensor.to_sparse()._nnz() == 4 and tensor.to_sparse(1)._nnz() == 3
+    assert tensor.to_sparse(layout=metaop.sparse_csr).is_sparse_csr
+    assert tensor.to_dense() is tensor
+
+
+@pytest.mark.parametrize("make", [coordinates, rows])
+def test_products(make: Any) -> None:
+    other, vector = random.standard_normal((6, 3)), random.standard_normal(6)
+    sparse = make()
+    matrix = metaop.tensor(other)
+    for product in (
+        sparse @ matrix,
+        sparse.mm(matrix),
+        metaop.sparse.mm(sparse, matrix),
+        metaop.spmm(sparse, matrix),
+        metaop.mm(sparse, matrix),
+        metaop.matmul(sparse, matrix),
+    ):
+        np.testing.assert_allclose(product.numpy(), DENSE @ other, atol=1e-12)
+    np.testing.assert_allclose((sparse @ metaop.tensor(vector)).numpy(), DENSE @ vector)
+    left = random.standard_normal((4, 5))
+    np.testing.assert_allclose((metaop.tensor(left) @ sparse).numpy(), left @ DENSE, atol=1e-12)
+    squared = sparse @ sparse.t()
+    assert isinstance(squared, SparseTensor)
+    np.testing.assert_allclose(squared.to_dense().numpy(), DENSE @ DENSE.T, atol=1e-12)
+    base = random.standard_normal((5, 3))
+    found = metaop.sparse.addmm(metaop.tensor(base), sparse, matrix, beta=0.5, alpha=2.0)
+    np.testing.assert_allclose(found.numpy(), 0.5 * base + 2 * DENSE @ other, atol=1e-12)
+
+
+def test_gradients_flow_to_values_and_dense_operands() -> None:
+    other = random.standard_normal((6, 3))
+    check_derivatives(lambda values, matrix: coordinates(values) @ matrix, VALUES, other)
+    check_derivatives(lambda values: coordinates(values).to_dense(), VALUES)
+    check_derivatives(lambda values: coordinates(values).coalesce().values(), VALUES)
+    check_derivatives(lambda v: (coordinates(v) @ coordinates(v).t()).values(), VALUES)
+    kept = metaop.tensor(DENSE != 0)
+    check_derivatives(lambda dense: (dense * kept).to_sparse().values(), DENSE, order=1)
+    sparse = metaop.sparse_coo_tensor(PLACES, VALUES, SIZE, requires_grad=True)
+    (sparse @ metaop.tensor(other)).sum().backward()
+    assert sparse.grad is not None
+    np.testing.assert_allclose(sparse.grad._values().numpy(), other.sum(1)[PLACES[1]])
+
+
+def test_arithmetic() -> None:
+    sparse, tensor = coordinates(), metaop.tensor(DENSE)
+    for found, wanted in (
+        (sparse * 2, DENSE * 2),
+        (-sparse / 4, -DENSE / 4),
+        (sparse + sparse, DENSE * 2),
+        (sparse - rows(), DENSE * 0),
+        (sparse.coalesce() * tensor, DENSE * DENSE),
+        (sparse.t(), DENSE.T),
+        (sparse.transpose(0, 1), DENSE.T),
+    ):
+        assert isinstance(found, SparseTensor)
+        np.testing.assert_allclose(found.to_dense().numpy(), wanted, atol=1e-12)
+    np.testing.assert_allclose((sparse + tensor).numpy(), DENSE * 2)
+    np.testing.assert_allclose((tensor + sparse).numpy(), DENSE * 2)
+    np.testing.assert_allclose((tensor - sparse).numpy(), DENSE * 0, atol=1e-12)
+    np.testing.assert_allclose(sparse.sum().item(), DENSE.sum())
+    for dim in (0, 1, -1):
+        np.testing.assert_allclose(
+            metaop.sparse.sum(sparse, dim).to_dense().numpy(), DENSE.sum(dim), atol=1e-12
+        )
+    assert sparse.float().dtype is metaop.float32 and sparse.to(metaop.float16).shape == SIZE
+
+
+def test_softmax_of_what_is_kept() -> None:
+    kept = DENSE != 0
+    for dim in (0, 1):
+        exponentials = np.where(kept, np.exp(DENSE), 0)
+        totals = exponentials.sum(dim, keepdims=True)
+        wanted = np.divide(exponentials, totals, out=np.zeros(SIZE), where=totals > 0)
+        found = metaop.sparse.softmax(coordinates(), dim)
+        np.testing.assert_allclose(found.to_dense().numpy(), wanted, atol=1e-12)
+        logarithms = metaop.sparse.log_softmax(coordinates(), dim)
+        np.testing.assert_allclose(logarithms.values().exp().numpy(), found.values().numpy())
+    check_derivatives(lambda v: metaop.sparse.softmax(coordinates(v), 1).values(), VALUES, order=1)
+
+
+def test_diagonals_and_old_names() -> None:
+    diagonals = np.arange(1.0, 13).reshape(3, 4)
+    found = metaop.sparse.spdiags(
+        metaop.tensor(diagonals), metaop.tensor([0, -1, 2]), (4, 5), metaop.sparse_csr
+    )
+    wanted = np.zeros((4, 5))
+    for line, offset in zip(diagonals, (0, -1, 2)):
+        for column in range(4):
+            if 0 <= column - offset < 4:
+                wanted[column - offset, column] = line[column]
+    np.testing.assert_array_equal(found.to_dense().numpy(), wanted)
+    old = metaop.sparse.FloatTensor(metaop.tensor(PLACES), metaop.tensor(VALUES), SIZE)
+    assert old.dtype is metaop.float32
+    assert "nnz=6, layout=metaop.sparse_coo" in repr(old)
+
+
+def test_the_same_as_in_torch() -> None:
+    torch = pytest.importorskip("torch")
+    theirs = torch.sparse_coo_tensor(
+        torch.tensor(PLACES), torch.tensor(VALUES), SIZE, check_invariants=True
+    )
+    ours = coordinates()
+    assert ours.coalesce().indices().tolist() == theirs.coalesce().indices().tolist()
+    np.testing.assert_allclose(ours.coalesce().values().numpy(), theirs.coalesce().values().numpy())
+    np.testing.assert_allclose(
+        metaop.sparse.softmax(ours, 1).to_dense().numpy(),
+        torch.sparse.softmax(theirs, 1).to_dense().numpy(),
+        rtol=1e-12,
+    )
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(DimensionError, match="outside the size"):
+        metaop.sparse_coo_tensor(PLACES, VALUES, (3, 6))
+    with pytest.raises(ShapeError, match="indices"):
+        metaop.sparse_coo_tensor(PLACES, VALUES[:3], SIZE)
+    with pytest.raises(ShapeError, match="do not count"):
+        metaop.sparse_csr_tensor([0, 2, 1], [0, 1], [1.0, 2.0])
+    with pytest.raises(ShapeError, match="do not fit together"):
+        coordinates() @ metaop.ones(5, 2)
+    with pytest.raises(UnsupportedError, match="no matrix"):
+        metaop.ones(2, 2, 2).to_sparse().to_sparse_csr()
