@@ -59,7 +59,19 @@ def realize(*calls: Call) -> None:
         known = set(roots)
         roots.extend(call for call in dict.fromkeys(calls) if call.is_pending and call not in known)
         for group in _by_device(roots):
-            run(cut_at(group, live_residuals))
+            if not _is_elsewhere(group):
+                run(cut_at(group, live_residuals))
+
+
+def _is_elsewhere(calls: Sequence[Call]) -> bool:
+    """Whether values live on ranks of which this process is none; then they are nothing here."""
+    placement = calls[0].type.device.placement
+    if placement is None or placement.world.owned:
+        return False
+    for call in calls:
+        call.buffer = placement.nothing(call.type.shape, call.type.dtype.numpy)
+        call.inputs = ()
+    return True
 
 
 recorder.overflow = realize

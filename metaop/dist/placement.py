@@ -9,6 +9,8 @@ import numpy as np
 
 from metaop.dist.collectives import everyone
 from metaop.dist.mesh_world import AbsentMesh, MeshWorld, MPIMesh, SimulatedMesh
+from metaop.dist.program import ShardedBuffer
+from metaop.dist.sbp import BROADCAST
 from metaop.errors import ArgumentError, DistributedError, UnsupportedError
 from metaop.unified_graph.tensor_type import Device
 
@@ -93,6 +95,10 @@ class Placement:
         if self._world is None:
             self._world = self._connect()
         return self._world
+
+    def nothing(self, shape: Sequence[int], dtype: Any) -> ShardedBuffer:
+        """What a process that has no rank here holds of a tensor."""
+        return ShardedBuffer({}, (BROADCAST,) * self.ranks.ndim, self.world, shape, dtype)
 
     def _connect(self) -> MeshWorld:
         communicator = everyone()

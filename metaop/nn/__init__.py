@@ -1,5 +1,7 @@
 """Layers, containers and losses, named and called as in PyTorch."""
 
+import importlib as _importlib
+
 from metaop.nn import functional, hooks, init, modules, parameter
 from metaop.nn.activation import (
     CELU,
@@ -181,3 +183,11 @@ from metaop.nn.transformer import (
 # Last, because it is built on the layers.
 from metaop.nn import parallel, utils  # isort: skip
 from metaop.nn.parallel import DataParallel  # isort: skip
+
+
+def __getattr__(name: str) -> type:
+    """`Graph` needs optimizers, which are built on the layers: it is imported when it is used."""
+    if name == "Graph":
+        found: type = _importlib.import_module("metaop.distributed.graph").Graph
+        return found
+    raise AttributeError(f"module 'metaop.nn' has no attribute {name!r}")

@@ -27,6 +27,7 @@ AGREEING = [
     "batch_norm.py",
     "zero.py",
     "pipeline.py",
+    "graph.py",
     "network.py",
 ]
 

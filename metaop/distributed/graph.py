@@ -1,0 +1,307 @@
+"""`Graph`: a training step with OneFlow's configuration calls, exported as `metaop.nn.Graph`.
+
+class Step(nn.Graph):
+    def __init__(self):
+        super().__init__()
+        self.model = model
+        self.model.blocks[0].config.set_stage(0, placement("cpu", [0, 1]))
+        self.model.blocks[1].config.set_stage(1, placement("cpu", [2, 3]))
+        self.config.set_gradient_accumulation_steps(8)
+        self.add_optimizer(optimizer)
+
+    def build(self, x, y):
+        loss = nn.functional.cross_entropy(self.model(x), y)
+        loss.backward()
+        return loss
+
+loss = Step()(x, y)
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+
+from metaop.amp.autocast import autocast
+from metaop.dist.collectives import everyone, is_running
+from metaop.dist.placement import Placement
+from metaop.dist.sbp import BROADCAST, Split
+from metaop.distributed.graph_run import Outputs, run_in_turns, run_pipeline
+from metaop.distributed.optim import ZeroRedundancyOptimizer
+from metaop.errors import ArgumentError, UnsupportedError
+from metaop.nn.module import Module
+from metaop.optim.optimizer import Optimizer
+from metaop.tensor.core import Tensor
+from metaop.unified_graph.dtype import DType
+from metaop.utils.checkpoint import checkpoint
+
+
+class ModuleConfig:
+    """What a graph does with one module: its pipeline stage, and whether its values are kept."""
+
+    def __init__(self) -> None:
+        self.stage_id: int | None = None
+        self.placement: Placement | None = None
+        self.activation_checkpointing = False
+
+    def set_stage(self, stage_id: int, placement: Placement | None = None) -> None:
+        """Makes the module a pipeline stage, on the ranks of `placement`.
+
+        Stages are numbered from 0 in the order of the data. Their placements have the same shape
+        and no rank in common; without one, it is that of the module's parameters.
+        """
+        self.stage_id, self.placement = stage_id, placement
+
+
+class GraphConfig:
+    """What a graph does with the whole step."""
+
+    def __init__(self) -> None:
+        self.accumulation = 1
+        self.zero_stage = 0
+        self.amp = False
+        self.amp_dtype: DType | None = None
+
+    def enable_amp(self, mode: bool = True, *, dtype: DType | None = None) -> None:
+        """Contractions in low precision (see `metaop.amp.autocast`)."""
+        self.amp, self.amp_dtype = mode, dtype
+
+    def set_gradient_accumulation_steps(self, value: int) -> None:
+        """Cuts every batch into `value` micro-batches; their gradients are averaged."""
+        if value < 1:
+            raise ArgumentError(f"{value} gradient accumulation steps", fix="use at least 1")
+        self.accumulation = value
+
+    def enable_zero(self, mode: bool = True, *, stage: int = 2, **ignored: Any) -> None:
+        """Shares out optimizer states (1), gradients too (2), parameters too (3)."""
+        if stage not in (1, 2, 3):
+            raise ArgumentError(f"ZeRO stage {stage}", fix="use 1, 2 or 3")
+        self.zero_stage = stage if mode else 0
+
+    def enable_auto_parallel(self, mode: bool = True) -> None:
+        """Only False: the search works on functions."""
+        if mode:
+            raise UnsupportedError(
+                "auto parallel in nn.Graph", fix="use metaop.dist.search.auto_parallel(step, …)"
+            )
+
+    def allow_fuse_add_to_output(self, mode: bool = True) -> None:
+        """Accepted: operators are always fused."""
+
+    allow_fuse_model_update_ops = allow_fuse_cast_scale = allow_fuse_add_to_output
+
+
+class _Block:
+    """A module inside of a graph: itself, with a `config`."""
+
+    def __init__(self, module: Module, configs: dict[Module, ModuleConfig]) -> None:
+        self.__dict__.update(_module=module, _configs=configs)
+
+    @property
+    def config(self) -> ModuleConfig:
+        """What the graph does with this module."""
+        found: ModuleConfig = self._configs.setdefault(self._module, ModuleConfig())
+        return found
+
+    def _opened(self, value: Any) -> Any:
+        return _Block(value, self._configs) if isinstance(value, Module) else value
+
+    def __getattr__(self, name: str) -> Any:
+        return self._opened(getattr(self._module, name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._module, name, value)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._opened(self._module[key])
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self._opened(value) for value in self._module)
+
+    def __len__(self) -> int:
+        return len(self._module)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._module(*args, **kwargs)
+
+    def set_stage(self, stage_id: int, placement: Placement | None = None) -> None:
+        """`config.set_stage`."""
+        self.config.set_stage(stage_id, placement)
+
+
+class Graph:
+    """A step of a program: a subclass defines `build`, calling the graph runs it.
+
+    With an optimizer, `build` calls `backward()` and the graph does the rest: it forgets old
+    gradients, averages those of the micro-batches and steps. Scalars that `build` returns are
+    averaged over the micro-batches, other tensors are put together along dimension 0.
+
+    Stages on different placements run as a pipeline, one forward and one backward in turn; then
+    scalars come back as local tensors on all ranks, and nothing else may be returned. Every rank
+    calls the graph with the same arguments: the inputs are on the first stage, and what the loss
+    is compared with on the last one (`distribute_tensor(labels, last, sbp.split(0))`).
+    """
+
+    def __init__(self, *, debug_v_level: int = -1) -> None:
+        self._modules: dict[str, Module] = {}
+        self._configs: dict[Module, ModuleConfig] = {}
+        self._optimizers: list[tuple[Optimizer, Any]] = []
+        self._scaler: Any = None
+        self._debug: tuple[int, Sequence[int]] = (debug_v_level, (0,))
+        self._is_ready = False
+        self.config = GraphConfig()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Module):
+            self._modules[name] = value
+            value = _Block(value, self._configs)
+        object.__setattr__(self, name, value)
+
+    def build(self, *args: Any, **kwargs: Any) -> Any:
+        """What one step computes; subclasses define it."""
+        raise UnsupportedError(f"{type(self).__name__} has no build()", fix="define it")
+
+    def add_optimizer(self, optim: Optimizer, *, lr_sch: Any = None) -> None:
+        """An optimizer that steps after `build`, and a schedule that steps after it."""
+        self._optimizers.append((optim, lr_sch))
+
+    def set_grad_scaler(self, grad_scaler: Any = None) -> None:
+        """Steps through a scaler; `build` calls `scaler.scale(loss).backward()`."""
+        self._scaler = grad_scaler
+
+    def debug(self, v_level: int = 0, *, ranks: int | Sequence[int] | None = 0) -> None:
+        """Prints how the graph runs, on some ranks (None or -1: on all)."""
+        chosen = [ranks] if isinstance(ranks, int) and ranks >= 0 else ranks
+        self._debug = (v_level, chosen if isinstance(chosen, (list, tuple)) else ())
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of the modules by their names, and those of the optimizers."""
+        found: dict[str, Any] = {k: v.state_dict() for k, v in self._modules.items()}
+        found["optimizers"] = [optimizer.state_dict() for optimizer, _ in self._optimizers]
+        return found
+
+    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
+        """Takes over what `state_dict` gave."""
+        for name, module in self._modules.items():
+            module.load_state_dict(state_dict[name], strict)
+        self._make_ready()
+        for (optimizer, _), state in zip(self._optimizers, state_dict["optimizers"]):
+            optimizer.load_state_dict(state)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._make_ready()
+        parameters = [p for module in self._modules.values() for p in module.parameters()]
+        optimizers = [optimizer for optimizer, _ in self._optimizers]
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        stages = self._stages()
+        run: Callable[..., Outputs] = run_pipeline if len(stages) > 1 else run_in_turns
+        with self._configured():
+            result = run(self.build, args, kwargs, self.config.accumulation, parameters, stages)
+        for optimizer, schedule in self._optimizers:
+            if self._scaler is None:
+                optimizer.step()
+            else:
+                self._scaler.step(optimizer)
+            if schedule is not None:
+                schedule.step()
+        if self._scaler is not None:
+            self._scaler.update()
+        return result
+
+    # --- what the configuration asks for ----------------------------------------------------
+
+    def _make_ready(self) -> None:
+        """Once: parameters and optimizers as ZeRO wants them."""
+        if self._is_ready:
+            return
+        self._is_ready = True
+        stage = self.config.zero_stage
+        if stage == 3:
+            for module in self._modules.values():
+                for child in module.modules():
+                    _split_parameters(child)
+        elif stage:
+            self._optimizers = [(_shared_out(o, stage), s) for o, s in self._optimizers]
+        level, ranks = self._debug
+        rank = everyone().rank if is_running() else 0
+        if level >= 0 and (not ranks or rank in ranks):
+            print(f"metaop: {self.describe()}", file=sys.stderr)
+
+    def describe(self) -> str:
+        """How the graph runs, in words."""
+        lines = [
+            f"{type(self).__name__}: {self.config.accumulation} micro-batches, "
+            f"ZeRO stage {self.config.zero_stage}, amp {self.config.amp}"
+        ]
+        for number, (placement, module) in enumerate(self._stages()):
+            lines.append(f"  stage {number} {type(module).__name__} on {placement}")
+        return "\n".join(lines)
+
+    def _stages(self) -> list[tuple[Placement, Module]]:
+        """The placements of the pipeline stages and their modules, in order."""
+        found: dict[int, tuple[Placement, Module]] = {}
+        for module, config in self._configs.items():
+            if config.stage_id is None:
+                continue
+            placement = config.placement
+            if placement is None:
+                placement = next(module.parameters()).device.placement
+            if placement is not None:
+                found[config.stage_id] = (placement, module)
+        return [found[number] for number in sorted(found)]
+
+    @contextmanager
+    def _configured(self) -> Iterator[None]:
+        """Casts and checkpoints are in force inside."""
+        casts = autocast("cpu", self.config.amp_dtype) if self.config.amp else nullcontext()
+        with ExitStack() as stack:
+            stack.enter_context(casts)
+            for module, config in self._configs.items():
+                if config.activation_checkpointing:
+                    stack.enter_context(_checkpointed(module))
+            yield
+
+
+@contextmanager
+def _checkpointed(module: Module) -> Iterator[None]:
+    """The module computes its values again in backward."""
+    forward = module.forward
+
+    def again(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, **kwargs)
+
+    module.__dict__["forward"] = again
+    try:
+        yield
+    finally:
+        del module.__dict__["forward"]
+
+
+def _split_parameters(module: Module) -> None:
+    """Cuts up the parameters that are whole on every rank of their placement."""
+    for parameter in module._parameters.values():
+        if parameter is None or parameter.device.placement is None:
+            continue
+        placement = parameter.device.placement
+        buffer: Any = parameter.buffer()
+        if all(state == BROADCAST for state in buffer.states) and placement.world.owned:
+            first = (Split(0), *[BROADCAST] * (placement.ranks.ndim - 1))
+            if parameter.ndim and parameter.shape[0] >= placement.shape[0]:
+                data: Tensor = parameter.data
+                parameter.data = data.to_global(sbp=first)  # type: ignore[attr-defined]
+
+
+def _shared_out(optimizer: Optimizer, stage: int) -> Optimizer:
+    """The same optimizer with its states shared out among the ranks."""
+    if isinstance(optimizer, ZeroRedundancyOptimizer):
+        return optimizer
+    known = inspect.signature(type(optimizer).__init__).parameters
+    defaults = {k: v for k, v in optimizer.defaults.items() if k in known}
+    # The groups themselves: learning rate schedules go on changing them.
+    groups, kind = optimizer.param_groups, type(optimizer)
+    optimizer._opt_called = True  # type: ignore[attr-defined]
+    return ZeroRedundancyOptimizer(groups, kind, stage=stage, **defaults)
