@@ -3,6 +3,7 @@
 python -m benchmarks.run                          # everything, several minutes
 python -m benchmarks.run softmax resnet --quick   # what has one of these words in its name
 python -m benchmarks.run --json out.json --markdown out.md
+python -m benchmarks.run training: --threads 1    # CPU time, which other processes hardly change
 python -m benchmarks.run --modes torch torch-fused torch-compile
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -49,6 +51,9 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         choices=("torch", "torch-fused", "torch-compile"),
         help="the fastest of these counts",
     )
+    parser.add_argument(
+        "--threads", type=int, default=0, help="of both; one thread is measured by its CPU time"
+    )
     return parser.parse_args(arguments)
 
 
@@ -66,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.list:
         print("\n".join(selected))
         return
+    if options.threads:
+        _set_threads(options.threads)
     report = Report(rooflines.measure(), _threads())
     for name in selected:
         try:
@@ -86,9 +93,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _add_comparison(report: Report, workload: Workload, options: argparse.Namespace) -> None:
     effort = _QUICK if options.quick else _FULL
+    if options.threads == 1:
+        effort = effort._replace(clock=time.thread_time)
     row = compare(workload, options.modes, effort, report.roofline)
     report.comparisons.append(row)
     print(markdown_row(row), flush=True)
+
+
+def _set_threads(count: int) -> None:
+    """Gives both frameworks so many threads."""
+    import torch
+
+    import metaop
+
+    torch.set_num_threads(count)
+    metaop.set_num_threads(count)
 
 
 def _threads() -> int:
