@@ -15,17 +15,14 @@ The passes, in their order:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from metaop.codegen.backend import Program
-from metaop.codegen.memory import Buffer
+from metaop.codegen.local_program import compile_local
 from metaop.codegen.schedule import schedule
 from metaop.settings import get
 from metaop.unified_graph.cut import Subgraph
-from metaop.unified_graph.node import Node
 
 
 def compile_subgraph(subgraph: Subgraph) -> Program:
@@ -48,26 +45,6 @@ def compile_subgraph(subgraph: Subgraph) -> Program:
     from metaop.codegen.llvm.program_store import layout_for
 
     return LLVMProgram(layout_for(subgraph, lambda: schedule(*subgraph.expand(), host_machine())))
-
-
-def compile_local(
-    inputs: Sequence[Node], outputs: Sequence[Node]
-) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]]:
-    """What one rank runs between collectives, as a function of arrays."""
-    if get("METAOP_BACKEND") == "reference":
-        from metaop.codegen.reference import evaluate
-
-        return lambda arrays: evaluate(outputs, arrays)
-    from metaop.codegen.llvm.machine import host_machine
-    from metaop.codegen.llvm.program import LLVMProgram
-
-    program = LLVMProgram(schedule(inputs, outputs, host_machine()))
-
-    def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        buffers = program.run([Buffer.from_numpy(array) for array in arrays])
-        return [buffer.view(node.shape, node.dtype.numpy) for buffer, node in zip(buffers, outputs)]
-
-    return run
 
 
 def disable(

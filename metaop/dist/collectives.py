@@ -1,8 +1,4 @@
-"""The changes of how a tensor lies, as MPI collectives between processes.
-
-Blocks may be uneven. Every array travels as raw numbers of its own type; 16-bit floats, which MPI
-does not know, are gathered and combined by the receiver.
-"""
+"""The ranks of a communicator: changes of how tensors lie, and agreement on what is done."""
 
 from __future__ import annotations
 
@@ -14,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from metaop.dist.boxing import Parts, assemble, box_alone, shard
-from metaop.dist.cost import sent_bytes
+from metaop.dist.boxing import Parts, box_alone
+from metaop.dist.exchange import Exchange, start
 from metaop.dist.environment import check_launcher, launched
 from metaop.dist.faults import install_hooks
 from metaop.dist.job import job, may_lose_ranks
-from metaop.dist.sbp import Broadcast, Partial, Sbp, Split, block
+from metaop.dist.sbp import Sbp, block
 from metaop.dist.watchdog import Watchdog
 from metaop.errors import DistributedError, describe_location, user_location
 
@@ -80,81 +76,19 @@ class MPIWorld:
         alone = box_alone(parts, source, target, self.size, shape)
         if alone is not None:
             return alone
-        part = np.ascontiguousarray(parts[self.rank])
-        self.sent += sent_bytes(source, target, shape, part.itemsize, self.size, self.rank)
-        if part.dtype.kind not in "fiub" or (part.dtype.itemsize == 2 and part.dtype.kind == "f"):
-            return {self.rank: self._box_objects(part, source, target)}
-        if isinstance(source, Partial):
-            result = self._from_partial(part, source, target)
-        elif isinstance(target, Broadcast):
-            result = self._gather(part, source, shape)
-        else:
-            result = self._exchange(part, source, target, shape)
-        return {self.rank: result}
+        exchange = self.start(parts, source, target, shape)
+        self.watchdog.wait(exchange.is_done, f"{source!r} -> {target!r} of {list(shape)}")
+        return {self.rank: exchange.result()}
 
-    def _box_objects(self, part: np.ndarray, source: Sbp, target: Sbp) -> np.ndarray:
-        whole = assemble(self.communicator.allgather(part), source)
-        return shard(whole, target, self.size, self.rank)
-
-    def _from_partial(self, part: np.ndarray, source: Partial, target: Sbp) -> np.ndarray:
-        module = mpi()
-        operation = {
-            "add": module.SUM,
-            "mul": module.PROD,
-            "max": module.MAX,
-            "min": module.MIN,
-            "and": module.LAND,
-            "or": module.LOR,
-        }[source.op]
-        if not isinstance(target, Split):
-            total = np.empty_like(part)
-            self.communicator.Allreduce(part, total, operation)
-            return total
-        moved = np.ascontiguousarray(np.moveaxis(part, target.axis, 0))
-        row = moved[:1].size
-        counts = [row * n for n in self._extents(moved.shape[0])]
-        mine = np.empty((counts[self.rank] // row, *moved.shape[1:]), part.dtype)
-        self.communicator.Reduce_scatter(moved, mine, counts, operation)
-        return np.ascontiguousarray(np.moveaxis(mine, 0, target.axis))
+    def start(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Exchange:
+        """`box` under way: the ranks go on until they need the result."""
+        exchange = start(self.communicator, parts[self.rank], source, target, shape)
+        self.sent += exchange.sent
+        return exchange
 
     def _extents(self, extent: int) -> list[int]:
         blocks = [block(extent, self.size, rank) for rank in range(self.size)]
         return [stop - start for start, stop in blocks]
-
-    def _gather(self, part: np.ndarray, source: Sbp, shape: Sequence[int]) -> np.ndarray:
-        assert isinstance(source, Split)
-        moved = np.ascontiguousarray(np.moveaxis(part, source.axis, 0))
-        extent = shape[source.axis]
-        whole = np.empty((extent, *moved.shape[1:]), part.dtype)
-        row = whole.size // extent
-        counts = [row * n for n in self._extents(extent)]
-        self.communicator.Allgatherv(moved, [whole, counts])
-        return np.ascontiguousarray(np.moveaxis(whole, 0, source.axis))
-
-    def _exchange(
-        self, part: np.ndarray, source: Sbp, target: Sbp, shape: Sequence[int]
-    ) -> np.ndarray:
-        """All-to-all: every rank cuts its block for the others along the new dimension."""
-        assert isinstance(source, Split) and isinstance(target, Split)
-        ranges = [block(shape[target.axis], self.size, rank) for rank in range(self.size)]
-        pieces = [
-            np.ascontiguousarray(np.take(part, range(start, stop), axis=target.axis))
-            for start, stop in ranges
-        ]
-        start, stop = ranges[self.rank]
-        shapes = []
-        for extent in self._extents(shape[source.axis]):
-            piece = list(part.shape)
-            piece[target.axis], piece[source.axis] = stop - start, extent
-            shapes.append(piece)
-        received = np.empty(sum(int(np.prod(piece)) for piece in shapes), part.dtype)
-        self.communicator.Alltoallv(
-            [np.concatenate([piece.ravel() for piece in pieces]), [p.size for p in pieces]],
-            [received, [int(np.prod(piece)) for piece in shapes]],
-        )
-        ends = np.cumsum([int(np.prod(piece)) for piece in shapes])[:-1]
-        blocks = [piece.reshape(size) for piece, size in zip(np.split(received, ends), shapes)]
-        return np.concatenate(blocks, axis=source.axis)
 
     def total(self, extent: int) -> int:
         """The sum of the blocks; DistributedError on all ranks unless they are balanced."""

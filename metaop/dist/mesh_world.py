@@ -12,10 +12,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from metaop.dist.boxing import Parts, SimulatedWorld, shard
+from metaop.dist.boxing import Parts, SimulatedWorld, box_alone, shard
 from metaop.dist.boxing import World as Line
 from metaop.dist.collectives import MPIWorld
 from metaop.dist.cost import HOST
+from metaop.dist.exchange import Exchange
 from metaop.dist.moves import Move, path
 from metaop.dist.sbp import BROADCAST, Mesh, NdSbp, Partial, Split, mesh_shape, replaced
 
@@ -35,8 +36,11 @@ class MeshWorld(Protocol):
     def box(self, parts: Parts, source: NdSbp, target: NdSbp, shape: Sequence[int]) -> Parts:
         """The parts of a tensor of logical `shape`, lying as `target` instead of `source`."""
 
-    def move(self, parts: Parts, move: Move, shape: Sequence[int]) -> Parts:
-        """The parts after one move, which every rank of the mesh has to make."""
+    def start(self, parts: Parts, move: Move, shape: Sequence[int] | None) -> Moving:
+        """One move under way, which every rank of the mesh has to make.
+
+        Without `shape` the parts are those of arrays that no axis cuts, one for each line.
+        """
 
     def place(self, rank: int) -> Place:
         """The coordinates of a rank on the mesh."""
@@ -46,6 +50,35 @@ class MeshWorld(Protocol):
 
     def verify(self, plan: str) -> None:
         """Raises when the ranks are about to do different things."""
+
+
+class Moving:
+    """A move that has been made, or is under way."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def is_done(self) -> bool:
+        """Whether the result is there; makes progress."""
+        return True
+
+    def result(self) -> Parts:
+        """The parts after the move; waits for them."""
+        return self._parts
+
+
+class _Exchanging(Moving):
+    """A move of one process among others."""
+
+    def __init__(self, exchange: Exchange, rank: int, line: MPIWorld, what: str) -> None:
+        self.exchange, self.rank, self.line, self.what = exchange, rank, line, what
+
+    def is_done(self) -> bool:
+        return self.exchange.is_done()
+
+    def result(self) -> Parts:
+        self.line.watchdog.wait(self.exchange.is_done, self.what)
+        return {self.rank: self.exchange.result()}
 
 
 class _Lines:
@@ -67,23 +100,34 @@ class _Lines:
         return parts
 
     def move(self, parts: Parts, move: Move, shape: Sequence[int]) -> Parts:
-        """The parts after one move, which every rank of the mesh has to make."""
+        """The parts after one move."""
+        return self.start(parts, move, shape).result()
+
+    def start(self, parts: Parts, move: Move, shape: Sequence[int] | None) -> Moving:
+        """One move, made at once."""
         axis = move.axis
-        others = replaced(move.source, axis, BROADCAST)
         lines: dict[Place, Parts] = {}
         for rank, part in parts.items():
             place = self.place(rank)
             lines.setdefault(_first(place, axis), {})[place[axis]] = part
         result: Parts = {}
         for place, members in lines.items():
-            # What the line holds together is a part of the tensor where other axes cut it.
-            together = mesh_shape(shape, others, self.mesh, place)
+            together = self._together(move, shape, place, members)
             moved = self.line(axis, place).box(
                 members, move.source[axis], move.target[axis], together
             )
             for number, part in moved.items():
                 result[self.rank_at((*place[:axis], number, *place[axis + 1 :]))] = part
-        return result
+        return Moving(result)
+
+    def _together(
+        self, move: Move, shape: Sequence[int] | None, place: Place, members: Parts
+    ) -> tuple[int, ...]:
+        """The shape of what a line holds together: other axes may cut the tensor."""
+        if shape is None:
+            return next(iter(members.values())).shape
+        others = replaced(move.source, move.axis, BROADCAST)
+        return mesh_shape(shape, others, self.mesh, place)
 
     def whole_shape(self, part: Sequence[int], states: NdSbp) -> tuple[int, ...]:
         shape = list(part)
@@ -153,6 +197,19 @@ class MPIMesh(_Lines):
 
     def line(self, axis: int, place: Place) -> MPIWorld:
         return self._lines[axis]
+
+    def start(self, parts: Parts, move: Move, shape: Sequence[int] | None) -> Moving:
+        """One move under way."""
+        axis, place = move.axis, self.place(self.rank)
+        line = self._lines[axis]
+        members = {place[axis]: parts[self.rank]}
+        together = self._together(move, shape, place, members)
+        source, target = move.source[axis], move.target[axis]
+        alone = box_alone(members, source, target, line.size, together)
+        if alone is not None:
+            return Moving({self.rank: alone[place[axis]]})
+        exchange = line.start(members, source, target, together)
+        return _Exchanging(exchange, self.rank, line, f"{source!r} -> {target!r}")
 
     @property
     def sent(self) -> list[int]:

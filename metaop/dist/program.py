@@ -1,78 +1,19 @@
-"""Running a graph on many ranks: local programs with collectives between them."""
+"""Programs of global tensors, and the buffers in which these lie."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from metaop.dist.assign import Plan, State, assign
+from metaop.dist.assign import assign
 from metaop.dist.boxing import Parts
-from metaop.dist.local_graph import Stage, local_stages
 from metaop.dist.mesh_world import MeshWorld
+from metaop.dist.planned import Compile, PlannedProgram
 from metaop.dist.sbp import BROADCAST, NdSbp, nd_text
 from metaop.errors import DistributedError
-from metaop.unified_graph.node import Node, topological
-
-LocalProgram = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
-# Makes a local program of input and output nodes.
-Compile = Callable[[Sequence[Node], Sequence[Node]], LocalProgram]
-
-
-class PlannedProgram:
-    """A plan, compiled for the ranks of this process."""
-
-    def __init__(self, plan: Plan, world: MeshWorld, compile_local: Compile) -> None:
-        self.plan = plan
-        self.world = world
-        self.stages: dict[int, list[Stage]] = {}
-        self.programs: dict[int, list[LocalProgram]] = {}
-        for rank in world.owned:
-            self.stages[rank] = local_stages(plan, world.place(rank))
-            self.programs[rank] = [
-                compile_local(stage.inputs, stage.outputs) if stage.outputs else _nothing
-                for stage in self.stages[rank]
-            ]
-        self._description = describe(plan)
-
-    def run(self, arguments: Sequence[Parts]) -> list[Parts]:
-        """The parts of the outputs from those of the inputs, by rank."""
-        plan, world = self.plan, self.world
-        world.verify(self._description)
-        values: dict[State, Parts] = dict(zip(zip(plan.inputs, plan.given), arguments))
-        for k, goals in enumerate(plan.stages):
-            computed = [goal for goal in goals if goal not in values]
-            for goal in computed:
-                values[goal] = {}
-            for rank in world.owned:
-                sources = [values[pair][rank] for pair in self.stages[rank][k].sources]
-                results = self.programs[rank][k](sources)
-                for goal, result in zip(computed, results):
-                    values[goal][rank] = result
-            for node, move in plan.boxes[k]:
-                parts = values[node, move.source]
-                values[node, move.target] = world.move(parts, move, node.shape)
-        return [values[pair] for pair in zip(plan.outputs, plan.states)]
-
-
-def _nothing(arguments: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-    return ()
-
-
-def describe(plan: Plan) -> str:
-    """What the ranks are going to compute and send, which must be equal on all of them."""
-    lines = [
-        f"input {node.dtype.name}{list(node.shape)} {nd_text(states)}"
-        for node, states in zip(plan.inputs, plan.given)
-    ]
-    lines += [repr(node) for node in topological(plan.outputs)]
-    for boxes in plan.boxes:
-        for node, move in boxes:
-            kind = f"{node.dtype.name}{list(node.shape)}"
-            lines.append(f"{nd_text(move.source)}->{nd_text(move.target)} {kind}")
-    return "\n".join(lines)
-
+from metaop.unified_graph.node import Node
 
 class DistributedProgram:
     """A graph that finds its plan when it sees how the arguments lie; one plan for each lie."""

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from metaop.codegen.local_program import ReferenceLocalProgram
 from metaop.codegen.reference import evaluate
 from metaop.dist.assign import assign
 from metaop.dist.boxing import assemble, shard
 from metaop.dist.derivation import derive, text
 from metaop.dist.mesh_world import SimulatedMesh
-from metaop.dist.program import PlannedProgram
+from metaop.dist.planned import PlannedProgram
 from metaop.dist.sbp import Partial, Sbp
 from metaop.dist.trace import trace
 from metaop.unified_graph.node import Node, topological
@@ -47,7 +48,7 @@ def check_graph(
     for states, wanted in (found[k] for k in drawn):
         given, goals = ([(state,) for state in side] for side in (states, wanted))
         plan = assign(inputs, given, outputs, (ranks,), goals, boxing=False)
-        program = PlannedProgram(plan, world, local_program)
+        program = PlannedProgram(plan, world, ReferenceLocalProgram)
         parts = [deal(value, state, ranks, random) for value, state in zip(values, states)]
         results = program.run(parts)
         for result, state, right in zip(results, wanted, expected):
@@ -61,11 +62,6 @@ def check_graph(
             )
     assert not any(world.sent)
     return [text(entry) for entry in found]
-
-
-def local_program(inputs: Any, outputs: Any) -> Callable[[Any], Any]:
-    """A graph run by the NumPy reference."""
-    return lambda arguments: evaluate(outputs, list(arguments))
 
 
 def deal(value: np.ndarray, state: Sbp, ranks: int, random: np.random.Generator) -> dict:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from metaop.codegen.backend import Argument, IndexFault, observers
 from metaop.codegen.llvm.kernels import address_of
 from metaop.codegen.llvm.layout import Layout, layout_of
-from metaop.codegen.llvm.runtime import ERROR_WORDS, Step, StepTable, runtime
+from metaop.codegen.llvm.runtime import ERROR_WORDS, STEP_BYTES, Step, StepTable, runtime
 from metaop.codegen.memory import Buffer, allocate
 from metaop.codegen.schedule import Schedule
 from metaop.codegen.slots import pack_scalar
 from metaop.unified_graph import dtype as dtypes
+
+# Called between steps with the number of steps done and the results.
+Between = Callable[[int, list[Buffer]], None]
 
 # The code of a kernel that could not get its scratch memory.
 _OUT_OF_MEMORY = 2
@@ -42,12 +45,27 @@ class LLVMProgram:
         self._steps_address = self._table.address
         self._run = runtime().run
 
+    def finished_after(self) -> list[int]:
+        """For each result, after how many steps its value is complete."""
+        first = len(self.layout.input_types)
+        last = [0] * len(self._made)
+        for step, launch in enumerate(self.layout.launches):
+            for slot in launch.slots:
+                if first <= slot < first + len(last):
+                    last[slot - first] = step + 1
+        return [0 if is_input else last[k] for is_input, k in self._results]
+
     def run(
-        self, arguments: Sequence[Argument], dying: frozenset[int] = frozenset()
+        self,
+        arguments: Sequence[Argument],
+        dying: frozenset[int] = frozenset(),
+        between: Between | None = None,
     ) -> list[Buffer]:
         """Runs the steps; raises IndexFault when a kernel met an index out of range.
 
         `dying` are slots of `donors` whose buffers nobody else holds: results take them over.
+        `between` is called before the first step and after each with the number of steps done
+        and the results, of which some are not computed yet.
         """
         addresses: list[int] = []
         scalars = bytearray()
@@ -69,11 +87,18 @@ class LLVMProgram:
         arena = allocate(self.layout.arena_bytes) if self.layout.arena_bytes else None
         if arena is not None:
             np.add(self._offsets, arena.address, out=slots[self._temporaries])
-        self._launch(slots)
-        return [
+        results = [
             self._passed_through(k, arguments[k]) if is_input else made[k]
             for is_input, k in self._results
         ]
+        if between is None:
+            self._launch(slots, 0, self._count)
+            return results
+        between(0, results)
+        for step in range(self._count):
+            self._launch(slots, step, 1)
+            between(step + 1, results)
+        return results
 
     def _outputs(self, arguments: Sequence[Argument], dying: frozenset[int]) -> list[Buffer]:
         """The memory of the results: that of dying donors where there are any, else new."""
@@ -92,12 +117,12 @@ class LLVMProgram:
             return argument
         return Buffer.from_numpy(np.asarray(argument).astype(self._input_types[slot].numpy))
 
-    def _launch(self, slots: np.ndarray) -> None:
+    def _launch(self, slots: np.ndarray, first: int, count: int) -> None:
         error = np.zeros(ERROR_WORDS, np.int64)
-        times = np.zeros(self._count + 1, np.int64) if observers else None
+        times = np.zeros(count + 1, np.int64) if observers else None
         failed = self._run(
-            self._steps_address,
-            self._count,
+            self._steps_address + first * STEP_BYTES,
+            count,
             slots.ctypes.data,
             error.ctypes.data,
             0 if times is None else times.ctypes.data,
@@ -107,6 +132,6 @@ class LLVMProgram:
         if failed:
             raise IndexFault.at(int(error[2]), int(error[3]))
         if times is not None:
-            names = [launch.name for launch in self.layout.launches]
+            names = [launch.name for launch in self.layout.launches[first : first + count]]
             for observer in tuple(observers):
                 observer.ran(self, names, times.tolist())

@@ -16,6 +16,7 @@ from metaop.errors import ArgumentError
 
 _RUN_TYPE = "int64_t(*)(uintptr_t, int64_t, uintptr_t, uintptr_t, uintptr_t)"
 ERROR_WORDS = 4
+STEP_BYTES = 8 * STEP_FIELDS
 
 
 class Step(NamedTuple):

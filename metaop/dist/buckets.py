@@ -1,0 +1,66 @@
+"""Which collectives travel together: reductions of many small values in one message.
+
+A gradient that is summed over the ranks is small, and there are many of them. Those of one level of
+a plan that are reduced in the same way along the same mesh axis are packed side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from metaop.dist.moves import Move
+from metaop.dist.sbp import BROADCAST, Mesh, NdSbp, Partial
+from metaop.unified_graph.node import Node
+
+# A message of this size costs many times its latency already.
+BUCKET_BYTES = 4 << 20
+
+Box = tuple[Node, Move]
+
+
+class Bucket(NamedTuple):
+    """Collectives that are one message; more than one box only of all-reduces."""
+
+    boxes: tuple[Box, ...]
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the values of several boxes lie side by side."""
+        return len(self.boxes) > 1
+
+
+def buckets(boxes: Sequence[Box]) -> list[Bucket]:
+    """The boxes of one level in messages, in an order that is the same on all ranks."""
+    found: list[list[Box]] = []
+    open_bucket: dict[tuple, int] = {}
+    filled: dict[int, int] = {}
+    for box in boxes:
+        node, move = box
+        kind = _kind(node, move)
+        number = open_bucket.get(kind) if kind is not None else None
+        if number is None or filled[number] + node.nbytes > BUCKET_BYTES:
+            number = len(found)
+            found.append([])
+            filled[number] = 0
+            if kind is not None:
+                open_bucket[kind] = number
+        found[number].append(box)
+        filled[number] += node.nbytes
+    return [Bucket(tuple(group)) for group in found]
+
+
+def _kind(node: Node, move: Move) -> tuple | None:
+    """What boxes have in common that can be packed; None for what travels alone."""
+    source, target = move.source[move.axis], move.target[move.axis]
+    if isinstance(source, Partial) and target is BROADCAST:
+        return (move.axis, source, node.dtype)
+    return None
+
+
+def packed_move(bucket: Bucket, mesh: Mesh) -> Move:
+    """The reduction of the packed values, which other axes of the mesh do not cut."""
+    _, move = bucket.boxes[0]
+    whole: NdSbp = (BROADCAST,) * len(mesh)
+    source = (*whole[: move.axis], move.source[move.axis], *whole[move.axis + 1 :])
+    return Move(move.axis, source, whole)
