@@ -10,6 +10,7 @@ import libcst as cst
 from metaop.convert.catalogue import hint_for, lookup, signature_of
 from metaop.convert.findings import Verdict
 from metaop.convert.resolution import dotted
+from metaop.convert.tables import OLD_KEYWORDS
 from metaop.unified_graph.dtype import DType
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def convert_call(converter: Converter, node: cst.Call, name: str) -> bool:
         return _convert_typed_literal(converter, node, name)
     if name:
         _convert_reduction(converter, node, name)
-        _convert_numpy_words(converter, node, name)
+        _convert_keywords(converter, node, name)
         return _convert_dynamic(converter, node)
     _convert_next(converter, node)
     return _convert_dynamic(converter, node)
@@ -185,15 +186,17 @@ def _convert_reduction(converter: Converter, node: cst.Call, name: str) -> None:
     converter.note(first, f"{name}(size_average=)", Verdict.CONVERTED, f"reduction={text}")
 
 
-def _convert_numpy_words(converter: Converter, node: cst.Call, name: str) -> None:
-    """`axis=` → `dim=` and `keepdims=` → `keepdim=`, which PyTorch takes for NumPy's sake."""
+def _convert_keywords(converter: Converter, node: cst.Call, name: str) -> None:
+    """`axis=` → `dim=` and `keepdims=` → `keepdim=`, for NumPy's sake; keywords of old releases."""
     path = lookup(name).path
     signature = signature_of(path) if path else None
-    for old, new in (("axis", "dim"), ("keepdims", "keepdim")):
+    gone = OLD_KEYWORDS.get(name, {})
+    for old, new in (("axis", "dim"), ("keepdims", "keepdim"), *gone.items()):
         arg = _keyword(node, old)
         if arg is None or signature is None or arg.keyword is None:
             continue
-        if old not in signature.parameters and new in signature.parameters:
+        parameters = signature.parameters
+        if old in gone or (old not in parameters and new in parameters):
             converter.source.replace(*converter.span(arg.keyword), new)
             converter.renamed_keywords[arg] = new
             converter.note(arg, f"{name}({old}=)", Verdict.CONVERTED, f"{new}=")

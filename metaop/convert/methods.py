@@ -23,7 +23,8 @@ _TELLING_NAMES = (
 def _missing_names() -> frozenset[str]:
     import metaop
 
-    owners = (metaop.Tensor, metaop.nn.Module, metaop.optim.Optimizer)
+    kinds = (metaop.Tensor, metaop.sparse.SparseTensor)
+    owners = (*kinds, metaop.nn.Module, metaop.optim.Optimizer)
     return frozenset(
         name for name in _TELLING_NAMES if not any(hasattr(owner, name) for owner in owners)
     )

@@ -8,6 +8,9 @@ ROOTS = {
     "torch.jit": "metaop.scripting",
     "torchvision": "metaop.vision",
     "tensorboardX": "metaop.utils.tensorboard",
+    "einops": "metaop.einops",
+    "einops.einops": "metaop.einops",
+    "einops.layers.torch": "metaop.einops",
 }
 
 _IN_PLACE_INITIALISERS = (
@@ -36,6 +39,31 @@ RENAMED = {
     "torch.jit._script_if_tracing": "metaop.scripting.script_if_tracing",
     "torch.distributed.reduce_op": "metaop.distributed.ReduceOp",
     "torch.testing.assert_allclose": "metaop.testing.assert_close",
+    "torch.ops.torchvision.nms": "metaop.vision.ops.nms",
+    "torchvision.models._utils.IntermediateLayerGetter": (
+        "metaop.vision.models.IntermediateLayerGetter"
+    ),
+    "torchvision.models.utils.load_state_dict_from_url": "metaop.hub.load_state_dict_from_url",
+    "torchvision._internally_replaced_utils.load_state_dict_from_url": (
+        "metaop.hub.load_state_dict_from_url"
+    ),
+    "torchvision.transforms.Scale": "metaop.vision.transforms.Resize",
+    "torchvision.transforms.RandomSizedCrop": "metaop.vision.transforms.RandomResizedCrop",
+    "torchvision.transforms.functional_tensor": "metaop.vision.transforms.functional",
+    "torchvision.transforms.functional_pil": "metaop.vision.transforms.functional",
+}
+
+# Keywords that a function has lost, and what they are called now.
+OLD_KEYWORDS: dict[str, dict[str, str]] = {
+    "torchvision.utils.make_grid": {"range": "value_range"},
+    "torchvision.utils.save_image": {"range": "value_range"},
+    "torchvision.transforms.RandomRotation": {"resample": "interpolation"},
+    "torchvision.transforms.RandomAffine": {"resample": "interpolation", "fillcolor": "fill"},
+    "torchvision.transforms.functional.rotate": {"resample": "interpolation"},
+    "torchvision.transforms.functional.affine": {
+        "resample": "interpolation",
+        "fillcolor": "fill",
+    },
 }
 
 # Where a class may also be named through the module that defines it (`torch.optim.adam.Adam`), and
@@ -49,10 +77,13 @@ PUBLIC_PACKAGES = {
     "torch.nn.utils": "metaop.nn.utils",
     "torch.optim": "metaop.optim",
     "torch.utils.data": "metaop.utils.data",
+    "torch.utils.tensorboard": "metaop.utils.tensorboard",
+    "tensorboardX": "metaop.utils.tensorboard",
     "torchvision.datasets": "metaop.vision.datasets",
     "torchvision.models": "metaop.vision.models",
     "torchvision.ops": "metaop.vision.ops",
     "torchvision.transforms": "metaop.vision.transforms",
+    "torchvision.utils": "metaop.vision.utils",
 }
 
 # Names that work but mean something else than in PyTorch; a prefix covers what lies in it.
@@ -73,6 +104,17 @@ MEANINGS = {
     "torch.save": "writes state_dicts and plain containers; whole modules are refused",
     "torch.set_num_threads": "threads of generated kernels from the next compilation on",
     "torch.use_deterministic_algorithms": "all kernels are deterministic already",
+    "torchvision.datasets": "reads local files; download=True says where to get them",
+    # These never had anything to download.
+    **dict.fromkeys(
+        (
+            *("torchvision.datasets.FakeData", "torchvision.datasets.ImageFolder"),
+            *("torchvision.datasets.DatasetFolder", "torchvision.datasets.folder"),
+            *("torchvision.datasets.CocoDetection", "torchvision.datasets.VisionDataset"),
+        ),
+        "",
+    ),
+    "torchvision.transforms.v2": "transforms images; boxes and masks beside them stay as they are",
 }
 
 ABSENT_HINTS = {
@@ -89,14 +131,22 @@ ABSENT_HINTS = {
     "torch.profiler": "use metaop.profile",
     "torch.autograd.profiler": "use metaop.profile",
     "torch.quantization": "quantisation is not in metaop",
-    "torch.sparse": "use dense tensors, gather and scatter_add",
+    "torch.sparse": "metaop.sparse has mm, addmm, sum and softmax of coordinates and rows",
     "torch.utils.cpp_extension": "write an operator as a composition, or with autograd.Function",
     "torch.utils.ffi": "write an operator as a composition, or with autograd.Function",
     "torch.utils.model_zoo": "download the file and read it with metaop.load",
     "torch.hub": "download the file and read it with metaop.load",
     "torchvision": "not in metaop.vision",
     "torchvision.datasets": "write a metaop.utils.data.Dataset that reads the files",
+    "torchvision.io": "metaop.vision.io reads and writes pictures only, no films",
     "torchvision.models": "copy the module's source and convert it; load weights with metaop.load",
+    "torchvision.models.detection": "write the detector with metaop.vision.ops and a backbone",
+    "torchvision.models.segmentation": "copy the module's source and convert it",
+    "torchvision.ops": "compose it of tensor functions",
+    "torchvision.transforms": "write it with metaop.vision.transforms.functional",
+    "torchvision.tv_tensors": "pass boxes and masks as tensors",
+    "einops": "pip install einops: metaop.einops needs it",
+    "einops.layers": "metaop.einops has Rearrange, Reduce and EinMix",
     "tensorboardX": "not in metaop.utils.tensorboard",
 }
 
@@ -105,7 +155,6 @@ THIRD_PARTY_HINTS = {
     "accelerate": "devices and loops of PyTorch; write the loop with metaop",
     "apex": "use metaop.amp",
     "dgl": "use gather and scatter_add, or metaop.graph",
-    "einops.layers.torch": "use einops.rearrange in forward",
     "fairseq": "built on PyTorch",
     "fastai": "built on PyTorch",
     "fvcore": "built on PyTorch",
@@ -125,12 +174,11 @@ THIRD_PARTY_HINTS = {
     "timm": "convert the source of the model",
     "torch_geometric": "use gather and scatter_add, or metaop.graph",
     "torch_scatter": "use Tensor.scatter_add and scatter_reduce",
-    "torch_sparse": "use dense tensors, gather and scatter_add",
+    "torch_sparse": "use metaop.sparse_coo_tensor and metaop.sparse.mm",
     "torchaudio": "convert its source",
     "torchmetrics": "convert its source",
     "torchsummary": "print the module",
     "torchtext": "read the files with Python",
-    "torchvision": "not in metaop.vision",
     "transformers": "built on PyTorch; its weights can be read with metaop.load",
     "visdom": "reads NumPy arrays: pass tensor.numpy()",
 }
@@ -138,11 +186,12 @@ THIRD_PARTY_HINTS = {
 # Packages that know nothing of PyTorch, or take NumPy arrays from any library.
 NEUTRAL_PACKAGES = frozenset(
     (
-        *("PIL", "absl", "attr", "click", "cv2", "einops", "gym", "gymnasium", "h5py", "hydra"),
+        *("PIL", "absl", "attr", "click", "cv2", "datasets", "gym", "gymnasium", "h5py", "hydra"),
         *("imageio", "joblib", "lmdb", "matplotlib", "metaop", "networkx", "nltk", "numba"),
         *("numpy", "omegaconf", "pandas", "plotly", "psutil", "pycocotools", "pytest", "regex"),
         *("requests", "rich", "safetensors", "scipy", "seaborn", "sentencepiece", "six"),
-        *("skimage", "sklearn", "soundfile", "spacy", "sympy", "tabulate", "termcolor"),
+        *("skimage", "sklearn", "soundfile", "spacy", "sympy", "tabulate", "tensorboard"),
+        *("termcolor",),
         *("tokenizers", "tqdm", "typing_extensions", "wandb", "yaml"),
     )
 )

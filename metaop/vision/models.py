@@ -19,6 +19,7 @@ from urllib.error import URLError
 from metaop import hub, nn
 from metaop.errors import ArgumentError, CheckpointError
 from metaop.vision import transforms
+from metaop.vision.layer_getter import IntermediateLayerGetter as IntermediateLayerGetter
 
 _SERVER = "https://download.pytorch.org/models/"
 

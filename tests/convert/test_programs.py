@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -12,13 +13,27 @@ import numpy as np
 import pytest
 
 import metaop
-from tests.convert.running import PROGRAMS, STEPS, copy_weights, load_program
+from tests.convert.running import (
+    FOLDER,
+    PROGRAMS,
+    STEPS,
+    copy_weights,
+    determined_weights,
+    load_program,
+)
 
 pytest.importorskip("libcst")
 from metaop.convert import Conversion, Verdict, convert_source
 from metaop.convert.source import MARK, comments
 
+# The losses of programs that use torchvision, which is not installed everywhere that PyTorch is:
+# `python -m tests.convert.record` writes them with torchvision 0.28.
+RECORDED: dict[str, list[float]] = json.loads((FOLDER.parent / "recorded.json").read_text())
+
 every_program = pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+
+
+FOREIGN = ("torch", "torchvision", "einops")
 
 
 @cache
@@ -66,9 +81,9 @@ def test_nothing_unsupported_is_unmarked_and_nothing_foreign_is_left(path: Path)
             assert f"{MARK}unsupported: {finding.name}" in following
     for node in ast.walk(ast.parse(conversion.text)):
         if isinstance(node, ast.Import):
-            assert not any(alias.name.split(".")[0] == "torch" for alias in node.names)
+            assert not any(alias.name.split(".")[0] in FOREIGN for alias in node.names)
         if isinstance(node, ast.ImportFrom):
-            assert (node.module or "").split(".")[0] != "torch"
+            assert (node.module or "").split(".")[0] not in FOREIGN
 
 
 @every_program
@@ -79,16 +94,36 @@ def test_losses_are_those_of_pytorch(path: Path, capsys: pytest.CaptureFixture[s
     if missing and path.stem != "unsupported_corners":
         pytest.skip(f"not in metaop: {missing[0].name}")
     torch.manual_seed(0)
-    theirs, ours = (
-        load_program(path.read_text(), path.stem),
-        load_program(converted(path).text, path.stem),
-    )
-    model, copy = theirs["build"](), ours["build"]()
-    copy_weights(model, copy, metaop.from_numpy)
-    expected = losses(theirs, model)
+    ours = load_program(converted(path).text, path.stem)
+    copy = ours["build"]()
+    if path.stem in RECORDED:
+        expected = np.array(RECORDED[path.stem])
+        determined_weights(copy, metaop.from_numpy)
+    else:
+        theirs = load_program(path.read_text(), path.stem)
+        model = theirs["build"]()
+        copy_weights(model, copy, metaop.from_numpy)
+        expected = losses(theirs, model)
     found = losses(ours, copy)
     assert len(expected) >= STEPS
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(RECORDED))
+@pytest.mark.filterwarnings("ignore")
+def test_recorded_losses_are_those_of_torchvision(name: str) -> None:
+    """Where torchvision is installed, the record is checked; elsewhere it stands for it."""
+    text = (FOLDER / f"{name}.py").read_text()
+    assert "torchvision" in text and len(RECORDED[name]) >= STEPS
+    try:
+        import torch
+        import torchvision  # noqa: F401
+    except (ImportError, RuntimeError):
+        return
+    program = load_program(text, name)
+    model = program["build"]()
+    determined_weights(model, torch.from_numpy)
+    np.testing.assert_allclose(losses(program, model), RECORDED[name], rtol=0, atol=1e-3)
 
 
 def losses(program: Mapping[str, Any], model: Any) -> np.ndarray:

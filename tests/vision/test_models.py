@@ -96,6 +96,20 @@ def test_weights_out_of_reach_are_named(tmp_path: Path, monkeypatch: pytest.Monk
         models.get_model("resnet7")
 
 
+def test_feature_maps_come_from_inside() -> None:
+    model = models.resnet18().eval()
+    inside = models.IntermediateLayerGetter(model, {"layer1": "low", "layer3": "high"})
+    images = metaop.randn(1, 3, 32, 32)
+    found = inside(images)
+    assert list(found) == ["low", "high"] and found["high"].shape == (1, 256, 2, 2)
+    stem = model.maxpool(model.relu(model.bn1(model.conv1(images))))
+    np.testing.assert_allclose(
+        found["low"].detach().numpy(), model.layer1(stem).detach().numpy(), atol=1e-5
+    )
+    with pytest.raises(ArgumentError, match="not present"):
+        models.IntermediateLayerGetter(model, {"layer9": "x"})
+
+
 def test_options_are_those_of_torchvision() -> None:
     assert models.resnet18(num_classes=7).fc.out_features == 7
     assert models.mobilenet_v2(width_mult=0.5, num_classes=3).classifier[1].out_features == 3

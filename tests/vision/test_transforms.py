@@ -249,3 +249,29 @@ def test_wrong_arguments_are_refused() -> None:
         functional.adjust_saturation(metaop.zeros(2, 4, 4), 0.5)
     with pytest.raises(ArgumentError, match="odd"):
         transforms.GaussianBlur(4)
+
+
+def test_second_interface() -> None:
+    from metaop.vision.transforms import v2
+
+    pipeline = v2.Compose([v2.ToImage(), v2.Resize(6), v2.ToDtype(metaop.float32, scale=True)])
+    image = pipeline(reference.picture("pillow", None))
+    wanted = functional.resize(functional.pil_to_tensor(reference.picture("pillow", None)), 6)
+    np.testing.assert_allclose(image.numpy(), wanted.numpy() / np.float32(255), rtol=1e-6)
+    assert v2.ToImage()(np.zeros((4, 5), np.uint8)).shape == (1, 4, 5)
+    assert v2.RGB()(metaop.zeros(1, 4, 4)).shape == (3, 4, 4)
+
+
+def test_batches_are_mixed() -> None:
+    from metaop.vision.transforms import v2
+
+    values = np.arange(4.0).reshape(4, 1, 1, 1) * np.ones((4, 3, 8, 8))
+    images, labels = metaop.tensor(values), metaop.arange(4)
+    for kind in (v2.MixUp, v2.CutMix):
+        metaop.manual_seed(5)
+        mixed, shares = kind(alpha=1.0, num_classes=4)(images, labels)
+        # The share of a label is that of its image: with these images the mean shows it.
+        means = mixed.numpy().mean((1, 2, 3))
+        wanted = (shares.numpy() * np.arange(4)).sum(1)
+        np.testing.assert_allclose(means, wanted, atol=1e-6)
+        np.testing.assert_allclose(shares.numpy().sum(1), np.ones(4), rtol=1e-6)
