@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from metaop.codegen.backend import IndexFault, Program
+from metaop.codegen.backend import NO_MEMORY, IndexFault, Program
 from metaop.codegen.memory import Buffer
 from metaop.codegen.reference import evaluate
 from metaop.compiler import compile_subgraph
@@ -114,9 +114,13 @@ def run(subgraph: Subgraph) -> tuple[int, ...]:
     compiled = compiled_for(subgraph)
     arguments = [leaf.buffer if leaf.scalar is None else leaf.scalar for leaf in subgraph.leaves]
     dying = _dying(compiled, subgraph, arguments)
+    memory = NO_MEMORY
+    if dying:
+        donors = compiled.program.donors.items()
+        memory = {number: arguments[slot] for number, slot in donors if slot in dying}
     _running.append(subgraph)
     try:
-        buffers = compiled.program.run(arguments, dying)
+        buffers = compiled.program.run(arguments, memory)
     except IndexFault as fault:
         raise _located(fault, subgraph) from None
     finally:

@@ -60,8 +60,10 @@ class Captured:
             entry = self._entries[key] = _Entry()
         replay = entry.replay
         if replay is not None:
-            if replay.configuration == state.configuration and replay.still_holds(tensors):
-                return replay.run(tensors)
+            if replay.configuration == state.configuration:
+                calls = replay.calls(tensors)
+                if calls is not None:
+                    return replay.run(tensors, calls)
             entry.replay = None
         return self._trace(entry, tensors, args, kwargs)
 

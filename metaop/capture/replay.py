@@ -4,19 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from sys import getrefcount
 from typing import Any, NamedTuple
 
 from metaop.codegen.backend import IndexFault, Program
 from metaop.codegen.memory import Buffer
 from metaop.errors import DimensionError
+from metaop.executor import realize
 from metaop.tensor.core import Tensor, wrap
-from metaop.unified_graph.recording import leaf
+from metaop.unified_graph.recording import Call, leaf
 from metaop.unified_graph.tensor_type import TensorType
 from metaop.unified_graph.tracing import HostStep
 
 Arguments = Sequence[Tensor]
+
+
+class Given(NamedTuple):
+    """The tensor argument at a position."""
+
+    position: int
+
+    def find(self, tensors: Arguments) -> Tensor:
+        return tensors[self.position]
+
+
+class Known(NamedTuple):
+    """A tensor that stays the same: a parameter, a state, a tensor of the closure."""
+
+    tensor: Tensor
+
+    def find(self, tensors: Arguments) -> Tensor:
+        return self.tensor
+
+
+class GradientOf(NamedTuple):
+    """The gradient that a tensor has when the call starts."""
+
+    owner: Place
+
+    def find(self, tensors: Arguments) -> Tensor | None:
+        return self.owner.find(tensors).grad  # type: ignore[union-attr]
+
+
 # Finds a tensor anew in every call, given the tensor arguments.
-Place = Callable[[Arguments], "Tensor | None"]
+Place = Given | Known | GradientOf
 
 
 class Source(NamedTuple):
@@ -51,13 +82,35 @@ class Fresh(NamedTuple):
     requires_grad: bool
 
 
+class _InPlace(NamedTuple):
+    """A tensor whose new value may be written over its old one."""
+
+    source: Source
+    tensor: Tensor
+    output: int
+
+
+class _Held:
+    """Stands for a tensor, to count how often a value is held that nothing else holds."""
+
+    def __init__(self) -> None:
+        self.value = object()
+
+
+_held = _Held()
+_values = [_held.value]
+# What getrefcount says of a value that only a tensor (or a call) and a list hold.
+_HELD_ALONE = next(map(getrefcount, _values))
+
+
 @dataclass
 class Replay:
     """All that a captured call does, in order: check, host steps, bind, run, hand out.
 
-    `arguments` holds the constants and, at its end, a place for numbers that nothing
-    reads; `steps` pairs host steps with the slots of their numbers.
-    `gradients_read` are owners whose gradient the call adds to (True) or expects absent.
+    `arguments` holds the constants and, at its end, a place for numbers that nothing reads; `steps`
+    pairs host steps with the slots of their numbers. `gradients_read` are owners whose gradient the
+    call adds to (True) or expects absent. A target whose old value nobody else holds, and whose
+    memory its output may take, stays as it is while its memory changes.
     """
 
     program: Program
@@ -71,50 +124,151 @@ class Replay:
     result: Callable[[Arguments, Sequence[Buffer]], Any]
     configuration: int
 
-    def still_holds(self, tensors: Arguments) -> bool:
-        """Whether the call would do again what was traced."""
-        for place, present in self.gradients_read:
-            if (place(tensors).grad is not None) is not present:  # type: ignore[union-attr]
-                return False
-        for _, place, kind in self.sources:
-            tensor = place(tensors)
-            if tensor is None or tensor._call.type is not kind:
-                return False
-        return all(step.check() for step, _ in self.steps)
+    def __post_init__(self) -> None:
+        in_place, known = [], []
+        for source in self.sources:
+            if isinstance(source.place, Known):
+                target = self._donated(source.slot, source.place.tensor)
+                if target is None:
+                    known.append(source)
+                else:
+                    in_place.append(_InPlace(source, source.place.tensor, target.output))
+        self._in_place = in_place
+        written = {one.output for one in in_place}
+        self._moved = [target for target in self.targets if target.output not in written]
+        first = [one.source for one in in_place] + known
+        self._tensors = [one.place.tensor for one in first]  # type: ignore[union-attr]
+        self._types = [one.type for one in first]
+        self._rest = [one for one in self.sources if not isinstance(one.place, Known)]
+        self._slots = [one.slot for one in (*first, *self._rest)]
+        self._owners = self._replaced_gradients()
+        self._alone = [_HELD_ALONE] * len(self._owners)
 
-    def run(self, tensors: Arguments) -> Any:
-        """Does the call; returns what the function returned."""
+    def _donated(self, slot: int, tensor: Tensor) -> Target | None:
+        """The target that may take over the memory of a source, when both are one tensor."""
+        for target in self.targets:
+            is_donor = self.program.donors.get(target.output) == slot
+            if is_donor and isinstance(target.place, Known) and target.place.tensor is tensor:
+                return None if target.output in self.copied else target
+        return None
+
+    def _replaced_gradients(self) -> list[Tensor]:
+        """The tensors that get new gradients, if that is all that happens to gradients."""
+        owners = [one.owner.tensor for one in self.gradients if isinstance(one.owner, Known)]
+        computed = [one for one in self.gradients if one.output is not None]
+        copied = any(one.output in self.copied for one in computed)
+        plain = len(owners) == len(computed) == len(self.gradients)
+        return owners if plain and not copied and not self.gradients_read else []
+
+    def calls(self, tensors: Arguments) -> list[Call] | None:
+        """The values of the sources, if the call would do again what was traced."""
+        for owner, present in self.gradients_read:
+            if (owner.find(tensors).grad is not None) is not present:  # type: ignore[union-attr]
+                return None
+        calls = [tensor.call for tensor in self._tensors]
+        if [call.type for call in calls] != self._types:
+            return None
+        for _, place, kind in self._rest:
+            tensor = place.find(tensors)
+            if tensor is None or tensor._call.type is not kind:
+                return None
+            calls.append(tensor.call)
+        for step, _ in self.steps:
+            if not step.check():
+                return None
+        return calls
+
+    def run(self, tensors: Arguments, calls: list[Call]) -> Any:
+        """Does the call on the values of its sources; returns what the function returned."""
         arguments = list(self.arguments)
         for step, slots in self.steps:
             for slot, number in zip(slots, step.run()):
                 arguments[slot] = number
-        for slot, place, _ in self.sources:
-            tensor = place(tensors)
-            call = tensor.call  # type: ignore[union-attr]
-            if call.scalar is not None:
-                arguments[slot] = call.scalar
-            else:
-                buffer = call.buffer
-                arguments[slot] = tensor.buffer() if buffer is None else buffer  # type: ignore
         arguments.pop()
+        values = [call.buffer if call.scalar is None else call.scalar for call in calls]
+        if None in values:
+            values = [self._computed(call) if v is None else v for call, v in zip(calls, values)]
+        places = self._in_place_now(calls, values)
+        for slot, value in zip(self._slots, values):
+            arguments[slot] = value
+        memory = {one.output: arguments[one.source.slot] for one in places}
+        gradients = self._gradients_now()
+        for one, tensor in zip(self.gradients, gradients):
+            memory[one.output] = tensor._call.buffer  # type: ignore[index]
         try:
-            buffers = self.program.run(arguments)
+            buffers = self.program.run(arguments, memory)
         except IndexFault as fault:
+            for owner in self._owners:
+                owner.grad = None
             raise DimensionError(
                 str(fault), fix="call the function without metaop.jit to see the operator"
             ) from None
         for number in self.copied:
             buffers[number] = buffers[number].copy()
-        for number, place, kind in self.targets:
-            place(tensors)._assign(leaf(kind, buffers[number]), "a captured call")  # type: ignore
-        for output, owner, type_of_gradient in self.gradients:
-            tensor = owner(tensors)
+        self._hand_out(tensors, buffers, places, gradients)
+        return self.result(tensors, buffers)
+
+    def _computed(self, call: Call) -> Any:
+        """The memory of a source whose value was still pending."""
+        realize(call)
+        return call.buffer
+
+    # --- memory that is used again ----------------------------------------------------------------
+
+    def _in_place_now(self, calls: list[Call], values: list[Any]) -> list[_InPlace]:
+        """The targets whose value nobody but their tensor holds, nor its memory."""
+        counts = zip(self._in_place, map(getrefcount, calls), map(getrefcount, values), values)
+        return [
+            one
+            for one, of_call, of_value, value in counts
+            if of_call == of_value == _HELD_ALONE
+            and isinstance(value, Buffer)
+            and value.is_pooled
+            and one.tensor._base is None
+        ]
+
+    def _gradients_now(self) -> list[Any]:
+        """The old gradients, if all are there and nobody else holds them, their values, or these'
+        memory: the new ones are written over them."""
+        found = [owner.grad for owner in self._owners]
+        if not found or None in found:
+            return []
+        calls = [gradient.call for gradient in found]  # type: ignore[union-attr]
+        values = [call.buffer for call in calls]
+        if [call.type for call in calls] != [one.type for one in self.gradients]:
+            return []
+        for held in (found, calls, values):
+            if list(map(getrefcount, held)) != self._alone:
+                return []
+        pooled = [isinstance(value, Buffer) and value.is_pooled for value in values]
+        return found if False not in pooled else []
+
+    def _hand_out(
+        self,
+        tensors: Arguments,
+        buffers: Sequence[Buffer],
+        places: list[_InPlace],
+        gradients: list[Any],
+    ) -> None:
+        """Gives outputs to targets and gradients; what is in `places` and `gradients` has them."""
+        for one in places:
+            one.tensor._writes += 1
+        if len(places) < len(self._in_place):
+            for one in self._in_place:
+                if one not in places:
+                    value = leaf(one.source.type, buffers[one.output])
+                    one.tensor._assign(value, "a captured call")
+        for number, place, kind in self._moved:
+            place.find(tensors)._assign(leaf(kind, buffers[number]), "a captured call")  # type: ignore
+        for number, (output, owner, type_of_gradient) in enumerate(self.gradients):
+            if gradients and gradients[number]._call.buffer is buffers[output]:  # type: ignore
+                continue
+            tensor = owner.find(tensors)
             assert tensor is not None
             if output is None or type_of_gradient is None:
                 tensor.grad = None
             else:
                 tensor.grad = wrap(leaf(type_of_gradient, buffers[output]))
-        return self.result(tensors, buffers)
 
 
 def fresh_tensor(form: Fresh, buffers: Sequence[Buffer]) -> Tensor:

@@ -11,14 +11,17 @@ from metaop.capture.observer import Observer
 from metaop.capture.replay import (
     Arguments,
     Fresh,
+    Given,
     Gradient,
+    GradientOf,
+    Known,
     Place,
     Replay,
     Source,
     Target,
     fresh_tensor,
 )
-from metaop.differentiation.tape import live_residuals
+from metaop.differentiation.tape import live_residuals, sources_of
 from metaop.executor import program_of, realize
 from metaop.executor import run as run_subgraph
 from metaop.tensor.core import Tensor
@@ -82,8 +85,23 @@ def _finished(classified: _Classified, result: Any) -> Replay | str:
 
 
 def _is_tracked(call: Call) -> bool:
-    """Whether a gradient can still be taken through a value that the call computed."""
-    return call.requires_grad and not call.released and not is_leaf_call(call)
+    """Whether a gradient can still be taken through a value that the call computed.
+
+    It cannot when what the value was computed from is freed: a backward pass would stop there.
+    """
+    if not call.requires_grad or is_leaf_call(call):
+        return False
+    seen = {call}
+    stack = [call]
+    while stack:
+        current = stack.pop()
+        if current.released:
+            return False
+        for source in sources_of(current):
+            if source is not None and source.requires_grad and source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return True
 
 
 def _reference(handle: Any) -> Any:
@@ -116,12 +134,9 @@ class _Classified:
         """How a later call finds the tensor."""
         position = self.positions.get(tensor)
         if position is not None:
-            return lambda tensors: tensors[position]
+            return Given(position)
         owner = self.owners.get(tensor)
-        if owner is not None:
-            holder = self.place(owner)
-            return lambda tensors: holder(tensors).grad  # type: ignore[union-attr]
-        return lambda tensors: tensor
+        return Known(tensor) if owner is None else GradientOf(self.place(owner))
 
     def replay(
         self,
@@ -260,11 +275,11 @@ class _Classified:
             base = base._base
         if tensor in self.observer.before:
             place = self.place(tensor)
-            return lambda tensors, buffers: place(tensors)
+            return lambda tensors, buffers: place.find(tensors)
         for owner, gradient in ((one, one.grad) for one in self.observer.gradients):
             if gradient is tensor:
                 holder = self.place(owner)
-                return lambda tensors, buffers: holder(tensors).grad  # type: ignore
+                return lambda tensors, buffers: holder.find(tensors).grad  # type: ignore
         if call not in numbers:
             raise Refusal("it returns a tensor that it did not compute")
         form = Fresh(numbers[call], call.type, call.requires_grad)

@@ -10,6 +10,9 @@ from metaop.codegen.memory import Buffer
 Argument = Buffer | int | float | bool
 
 
+NO_MEMORY: Mapping[int, Any] = {}
+
+
 class Program(Protocol):
     """A compiled static subgraph. Buffers are of the kind of its device.
 
@@ -20,10 +23,11 @@ class Program(Protocol):
     def donors(self) -> Mapping[int, int]:
         """The number of a result -> the number of its donor among the inputs."""
 
-    def run(self, arguments: Sequence[Any], dying: frozenset[int] = frozenset()) -> list[Any]:
+    def run(self, arguments: Sequence[Any], memory: Mapping[int, Any] = NO_MEMORY) -> list[Any]:
         """The buffers of the outputs; scalars among the arguments are Python numbers.
 
-        `dying` are the donors whose buffers nobody needs after the run.
+        `memory` has buffers that nobody needs, by the number of the result that may take each:
+        that of its donor, or one that the program does not read. A program need not use them.
         """
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from metaop.codegen.backend import Argument, IndexFault
+from metaop.codegen.backend import NO_MEMORY, Argument, IndexFault
 from metaop.codegen.memory import Buffer
 from metaop.unified_graph.node import Input, Node, topological
 
@@ -31,7 +32,7 @@ class ReferenceProgram:
         self.donors: dict[int, int] = {}
 
     def run(
-        self, arguments: Sequence[Argument], dying: frozenset[int] = frozenset()
+        self, arguments: Sequence[Argument], memory: Mapping[int, Any] = NO_MEMORY
     ) -> list[Buffer]:
         values = [
             argument.view(node.shape, node.dtype.numpy)

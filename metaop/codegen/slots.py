@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -44,6 +45,26 @@ class Slots:
         self.temporaries = slice(start, start + len(schedule.temporaries))
         self.offsets = np.array(schedule.offsets, np.int64)
         self.count = start + len(schedule.temporaries)
+
+
+class ScalarPacker:
+    """Python numbers of some types as bytes, `SCALAR_BYTES` for each of them."""
+
+    def __init__(self, dtypes: Sequence[DType]) -> None:
+        self._dtypes = dtypes
+        formats = [_SCALAR_FORMATS[dtype.name] for dtype in dtypes if dtype.itemsize != 2]
+        sizes = [SCALAR_BYTES - struct.calcsize(one) for one in formats]
+        padded = "".join(f"{one[1]}{size}x" for one, size in zip(formats, sizes))
+        self._all_at_once = struct.Struct("<" + padded) if len(formats) == len(dtypes) else None
+
+    def pack(self, numbers: Sequence[int | float | bool]) -> bytes:
+        """The numbers one after another, each as `pack_scalar` gives it."""
+        if self._all_at_once is not None:
+            try:
+                return self._all_at_once.pack(*numbers)
+            except (struct.error, OverflowError):
+                pass  # a number that its type cannot hold as it is
+        return b"".join(map(pack_scalar, numbers, self._dtypes))
 
 
 def pack_scalar(number: int | float | bool, dtype: DType) -> bytes:

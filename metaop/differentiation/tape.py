@@ -296,7 +296,8 @@ def _accumulate(pending: Pending, call: Call, cotangent: Call, index: int = 0) -
         slots[index] = cotangent
 
 
-def _sources(call: Call) -> tuple[Call | None, ...]:
+def sources_of(call: Call) -> tuple[Call | None, ...]:
+    """The calls to which the gradient of a call flows; none for leaves."""
     tape = call.tape
     if tape is not None:
         if tape.accumulate is not None:
@@ -316,7 +317,7 @@ def _reverse_order(roots: Sequence[Call], needed: set[Call] | None) -> list[Call
     stack = list(due)
     while stack:
         call = stack.pop()
-        for source in _sources(call):
+        for source in sources_of(call):
             if source is None or not source.requires_grad:
                 continue
             if needed is not None and source not in needed:
@@ -336,7 +337,7 @@ def _needed(roots: Sequence[tuple[Call, Call]], targets: set[Call]) -> set[Call]
     reached = _reverse_order([call for call, _ in roots], None)
     needed = set(targets)
     for call in reversed(reached):
-        if any(source in needed for source in _sources(call) if source is not None):
+        if any(source in needed for source in sources_of(call) if source is not None):
             needed.add(call)
     return needed
 

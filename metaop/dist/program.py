@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from metaop.codegen.backend import NO_MEMORY
 from metaop.dist.assign import assign
 from metaop.dist.boxing import Parts
 from metaop.dist.mesh_world import MeshWorld
@@ -35,7 +36,7 @@ class DistributedProgram:
     donors: ClassVar[dict[int, int]] = {}
 
     def run(
-        self, arguments: Sequence[Any], dying: frozenset[int] = frozenset()
+        self, arguments: Sequence[Any], memory: Mapping[int, Any] = NO_MEMORY
     ) -> list[ShardedBuffer]:
         """The output buffers; arguments that are not sharded are equal on all ranks."""
         whole = (BROADCAST,) * len(self.world.mesh)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from metaop.codegen.backend import Argument, IndexFault, observers
+from metaop.codegen.backend import NO_MEMORY, Argument, IndexFault, observers
 from metaop.codegen.llvm.kernels import address_of
 from metaop.codegen.llvm.layout import Layout, layout_of
 from metaop.codegen.llvm.runtime import ERROR_WORDS, STEP_BYTES, Step, StepTable, runtime
 from metaop.codegen.memory import Buffer, allocate
 from metaop.codegen.schedule import Schedule
-from metaop.codegen.slots import pack_scalar
+from metaop.codegen.slots import SCALAR_BYTES, ScalarPacker
 from metaop.unified_graph import dtype as dtypes
 
 # Called between steps with the number of steps done and the results.
@@ -20,6 +22,7 @@ Between = Callable[[int, list[Buffer]], None]
 
 # The code of a kernel that could not get its scratch memory.
 _OUT_OF_MEMORY = 2
+_NO_ERROR = bytes(8 * ERROR_WORDS)
 
 
 class LLVMProgram:
@@ -30,17 +33,22 @@ class LLVMProgram:
         self._input_types = [dtypes.dtype_named(name) for name in layout.input_types]
         self._made = layout.made
         self._results = layout.results
-        self.donors: dict[int, int] = dict(layout.donors)
+        donors = dict(layout.donors)
+        self.donors: dict[int, int] = {
+            number: donors[made]
+            for number, (is_input, made) in enumerate(layout.results)
+            if not is_input and made in donors
+        }
+        # Whether the results are just what is made, each once.
+        self._plain = list(layout.results) == [(False, k) for k in range(len(layout.made))]
         self._offsets = np.array(layout.offsets, np.int64)
-        start = len(layout.input_types) + len(layout.made)
-        self._slot_count = start + len(layout.offsets)
-        self._temporaries = slice(start, self._slot_count)
         self._table = StepTable(
             [
                 Step(address_of(one.kernel), one.slots, one.arguments, one.tasks, one.grain)
                 for one in layout.launches
             ]
         )
+        self._packer: tuple[list[int], ScalarPacker] | None = None
         self._count = len(layout.launches)
         self._steps_address = self._table.address
         self._run = runtime().run
@@ -58,39 +66,28 @@ class LLVMProgram:
     def run(
         self,
         arguments: Sequence[Argument],
-        dying: frozenset[int] = frozenset(),
+        memory: Mapping[int, Any] = NO_MEMORY,
         between: Between | None = None,
     ) -> list[Buffer]:
         """Runs the steps; raises IndexFault when a kernel met an index out of range.
 
-        `dying` are slots of `donors` whose buffers nobody else holds: results take them over.
-        `between` is called before the first step and after each with the number of steps done
-        and the results, of which some are not computed yet.
+        Results in `memory` are written there. `between` is called before the first step and after
+        each with the number of steps done and the results, of which some are not computed yet.
         """
-        addresses: list[int] = []
-        scalars = bytearray()
-        scalar_slots: list[int] = []
-        for slot, argument in enumerate(arguments):
-            if isinstance(argument, Buffer):
-                addresses.append(argument.address)
-            else:
-                scalar_slots.append(slot)
-                addresses.append(len(scalars))
-                scalars += pack_scalar(argument, self._input_types[slot])
-        made = self._outputs(arguments, dying)
-        addresses.extend([buffer.address for buffer in made])
-        slots = np.empty(self._slot_count, np.int64)
-        slots[: len(addresses)] = addresses
-        if scalars:
-            block = np.frombuffer(scalars, np.uint8)
-            slots[scalar_slots] += block.ctypes.data
+        made = self._outputs(memory)
+        addresses = [one.address if isinstance(one, Buffer) else 0 for one in arguments]
+        if 0 in addresses:
+            numbers = [k for k, address in enumerate(addresses) if not address]
+            packed = self._packed(numbers, arguments)
+            start, _ = packed.buffer_info()
+            for position, slot in enumerate(numbers):
+                addresses[slot] = start + position * SCALAR_BYTES
+        addresses += [buffer.address for buffer in made]
         arena = allocate(self.layout.arena_bytes) if self.layout.arena_bytes else None
-        if arena is not None:
-            np.add(self._offsets, arena.address, out=slots[self._temporaries])
-        results = [
-            self._passed_through(k, arguments[k]) if is_input else made[k]
-            for is_input, k in self._results
-        ]
+        if len(self._offsets):
+            addresses += (self._offsets + (arena.address if arena else 0)).tolist()
+        slots = array("q", addresses)
+        results = made if self._plain else self._results_of(made, arguments)
         if between is None:
             self._launch(slots, 0, self._count)
             return results
@@ -100,16 +97,29 @@ class LLVMProgram:
             between(step + 1, results)
         return results
 
-    def _outputs(self, arguments: Sequence[Argument], dying: frozenset[int]) -> list[Buffer]:
-        """The memory of the results: that of dying donors where there are any, else new."""
-        if not dying:
+    def _results_of(self, made: Sequence[Buffer], arguments: Sequence[Argument]) -> list[Buffer]:
+        """The results: what was made, and inputs that are passed through."""
+        return [
+            self._passed_through(k, arguments[k]) if is_input else made[k]
+            for is_input, k in self._results
+        ]
+
+    def _packed(self, slots: list[int], arguments: Sequence[Argument]) -> array[int]:
+        """The numbers among the arguments in memory; which they are is the same in every run."""
+        known = self._packer
+        if known is None or known[0] != slots:
+            known = slots, ScalarPacker([self._input_types[slot] for slot in slots])
+            self._packer = known
+        return array("q", known[1].pack([arguments[slot] for slot in slots]))  # type: ignore
+
+    def _outputs(self, memory: Mapping[int, Buffer]) -> list[Buffer]:
+        """The memory of what is made: what was given, else new."""
+        if not memory:
             return [allocate(nbytes) for nbytes in self._made]
-        made = []
-        for k, nbytes in enumerate(self._made):
-            donor = self.donors.get(k)
-            given = None if donor is None or donor not in dying else arguments[donor]
-            made.append(given if isinstance(given, Buffer) else allocate(nbytes))
-        return made
+        if not self._plain:
+            memory = {self._results[number][1]: buffer for number, buffer in memory.items()}
+        given = memory.get
+        return [given(made) or allocate(nbytes) for made, nbytes in enumerate(self._made)]
 
     def _passed_through(self, slot: int, argument: Argument) -> Buffer:
         """An input that is an output as well: values are immutable, so the buffer is shared."""
@@ -117,20 +127,20 @@ class LLVMProgram:
             return argument
         return Buffer.from_numpy(np.asarray(argument).astype(self._input_types[slot].numpy))
 
-    def _launch(self, slots: np.ndarray, first: int, count: int) -> None:
-        error = np.zeros(ERROR_WORDS, np.int64)
+    def _launch(self, slots: array[int], first: int, count: int) -> None:
+        error = array("q", _NO_ERROR)
         times = np.zeros(count + 1, np.int64) if observers else None
         failed = self._run(
             self._steps_address + first * STEP_BYTES,
             count,
-            slots.ctypes.data,
-            error.ctypes.data,
+            slots.buffer_info()[0],
+            error.buffer_info()[0],
             0 if times is None else times.ctypes.data,
         )
         if error[0] == _OUT_OF_MEMORY:
-            raise MemoryError(f"no {int(error[2])} bytes of scratch memory for a kernel")
+            raise MemoryError(f"no {error[2]} bytes of scratch memory for a kernel")
         if failed:
-            raise IndexFault.at(int(error[2]), int(error[3]))
+            raise IndexFault.at(error[2], error[3])
         if times is not None:
             names = [launch.name for launch in self.layout.launches[first : first + count]]
             for observer in tuple(observers):
