@@ -1,18 +1,17 @@
-"""One kernel for many sizes: integers in which nests differ become arguments of the kernel.
+"""One kernel for many sizes: the integers of a nest are told from its form and made arguments.
 
-The skeleton of a nest is what is left when its integers are taken out. Nests of one skeleton form
-a family. The first nest of a family is compiled with its integers as literals, apart from those
-that `always_general` names; when a nest arrives that differs from it, the positions in which
-nests of the family ever differed become arguments, and one more kernel is compiled.
+The skeleton of a nest is what is left when its integers are taken out. Kernels that are shared by
+nests of one skeleton (`kernel_cache`) take the integers in which these differ as arguments.
 """
 
 from __future__ import annotations
 
 import itertools
-import threading
+import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from metaop.codegen.loop_nest import (
     Accumulate,
@@ -35,6 +34,7 @@ from metaop.codegen.loop_nest import (
     MicroKernel,
     Name,
     Number,
+    RealArgument,
     Statement,
     Store,
     Sum,
@@ -44,25 +44,28 @@ from metaop.codegen.loop_nest import (
 
 # Serial loops of fewer iterations, the windows of pooling and convolution, keep their extents.
 _WINDOW = 8
-# So many families of one skeleton differ in integers that are worth a kernel: enough for the
-# layers of a network, and an end to compiling when sizes never stop changing.
-_SPECIAL_FAMILIES = 16
+# Numbers with which code gets simpler.
+_PLAIN_NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5)
 
 
 def skeleton(nest: LoopNest) -> tuple[Hashable, tuple[int, ...]]:
     """The nest without its integers, and the integers in order.
 
-    Extents, constants and coefficients of sums, divisors, bounds and sizes are taken out. The
-    coefficients 0, 1 and -1, extents of unrolled loops and register tiles stay: they decide the
+    Extents, constants and coefficients of sums, divisors, bounds and sizes are taken out, and the
+    bits of real numbers, because means divide by sizes. The coefficients 0, 1 and -1, numbers
+    that make code simpler, extents of unrolled loops and register tiles stay: they decide the
     form of the code. Names and grain do not belong to the skeleton.
     """
-    walker = _walked(nest)
+    walker = walked(nest)
     return tuple(walker.tokens), tuple(walker.integers)
 
 
-def generalise(nest: LoopNest, varying: frozenset[int]) -> LoopNest:
-    """The nest with the integers at some positions, as `skeleton` counts them, as arguments."""
-    return _Walker(varying, len(nest.arguments)).nest(nest)
+def generalise(nest: LoopNest, varying: frozenset[int], reals: bool = True) -> LoopNest:
+    """The nest with the integers at some positions, as `skeleton` counts them, as arguments.
+
+    Without `reals`, real numbers stay literals and do not count.
+    """
+    return Walker(varying, len(nest.arguments), reals).nest(nest)
 
 
 def always_general(nest: LoopNest) -> frozenset[int]:
@@ -74,26 +77,35 @@ def always_general(nest: LoopNest) -> frozenset[int]:
     small serial loops stay literal. Where quotients and remainders need literal divisors to be
     fast, at least the offsets and bounds are arguments. Register tiles start out with literals.
     """
-    return _walked(nest).general()
+    return walked(nest).general()
 
 
-def _walked(nest: LoopNest) -> _Walker:
-    walker = _Walker(frozenset(), len(nest.arguments))
+def walked(nest: LoopNest, reals: bool = True) -> Walker:
+    """What one walk through a nest finds."""
+    walker = Walker(frozenset(), len(nest.arguments), reals)
     walker.nest(nest)
     return walker
 
 
-class _Walker:
+def _is_general(number: Number) -> bool:
+    """Whether a number may become an argument: 1 / size, unlike those that simplify the code."""
+    plain = number.dtype.kind != "float" or not math.isfinite(number.value)
+    return not (plain or number.value in _PLAIN_NUMBERS)
+
+
+class Walker:
     """Goes through a nest once: collects tokens and integers, and rebuilds it with arguments."""
 
-    def __init__(self, varying: frozenset[int], arguments: int) -> None:
+    def __init__(self, varying: frozenset[int], arguments: int, takes_reals: bool) -> None:
         self.varying = varying
+        self.takes_reals = takes_reals
         self.tokens: list[Hashable] = []
         self.integers: list[int] = []
         self.added: list[int] = []
         self.windows: set[int] = set()
         self.offsets: set[int] = set()  # constants of sums and bounds of conditions
         self.strides: set[int] = set()  # coefficients and divisors
+        self.reals: set[int] = set()  # bits of real numbers
         self.shifted = False  # some load has conditions or a constant offset
         self.reduces = False  # some loop carries an accumulator
         self.divided = False  # there are quotients or remainders
@@ -118,7 +130,7 @@ class _Walker:
             return frozenset()
         if self.divided:
             return frozenset(self.offsets)
-        return frozenset(range(len(self.integers))) - self.windows
+        return frozenset(range(len(self.integers))) - self.windows - self.reals
 
     def special(self) -> frozenset[int]:
         """The positions of integers that are worth a kernel of their own."""
@@ -202,8 +214,17 @@ class _Walker:
         return result
 
     def _number(self, expr: Number) -> Expr:
+        if self.takes_reals and _is_general(expr):
+            self.tokens.append(expr.dtype.name)
+            self.reals.add(len(self.integers))
+            bits = self._integer(int(np.float64(expr.value).view(np.int64)))
+            return RealArgument(bits, expr.dtype) if isinstance(bits, Argument) else expr
         # 1, True and 1.0 are equal, -0.0 equals 0.0 and NaN nothing: the text tells them apart.
         self.tokens += (repr(expr.value), expr.dtype.name)
+        return expr
+
+    def _real_argument(self, expr: RealArgument) -> Expr:
+        self.tokens += (expr.argument.position, expr.dtype.name)
         return expr
 
     def _load(self, expr: Load) -> Expr:
@@ -310,78 +331,22 @@ class _Walker:
 
 
 _EXPRESSIONS: dict[type, Callable[[Any, Any], Expr]] = {
-    Number: _Walker._number,
-    Load: _Walker._load,
-    IndexValue: _Walker._index_value,
-    Apply: _Walker._apply,
-    Choose: _Walker._choose,
-    Name: _Walker._name_value,
+    Number: Walker._number,
+    RealArgument: Walker._real_argument,
+    Load: Walker._load,
+    IndexValue: Walker._index_value,
+    Apply: Walker._apply,
+    Choose: Walker._choose,
+    Name: Walker._name_value,
 }
 _STATEMENTS: dict[type, Callable[[Any, Any], Statement]] = {
-    Let: _Walker._let,
-    Accumulate: _Walker._accumulate,
-    CheckedIndex: _Walker._checked_index,
-    Store: _Walker._store,
-    Update: _Walker._store,
-    Alloc: _Walker._alloc,
-    MicroKernel: _Walker._micro_kernel,
-    ForeignCall: _Walker._foreign_call,
-    For: _Walker._for,
+    Let: Walker._let,
+    Accumulate: Walker._accumulate,
+    CheckedIndex: Walker._checked_index,
+    Store: Walker._store,
+    Update: Walker._store,
+    Alloc: Walker._alloc,
+    MicroKernel: Walker._micro_kernel,
+    ForeignCall: Walker._foreign_call,
+    For: Walker._for,
 }
-
-
-@dataclass
-class _Family:
-    """The nests of one skeleton: the integers of the first, and the kernels by what varies."""
-
-    first: tuple[int, ...]
-    varying: frozenset[int]
-    kernels: dict[frozenset[int], int] = field(default_factory=dict)
-
-    def fitting(self, differing: frozenset[int]) -> frozenset[int] | None:
-        """The arguments of the most special kernel that allows these differences."""
-        fitting = [varying for varying in self.kernels if differing <= varying]
-        return min(fitting, key=len, default=None)
-
-
-class KernelCache:
-    """Compiled kernels by skeleton; threads may share a cache.
-
-    `compile_nest` gives the address of a nest's machine code.
-    """
-
-    def __init__(self, compile_nest: Callable[[LoopNest], int]) -> None:
-        self._compile = compile_nest
-        self._families: dict[Hashable, dict[tuple[int, ...] | None, _Family]] = {}
-        self._lock = threading.Lock()
-
-    def kernel_for(self, nest: LoopNest) -> tuple[int, tuple[int, ...]]:
-        """The address of a kernel that computes the nest, and the arguments to call it with."""
-        walker = _walked(nest)
-        integers = tuple(walker.integers)
-        with self._lock:
-            family = self._family(walker)
-            pairs = enumerate(zip(family.first, integers))
-            differing = frozenset(k for k, (first, here) in pairs if first != here)
-            varying = family.fitting(differing)
-            if varying is None:
-                family.varying |= differing
-                varying = family.varying
-                family.kernels[varying] = self._compile(generalise(nest, varying))
-        added = [integers[position] for position in sorted(varying)]
-        return family.kernels[varying], (*nest.arguments, *added)
-
-    def _family(self, walker: _Walker) -> _Family:
-        """The family of a nest, or a new one."""
-        special = walker.special()
-        values: tuple[int, ...] | None
-        values = tuple(walker.integers[position] for position in sorted(special))
-        families = self._families.setdefault(tuple(walker.tokens), {})
-        family = families.get(values)
-        if family is None and len(families) >= _SPECIAL_FAMILIES:
-            values = None
-            family = families.get(values)
-        if family is None:
-            general = walker.general() if values is not None else special
-            family = families[values] = _Family(tuple(walker.integers), general)
-        return family

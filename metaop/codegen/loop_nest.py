@@ -6,7 +6,7 @@ kernel serves many sizes.
 
     stmt  ::= For(axis, extent, kind, body, accumulators) | Let | CheckedIndex | Store | Update
             | Accumulate | Alloc | MicroKernel | ForeignCall
-    expr  ::= Load | Number | IndexValue | Apply | Choose | Name
+    expr  ::= Load | Number | RealArgument | IndexValue | Apply | Choose | Name
     index ::= constant + sum of factor * integer        factor ::= LoopIndex | ValueIndex | // | %
 """
 
@@ -143,6 +143,16 @@ class Number(NamedTuple):
         return f"{self.value}:{self.dtype.name}"
 
 
+class RealArgument(NamedTuple):
+    """A real number that the kernel receives: an argument holds its bits as a double."""
+
+    argument: Argument
+    dtype: DType
+
+    def __repr__(self) -> str:
+        return f"real {self.argument}:{self.dtype.name}"
+
+
 class Load(NamedTuple):
     """Element `offset` of a buffer where all conditions hold, else `fill` (never read then)."""
 
@@ -209,7 +219,7 @@ class Name(NamedTuple):
         return self.name
 
 
-Expr = Number | Load | IndexValue | Apply | Choose | Name
+Expr = Number | RealArgument | Load | IndexValue | Apply | Choose | Name
 
 
 # --- statements -----------------------------------------------------------------------------

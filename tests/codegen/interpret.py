@@ -61,6 +61,9 @@ class Interpreter:
     def value(self, expr: ir.Expr) -> Any:
         if isinstance(expr, ir.Number):
             return np.asarray(expr.value).astype(expr.dtype.numpy)
+        if isinstance(expr, ir.RealArgument):
+            bits = np.int64(self.integer(expr.argument))
+            return bits.view(np.float64).astype(expr.dtype.numpy)
         if isinstance(expr, ir.Load):
             if not self.holds(expr.conditions):
                 return np.asarray(expr.fill).astype(expr.dtype.numpy)

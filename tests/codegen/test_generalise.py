@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.generalise import KernelCache, always_general, generalise, skeleton
+from metaop.codegen.generalise import always_general, generalise, skeleton
+from metaop.codegen.kernel_cache import KernelCache
 from metaop.codegen.loop_nest import (
     Argument,
     InBounds,
@@ -23,6 +24,7 @@ from metaop.codegen.loop_nest import (
     Sum,
 )
 from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import DType
 from tests.codegen.interpret import Interpreter
 from tests.codegen.run_nest import (
     F32,
@@ -30,6 +32,7 @@ from tests.codegen.run_nest import (
     arrays,
     assert_close,
     call,
+    check_nest,
     index,
     load,
     nest,
@@ -240,3 +243,33 @@ def test_a_repeated_operand_differs_from_a_repeated_result() -> None:
         return ir.LoopNest("pair", roles, (), (ir.For("i", 8, "parallel", body, (), True),))
 
     assert skeleton(nest(load))[0] != skeleton(nest(relu))[0]
+
+
+def scaled(size: int, factor: float, dtype: DType = F32) -> LoopNest:
+    value = call("mul", load(0, dtype, i=1), number(factor, dtype))
+    parameters = [(dtype, role) for _, role in READ_WRITE]
+    return nest(parameters, vector("i", size, Store(1, index(0, i=1), value)))
+
+
+def test_real_numbers_become_arguments() -> None:
+    cache = CountingCache()
+    for size, factor in ((5, 1 / 5), (7, 1 / 7), (9, -1e-30), (40, 1e30)):
+        cache.check(scaled(size, factor), size, size)
+    assert len(cache.compiled) == 2
+    for factor in (0.0, 1.0, 2.0, float("inf")):
+        cache.check(scaled(5, factor), 5, 5)
+    assert len(cache.compiled) == 6
+
+
+@pytest.mark.parametrize("name", ["float64", "float32", "float16", "bfloat16"])
+def test_real_arguments_round_like_literals(name: str) -> None:
+    dtype = dtypes.dtype_named(name)
+    check_nest(scaled(37, 1 / 3, dtype), arrays((37, dtype), (37, dtype)))
+
+
+def test_a_cache_without_reals_keeps_them_literal() -> None:
+    compiled: list[LoopNest] = []
+    cache = KernelCache(lambda kernel: compiled.append(kernel) or len(compiled), reals=False)
+    for factor in (0.3, 0.4, 0.3):
+        cache.kernel_for(scaled(5, factor))
+    assert len(compiled) == 2

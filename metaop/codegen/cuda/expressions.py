@@ -91,6 +91,7 @@ class Expressions:
         if isinstance(expr, ir.Choose):
             value, otherwise = self.value(expr.value), self.value(expr.otherwise)
             return f"({conditions_text(expr.conditions)} ? {value} : {otherwise})"
+        assert isinstance(expr, ir.Apply)  # real numbers are literals here
         return self._apply(expr)
 
     def variable(self, expr: ir.Expr) -> str:

@@ -12,7 +12,7 @@ from metaop.codegen.cuda.device import Runtime
 from metaop.codegen.cuda.emit import emit
 from metaop.codegen.cuda.layout import Layout, layout_of
 from metaop.codegen.disk_cache import shared_cache
-from metaop.codegen.generalise import KernelCache
+from metaop.codegen.kernel_cache import KernelCache
 
 _SYMBOL = "kernel"
 
@@ -52,7 +52,10 @@ class DeviceKernels:
         layout = layout_of(nest)
         cache = self._caches.get(layout)
         if cache is None:
-            cache = self._caches[layout] = KernelCache(lambda nest: self._compile(nest, layout))
+            # Arguments have the type of indices here, which need not have room for reals.
+            cache = self._caches[layout] = KernelCache(
+                lambda nest: self._compile(nest, layout), reals=False
+            )
         number, arguments = cache.kernel_for(nest)
         return Launch(self._kernels[number], layout, arguments)
 

@@ -7,7 +7,16 @@ from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_index import IndexWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import Apply, Choose, Expr, IndexValue, Load, Name, Number
+from metaop.codegen.loop_nest import (
+    Apply,
+    Choose,
+    Expr,
+    IndexValue,
+    Load,
+    Name,
+    Number,
+    RealArgument,
+)
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.unified_graph.dtype import DType
 
@@ -56,9 +65,17 @@ class ExpressionWriter:
             return self.index.bound_value(expr.name, copy)
         if isinstance(expr, Number):
             return self.memory.constant(expr.value, expr.dtype)
+        if isinstance(expr, RealArgument):
+            return self._real_argument(expr)
         if isinstance(expr, IndexValue):
             return self._index_value(expr, copy)
         return self._choose(expr, copy)
+
+    def _real_argument(self, expr: RealArgument) -> Value:
+        code = self.code
+        with code.placed(0):
+            bits = f"bitcast i64 {self.index.integer(expr.argument)} to double"
+            return code.to_type(code.value(code.emit(bits), "double"), compute_type(expr.dtype))
 
     def apply(self, function: str, *operands: Value) -> Value:
         """A row of the function table, written at the level of its operands."""

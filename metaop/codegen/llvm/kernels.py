@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.generalise import KernelCache
+from metaop.codegen.kernel_cache import KernelCache
 from metaop.codegen.llvm import engine
 from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.target import host_target

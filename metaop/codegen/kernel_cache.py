@@ -1,0 +1,80 @@
+"""Compiled kernels by skeleton: nests that differ in sizes alone share one.
+
+Nests of one skeleton form a family. The first nest of a family is compiled with its integers as
+literals, apart from those that `always_general` names; when a nest arrives that differs from it,
+the positions in which nests of the family ever differed become arguments, and one more kernel is
+compiled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from metaop.codegen.generalise import Walker, generalise, walked
+from metaop.codegen.loop_nest import LoopNest
+
+# So many families of one skeleton differ in integers that are worth a kernel: enough for the
+# layers of a network, and an end to compiling when sizes never stop changing.
+_SPECIAL_FAMILIES = 16
+
+
+@dataclass
+class _Family:
+    """The nests of one skeleton: the integers of the first, and the kernels by what varies."""
+
+    first: tuple[int, ...]
+    varying: frozenset[int]
+    kernels: dict[frozenset[int], int] = field(default_factory=dict)
+
+    def fitting(self, differing: frozenset[int]) -> frozenset[int] | None:
+        """The arguments of the most special kernel that allows these differences."""
+        fitting = [varying for varying in self.kernels if differing <= varying]
+        return min(fitting, key=len, default=None)
+
+
+class KernelCache:
+    """Compiled kernels by skeleton; threads may share a cache.
+
+    `compile_nest` gives the address of a nest's machine code; `reals` says whether it knows
+    arguments that are real numbers.
+    """
+
+    def __init__(self, compile_nest: Callable[[LoopNest], int], reals: bool = True) -> None:
+        self._compile = compile_nest
+        self._takes_reals = reals
+        self._families: dict[Hashable, dict[tuple[int, ...] | None, _Family]] = {}
+        self._lock = threading.Lock()
+
+    def kernel_for(self, nest: LoopNest) -> tuple[int, tuple[int, ...]]:
+        """The address of a kernel that computes the nest, and the arguments to call it with."""
+        walker = walked(nest, self._takes_reals)
+        integers = tuple(walker.integers)
+        with self._lock:
+            family = self._family(walker)
+            pairs = enumerate(zip(family.first, integers))
+            differing = frozenset(k for k, (first, here) in pairs if first != here)
+            varying = family.fitting(differing)
+            if varying is None:
+                family.varying |= differing
+                varying = family.varying
+                general = generalise(nest, varying, self._takes_reals)
+                family.kernels[varying] = self._compile(general)
+        added = [integers[position] for position in sorted(varying)]
+        return family.kernels[varying], (*nest.arguments, *added)
+
+    def _family(self, walker: Walker) -> _Family:
+        """The family of a nest, or a new one."""
+        special = walker.special()
+        values: tuple[int, ...] | None
+        values = tuple(walker.integers[position] for position in sorted(special))
+        families = self._families.setdefault(tuple(walker.tokens), {})
+        family = families.get(values)
+        if family is None and len(families) >= _SPECIAL_FAMILIES:
+            values = None
+            family = families.get(values)
+        if family is None:
+            general = walker.general() if values is not None else special
+            family = families[values] = _Family(tuple(walker.integers), general)
+        return family
