@@ -59,18 +59,22 @@ def realize(*calls: Call) -> None:
         known = set(roots)
         roots.extend(call for call in dict.fromkeys(calls) if call.is_pending and call not in known)
         for group in _by_device(roots):
-            if not _is_elsewhere(group):
-                run(cut_at(group, live_residuals))
+            subgraph = cut_at(group, live_residuals)
+            if not _is_elsewhere(subgraph):
+                run(subgraph)
 
 
-def _is_elsewhere(calls: Sequence[Call]) -> bool:
-    """Whether values live on ranks of which this process is none; then they are nothing here."""
-    placement = calls[0].type.device.placement
+def _is_elsewhere(subgraph: Subgraph) -> bool:
+    """Whether values live on ranks of which this process is none, and come from where it has not
+    been told: then they are nothing here."""
+    placement = subgraph.outputs[0].type.device.placement
     if placement is None or placement.world.owned:
         return False
-    for call in calls:
+    if all(leaf.buffer is not None or leaf.scalar is not None for leaf in subgraph.leaves):
+        return False
+    for call in subgraph.outputs:
         call.buffer = placement.nothing(call.type.shape, call.type.dtype.numpy)
-        call.inputs = ()
+    finish(subgraph)
     return True
 
 
