@@ -7,6 +7,7 @@ The passes, in their order:
     reduce_terms            sums over sums of products become sums of contractions
     join_reductions         sums of reductions that are alike become one reduction
     split_long_reductions   few long rows become partial results and their reduction
+    recompute               what is kept from before the peak of memory, what is computed again
     group                   choose what gets a buffer and what shares a kernel
     lower                   kernel -> loop nest
     plan                    lifetimes -> offsets in one arena

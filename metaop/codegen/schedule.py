@@ -12,6 +12,7 @@ from metaop.fusion.group import group
 from metaop.fusion.joining import join_reductions
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.memory_plan import Lifetime, plan
+from metaop.fusion.recompute import recompute
 from metaop.fusion.simplify import simplify, split_long_reductions
 from metaop.fusion.sums import lay_apart, reduce_terms
 from metaop.unified_graph.node import Input, Node, topological
@@ -46,8 +47,9 @@ def schedule(
     inputs: Sequence[Node], outputs: Sequence[Node], machine: Machine = _PLAIN_MACHINE
 ) -> Schedule:
     """Fuses, lowers and plans a graph of meta-operators."""
-    final = optimise(outputs)
-    kernels, storage = group(final)
+    graph = recompute(optimise(outputs))
+    final = graph.outputs
+    kernels, storage = group(graph)
     roots = [root for kernel in kernels for root in kernel.roots]
     uses = Counter(source for node in topological(roots) for source in node.inputs)
     launches: list[LoweredKernel] = []

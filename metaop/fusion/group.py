@@ -25,13 +25,14 @@ from metaop.fusion.pieces import (
     stretches,
 )
 from metaop.fusion.recognise import recognise
+from metaop.fusion.recompute import Recomputed
 from metaop.fusion.storage import Part, Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.code import Code, Definition
 from metaop.unified_graph.index_expr import Axis
-from metaop.unified_graph.node import Input, Node, topological
+from metaop.unified_graph.node import Input, Node
 
 # An inlined body beyond this many operations is cut in two, so that kernels stay small and long
 # chains share one kernel.
@@ -41,6 +42,8 @@ _LARGEST_KERNEL = 250
 # A kernel with reductions needs this many rows, or fewer elements than _SMALL, to be parallel.
 _ENOUGH_ROWS = 16
 _SMALL = 1 << 15
+# A value that several kernels compute from at least so many buffers gets one of its own.
+_MANY_BUFFERS = 3
 # Nodes that choose by position between at least so many others are stored.
 _MANY_PIECES = 4
 
@@ -52,16 +55,16 @@ class Groups(NamedTuple):
     storage: Storage
 
 
-def group(outputs: Sequence[Node]) -> Groups:
-    """The kernels that compute `outputs`.
+def group(graph: Recomputed) -> Groups:
+    """The kernels that compute a graph.
 
     What a first grouping teaches leads to another: dear values that several kernels would repeat
     are stored, and a node that has a kernel of its own and chooses by position falls into pieces.
     """
-    order = topological(outputs)
+    order = graph.order
     split = _long_choices(order)
-    stored = _stored(order, outputs, split)
-    grouping = _Grouping(order, stored, outputs, split)
+    stored = _stored(graph, split)
+    grouping = _Grouping(graph, stored, split)
     kernels = grouping.run()
     stored = stored | _repeated(kernels, grouping.storage.stored)
     while True:
@@ -69,7 +72,7 @@ def group(outputs: Sequence[Node]) -> Groups:
         if not alone and stored <= grouping.storage.stored:
             return Groups(kernels, grouping.storage)
         split = split | alone
-        grouping = _Grouping(order, stored, outputs, split)
+        grouping = _Grouping(graph, stored, split)
         kernels = grouping.run()
 
 
@@ -92,13 +95,14 @@ def _choosing(kernels: Sequence[Kernel], storage: Storage) -> set[Node]:
     return {root for root in maps if cuts_of(root, storage.has_buffer)}
 
 
-def _stored(order: Sequence[Node], outputs: Sequence[Node], split: set[Node]) -> set[Node]:
+def _stored(graph: Recomputed, split: set[Node]) -> set[Node]:
     """The nodes that certainly get a buffer: those in `split` do, what is inside them need not."""
-    stored = {node for node in outputs if not isinstance(node.op, Input)} | split
+    stored = {node for node in graph.outputs if not isinstance(node.op, Input)}
+    stored |= graph.kept | split
     inside = {choice for whole in split for choice in inner_choices(whole)}
     cost: dict[Node, int] = {}
     size: dict[Node, int] = {}
-    for node in order:
+    for node in graph.order:
         op = node.op
         if isinstance(op, Reduce):
             stored.add(node)
@@ -140,9 +144,10 @@ def _is_injective(index_map: IndexMap) -> bool:
 
 
 def _repeated(kernels: Sequence[Kernel], stored: Set[Node]) -> set[Node]:
-    """Dear values without a buffer that several kernels would compute, each for itself.
+    """Values without a buffer that several kernels would compute, each for itself, at a price.
 
-    Of a chain that they share only the end is taken: the rest is needed nowhere else.
+    They take dear work, or read more than a buffer of their own would cost. Of a chain that they
+    share only the end is taken: the rest is needed nowhere else.
     """
     computed_by: dict[Node, Kernel] = {}
     shared: set[Node] = set()
@@ -157,7 +162,7 @@ def _repeated(kernels: Sequence[Kernel], stored: Set[Node]) -> set[Node]:
                 readers.setdefault(source, []).append(node)
     found: set[Node] = set()
     for node in shared:
-        if all(reader in shared for reader in readers[node]) or not _contains_dear(node, stored):
+        if all(reader in shared for reader in readers[node]) or not _takes_much(node, stored):
             continue
         while isinstance(node.op, Reindex):
             node = node.inputs[0]
@@ -166,17 +171,20 @@ def _repeated(kernels: Sequence[Kernel], stored: Set[Node]) -> set[Node]:
     return found
 
 
-def _contains_dear(node: Node, stored: Set[Node]) -> bool:
-    """Whether computing `node` from what is stored takes dear work."""
-    stack = [node]
+def _takes_much(node: Node, stored: Set[Node]) -> bool:
+    """Whether computing `node` from what is stored takes dear work, or reads many buffers."""
+    stack, seen, read = [node], {node}, 0
     while stack:
         current = stack.pop()
-        if current in stored:
+        if current in stored or isinstance(current.op, Input):
+            read += current.size >= node.size
             continue
         if is_dear(current):
             return True
-        stack.extend(current.inputs)
-    return False
+        fresh = [source for source in current.inputs if source not in seen]
+        seen.update(fresh)
+        stack.extend(fresh)
+    return read >= _MANY_BUFFERS
 
 
 def _inlined(kernel: Kernel, stored: Set[Node]) -> Iterator[Node]:
@@ -194,13 +202,12 @@ def _inlined(kernel: Kernel, stored: Set[Node]) -> Iterator[Node]:
 class _Grouping:
     """One run of the greedy grouping over the nodes with buffers, in topological order."""
 
-    def __init__(
-        self, order: Sequence[Node], stored: set[Node], outputs: Sequence[Node], split: set[Node]
-    ) -> None:
-        self.outputs = set(outputs)
+    def __init__(self, graph: Recomputed, stored: set[Node], split: set[Node]) -> None:
+        self.late = graph.late
+        self.outputs = set(graph.outputs)
         self.pieces: dict[Node, list[Node]] = {}
-        self.storage = self._storage(order, stored, split)
-        self.roots = self._ordered_roots(order)
+        self.storage = self._storage(graph.order, stored, split)
+        self.roots = self._ordered_roots(graph.order)
         self.kernels: list[Kernel] = []
         self.number: dict[Kernel, int] = {}
         self.home: dict[Node, Kernel] = {}
@@ -337,7 +344,7 @@ class _Grouping:
 
     def _join(self, kernel: Kernel, root: Node, new: Kernel) -> bool:
         """Adds `root` to `kernel` if it fits; a kernel of maps may become one with reductions."""
-        if kernel.scatter or kernel.code:
+        if kernel.scatter or kernel.code or (root in self.late) != (kernel.roots[0] in self.late):
             return False
         reduced = kernel.reduced
         if new.reduced and not reduced and not kernel.contraction:
@@ -391,19 +398,16 @@ class _Grouping:
                 readers.append(kernel)
 
     def _sorted(self) -> list[Kernel]:
-        """The kernels after all that they depend on, otherwise as they were made."""
+        """The kernels as they were made, each behind all that it depends on."""
         done = 0
-        waiting = list(range(len(self.kernels)))
         result: list[Kernel] = []
-        while waiting:
-            left = []
-            for number in waiting:
-                if self.before[number] & ~done:
-                    left.append(number)
-                else:
-                    result.append(self.kernels[number])
-                    done |= 1 << number
-            waiting = left
+        for number in range(len(self.kernels)):
+            missing = self.before[number] & ~done | 1 << number & ~done
+            found = [k for k in range(missing.bit_length()) if missing >> k & 1]
+            # What a kernel depends on depends on less than it does.
+            found.sort(key=lambda k: (self.before[k].bit_count(), k))
+            result.extend(self.kernels[k] for k in found)
+            done |= missing
         return result
 
 

@@ -1,0 +1,256 @@
+"""Recompute instead of store: what is kept for a later part of a program, which computes the rest.
+
+At one point of a training step, between forward and backward, most is alive. A value that is
+needed on both sides can be kept in memory, or computed again from others that are. The values
+that are kept are a minimum cut: the fewest bytes from which all others follow by cheap work. After
+T. Chen and others, "Training deep nets with sublinear memory cost", 2016, with the choice left to
+the cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from metaop.elementwise.meta_op import Elementwise
+from metaop.fusion.inline import function_cost
+from metaop.fusion.kernel import reduced_axes
+from metaop.fusion.sums import is_product
+from metaop.reduce.meta_op import Reduce
+from metaop.reindex.meta_op import Reindex
+from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.index_expr import Axis
+from metaop.unified_graph.node import Input, Node, topological
+
+# A program with less alive at any time has no need.
+_LEAST_PEAK = 16 << 20
+# Smaller values are kept.
+_LEAST_BYTES = 1 << 18
+# The work for one element, relative to multiplications, before a value is kept on the way.
+_MOST_WORK = 80
+# Sums of at most so many products are cheap if the result is larger than both factors together.
+_CHEAP_DEPTH = 128
+
+
+class Recomputed(NamedTuple):
+    """A graph with clones of what is computed again, and its nodes in the order to compute them.
+
+    The nodes in `kept` have to be stored; nothing in `late` may be computed with what is not.
+    """
+
+    outputs: list[Node]
+    order: list[Node]
+    kept: frozenset[Node] = frozenset()
+    late: frozenset[Node] = frozenset()
+
+
+def recompute(outputs: Sequence[Node]) -> Recomputed:
+    """The graph in which what follows the peak reads what is kept, and clones of the rest."""
+    order = topological(outputs)
+    early = _before_peak(order, set(outputs))
+    large = _large(order, early)
+    crossing = _crossing(order, early) & large
+    if not crossing:
+        return Recomputed(list(outputs), order)
+    kept = _kept(crossing, large, _dear(order, early))
+    clones = _clones(_needed_again(order, crossing, large, kept))
+    rebuilt = _reading_clones(outputs, order, early, clones)
+    new_order = _delayed(topological(rebuilt), early, set(clones.values()))
+    return Recomputed(rebuilt, new_order, frozenset(kept), frozenset(new_order) - early)
+
+
+# --- the peak -------------------------------------------------------------------------------------
+
+
+def _before_peak(order: Sequence[Node], outputs: set[Node]) -> set[Node]:
+    """The nodes before the point at which most bytes are alive; empty for small programs."""
+    stored = _materialised(order) | outputs
+    position = {node: k for k, node in enumerate(order)}
+    last = _last_uses(order, stored, position)
+    change = [0] * (len(order) + 1)
+    for node in stored:
+        if isinstance(node.op, Input) or node in outputs:
+            continue
+        change[position[node]] += node.nbytes
+        change[last[node]] -= node.nbytes
+    alive = peak = at = 0
+    for k, bytes_more in enumerate(change):
+        alive += bytes_more
+        if alive > peak:
+            peak, at = alive, k
+    return set(order[: at + 1]) if peak >= _LEAST_PEAK else set()
+
+
+def _materialised(order: Sequence[Node]) -> set[Node]:
+    """What will be in memory, about: reductions, and what is read several times an element."""
+    found = {node for node in order if isinstance(node.op, Reduce)}
+    for node in order:
+        if isinstance(node.op, Reindex):
+            source = node.inputs[0]
+            if isinstance(source.op, Elementwise) and node.size >= 2 * source.size:
+                found.add(source)
+    return found
+
+
+def _last_uses(
+    order: Sequence[Node], stored: set[Node], position: dict[Node, int]
+) -> dict[Node, int]:
+    """When each node is read for the last time; through what is inlined, by what is stored."""
+    last = dict.fromkeys(order, 0)
+    for node in reversed(order):
+        when = position[node] if node in stored else max(last[node], position[node])
+        for source in node.inputs:
+            last[source] = max(last[source], when)
+    return last
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+
+def _crossing(order: Sequence[Node], early: set[Node]) -> set[Node]:
+    """The early nodes that later ones read."""
+    return {x for node in order if node not in early for x in node.inputs if x in early}
+
+
+def _large(order: Sequence[Node], early: set[Node]) -> set[Node]:
+    """The early nodes that take much memory, and that follow from data at all."""
+    data: set[Node] = set()
+    for node in order:
+        if isinstance(node.op, Input) or not data.isdisjoint(node.inputs):
+            data.add(node)
+    return {node for node in data & early if node.inputs and node.nbytes >= _LEAST_BYTES}
+
+
+def _kept(crossing: set[Node], large: set[Node], dear: set[Node]) -> set[Node]:
+    """The large values to keep: a minimum cut between what is dear and what later nodes read."""
+    import networkx
+
+    graph = networkx.DiGraph()
+    graph.add_node("source")
+    graph.add_edges_from(((node, "out"), "sink") for node in crossing)
+    seen = set(crossing)
+    stack = list(crossing)
+    while stack:
+        node = stack.pop()
+        graph.add_edge((node, "in"), (node, "out"), capacity=node.nbytes)
+        if node in dear:
+            graph.add_edge("source", (node, "in"))
+            continue
+        for source in large.intersection(node.inputs):
+            graph.add_edge((source, "out"), (node, "in"))
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    _, (before, after) = networkx.minimum_cut(graph, "source", "sink")
+    return {node for node in seen if (node, "in") in before and (node, "out") in after}
+
+
+def _dear(order: Sequence[Node], early: set[Node]) -> set[Node]:
+    """The nodes that are never computed again: reductions, custom code, the ends of long work."""
+    found: set[Node] = set()
+    work: dict[Node, int] = {}
+    for node in order:
+        if node not in early:
+            continue
+        op = node.op
+        own = function_cost(op.function.name) if isinstance(op, Elementwise) else 0
+        total = own + sum(work.get(source, 0) for source in set(node.inputs))
+        is_dear = total > _MOST_WORK or not isinstance(op, (Elementwise, Reindex, Reduce))
+        if is_dear or (isinstance(op, Reduce) and not _is_cheap_contraction(node)):
+            found.add(node)
+        work[node] = 0 if node in found else total
+    return found
+
+
+def _is_cheap_contraction(node: Node) -> bool:
+    """Whether a sum of few products makes much of little, as the scores of attention do."""
+    reduced = reduced_axes(node)
+    product = node.inputs[0]
+    if reduced is None or not is_product(product):
+        return False
+    if product.size > _CHEAP_DEPTH * node.size:
+        return False
+    elements = [_elements_of_plain_view(factor) for factor in product.inputs]
+    return all(elements) and node.size >= sum(elements)
+
+
+def _elements_of_plain_view(node: Node) -> int:
+    """How many elements a node repeats or permutes; 0 if it has windows or guards."""
+    if not isinstance(node.op, Reindex) or node.op.map.is_guarded or len(node.inputs) > 1:
+        return 0
+    elements = 1
+    for index in node.op.map.indices:
+        # The terms of a plain index are digits of a number: no two sums of them are equal.
+        span = 0
+        for atom, factor in sorted(index.terms, key=lambda term: abs(term[1])):
+            if not isinstance(atom, Axis) or abs(factor) <= span:
+                return 0
+            span += abs(factor) * atom.high
+            elements *= atom.extent
+    return elements
+
+
+# --- clones ---------------------------------------------------------------------------------------
+
+
+def _clones(nodes: Iterable[Node]) -> dict[Node, Node]:
+    """What computes some nodes, given inputs first, once more."""
+    clones: dict[Node, Node] = {}
+    for node in nodes:
+        inputs = [clones[x] if x in clones else _again(x) for x in node.inputs]
+        clones[node] = Node(node.op, inputs, node.shape, node.dtype)
+    return clones
+
+
+def _reading_clones(
+    outputs: Sequence[Node], order: Sequence[Node], early: set[Node], clones: dict[Node, Node]
+) -> list[Node]:
+    """The outputs, of which the late part reads the clones."""
+    done: dict[Node, Node] = {}
+    for node in order:
+        if node in early:
+            done[node] = node
+            continue
+        inputs = [clones.get(source, done[source]) for source in node.inputs]
+        done[node] = Node(node.op, inputs, node.shape, node.dtype)
+    return [done[output] for output in outputs]
+
+
+def _delayed(order: Sequence[Node], early: set[Node], clones: set[Node]) -> list[Node]:
+    """An order in which clones, and what follows from them alone, come when they are needed."""
+    position = {node: k for k, node in enumerate(order)}
+    waiting: set[Node] = set()
+    for node in order:
+        is_free = all(x in waiting or x in early for x in node.inputs)
+        if node not in early and is_free and (node in clones or not isinstance(node.op, Reduce)):
+            waiting.add(node)
+    result: list[Node] = []
+    for node in order:
+        if node in waiting:
+            continue
+        ready = set()
+        stack = [node]
+        while stack:
+            found = waiting.intersection(stack.pop().inputs)
+            waiting -= found
+            ready |= found
+            stack.extend(found)
+        result.extend(sorted(ready, key=position.__getitem__))
+        result.append(node)
+    return [*result, *sorted(waiting, key=position.__getitem__)]
+
+
+def _needed_again(
+    order: Sequence[Node], crossing: set[Node], large: set[Node], kept: set[Node]
+) -> Iterator[Node]:
+    """The large nodes from which what is read later follows, but for those kept, in order."""
+    needed = crossing - kept
+    for node in reversed(order):
+        if node in needed:
+            needed |= large.intersection(node.inputs) - kept
+    return (node for node in order if node in needed)
+
+
+def _again(node: Node) -> Node:
+    """A value as clones read it: so that they are not the nodes that they are clones of."""
+    return Node(Reindex(IndexMap.identity(node.shape)), (node,), node.shape, node.dtype)

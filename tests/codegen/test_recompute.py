@@ -1,0 +1,106 @@
+"""What is computed again keeps every value, takes less memory, and comes when it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from metaop.codegen.schedule import optimise, schedule
+from metaop.differentiation.transposition import pullback
+from metaop.elementwise import apply
+from metaop.fusion import recompute as passes
+from metaop.fusion.recompute import recompute
+from metaop.reduce import reduce_axes
+from metaop.reduce.meta_op import Reduce
+from metaop.reindex import views
+from metaop.unified_graph.node import Node, topological
+from tests.codegen.interpret import run_schedule
+from tests.codegen.test_lowering import GRAPHS, layer_norm, matmul, scheduled, softmax, tensor
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every program is large enough."""
+    monkeypatch.setattr(passes, "_LEAST_PEAK", 1)
+    monkeypatch.setattr(passes, "_LEAST_BYTES", 1)
+    yield
+
+
+def network(x: Node, *weights: Node) -> Node:
+    """Layers that widen, bend and narrow, each added to its normalised input."""
+    for first, second in zip(weights[::2], weights[1::2]):
+        x = x + matmul(apply("tanh", matmul(layer_norm(x), first)), second)
+    return reduce_axes("add", x * x, [0, 1])
+
+
+def training_step(layers: int = 3, rows: int = 20) -> list[Node]:
+    shapes = [(16, 48), (48, 16)] * layers
+    weights = [tensor(k, *shape) for k, shape in enumerate(shapes, start=1)]
+    loss = network(tensor(0, rows, 16), *weights)
+    gradients = pullback([loss], [loss * 0.0 + 1.0], weights)
+    return [loss, *(w - g * 0.1 for w, g in zip(weights, gradients) if g is not None)]
+
+
+def attention(query: Node, key: Node, value: Node) -> Node:
+    return matmul(softmax(matmul(query, views.transpose(key, 0, 1)), 1), value)
+
+
+def attention_step() -> list[Node]:
+    sources = [tensor(k, 64, 8) for k in range(3)]
+    loss = reduce_axes("add", apply("sin", attention(*sources)), [0, 1])
+    return [loss, *(g for g in pullback([loss], [loss * 0.0 + 1.0], sources) if g is not None)]
+
+
+STEPS = {"network": training_step, "attention": attention_step}
+
+
+@pytest.mark.parametrize("name", [*STEPS, *(name for name in GRAPHS if "gradient" in name)])
+def test_values_stay(forced: None, name: str) -> None:
+    plan, values, expected = scheduled((STEPS | GRAPHS)[name]())
+    for actual, wanted in zip(run_schedule(plan, values), expected, strict=True):
+        # Sums cancel, so what counts is the error beside the largest element.
+        scale = max(float(np.abs(wanted).max()), 1.0)
+        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5 * scale)
+
+
+def test_it_takes_less_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = schedule([], training_step(8, 256)).arena_bytes
+    monkeypatch.setattr(passes, "_LEAST_PEAK", 1)
+    monkeypatch.setattr(passes, "_LEAST_BYTES", 1024)
+    assert schedule([], training_step(8, 256)).arena_bytes < 0.7 * plain
+
+
+def test_scores_of_attention_are_computed_again_from_their_factors(forced: None) -> None:
+    graph = recompute(optimise(attention_step()))
+    assert not any(node.shape == (64, 64) for node in graph.kept)
+    scores = [n for n in graph.order if isinstance(n.op, Reduce) and n.shape == (64, 64)]
+    assert sum(node in graph.late for node in scores) == 2, "once more, and its gradient"
+
+
+def test_what_is_computed_again_comes_just_before_it_is_needed(forced: None) -> None:
+    graph = recompute(optimise(training_step()))
+    after_reduction: set[Node] = set()
+    pending: list[Node] = []
+    freed: list[Node] = []
+    for node in graph.order:
+        if node not in graph.late or not node.inputs:
+            continue
+        follows = any(source in after_reduction for source in node.inputs)
+        if not follows and not isinstance(node.op, Reduce):
+            pending.append(node)
+            continue
+        after_reduction.add(node)
+        needed = set(topological([node]))
+        assert all(node in needed for node in pending)
+        freed += pending
+        pending = []
+    assert len(freed) > 10
+
+
+def test_small_programs_stay_as_they_are() -> None:
+    outputs = optimise(training_step())
+    graph = recompute(outputs)
+    assert graph.outputs == outputs
+    assert not graph.kept and not graph.late
