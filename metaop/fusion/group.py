@@ -18,6 +18,7 @@ from metaop.fusion.kernel import Kernel, box_axes, reduced_axes
 from metaop.fusion.pieces import (
     SHORTEST_PIECE,
     as_part,
+    as_reshaped,
     choices,
     cuts_of,
     inner_choices,
@@ -224,6 +225,12 @@ class _Grouping:
         operands = {x for node in order if isinstance(node.op, Code) for x in node.inputs}
         storage = Storage(every, self.outputs | operands, parts)
         for whole in order:
+            reshaped = as_reshaped(whole, storage.has_buffer) if whole in stored else None
+            if reshaped is not None:
+                source, part = reshaped
+                parts.setdefault(source, []).append(part)
+                self.pieces[whole] = [source]
+                continue
             if whole not in split or not whole.size:
                 continue
             nodes = []

@@ -203,6 +203,23 @@ def as_part(piece: Node, stretch: Stretch, whole: Node, has_buffer: HasBuffer) -
     return source, Part(whole, IndexMap(source.shape, indices))
 
 
+def as_reshaped(whole: Node, has_buffer: HasBuffer) -> tuple[Node, Part] | None:
+    """The node with a buffer of which `whole` has the elements in the same order, and its place.
+
+    That node is computed where `whole` lies, and nothing is copied. None if there is no such node.
+    """
+    if not isinstance(whole.op, Reindex) or whole.op.map.is_guarded or not whole.size:
+        return None
+    (source, *_), places = whole.inputs, IndexMap.axes(whole.shape)
+    offset = index_expr.linear_offset(whole.op.map.indices, source.shape)
+    in_order = offset is index_expr.linear_offset(places, whole.shape)
+    if source.size != whole.size or not (in_order and has_buffer(source) and _can_move(source)):
+        return None
+    position = index_expr.linear_offset(IndexMap.axes(source.shape), source.shape)
+    inside = index_expr.unravel(position, whole.shape)
+    return source, Part(whole, IndexMap(source.shape, inside))
+
+
 def _can_move(node: Node) -> bool:
     """Whether a node can be computed anywhere: not inputs, nor what custom kernels make, nor
     scatters, which fill it first."""

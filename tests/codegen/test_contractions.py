@@ -150,11 +150,24 @@ def test_residues_of_a_stride_sum_over_their_part_of_the_window_only() -> None:
     y = convolution(x, w, None, (2, 2), (1, 1), (1, 1), (1, 1), 1)
     g = input_node(2, y.shape, F32)
     (by_input,) = pullback([y], [g], [x])
-    launches = schedule([x, w, g], [by_input]).launches
+    plan = schedule([x, w, g], [by_input])
+    launches = plan.launches
     depths = [
         tile.depth.constant for launch in launches for tile in micro_kernels(launch.nest.body)
     ]
     assert sorted(depths) == [32, 2 * 32, 2 * 32, 4 * 32]
+    # All of them write to the image itself.
+    assert launches[-1].buffers[-1] is plan.outputs[0]
+    assert all(launch.nest.name.startswith(("contraction", "order")) for launch in launches)
+
+
+def test_residues_without_a_window_are_filled_with_zeros() -> None:
+    x, w = input_node(0, (2, 16, 16, 16), F32), input_node(1, (32, 16, 1, 1), F32)
+    y = convolution(x, w, None, (2, 2), (0, 0), (0, 0), (1, 1), 1)
+    g = input_node(2, y.shape, F32)
+    (by_input,) = pullback([y], [g], [x])
+    names = [launch.nest.name for launch in schedule([x, w, g], [by_input]).launches]
+    assert names == ["fill", "contraction_add"]
 
 
 TRANSPOSED = [

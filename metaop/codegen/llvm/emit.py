@@ -13,6 +13,7 @@ from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_effects import EffectWriter
 from metaop.codegen.llvm.emit_expression import ExpressionWriter
 from metaop.codegen.llvm.emit_index import IndexWriter
+from metaop.codegen.llvm.emit_interleaved import store_interleaved
 from metaop.codegen.llvm.emit_loops import LoopWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_micro_kernel import write_micro_kernel
@@ -108,7 +109,7 @@ class _Kernel:
             self.expressions.value_to_store(store.value, types[store.buffer][1], copy)
             for store, copy in places
         ]
-        if self.memory.store_beside(group, values, self._copies()):
+        if store_interleaved(self.memory, group, values, self._copies()):
             return
         for (store, copy), value in zip(places, values):
             self.memory.store(store.buffer, store.offset, value, store.conditions, copy)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from metaop.codegen.llvm.conversion import compute_type
@@ -13,7 +12,7 @@ from metaop.codegen.llvm.emit_lanes import Resolved, Segment
 from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import Condition, Load, Store, Sum
+from metaop.codegen.loop_nest import Condition, Load, Sum
 from metaop.unified_graph.dtype import DType
 
 # More runs of neighbours in a vector than this are gathered, and fewer when lanes lie apart: each
@@ -318,63 +317,11 @@ class MemoryWriter:
             self._store_lanes(buffer, index, value, self.lane_mask(scalar, lanes))
         self.stale(buffer)
 
-    def store_beside(self, group: Sequence[Store], values: list[Value], copies: range) -> bool:
-        """Writes 2 or 4 stores whose lanes fill each other's gaps as whole vectors.
-
-        False, and nothing is written, when they do not.
-        """
-        width, lanes = len(group), self.index.lanes
-        buffer = group[0].buffer
-        if width not in (2, 4) or lanes.count == 1 or lanes.mask is not None:
-            return False
-        if any(store.buffer != buffer or store.conditions for store in group):
-            return False
-        places = [self.index.resolve(group[0].offset, copy) for copy in copies]
-        for copy, place in zip(copies, places):
-            for number, store in enumerate(group):
-                moved = place._replace(constant=place.constant + number)
-                if place.vectors or place.lane != width:
-                    return False
-                if self.index.resolve(store.offset, copy) != moved:
-                    return False
-        dtype = self.buffers[buffer][1]
-        for copy, place in zip(copies, places):
-            parts = [self._whole(value, dtype) for value in values[copy :: len(copies)]]
-            for number, part in enumerate(self._interleaved(parts)):
-                start = place._replace(constant=place.constant + number * lanes.count)
-                self.code.store(part, self.code.value(self.address(buffer, start.uniform), "ptr"))
-        self.stale(buffer)
-        return True
-
-    def _whole(self, value: Value, dtype: DType) -> Value:
-        with self.code.placed(self.code.level_among(value.text)):
-            return self.code.splat(self.narrowed(value, dtype), self.index.lanes.count)
-
-    def _interleaved(self, parts: list[Value]) -> list[Value]:
-        """Vectors with the first lanes of all parts, then the second ones, and so on."""
-        if len(parts) == 1:
-            return parts
-        evens, odds = self._interleaved(parts[0::2]), self._interleaved(parts[1::2])
-        count, code = parts[0].lanes, self.code
-        first = [lane // 2 + lane % 2 * count for lane in range(count)]
-        second = [place + count // 2 for place in first]
-        result = []
-        for even, odd in zip(evens, odds):
-            with code.placed(code.level_among(even.text, odd.text)):
-                result += [code.shuffle(even, odd, order) for order in (first, second)]
-        return result
-
     def _store_lanes(self, buffer: int, index: Resolved, value: Value, mask: Value | None) -> None:
         code, count = self.code, self.index.lanes.count
-        neighbours = self.segments(self.buffers[buffer][1], index, 1)
-        segments = neighbours if index.vectors else None
-        if segments is not None:
-            for segment in segments:
-                lanes = segment.mask
-                if mask is not None:
-                    lanes = self.index.both(lanes, mask.text, count)
-                address = code.value(self._segment_address(buffer, index, segment), "ptr")
-                code.masked_store(value, address, code.value(lanes, "i1", count))
+        segments = self.segments(self.buffers[buffer][1], index)
+        if segments is not None and (index.vectors or index.lane != 1):
+            self._store_segments(buffer, index, segments, value, mask)
             return
         if index.lane not in (1, -1) or index.vectors:
             addresses = code.value(self.addresses(buffer, index), "ptr", count)
@@ -388,6 +335,38 @@ class MemoryWriter:
             code.store(value, address)
         else:
             code.masked_store(value, address, mask)
+
+    def _store_segments(
+        self,
+        buffer: int,
+        index: Resolved,
+        segments: list[Segment],
+        value: Value,
+        mask: Value | None,
+    ) -> None:
+        """Writes several runs of evenly spaced lanes, each between masks.
+
+        Where lanes lie apart, they are brought to their places in a longer vector first.
+        """
+        code, stride = self.code, index.lane
+        assert isinstance(stride, int)
+        if stride > 1:
+            with code.placed(code.level_among(value.text)):
+                order = [lane // stride for lane in range(value.lanes * stride)]
+                value = code.shuffle(value, None, order)
+        for segment in segments:
+            lanes = segment.mask
+            if mask is not None:
+                lanes = self.index.both(lanes, mask.text, mask.lanes)
+            address = code.value(self._segment_address(buffer, index, segment), "ptr")
+            code.masked_store(value, address, self._every(lanes, stride))
+
+    def _every(self, lanes: str, stride: int) -> Value:
+        """A mask of lanes as one of elements, of which each lane has the first of `stride`."""
+        count = self.index.lanes.count
+        if lanes == "true":
+            return self.code.vector_constant([k % stride == 0 for k in range(count * stride)], "i1")
+        return self._spread(lanes, stride)
 
     def stale(self, buffer: int) -> None:
         """The buffer was written: earlier loads of it do not tell its contents any more."""

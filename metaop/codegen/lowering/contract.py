@@ -32,8 +32,9 @@ from metaop.codegen.lowering.blocks import (
 )
 from metaop.codegen.lowering.positions import Outer, Positions, unravel_within
 from metaop.codegen.lowering.prepared import lower_relayout, relaid
+from metaop.codegen.lowering.scatter import fill_with
 from metaop.fusion.cases import WHOLE, Case, cases
-from metaop.fusion.kernel import Kernel
+from metaop.fusion.kernel import Kernel, box_axes
 from metaop.fusion.recognise import window_axes
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
@@ -75,8 +76,11 @@ class Contract(Positions):
     ) -> list[LoweredKernel]:
         """The launches of all cases, each after what prepares its left factor."""
         assert kernel.contraction is not None
-        found: list[LoweredKernel] = []
-        for case in cases(kernel.contraction, kernel.shape, storage.has_buffer):
+        parts = cases(kernel.contraction, kernel.shape, storage.has_buffer)
+        found = _filled(kernel, storage) if any(case.is_empty for case in parts) else []
+        for case in parts:
+            if case.is_empty and found:
+                continue
             one, other = (cls(kernel, storage, uses, tile, threads, case) for _ in range(2))
             found += [lower_relayout(other)] if one.prepared is not None else []
             found.append(one.lower())
@@ -336,3 +340,12 @@ class Contract(Positions):
         body = values.close()
         values.emit(ir.For("n", self.block_columns, "serial", body, (), True))
         values.emit(ir.For("m", self.target_rows, "serial", values.close()))
+
+
+def _filled(kernel: Kernel, storage: Storage) -> list[LoweredKernel]:
+    """A launch that writes zeros wherever the result lies, if nothing is fused behind it."""
+    root = kernel.roots[0]
+    places = storage.places(root, box_axes(root.shape))
+    if len(kernel.roots) > 1 or len(places) > 1 or places[0][0].size != root.size:
+        return []
+    return [fill_with(places[0][0], ir.Number(0, root.dtype))]

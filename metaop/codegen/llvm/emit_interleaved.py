@@ -1,0 +1,63 @@
+"""Stores whose lanes fill each other's gaps, written as whole vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from metaop.codegen.llvm.emit_code import Code
+from metaop.codegen.llvm.emit_memory import MemoryWriter
+from metaop.codegen.llvm.value import Value
+from metaop.codegen.loop_nest import Store
+
+
+def store_interleaved(
+    memory: MemoryWriter, group: Sequence[Store], values: list[Value], copies: range
+) -> bool:
+    """Writes 2 or 4 stores whose lanes fill each other's gaps as whole vectors.
+
+    False, and nothing is written, when they do not.
+    """
+    width, lanes, code = len(group), memory.index.lanes, memory.code
+    buffer = group[0].buffer
+    if width not in (2, 4) or lanes.count == 1 or lanes.mask is not None:
+        return False
+    if any(store.buffer != buffer or store.conditions for store in group):
+        return False
+    places = [memory.index.resolve(group[0].offset, copy) for copy in copies]
+    for copy, place in zip(copies, places):
+        for number, store in enumerate(group):
+            moved = place._replace(constant=place.constant + number)
+            if place.vectors or place.lane != width:
+                return False
+            if memory.index.resolve(store.offset, copy) != moved:
+                return False
+    for copy, place in zip(copies, places):
+        parts = [_whole(memory, value, buffer) for value in values[copy :: len(copies)]]
+        for number, part in enumerate(_interleaved(code, parts)):
+            start = place._replace(constant=place.constant + number * lanes.count)
+            code.store(part, code.value(memory.address(buffer, start.uniform), "ptr"))
+    memory.stale(buffer)
+    return True
+
+
+def _whole(memory: MemoryWriter, value: Value, buffer: int) -> Value:
+    """A value in every lane, as it is stored."""
+    code = memory.code
+    with code.placed(code.level_among(value.text)):
+        stored = memory.narrowed(value, memory.buffers[buffer][1])
+        return code.splat(stored, memory.index.lanes.count)
+
+
+def _interleaved(code: Code, parts: list[Value]) -> list[Value]:
+    """Vectors with the first lanes of all parts, then the second ones, and so on."""
+    if len(parts) == 1:
+        return parts
+    evens, odds = _interleaved(code, parts[0::2]), _interleaved(code, parts[1::2])
+    count = parts[0].lanes
+    first = [lane // 2 + lane % 2 * count for lane in range(count)]
+    second = [place + count // 2 for place in first]
+    result = []
+    for even, odd in zip(evens, odds):
+        with code.placed(code.level_among(even.text, odd.text)):
+            result += [code.shuffle(even, odd, order) for order in (first, second)]
+    return result
