@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 
+from benchmarks.fresh_process import run_program
 from benchmarks.report import Metric
 
 _IMPORT = """
@@ -23,17 +21,6 @@ import time
 start = time.perf_counter()
 from {library} import tensor
 (tensor([1.0, 2.0]) + 1).sum().item()
-print(time.perf_counter() - start)
-"""
-_FIRST_STEP = """
-import time
-start = time.perf_counter()
-from benchmarks import whole_steps
-from benchmarks.frameworks import alone
-from benchmarks.workload import WORKLOADS
-framework = alone({library!r})
-WORKLOADS[{workload!r}].prepare(framework).run()
-framework.finish()
 print(time.perf_counter() - start)
 """
 # Pages count from what is resident when model and data are there; one step first would hide
@@ -81,29 +68,12 @@ def measure() -> list[Metric]:
             off = {**environment, "METAOP_DISK_CACHE": "0"}
             metrics.append(Metric(first, library, _median(code, off), "s", target))
             if library == "metaop":
-                _run(code, environment)
+                run_program(code, environment)
                 seconds = _median(code, environment)
                 metrics.append(Metric(f"{first}, from the disk cache", library, seconds, "s"))
     for step in _STEPS:
-        metrics.extend(_first_steps(step))
         metrics.extend(_peaks(step))
     return metrics
-
-
-def _first_steps(workload: str) -> list[Metric]:
-    """Seconds until the first step is done, imports and the making of the model included."""
-    name = f"first step of {workload}"
-    ours, theirs = (
-        _FIRST_STEP.format(library=library, workload=workload) for library in _LIBRARIES
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {"METAOP_CACHE_DIR": folder}
-        cold, warm = (float(_run(ours, environment)) for _ in range(2))
-    return [
-        Metric(name, "metaop", cold, "s"),
-        Metric(f"{name}, from the disk cache", "metaop", warm, "s"),
-        Metric(name, "torch", float(_run(theirs, {})), "s"),
-    ]
 
 
 def _peaks(workload: str) -> list[Metric]:
@@ -112,8 +82,8 @@ def _peaks(workload: str) -> list[Metric]:
     grown = {}
     for library in _LIBRARIES:
         code = _PEAK.format(library=library, workload=workload)
-        _run(code, {})
-        resident, allocated = json.loads(_run(code, {}))
+        run_program(code, {})
+        resident, allocated = json.loads(run_program(code, {}))
         grown[library] = (resident / 1e6, allocated / 1e6)
     return [
         *(Metric(f"{name}, growth", library, each[0], "MB") for library, each in grown.items()),
@@ -122,18 +92,4 @@ def _peaks(workload: str) -> list[Metric]:
 
 
 def _median(code: str, environment: Mapping[str, str]) -> float:
-    return statistics.median(float(_run(code, environment)) for _ in range(_REPETITIONS))
-
-
-def _run(code: str, environment: Mapping[str, str]) -> str:
-    """What a fresh process prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1])
-    return done.stdout.strip().splitlines()[-1]
+    return statistics.median(float(run_program(code, environment)) for _ in range(_REPETITIONS))

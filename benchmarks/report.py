@@ -9,7 +9,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from benchmarks import compiling
 from benchmarks.comparison import Comparison
+from benchmarks.compiling import Compilation
 from benchmarks.roofline import Roofline
 
 
@@ -31,6 +33,7 @@ class Report:
     threads: int
     comparisons: list[Comparison] = dataclasses.field(default_factory=list)
     metrics: list[Metric] = dataclasses.field(default_factory=list)
+    compilations: list[Compilation] = dataclasses.field(default_factory=list)
     failures: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -41,6 +44,7 @@ class Report:
             "comparisons": [_row(each) for each in self.comparisons],
             "geometric_means": geometric_means(self.comparisons),
             "metrics": [each._asdict() for each in self.metrics],
+            "compilations": [each.as_json() for each in self.compilations],
             "failures": self.failures,
         }
 
@@ -65,6 +69,9 @@ class Report:
         if self.metrics:
             head = ("| what | framework | value | target |", "| --- | --- | ---: | ---: |")
             parts.append("\n".join([*head, *map(_metric_row, self.metrics)]) + "\n")
+        if self.compilations:
+            rows = map(compiling.markdown_row, self.compilations)
+            parts.append("\n".join([*compiling.HEAD, *rows]) + "\n")
         parts.extend(f"- {name} failed: {why}" for name, why in self.failures.items())
         return "\n".join(parts)
 

@@ -4,6 +4,7 @@ python -m benchmarks.run                          # everything, several minutes
 python -m benchmarks.run softmax resnet --quick   # what has one of these words in its name
 python -m benchmarks.run --json out.json --markdown out.md
 python -m benchmarks.run training: --threads 1    # CPU time, which other processes hardly change
+python -m benchmarks.run compile                  # first steps in fresh processes
 python -m benchmarks.run --modes torch torch-fused torch-compile
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import (  # two register workloads
+    compiling,
     host,
     memory_bound,  # noqa: F401
     processes,
@@ -67,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measures what was asked for, prints it as it comes and writes the files."""
     options = parse_options(arguments)
     rows = {f"{row.group}: {row.name}": row for row in WORKLOADS.values()}
-    selected = chosen(options.names, [*_METRICS, *rows])
+    compilations = compiling.names()
+    selected = chosen(options.names, [*_METRICS, *compilations, *rows])
     if options.list:
         print("\n".join(selected))
         return
@@ -78,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             if name in rows:
                 _add_comparison(report, rows[name], options)
+            elif name in compilations:
+                _add_compilation(report, compilations[name])
             else:
                 report.metrics.extend(_METRICS[name]())
         except Exception as error:  # what cannot run must not end the others
@@ -108,6 +113,12 @@ def _set_threads(count: int) -> None:
 
     torch.set_num_threads(count)
     metaop.set_num_threads(count)
+
+
+def _add_compilation(report: Report, workload: str) -> None:
+    row = compiling.measure(workload)
+    report.compilations.append(row)
+    print(compiling.markdown_row(row), flush=True)
 
 
 def _threads() -> int:

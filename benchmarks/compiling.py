@@ -1,0 +1,107 @@
+"""What compiling costs: the first steps of training in fresh processes, and how often they compile.
+
+Each network trains for three steps in a process without anything on disk and in one that finds
+what the first has left there. A step whose shapes have been seen must compile nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks import whole_steps  # noqa: F401  registers workloads
+from benchmarks.fresh_process import run_program
+from benchmarks.workload import WORKLOADS
+
+GROUP = "compile"
+_GROUP_OF_WORKLOADS = "training"
+_STEPS = 3
+_PROGRAM = """
+import json, time
+start = time.perf_counter()
+from benchmarks import whole_steps
+from benchmarks.frameworks import alone
+from benchmarks.workload import WORKLOADS
+framework = alone({library!r})
+run = WORKLOADS[{workload!r}].prepare(framework).run
+framework.finish()
+compiled = lambda: 0
+if {library!r} == "metaop":
+    from metaop.codegen.llvm.engine import statistics
+    compiled = lambda: statistics.compiled
+steps = []
+before = 0
+for number in range({steps}):
+    run()
+    framework.finish()
+    now, kernels = time.perf_counter(), compiled()
+    steps.append((now - start, kernels - before))
+    start, before = now, kernels
+print(json.dumps(steps))
+"""
+
+
+class Step(NamedTuple):
+    """Seconds of a step and how many kernels were compiled in it.
+
+    The first step of a process counts from its start: imports and the making of the model belong
+    to it.
+    """
+
+    seconds: float
+    kernels: int
+
+
+class Compilation(NamedTuple):
+    """The steps of a network without a disk cache, with one, and in PyTorch's eager mode."""
+
+    name: str
+    cold: tuple[Step, ...]
+    warm: tuple[Step, ...]
+    torch: tuple[Step, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        runs = {"cold": self.cold, "warm": self.warm, "torch": self.torch}
+        steps = {key: [step._asdict() for step in run] for key, run in runs.items()}
+        return {"name": self.name, **steps}
+
+
+def names() -> dict[str, str]:
+    """The workloads by the names under which the command knows them."""
+    training = [one for one in WORKLOADS.values() if one.group == _GROUP_OF_WORKLOADS]
+    return {f"{GROUP}: {one.name}": one.name for one in training}
+
+
+def measure(workload: str) -> Compilation:
+    """The first steps of one network."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {"METAOP_CACHE_DIR": folder, "METAOP_DISK_CACHE": "1"}
+        cold, warm = (_steps("metaop", workload, environment) for _ in range(2))
+    return Compilation(workload, cold, warm, _steps("torch", workload, {}))
+
+
+def _steps(library: str, workload: str, environment: dict[str, str]) -> tuple[Step, ...]:
+    program = _PROGRAM.format(library=library, workload=workload, steps=_STEPS)
+    return tuple(Step(*step) for step in json.loads(run_program(program, environment)))
+
+
+HEAD = (
+    "| network | first step s | kernels | from the disk cache s | kernels "
+    "| second step s | kernels | third step s | kernels | PyTorch's first step s |",
+    "| --- |" + " ---: |" * 9,
+)
+
+
+def markdown_row(row: Compilation) -> str:
+    """One line of the table."""
+    cells = [row.name, *_cells(row.cold[:1]), *_cells(row.warm[:1]), *_cells(row.cold[1:])]
+    return f"| {' | '.join(cells)} | {row.torch[0].seconds:.2f} |"
+
+
+def _cells(steps: Sequence[Step]) -> Iterator[str]:
+    for step in steps:
+        yield f"{step.seconds:.2f}"
+        yield str(step.kernels)
