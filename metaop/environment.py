@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
+from metaop.codegen.llvm.runtime import runtime
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
 from metaop.tensor.creation import tensor
@@ -95,16 +95,21 @@ def get_float32_matmul_precision() -> str:
 
 
 def get_num_threads() -> int:
-    """The number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """How many threads share the work of a kernel, the caller included.
+
+    METAOP_NUM_THREADS sets it from outside; else it is the number of cores of this process.
+    """
+    return runtime().get_num_threads()
 
 
 def set_num_threads(int: int) -> None:
-    """Accepted before the first computation; afterwards the number of threads stays."""
-    os.environ.setdefault("METAOP_NUM_THREADS", str(int))
+    """Sets how many threads share the work of a kernel, from the next one on."""
+    runtime().set_num_threads(int)
 
 
-get_num_interop_threads = get_num_threads
+def get_num_interop_threads() -> int:
+    """One: programs run one after the other."""
+    return 1
 
 
 def set_num_interop_threads(int: int) -> None:

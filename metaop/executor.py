@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from metaop.codegen.backend import NO_MEMORY, IndexFault, Program
+from metaop.codegen.backend import IndexFault, Program
 from metaop.codegen.memory import Buffer
 from metaop.codegen.reference import evaluate
 from metaop.compiler import compile_subgraph
@@ -118,7 +118,7 @@ def run(subgraph: Subgraph) -> tuple[int, ...]:
     compiled = compiled_for(subgraph)
     arguments = [leaf.buffer if leaf.scalar is None else leaf.scalar for leaf in subgraph.leaves]
     dying = _dying(compiled, subgraph, arguments)
-    memory = NO_MEMORY
+    memory = None
     if dying:
         donors = compiled.program.donors.items()
         memory = {number: arguments[slot] for number, slot in donors if slot in dying}

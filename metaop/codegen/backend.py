@@ -10,9 +10,6 @@ from metaop.codegen.memory import Buffer
 Argument = Buffer | int | float | bool
 
 
-NO_MEMORY: Mapping[int, Any] = {}
-
-
 class Program(Protocol):
     """A compiled static subgraph. Buffers are of the kind of its device.
 
@@ -23,7 +20,7 @@ class Program(Protocol):
     def donors(self) -> Mapping[int, int]:
         """The number of a result -> the number of its donor among the inputs."""
 
-    def run(self, arguments: Sequence[Any], memory: Mapping[int, Any] = NO_MEMORY) -> list[Any]:
+    def run(self, arguments: Sequence[Any], memory: Mapping[int, Any] | None = None) -> list[Any]:
         """The buffers of the outputs; scalars among the arguments are Python numbers.
 
         `memory` has buffers that nobody needs, by the number of the result that may take each:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.codegen.backend import NO_MEMORY, Argument, IndexFault
+from metaop.codegen.backend import Argument, IndexFault
 from metaop.codegen.memory import Buffer
 from metaop.unified_graph.node import Input, Node, topological
 
@@ -32,7 +32,7 @@ class ReferenceProgram:
         self.donors: dict[int, int] = {}
 
     def run(
-        self, arguments: Sequence[Argument], memory: Mapping[int, Any] = NO_MEMORY
+        self, arguments: Sequence[Argument], memory: Mapping[int, Any] | None = None
     ) -> list[Buffer]:
         values = [
             argument.view(node.shape, node.dtype.numpy)

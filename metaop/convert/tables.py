@@ -102,7 +102,7 @@ MEANINGS = {
     "torch.nn.parallel.DataParallel": "runs on one device, with the numbers of several",
     "torch.nn.parallel.DistributedDataParallel": "start the processes with mpirun",
     "torch.save": "writes state_dicts and plain containers; whole modules are refused",
-    "torch.set_num_threads": "threads of generated kernels from the next compilation on",
+    "torch.set_num_threads": "threads of generated kernels, from the next kernel on",
     "torch.use_deterministic_algorithms": "all kernels are deterministic already",
     "torchvision.datasets": "reads local files; download=True says where to get them",
     # These never had anything to download.

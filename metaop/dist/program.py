@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from metaop.codegen.backend import NO_MEMORY
 from metaop.dist.assign import assign
 from metaop.dist.boxing import Parts
 from metaop.dist.mesh_world import MeshWorld
@@ -36,7 +35,7 @@ class DistributedProgram:
     donors: ClassVar[dict[int, int]] = {}
 
     def run(
-        self, arguments: Sequence[Any], memory: Mapping[int, Any] = NO_MEMORY
+        self, arguments: Sequence[Any], memory: Mapping[int, Any] | None = None
     ) -> list[ShardedBuffer]:
         """The output buffers; arguments that are not sharded are equal on all ranks."""
         whole = (BROADCAST,) * len(self.world.mesh)

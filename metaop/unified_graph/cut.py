@@ -6,6 +6,7 @@ values that a live backward pass will need, so nothing is computed twice.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -66,6 +67,12 @@ class Recorder:
 
 
 recorder = Recorder()
+# A process forks between cuts, whatever its other threads do: the child finds no half-done work.
+os.register_at_fork(
+    before=recorder.lock.acquire,
+    after_in_parent=recorder.lock.release,
+    after_in_child=recorder.lock.release,
+)
 
 Residuals = Callable[[Call], Iterable[Call]]
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from metaop.codegen.backend import NO_MEMORY, IndexFault
+from metaop.codegen.backend import IndexFault
 from metaop.codegen.cuda.device import DeviceBuffer, Runtime, runtime
 from metaop.codegen.cuda.kernels import DeviceKernels
 from metaop.codegen.loop_nest import CheckedIndex
@@ -72,7 +72,7 @@ class CudaProgram:
         self._error = device.allocate(_ERROR_WORDS * 8)
 
     def run(
-        self, arguments: Sequence[Argument], memory: Mapping[int, Any] = NO_MEMORY
+        self, arguments: Sequence[Argument], memory: Mapping[int, Any] | None = None
     ) -> list[DeviceBuffer]:
         """Starts the kernels; raises IndexFault when one met an index out of range.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.codegen.backend import NO_MEMORY, Argument, IndexFault, observers
+from metaop.codegen.backend import Argument, IndexFault, observers
 from metaop.codegen.llvm.kernels import address_of
 from metaop.codegen.llvm.layout import Layout, layout_of
 from metaop.codegen.llvm.runtime import ERROR_WORDS, STEP_BYTES, Step, StepTable, runtime
@@ -66,7 +66,7 @@ class LLVMProgram:
     def run(
         self,
         arguments: Sequence[Argument],
-        memory: Mapping[int, Any] = NO_MEMORY,
+        memory: Mapping[int, Any] | None = None,
         between: Between | None = None,
     ) -> list[Buffer]:
         """Runs the steps; raises IndexFault when a kernel met an index out of range.
@@ -112,7 +112,7 @@ class LLVMProgram:
             self._packer = known
         return array("q", known[1].pack([arguments[slot] for slot in slots]))  # type: ignore
 
-    def _outputs(self, memory: Mapping[int, Buffer]) -> list[Buffer]:
+    def _outputs(self, memory: Mapping[int, Buffer] | None) -> list[Buffer]:
         """The memory of what is made: what was given, else new."""
         if not memory:
             return [allocate(nbytes) for nbytes in self._made]
