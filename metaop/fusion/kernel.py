@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from metaop.reduce.meta_op import Reduce
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 Indices = tuple[IndexExpr, ...]
 
 
-def box_axes(shape: Sequence[int]) -> Indices:
+@lru_cache(maxsize=1024)
+def box_axes(shape: Shape) -> Indices:
     """The axes of a kernel's box: `i0`, `i1`, … (the constant 0 where the extent is 1)."""
-    return tuple(index_expr.axis(f"i{k}", extent) for k, extent in enumerate(shape))
+    return tuple([index_expr.axis(f"i{k}", extent) for k, extent in enumerate(shape)])
 
 
 @dataclass(eq=False)

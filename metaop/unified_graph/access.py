@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from metaop.unified_graph import index_expr
@@ -77,6 +78,11 @@ def axis_range(guard: Guard) -> tuple[Axis, int, int] | None:
     return axis, max(start, 0), min(start + guard.extent, axis.extent)
 
 
+@lru_cache(maxsize=1024)
+def _axes(domain: tuple[int, ...]) -> tuple[IndexExpr, ...]:
+    return tuple([index_expr.axis(k, extent) for k, extent in enumerate(domain)])
+
+
 class IndexMap:
     """An interned map from the points of a box to the elements of a tensor, under guards.
 
@@ -120,7 +126,7 @@ class IndexMap:
     @staticmethod
     def axes(domain: Sequence[int]) -> tuple[IndexExpr, ...]:
         """The axes of a box as expressions."""
-        return tuple(index_expr.axis(k, extent) for k, extent in enumerate(domain))
+        return _axes(tuple(domain))
 
     @staticmethod
     def identity(shape: Sequence[int]) -> IndexMap:
