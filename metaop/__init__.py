@@ -46,6 +46,15 @@ from metaop.tensor.comparison import (
 )
 from metaop import dist as _dist
 from metaop.tensor.contractions import dist as _distance
+from metaop.tensor.complex_tensor import (
+    accept_complex,
+    complex,
+    imag,
+    polar,
+    real,
+    view_as_complex,
+    view_as_real,
+)
 from metaop.tensor.contractions import (
     addr,
     cdist,
@@ -74,7 +83,6 @@ from metaop.tensor.conversion import (
     is_tensor,
     numel,
     promote_types,
-    real,
     resolve_conj,
     resolve_neg,
     set_default_dtype,
@@ -419,6 +427,7 @@ from metaop.tensor.solutions import (
     triangular_solve,
 )
 from metaop.tensor.sparse_creation import sparse_coo_tensor, sparse_csr_tensor
+from metaop.tensor.spectrograms import istft, stft
 from metaop.tensor.special_functions import i0, mvlgamma, polygamma
 from metaop.tensor.type_info import finfo, iinfo
 from metaop.tensor.windows import (
@@ -435,6 +444,8 @@ from metaop.tensor.windows import (
 from metaop.unified_graph.dtype import (
     DType as dtype,
     bfloat16,
+    complex64,
+    complex128,
     float16,
     float32,
     float64,
@@ -447,13 +458,15 @@ from metaop.unified_graph.dtype import (
 )
 from metaop.unified_graph.tensor_type import Device as device
 
-offer_out(globals(), TAKING_OUT)
+offer_out(globals(), (*TAKING_OUT, "complex", "polar"))
+accept_complex(globals())
 _adopt()
 globals().update(typed_tensors("cpu", __name__))
 
 __version__ = "0.1.0"
 
 half, double, float = float16, float64, float32
+cfloat, cdouble = complex64, complex128
 short, int, long = int16, int32, int64
 
 e, pi, inf, nan = _math.e, _math.pi, _math.inf, _math.nan

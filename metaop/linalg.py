@@ -24,6 +24,7 @@ from metaop.tensor.decompositions import (
     svd,
     svdvals,
 )
+from metaop.tensor.eigen import eig, eigvals
 from metaop.tensor.householder import householder_product
 from metaop.tensor.joining import cat
 from metaop.tensor.ldl import ldl_factor, ldl_factor_ex, ldl_solve
@@ -53,7 +54,9 @@ __all__ = [
     "cross",
     "det",
     "diagonal",
+    "eig",
     "eigh",
+    "eigvals",
     "eigvalsh",
     "householder_product",
     "inv",

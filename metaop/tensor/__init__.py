@@ -33,6 +33,7 @@ from metaop.tensor import (
     sparse_creation,
     special_functions,
     special_methods,
+    spectrograms,
 )
 from metaop.tensor.binding import bind
 
@@ -68,5 +69,6 @@ for _module in (
     legacy,
     resizing,
     special_functions,
+    spectrograms,
 ):
     bind(_module)

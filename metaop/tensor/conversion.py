@@ -50,6 +50,10 @@ def to(
                 f"to() received {type(argument).__name__}",
                 fix="pass a dtype, a device or a tensor",
             )
+    if dtype is not None and dtype.kind == "complex":
+        from metaop.tensor.complex_tensor import as_complex
+
+        return as_complex(to(input, device=device), dtype)
     call = input.call
     result = input
     if dtype is not None and dtype is not call.type.dtype:
@@ -81,6 +85,17 @@ half = _converter(dtypes.float16, "half")
 bfloat16 = _converter(dtypes.bfloat16, "bfloat16")
 float = _converter(dtypes.float32, "float")
 double = _converter(dtypes.float64, "double")
+
+
+def cfloat(input: Tensor, memory_format: Any = None) -> Tensor:
+    """The values as complex64."""
+    return to(input, dtypes.complex64)
+
+
+def cdouble(input: Tensor, memory_format: Any = None) -> Tensor:
+    """The values as complex128."""
+    return to(input, dtypes.complex128)
+
 
 _TYPE_NAMES = {
     dtypes.bool_: "Bool",
@@ -280,6 +295,7 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
 
 METHODS = (
     *("get_device", "data_ptr", "pin_memory", "is_pinned", "is_same_size", "sum_to_size"),
+    *("cfloat", "cdouble"),
     *("to", "bool", "byte", "char", "short", "int", "long", "half", "bfloat16", "float"),
     *("double", "type", "type_as", "cpu", "cuda", "size", "numel", "nelement", "dim"),
     *("ndimension", "element_size", "is_floating_point", "is_complex", "is_signed"),

@@ -46,6 +46,8 @@ def default_dtype_of(number: Number) -> DType:
         return dtypes.bool_
     if isinstance(number, int):
         return dtypes.int64
+    if isinstance(number, complex):
+        return dtypes.complex128 if defaults.dtype is dtypes.float64 else dtypes.complex64
     return defaults.dtype
 
 

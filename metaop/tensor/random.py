@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.errors import ArgumentError, ShapeError
+from metaop.errors import ArgumentError, ShapeError, UnsupportedError
 from metaop.operators import random as operators
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.generator import Generator, host_random, seed_call
@@ -29,6 +29,11 @@ def _draw(
     generator: Generator | None,
     requires_grad: bool = False,
 ) -> Tensor:
+    if dtype.kind == "complex":
+        raise UnsupportedError(
+            "random complex numbers are not drawn at once",
+            fix="draw both parts and join them with metaop.complex(real, imag)",
+        )
     seed = seed_call(generator, device)
     result = wrap(record(step, (seed, *parameters), (shape, dtype)))
     return result.requires_grad_() if requires_grad else result

@@ -22,21 +22,42 @@ from metaop.tensor import (
 from metaop.tensor.core import Tensor, from_array, in_place
 from metaop.tensor.promotion import binary
 
+_OPERATOR_NAMES = {"div": "truediv"}
+
 
 def _is_operand(value: Any) -> bool:
     return isinstance(value, (Tensor, int, float, np.ndarray, np.generic))
 
 
+def _is_complex(value: Any) -> bool:
+    return isinstance(value, (complex, np.complexfloating))
+
+
+def _whole(value: Any) -> Tensor:
+    """A number or a tensor as a complex tensor, whose own operators go on."""
+    from metaop.tensor.complex_tensor import as_complex
+
+    return as_complex(value)
+
+
 def _forward(function: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Any], Any]:
+    operator = f"__{_OPERATOR_NAMES.get(function.__name__, function.__name__)}__"
+
     def method(self: Tensor, other: Any) -> Any:
-        return function(self, other) if _is_operand(other) else NotImplemented
+        if _is_operand(other):
+            return function(self, other)
+        return getattr(_whole(self), operator)(other) if _is_complex(other) else NotImplemented
 
     return method
 
 
 def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Any], Any]:
+    operator = f"__{_OPERATOR_NAMES.get(function.__name__, function.__name__)}__"
+
     def method(self: Tensor, other: Any) -> Any:
-        return function(other, self) if _is_operand(other) else NotImplemented
+        if _is_operand(other):
+            return function(other, self)
+        return getattr(_whole(other), operator)(self) if _is_complex(other) else NotImplemented
 
     return method
 
@@ -71,11 +92,15 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 
 def _add(self: Tensor, other: Any) -> Any:
-    return binary(_ADD, self, other) if _is_operand(other) else NotImplemented
+    if _is_operand(other):
+        return binary(_ADD, self, other)
+    return _whole(self) + other if _is_complex(other) else NotImplemented
 
 
 def _sub(self: Tensor, other: Any) -> Any:
-    return binary(_SUB, self, other) if _is_operand(other) else NotImplemented
+    if _is_operand(other):
+        return binary(_SUB, self, other)
+    return _whole(self) - other if _is_complex(other) else NotImplemented
 
 
 _ADD, _SUB = POINTWISE["add"], POINTWISE["sub"]

@@ -7,14 +7,15 @@ from functools import cache
 
 import numpy as np
 
-_KIND_ORDER = {"bool": 0, "int": 1, "float": 2}
+_KIND_ORDER = {"bool": 0, "int": 1, "float": 2, "complex": 3}
 
 
 class DType:
     """An element type, one object per type: compare with `is`.
 
-    `kind` is "bool", "int" or "float"; `numpy` the NumPy dtype; `compute` the type in which
-    arithmetic on the values is done (float32 for the 16-bit floats).
+    `kind` is "bool", "int", "float" or, outside the graph only, "complex"; `numpy` the NumPy
+    dtype; `compute` the type in which arithmetic on the values is done (float32 for the 16-bit
+    floats).
     """
 
     __slots__ = ("name", "kind", "itemsize", "signed", "_numpy", "__weakref__")
@@ -55,7 +56,7 @@ class DType:
 
     @property
     def is_complex(self) -> bool:
-        return False
+        return self.kind == "complex"
 
     @property
     def is_signed(self) -> bool:
@@ -90,6 +91,10 @@ float16 = DType("float16", "float", 2)
 bfloat16 = DType("bfloat16", "float", 2)
 float32 = DType("float32", "float", 4)
 float64 = DType("float64", "float", 8)
+
+# No values of these types are in the graph: complex tensors are pairs of floats.
+complex64 = DType("complex64", "complex", 8)
+complex128 = DType("complex128", "complex", 16)
 
 ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
 FLOATS = (float16, bfloat16, float32, float64)

@@ -5,7 +5,6 @@ A name that is added to metaop has to leave this table: the tests say so.
 
 from __future__ import annotations
 
-_COMPLEX = "complex numbers are not supported"
 _SPARSE = "a method of metaop.sparse.SparseTensor; dense tensors have none"
 _QUANTISED = "quantised tensors are not supported"
 _DATA_PIPES = "data pipes are deprecated in PyTorch; use an IterableDataset"
@@ -21,10 +20,6 @@ MISSING: dict[str, str] = {
     "Tensor.indices": _SPARSE,
     "torch.jagged": "nested tensors are not supported",
     "torch.nested.nested_tensor": "nested tensors are not supported",
-    "torch.view_as_real": _COMPLEX,
-    "torch.view_as_complex": _COMPLEX,
-    "torch.polar": _COMPLEX,
-    "torch.fft.fft2": _COMPLEX,
     "Tensor.storage": _STORAGE,
     "torch.FloatStorage": _STORAGE,
     "torch.LongStorage": _STORAGE,

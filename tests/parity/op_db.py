@@ -77,7 +77,7 @@ def counterpart(entry: Any) -> Callable[..., Any] | None:
     if isinstance(function, types.FunctionType) and "testing" in function.__module__:
         return rebound(function)
     found = resolve(metaop, entry.name.split("."))
-    return getattr(metaop.Tensor, entry.name, None) if found is None else found
+    return found if callable(found) else getattr(metaop.Tensor, entry.name, None)
 
 
 def rebound(function: types.FunctionType) -> types.FunctionType:
@@ -93,8 +93,11 @@ def rebound(function: types.FunctionType) -> types.FunctionType:
 def to_metaop(value: Any) -> Any:
     """Arguments of PyTorch as arguments of metaop."""
     if isinstance(value, torch.Tensor):
-        if value.layout is not torch.strided or value.dtype.is_complex:
-            raise OutOfScope("complex" if value.dtype.is_complex else "sparse")
+        if value.layout is not torch.strided:
+            raise OutOfScope("sparse")
+        if value.dtype.is_complex:
+            pairs = to_metaop(torch.view_as_real(value.detach().resolve_conj().resolve_neg()))
+            return metaop.view_as_complex(pairs).requires_grad_(value.requires_grad)
         result = _with_storage(value.detach().resolve_neg())
         return result.requires_grad_() if value.requires_grad else result
     if isinstance(value, torch.dtype):
@@ -104,8 +107,6 @@ def to_metaop(value: Any) -> Any:
         return found
     if isinstance(value, torch.device):
         return str(value)
-    if isinstance(value, complex):
-        raise OutOfScope("complex")
     if isinstance(value, (torch.layout, torch.memory_format)):
         return getattr(metaop, str(value).removeprefix("torch."))
     if isinstance(value, (torch.Size, list, tuple)):
@@ -157,15 +158,17 @@ def compare(actual: Any, expected: Any, random: bool, scale: float = 1.0) -> Non
                 if not random and not np.isclose(plain, other):
                     raise Difference(f"{one!r} instead of {other!r}")
             continue
-        if other.dtype.is_complex or other.layout is not torch.strided:
-            raise OutOfScope("complex or sparse result")
+        if other.layout is not torch.strided:
+            raise OutOfScope("sparse result")
         dtype = str(other.dtype).removeprefix("torch.")
         if one.dtype.name != dtype:
             raise Difference(f"dtype {one.dtype.name} instead of {dtype}")
         if tuple(one.shape) != tuple(other.shape):
             raise Difference(f"shape {tuple(one.shape)} instead of {tuple(other.shape)}")
+        if other.dtype.is_complex:
+            one, other = metaop.view_as_real(one), torch.view_as_real(other.resolve_conj())
         if not random:
-            compare_values(one, other, scale)
+            compare_values(one, other.resolve_neg(), scale)
 
 
 def compare_values(one: Any, other: torch.Tensor, scale: float) -> None:
@@ -215,7 +218,7 @@ class Comparison:
         supported = self.entry.supported_dtypes("cpu")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for dtype in DTYPES:
+            for dtype in DTYPES if supported & set(DTYPES) else (torch.complex128,):
                 if dtype in supported:
                     self._run_dtype(dtype)
         if not self.compared and not self.failures:
@@ -223,7 +226,8 @@ class Comparison:
         return self
 
     def _run_dtype(self, dtype: torch.dtype) -> None:
-        differentiable = dtype is torch.float64 and self.entry.supports_autograd
+        exact = dtype in (torch.float64, torch.complex128)
+        differentiable = exact and self.entry.supports_autograd
         for number, sample in enumerate(samples_of(self.entry, dtype, differentiable)):
             for form, function in self._forms(number, dtype):
                 try:
@@ -239,7 +243,7 @@ class Comparison:
     def _forms(self, number: int, dtype: torch.dtype) -> Iterator[tuple[str, Callable]]:
         entry, method = self.entry, getattr(metaop.Tensor, self.entry.name, None)
         yield "function", self.compare_function
-        if number or dtype not in (torch.float64, torch.int64):
+        if number or dtype not in (torch.float64, torch.int64, torch.complex128):
             return
         if _is_real(entry.method_variant):
             yield "method", lambda sample: self.compare_method(sample, method)
@@ -370,25 +374,39 @@ def _gradients(
         for m, t in zip(leaves(mine), leaves(theirs))
         if isinstance(t, torch.Tensor) and t.requires_grad
     ]
-    if not pairs or not inputs or any(e.dtype.is_complex for _, e in pairs):
+    if not pairs or not inputs:
         return [], []
-    draw = np.random.default_rng(0).uniform
-    cotangents = [draw(0.5, 1.5, tuple(e.shape)) for _, e in pairs]
-    expected_gradients = torch.autograd.grad(
-        [e for _, e in pairs],
-        [t for _, t in inputs],
-        [torch.from_numpy(np.asarray(g)).to(e.dtype) for g, (_, e) in zip(cotangents, pairs)],
-        allow_unused=True,
-    )
     if not all(a.requires_grad for a, _ in pairs):
         raise Difference("the result does not require grad")
+    draw = np.random.default_rng(0).uniform
+    cotangents = [_cotangent(e, draw) for _, e in pairs]
+    expected_gradients = torch.autograd.grad(
+        [e for _, e in pairs], [t for _, t in inputs], cotangents, allow_unused=True
+    )
+    # Complex numbers are pairs here.
     found = metaop.autograd.grad(
-        [a for a, _ in pairs],
-        [m for m, _ in inputs],
-        [metaop.tensor(g).to(a.dtype) for g, (a, _) in zip(cotangents, pairs)],
+        [_as_pairs(a) for a, _ in pairs],
+        [_as_pairs(m) for m, _ in inputs],
+        [_as_pairs(to_metaop(g)) for g in cotangents],
         allow_unused=True,
     )
-    return list(found), list(expected_gradients)
+    wanted = [
+        torch.view_as_real(g.resolve_conj()) if g is not None and g.dtype.is_complex else g
+        for g in expected_gradients
+    ]
+    return list(found), wanted
+
+
+def _cotangent(expected: torch.Tensor, draw: Callable[..., Any]) -> torch.Tensor:
+    shape = (*expected.shape, 2) if expected.dtype.is_complex else tuple(expected.shape)
+    numbers = torch.from_numpy(np.asarray(draw(0.5, 1.5, shape)))
+    if expected.dtype.is_complex:
+        numbers = torch.complex(numbers[..., 0], numbers[..., 1])
+    return numbers.to(expected.dtype)
+
+
+def _as_pairs(tensor: Any) -> Any:
+    return metaop.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def is_public(entry: Any) -> bool:

@@ -1,0 +1,55 @@
+"""Discrete Fourier transforms, as in `torch.fft`; the host computes them (pocketfft in NumPy).
+
+There is one transform, complex to complex, whose gradient is the transform with the other sign.
+Those of real and of Hermitian inputs and outputs are cut out of it.
+"""
+
+from metaop.tensor.fourier import (
+    fft,
+    fft2,
+    fftn,
+    hfft,
+    hfft2,
+    hfftn,
+    ifft,
+    ifft2,
+    ifftn,
+    ihfft,
+    ihfft2,
+    ihfftn,
+    irfft,
+    irfft2,
+    irfftn,
+    rfft,
+    rfft2,
+    rfftn,
+)
+from metaop.tensor.frequencies import fftfreq, fftshift, ifftshift, rfftfreq
+from metaop.tensor.out import offer_out
+
+__all__ = [
+    "fft",
+    "fft2",
+    "fftfreq",
+    "fftn",
+    "fftshift",
+    "hfft",
+    "hfft2",
+    "hfftn",
+    "ifft",
+    "ifft2",
+    "ifftn",
+    "ifftshift",
+    "ihfft",
+    "ihfft2",
+    "ihfftn",
+    "irfft",
+    "irfft2",
+    "irfftn",
+    "rfft",
+    "rfft2",
+    "rfftfreq",
+    "rfftn",
+]
+
+offer_out(globals(), (name for name in __all__ if not name.endswith(("freq", "shift"))))
