@@ -22,14 +22,15 @@ def default_collate(batch: Sequence[Any]) -> Any:
     first = batch[0]
     if isinstance(first, Tensor):
         return _stack([sample.numpy(force=True) for sample in batch])
+    # NumPy's texts are Python's too.
+    if isinstance(first, (str, bytes)):
+        return batch
     if isinstance(first, (np.ndarray, np.generic)):
         return _collate_numpy(batch)
     if isinstance(first, (bool, int)):
         return _tensor(np.array(batch))
     if isinstance(first, float):
         return _tensor(np.array(batch, np.float64))
-    if isinstance(first, (str, bytes)):
-        return batch
     if isinstance(first, Mapping):
         return _like_mapping(
             first, {key: default_collate([s[key] for s in batch]) for key in first}

@@ -101,7 +101,7 @@ NETWORKS = {
 _RENAMED = {"width_mult": "width"}
 # Class names of weights are spelled in their own ways.
 _SPELLING = {
-    **{"resnet": "ResNet", "resnext": "ResNeXt", "wide_resnet": "Wide_ResNet", "vgg": "VGG"},
+    **{"wide_resnet": "Wide_ResNet", "resnet": "ResNet", "resnext": "ResNeXt", "vgg": "VGG"},
     **{"mobilenet_v": "MobileNet_V", "squeezenet": "SqueezeNet", "googlenet": "GoogLeNet"},
     **{"vit_b": "ViT_B", "vit_l": "ViT_L", "_bn": "_BN", "32x4d": "32X4D"},
 }

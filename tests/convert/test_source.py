@@ -186,3 +186,84 @@ def test_a_program_that_catches_a_missing_name_keeps_its_way_out() -> None:
 def test_texts_that_do_not_parse_are_refused() -> None:
     with pytest.raises(SyntaxError, match="not Python 3"):
         convert_source("import torch\nprint 'old'\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "import torchvision\ntorchvision.utils.make_grid(x)",
+            "import metaop.vision\nmetaop.vision.utils.make_grid(x)",
+        ),
+        (
+            "import torchvision.transforms as T\nT.Scale(32)",
+            "import metaop.vision.transforms as T\nT.Resize(32)",
+        ),
+        (
+            "from torchvision.utils import save_image\nsave_image(x, f, range=(-1, 1))",
+            "from metaop.vision.utils import save_image\nsave_image(x, f, value_range=(-1, 1))",
+        ),
+        (
+            "import torchvision.transforms as T\nT.RandomRotation(3, resample=2)",
+            "import metaop.vision.transforms as T\nT.RandomRotation(3, interpolation=2)",
+        ),
+        (
+            "from torchvision.models.resnet import resnet18",
+            "from metaop.vision.models import resnet18",
+        ),
+        (
+            "from torchvision.models._utils import IntermediateLayerGetter",
+            "from metaop.vision.models import IntermediateLayerGetter",
+        ),
+        (
+            "from torchvision.ops.boxes import nms, box_iou",
+            "from metaop.vision.ops.boxes import nms, box_iou",
+        ),
+        (
+            "from torch.utils.tensorboard.writer import SummaryWriter",
+            "from metaop.utils.tensorboard.writer import SummaryWriter",
+        ),
+        (
+            "from tensorboardX import SummaryWriter",
+            "from metaop.utils.tensorboard import SummaryWriter",
+        ),
+    ],
+)
+def test_packages_around_pytorch(before: str, after: str) -> None:
+    assert convert(before) == after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "import einops\neinops.rearrange(x, p)",
+            "import metaop.einops\nmetaop.einops.rearrange(x, p)",
+        ),
+        (
+            "from einops.einops import rearrange as r\nr(x, p)",
+            "from metaop.einops import rearrange as r\nr(x, p)",
+        ),
+        (
+            "from einops.layers.torch import Rearrange",
+            "from metaop.einops import Rearrange",
+        ),
+    ],
+)
+def test_einops(before: str, after: str) -> None:
+    pytest.importorskip("einops")
+    assert convert(before) == after
+
+
+def test_data_sets_that_are_downloaded_are_told() -> None:
+    found = verdicts(
+        """
+        from torchvision import datasets
+        datasets.MNIST("data", download=True)
+        datasets.ImageFolder("data")
+        datasets.Food101("data")
+        """
+    )
+    assert found["torchvision.datasets.MNIST"] is Verdict.SEMANTIC
+    assert found["torchvision.datasets.ImageFolder"] is Verdict.SAME
+    assert found["torchvision.datasets.Food101"] is Verdict.UNSUPPORTED

@@ -151,3 +151,10 @@ def test_the_pytorch_name_is_the_same_module() -> None:
     assert metaop.utils.data.DataLoader is data.DataLoader is DataLoader
     assert TensorDataset is data.TensorDataset
     assert isinstance(next(iter(DataLoader(Squares(1)))), Tensor)
+
+
+def test_texts_of_numpy_stay_texts() -> None:
+    """As Hugging Face's data sets give them with_format("numpy")."""
+    batch = [{"x": np.float32(k), "text": np.str_(f"row {k}")} for k in range(3)]
+    found = next(iter(data.DataLoader(batch, batch_size=3)))
+    assert found["x"].tolist() == [0, 1, 2] and list(found["text"]) == ["row 0", "row 1", "row 2"]

@@ -25,7 +25,7 @@ from metaop.vision.transforms.arrays import (
     rounded_to,
     working_type,
 )
-from metaop.vision.transforms.modes import InterpolationMode
+from metaop.vision.transforms.modes import InterpolationMode, resampling
 
 
 @on_pixels
@@ -165,6 +165,24 @@ def sandwiched(left: np.ndarray, image: Pixels, right: np.ndarray) -> Pixels:
     return rounded_to(xp.matmul(down, xp.matmul(values, across)), dtype_of(image))
 
 
+# Single channels of floats Pillow resizes by the same weights, several times faster.
+_PILLOW_TYPES = ("uint8", "float32")
+
+
+def _resized_by_pillow(
+    image: np.ndarray, height: int, width: int, mode: InterpolationMode
+) -> np.ndarray:
+    from PIL import Image
+
+    channels = np.ascontiguousarray(image, np.float32).reshape(-1, *image.shape[-2:])
+    result = np.empty((len(channels), height, width), np.float32)
+    for number, channel in enumerate(channels):
+        resized = Image.fromarray(channel).resize((width, height), resampling(mode))
+        result[number] = np.asarray(resized)
+    shaped = result.reshape(*image.shape[:-2], height, width)
+    return rounded_to(shaped, dtype_of(image))
+
+
 @on_pixels
 def resize(
     image: Pixels, size: Sequence[int], mode: InterpolationMode, antialias: bool = True
@@ -183,6 +201,8 @@ def resize(
             f"resize: interpolation {mode.value!r} is for Pillow images only",
             fix="use nearest, bilinear or bicubic for tensors",
         )
+    if antialias and isinstance(image, np.ndarray) and image.dtype.name in _PILLOW_TYPES:
+        return _resized_by_pillow(image, height, width, mode)
     return sandwiched(
         resizing_matrix(rows, height, mode, antialias),
         image,

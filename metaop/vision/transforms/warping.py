@@ -132,9 +132,15 @@ def _tap(image: Pixels, x: np.ndarray, y: np.ndarray) -> tuple[Pixels, np.ndarra
     """The pixels at whole places, and which of them lie in the image."""
     rows, columns = image.shape[-2:]
     inside = (x >= 0) & (x < columns) & (y >= 0) & (y < rows)
-    row = constant(np.clip(y, 0, rows - 1).astype(np.int64), image)
-    column = constant(np.clip(x, 0, columns - 1).astype(np.int64), image)
-    return image[..., row, column], inside
+    places = np.clip(y, 0, rows - 1).astype(np.int64) * columns
+    places += np.clip(x, 0, columns - 1).astype(np.int64)
+    flat = image.reshape(*image.shape[:-2], rows * columns)
+    chosen = places.reshape(-1)
+    if isinstance(flat, np.ndarray):
+        values = flat.take(chosen, -1)
+    else:
+        values = flat.index_select(-1, constant(chosen, image))
+    return values.reshape(*image.shape[:-2], *places.shape), inside
 
 
 def _background(fill: Any, image: Pixels) -> Pixels:
