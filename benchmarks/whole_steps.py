@@ -107,7 +107,9 @@ _classifier(
 )  # fmt: skip
 _classifier("LeNet, batch 64, Adam", _of("models.lenet.LeNet"), (64, 1, 28, 28), 10, "Adam", 1e-3)
 _classifier("ResNet-18 CIFAR, batch 32, SGD", _resnet18, (32, 3, 32, 32), 10)
-_classifier("ResNet-50 at 224, batch 8, SGD", _of("models.resnet.resnet50"), (8, 3, 224, 224), 1000)
+_classifier(
+    "ResNet-50 at 224, batch 8, SGD", _of("models.resnet.resnet50"), (8, 3, 224, 224), 1000, lr=1e-3
+)
 _classifier("VGG-16 at 224, batch 2, SGD", _of("models.vgg.vgg16"), (2, 3, 224, 224), 1000, lr=1e-3)
 _classifier("MobileNetV2 at 96, batch 16, SGD", _mobilenet, (16, 3, 96, 96), 1000)
 _classifier(

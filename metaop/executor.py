@@ -189,7 +189,7 @@ def _located(fault: IndexFault, subgraph: Subgraph) -> DimensionError:
             values[call] = values[call.inputs[0]][call.index :]
             continue
         try:
-            inputs = [values[source][0] for source in call.inputs]
+            inputs = [values[source][0] for source in subgraph.inputs_of(call)]
             values[call] = evaluate(signature.outputs, inputs)
         except IndexError as error:
             shapes = " and ".join(str(list(source.type.shape)) for source in call.inputs)
@@ -206,7 +206,7 @@ def compiled_for(subgraph: Subgraph) -> Compiled:
     found = _programs.get(subgraph.key)
     if found is None:
         program = compile_subgraph(subgraph)
-        uses = Counter(source for call in subgraph.order for source in call.inputs)
+        uses = Counter(source for call in subgraph.order for source in subgraph.inputs_of(call))
         donors = sorted(set(program.donors.values()))
         donor_uses = tuple((slot, uses[subgraph.leaves[slot]]) for slot in donors)
         signatures = frozenset(call.signature for call in subgraph.order)

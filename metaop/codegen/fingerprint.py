@@ -43,7 +43,7 @@ def subgraph_fingerprint(subgraph: Subgraph) -> str | None:
                 signature, index = call.inputs[0].signature, call.index
             assert signature is not None
             words.append(_node_digest(signature.outputs[index]))
-            words.extend(str(numbers[source]) for source in call.inputs)
+            words.extend(str(numbers[source]) for source in subgraph.inputs_of(call))
             numbers[call] = len(numbers)
     except NotCanonicalError:
         return None

@@ -23,7 +23,7 @@ def calls(*tensors: Tensor) -> str:
     lines = [f"{name}: {leaf.type}" for leaf, name in names.items()]
     for number, call in enumerate(pending.order):
         names[call] = f"call {number}"
-        sources = ", ".join(names[source] for source in call.inputs)
+        sources = ", ".join(names[source] for source in pending.inputs_of(call))
         what = f"output {call.index} of" if call.signature is None else call.signature.composite
         lines.append(f"call {number}: {what} {sources} -> {call.type}")
     return "\n".join(lines) + "\n"

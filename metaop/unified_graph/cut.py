@@ -16,7 +16,7 @@ from weakref import ref
 
 from metaop import settings
 from metaop.unified_graph.node import Node, input_node
-from metaop.unified_graph.recording import Call, part
+from metaop.unified_graph.recording import Call, leaf_like, part
 
 
 class Handle(Protocol):
@@ -74,6 +74,9 @@ os.register_at_fork(
     after_in_child=recorder.lock.release,
 )
 
+# Of calls with more computed operands than this nobody asks which of them are the same tensor.
+_MANY_OPERANDS = 8
+
 Residuals = Callable[[Call], Iterable[Call]]
 
 
@@ -84,7 +87,9 @@ class Subgraph:
     `order` lists the calls to compute, inputs first; `leaves` the values they start from, in the
     order of first use; `outputs` the calls whose values are kept; `key` identifies the structure
     (not the data): equal keys run the same program. `saved` are parts of calls that gradients
-    will read; `read_later` are leaves that gradients will read.
+    will read; `read_later` are leaves that gradients will read. Calls in `spread` have a leaf of
+    their own for each computed operand, so that which of many operands are the same tensor (a
+    batch drawn from a replay memory) makes no difference to the structure.
     """
 
     order: list[Call]
@@ -93,6 +98,11 @@ class Subgraph:
     key: tuple[int, ...]
     saved: list[tuple[Call, int, Call]] = field(default_factory=list)
     read_later: frozenset[Call] = frozenset()
+    spread: dict[Call, tuple[Call, ...]] = field(default_factory=dict)
+
+    def inputs_of(self, call: Call) -> tuple[Call, ...]:
+        """What a call of the subgraph reads: leaves and other calls of it."""
+        return self.spread.get(call) or call.inputs
 
     def expand(self) -> tuple[list[Node], list[Node]]:
         """The subgraph in meta-operators: its input nodes and its output nodes."""
@@ -106,7 +116,7 @@ class Subgraph:
             if call.signature is None:
                 nodes[call] = nodes[call.inputs[0]][call.index :]
             else:
-                arguments = [nodes[source][0] for source in call.inputs]
+                arguments = [nodes[source][0] for source in self.inputs_of(call)]
                 nodes[call] = call.signature.instantiate(arguments)
         return inputs, [nodes[call][0] for call in self.outputs]
 
@@ -136,12 +146,13 @@ def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
     leaves: list[Call] = []
     key: list[int] = []
     number = 0
+    spread = _spread(order)
     for call in order:
         call.mark = 0
         for source in call.inputs:
             source.mark = 0
     for call in order:
-        inputs = call.inputs
+        inputs = spread.get(call) or call.inputs
         signature = call.signature
         key.append(signature.id if signature is not None else -call.index)
         for source in inputs:
@@ -156,7 +167,21 @@ def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
     outputs = sorted(kept, key=_sequence_of)
     key.append(0)
     key.extend([call.mark for call in outputs])
-    return Subgraph(order, leaves, outputs, tuple(key), saved, frozenset(read_later))
+    return Subgraph(order, leaves, outputs, tuple(key), saved, frozenset(read_later), spread)
+
+
+def _spread(order: Sequence[Call]) -> dict[Call, tuple[Call, ...]]:
+    """The inputs of calls with many, where every computed one is a leaf for this use alone."""
+    wide = [call for call in order if len(call.inputs) > _MANY_OPERANDS]
+    inside = set(order) if wide else set()
+    found = {}
+    for call in wide:
+        computed = [x not in inside and x.scalar is None for x in call.inputs]
+        if sum(computed) > _MANY_OPERANDS:
+            found[call] = tuple(
+                leaf_like(source) if own else source for own, source in zip(computed, call.inputs)
+            )
+    return found
 
 
 def _pending_order(roots: Sequence[Call]) -> list[Call]:

@@ -152,6 +152,13 @@ def leaf(type: TensorType, buffer: Any) -> Call:
     return call
 
 
+def leaf_like(leaf: Call) -> Call:
+    """Another leaf with the value of a computed call."""
+    call = Call(None, (), leaf.type, False)
+    call.buffer = leaf.buffer
+    return call
+
+
 _scalar_types: dict[tuple[DType, Device], TensorType] = {}
 
 
