@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from metaop.fusion.kernel import Indices, box_axes
+from metaop.fusion.kernel import box_axes
 from metaop.fusion.recognise import Contraction, axes_used
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.node import Node, Shape
@@ -14,10 +14,10 @@ TAPS = 3
 
 
 class Slide(NamedTuple):
-    """A column axis and a reduced axis of `TAPS` on whose sum, or difference, the factor depends.
+    """A column axis and a reduced axis on whose sum, or difference, the factor depends.
 
-    The position of a window is `column + tap` with `sign` 1, `column - tap + TAPS - 1` with -1;
-    both count from 0 to the extent of the column + `TAPS` - 2.
+    The position of a window is `column + tap` with `sign` 1, `column - tap` and the extent of the
+    tap less one with -1; both count from 0 to the sum of the extents less two.
     """
 
     column: int
@@ -26,18 +26,24 @@ class Slide(NamedTuple):
 
 
 def slides(
-    contraction: Contraction, shape: Shape, has_buffer: Callable[[Node], bool]
+    contraction: Contraction,
+    shape: Shape,
+    has_buffer: Callable[[Node], bool],
+    is_column: bool = False,
 ) -> tuple[Slide, ...]:
     """The windows that slide over the right factor with stride 1, one for each column at most.
 
-    Convolutions and their gradients by the input are of this form, of any rank and padding.
+    Convolutions and their gradients by the input are of this form, of any rank and padding. With
+    `is_column` the columns have the short extent and the reduced axes any: gradients by the weight.
     """
     found: list[Slide] = []
     for column in contraction.columns:
         for tap in contraction.depth:
-            if shape[tap] != TAPS or any(tap == slide.tap for slide in found):
+            if shape[column if is_column else tap] != TAPS or any(
+                tap == slide.tap for slide in found
+            ):
                 continue
-            sign = _sign(contraction.right, column, tap, box_axes(shape), has_buffer)
+            sign = _sign(contraction.right, column, tap, shape, has_buffer)
             if sign:
                 found.append(Slide(column, tap, sign))
                 break
@@ -45,15 +51,15 @@ def slides(
 
 
 def _sign(
-    factor: Node, column: int, tap: int, box: Indices, has_buffer: Callable[[Node], bool]
+    factor: Node, column: int, tap: int, shape: Shape, has_buffer: Callable[[Node], bool]
 ) -> int:
     """How a tap moves the window; 0 when the factor depends on the tap in another way too."""
-    length = int(box[column].high) + TAPS
+    box = box_axes(shape)
     # Where the window stands, under the name of an axis behind the box.
-    position = index_expr.axis(f"i{len(box)}", length)
+    position = index_expr.axis(f"i{len(box)}", shape[column] + shape[tap] - 1)
     for sign in (1, -1):
         at = list(box)
-        at[column] = position - box[tap] if sign == 1 else position + box[tap] - (TAPS - 1)
+        at[column] = position - box[tap] if sign == 1 else position + box[tap] - (shape[tap] - 1)
         if tap not in axes_used(factor, tuple(at), has_buffer):
             return sign
     return 0

@@ -10,7 +10,7 @@ import pytest
 
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
-from metaop.codegen.lowering import Machine, winograd_geometry
+from metaop.codegen.lowering import Machine, winograd_geometry, winograd_sums
 from metaop.codegen.lowering.short_products import SINGLE, short_product
 from metaop.codegen.lowering.winograd_geometry import Window
 from metaop.codegen.memory import Buffer
@@ -36,6 +36,7 @@ CASES = [
     ((2, 3, 40), (6, 3, 3), (1,), (1,), 1),
     ((1, 2, 5, 6, 7), (4, 2, 3, 3, 3), (1, 1, 1), (1, 1, 1), 1),
     ((1, 2, 4, 2, 6), (4, 2, 3, 3, 3), (1, 1, 0), (1, 1, 1), 1),
+    ((3, 70, 9, 14), (150, 70, 3, 3), (1, 1), (1, 1), 1),
 ]
 
 
@@ -53,6 +54,7 @@ def results(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(winograd_geometry, "windows_of", windows_of)
     monkeypatch.setattr(winograd_geometry, "_WORTH", float("inf"))
+    monkeypatch.setattr(winograd_sums, "_WORTH", float("inf"))
     monkeypatch.setattr(recognise, "_LEAST_WORK", 0)
     return int(request.param)
 
@@ -79,6 +81,15 @@ def with_bias(number: int, dtype: DType = dtypes.float32) -> tuple[list[Node], N
     return [*nodes, bias, residual], apply("relu", result + bias + residual)
 
 
+def by_weight(number: int, dtype: DType = dtypes.float32) -> tuple[list[Node], Node]:
+    """The gradient by the weight, subtracted from it as a step of gradient descent does."""
+    nodes, output = case(number, dtype)
+    gradient = input_node(2, output.shape, dtype)
+    (result,) = pullback([output], [gradient], nodes[1:])
+    assert result is not None
+    return [*nodes, gradient], nodes[1] - result * 0.5
+
+
 def by_input(number: int, dtype: DType = dtypes.float32) -> tuple[list[Node], Node]:
     nodes, output = case(number, dtype)
     gradient = input_node(2, output.shape, dtype)
@@ -95,25 +106,47 @@ def run(plan: Schedule, arrays: list[np.ndarray], output: Node) -> np.ndarray:
     return LLVMProgram(plan).run(buffers)[0].view(output.shape, output.dtype.numpy)
 
 
-def compare(make: Maker, number: int, results: int, interpreted: bool = False) -> None:
+def compare(
+    make: Maker, number: int, results: int, interpreted: bool = False, launches: int = 2
+) -> None:
     nodes, output = make(number, dtypes.float32)
     random = np.random.default_rng(number)
     arrays = [random.standard_normal(x.shape).astype(np.float32) for x in nodes]
     plan = schedule(nodes, [output], machine())
     names = [launch.nest.name for launch in plan.launches]
-    assert sum(name.startswith("winograd") for name in names) == 2, names
+    assert sum(name.startswith("winograd") for name in names) == launches, names
     exact_nodes, exact = make(number, dtypes.float64)
     wanted = run(schedule(exact_nodes, [exact]), [x.astype(np.float64) for x in arrays], exact)
     found = run_schedule(plan, arrays)[0] if interpreted else run(plan, arrays, output)
     assert np.abs(found - wanted).max() < TOLERANCE[results] * np.abs(wanted).max()
 
 
-@pytest.mark.parametrize("number", range(len(CASES)))
+@pytest.mark.parametrize("number", range(len(CASES) - 1))
 @pytest.mark.parametrize("make", [case, with_bias, by_input])
 def test_short_products_compute_convolutions(
     make: Maker, number: int, results: int, target: str
 ) -> None:
     compare(make, number, results)
+
+
+# The gradient by the weight has tiles of one size only.
+once = pytest.mark.parametrize("results", [4], indirect=True)
+
+
+@once
+@pytest.mark.parametrize("number", [0, 2, 3])
+def test_gradients_by_the_weight(number: int, results: int, target: str) -> None:
+    compare(by_weight, number, results, launches=1)
+
+
+@once
+def test_gradients_by_the_weight_of_many_rows_and_channels(results: int) -> None:
+    compare(by_weight, len(CASES) - 1, results, launches=1)
+
+
+@once
+def test_nests_mean_the_gradient_by_the_weight(results: int) -> None:
+    compare(by_weight, 0, results, interpreted=True, launches=1)
 
 
 @pytest.mark.parametrize("make", [case, with_bias, by_input])

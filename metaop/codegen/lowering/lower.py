@@ -12,6 +12,7 @@ from metaop.codegen.lowering.rows import Rows
 from metaop.codegen.lowering.scatter import Scatter, lower_fill
 from metaop.codegen.lowering.winograd import lower_winograd
 from metaop.codegen.lowering.winograd_geometry import geometry_of
+from metaop.codegen.lowering.winograd_sums import LongWindows, long_windows
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph.node import Node
@@ -52,6 +53,9 @@ def lower(
         geometry = geometry_of(kernel, storage, tile) if machine.filters else None
         if geometry is not None:
             return lower_winograd(kernel, storage, uses, tile, threads, geometry)
+        pair = long_windows(kernel, storage, tile) if machine.filters else None
+        if pair is not None:
+            return [LongWindows(kernel, storage, uses, tile, threads, pair).lower()]
         return machine.contract.launches(kernel, storage, uses, tile, threads)
     return [_lower_rows(kernel, storage, uses, machine)]
 

@@ -2,7 +2,7 @@
 
 Tiles of m results along an axis see m + 2 inputs, and take as many products instead of 3m: 36 and
 not 144 for 4 x 4 results of a 3 x 3 window. Two launches. The first evaluates the left factor at
-all points of its windows, into memory [batch][point][row][channel] (a depth position that is no tap
+all points of its windows, into memory [batch][row][point][channel] (a depth position that is no tap
 is a channel). A task of the second owns a block of tiles. It evaluates what their windows see,
 multiplies point by point with the micro-kernel of all contractions, and combines the products of
 each row to results, which go through what was fused behind. The index maps of both factors are
@@ -16,17 +16,13 @@ tiles, and a huge one may overflow there. `METAOP_WINOGRAD=0` keeps to plain sum
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel
 from metaop.codegen.lowering.blocks import Tile, balanced
-from metaop.codegen.lowering.positions import Positions, unravel_within
+from metaop.codegen.lowering.positions import unravel_within
 from metaop.codegen.lowering.prepared import Prepared
-from metaop.codegen.lowering.short_products import (
-    Matrix,
-    combined,
-)
+from metaop.codegen.lowering.transforms import Transforms
 from metaop.codegen.lowering.winograd_geometry import Geometry, strip_of
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.sliding import TAPS
@@ -55,8 +51,8 @@ def lower_winograd(
     return [launch(kernel, storage, uses, tile, threads, geometry).lower() for launch in launches]
 
 
-class _Short(Positions):
-    """What both launches share: extents, and loops that multiply by a matrix."""
+class _Short(Transforms):
+    """What both launches share: the extents of tiles, rows and channels."""
 
     def __init__(
         self,
@@ -76,7 +72,8 @@ class _Short(Positions):
         self.tile_rows, self.strip = tile.rows, strip_of(self.tile_count, tile)
         self.height = -(-self.row_count // self.tile_rows) * self.tile_rows
         self._choose_blocks(threads)
-        shape = (self.batch_count, self.points, self.height, self.channel_count)
+        self.taps_pitch = self.channel_count + _PITCH
+        shape = (self.batch_count, self.height, self.points, self.taps_pitch)
         order = (geometry, self.contraction.rows, self.contraction.batch)
         self.prepared = Node(Prepared(order), (self.contraction.left,), shape, self.scalar)
 
@@ -104,36 +101,6 @@ class _Short(Positions):
             place[slide.tap] = step if slide.sign > 0 else (TAPS - 1) - step
         return place
 
-    def _transform(
-        self,
-        axis: str,
-        extent: int,
-        matrix: Matrix,
-        read: Callable[[int], ir.Expr],
-        place: Callable[[int], tuple[int, IndexExpr]],
-    ) -> None:
-        """A loop that stores the product of a matrix and of what is read."""
-        values = self.values
-        values.open(axis)
-        numbers = [self._named(read(k)) for k in range(len(matrix[0]))]
-        for k, value in enumerate(combined(matrix, numbers, self._named, self.scalar)):
-            number, offset = place(k)
-            values.emit(ir.Store(number, values.sum(offset), value))
-        self._close(axis, extent)
-
-    def _named(self, value: ir.Expr) -> ir.Expr:
-        if isinstance(value, (ir.Name, ir.Number)):
-            return value
-        name = self.values.fresh("f")
-        self.values.emit(ir.Let(name, value))
-        return ir.Name(name, self.scalar)
-
-    def _load(self, number: int, offset: IndexExpr) -> ir.Expr:
-        return ir.Load(number, self.values.sum(offset), self.scalar)
-
-    def _close(self, axis: str, extent: int, kind: str = "serial", vector: bool = False) -> None:
-        self.values.emit(ir.For(axis, extent, kind, self.values.close(), (), vector))
-
 
 class _Taps(_Short):
     """Evaluates the left factor at all points; a task is a row, lanes run along the channels."""
@@ -153,24 +120,24 @@ class _Taps(_Short):
         values.open("c")
         self._copy(raw, row, channel, pitch)
         tap = index_expr.axis("v", inner.taps)
-        self._transform(
+        self.transform(
             "v", inner.taps, outer.window,
-            lambda k: self._load(raw, (tap + k * inner.taps) * pitch + channel),
+            lambda k: self.load(raw, (tap + k * inner.taps) * pitch + channel),
             lambda k: (half, (tap + k * inner.taps) * pitch + channel),
         )  # fmt: skip
         step = index_expr.axis("a", outer.points)
         number = self.parameter(self.prepared, "write")
-        start = batch * (self.points * self.height) + row
-        self._transform(
+        start = (batch * self.height + row) * self.points
+        self.transform(
             "a", outer.points, inner.window,
-            lambda k: self._load(half, (step * inner.taps + k) * pitch + channel),
+            lambda k: self.load(half, (step * inner.taps + k) * pitch + channel),
             lambda k: (
                 number,
-                (start + (step * inner.points + k) * self.height) * self.channel_count + channel,
+                (start + step * inner.points + k) * self.taps_pitch + channel,
             ),
         )  # fmt: skip
-        self._close("c", self.channel_count, vector=True)
-        self._close("p", tasks, "parallel")
+        self.close("c", self.channel_count, vector=True)
+        self.close("p", tasks, "parallel")
         grain = max(1, GRAIN // (self.points * self.channel_count))
         return self.finish("winograd_taps", values.close(), grain)
 
@@ -186,7 +153,7 @@ class _Taps(_Short):
         inside = Within(row, self.row_count)
         value = self.padded(self.contraction.left, place, [] if inside.always else [inside])
         values.emit(ir.Store(target, values.sum(tap * pitch + channel), value))
-        self._close("w", taps)
+        self.close("w", taps)
 
 
 class _Products(_Short):
@@ -211,8 +178,8 @@ class _Products(_Short):
         row = index_expr.axis("m", self.block_rows)
         self._combine(row)
         self._store_lines(self.row_start + row)
-        self._close("m", self.block_rows)
-        self._close("p", tasks, "parallel")
+        self.close("m", self.block_rows)
+        self.close("p", tasks, "parallel")
         return self.finish("winograd", values.close(), 1)
 
     def _allocate(self) -> None:
@@ -241,7 +208,7 @@ class _Products(_Short):
         )
         tile = self.tile_start + strip * self.strip + lane
         row = index_expr.axis("a", outer.points)
-        self._transform(
+        self.transform(
             "a", outer.points, inner.data,
             lambda k: self._input(tile, channel, (row, index_expr.constant(k))),
             lambda k: (self.partial, (row * inner.points + k) * self.strip + lane),
@@ -249,14 +216,14 @@ class _Products(_Short):
         step = index_expr.axis("b", inner.points)
         size = self.channel_count * self.block_tiles
         start = (strip * self.channel_count + channel) * self.strip + lane
-        self._transform(
+        self.transform(
             "b", inner.points, outer.data,
-            lambda k: self._load(self.partial, (step + k * inner.points) * self.strip + lane),
+            lambda k: self.load(self.partial, (step + k * inner.points) * self.strip + lane),
             lambda k: (self.inputs, (step + k * inner.points) * size + start),
         )  # fmt: skip
-        self._close("l", self.strip, vector=True)
-        self._close("c", self.channel_count)
-        self._close("s", self.strips)
+        self.close("l", self.strip, vector=True)
+        self.close("c", self.channel_count)
+        self.close("s", self.strips)
 
     def _input(
         self, tile: IndexExpr, channel: IndexExpr, steps: tuple[IndexExpr, IndexExpr]
@@ -284,7 +251,7 @@ class _Products(_Short):
         point = index_expr.axis("t", self.points)
         panel, strip = index_expr.axis("q", panels), index_expr.axis("s", self.strips)
         row = self.row_start + panel * self.tile_rows
-        left = ((batch * self.points + point) * self.height + row) * self.channel_count
+        left = ((batch * self.height + row) * self.points + point) * self.taps_pitch
         right = (point * self.strips + strip) * (self.channel_count * self.strip)
         target = (point * self.block_rows + panel * self.tile_rows) * self.block_tiles
         values.emit(
@@ -301,12 +268,12 @@ class _Products(_Short):
                 ir.Sum((), self.channel_count),
                 ir.Sum((), 0),
                 self.scalar,
-                self.channel_count,
+                self.points * self.taps_pitch,
             )
         )
-        self._close("s", self.strips)
-        self._close("q", panels)
-        self._close("t", self.points)
+        self.close("s", self.strips)
+        self.close("q", panels)
+        self.close("t", self.points)
 
     # --- results: [outer result][column] ------------------------------------------------------
 
@@ -317,18 +284,18 @@ class _Products(_Short):
         lane, size = index_expr.axis("n", width), self.block_rows * width
         start = row * width + lane
         step = index_expr.axis("b", inner.points)
-        self._transform(
+        self.transform(
             "b", inner.points, outer.output,
-            lambda k: self._load(self.products, (step + k * inner.points) * size + start),
+            lambda k: self.load(self.products, (step + k * inner.points) * size + start),
             lambda k: (self.partial, (step + k * inner.points) * width + lane),
         )  # fmt: skip
         line = index_expr.axis("i", outer.results)
-        self._transform(
+        self.transform(
             "i", outer.results, inner.output,
-            lambda k: self._load(self.partial, (line * inner.points + k) * width + lane),
+            lambda k: self.load(self.partial, (line * inner.points + k) * width + lane),
             lambda k: (self.lines, (line * width + lane) * inner.results + k),
         )  # fmt: skip
-        self._close("n", width, vector=True)
+        self.close("n", width, vector=True)
 
     def _store_lines(self, row: IndexExpr) -> None:
         """Stores the results of one row, through the elementwise roots that were fused behind."""
@@ -351,6 +318,6 @@ class _Products(_Short):
         for slide, _ in geometry.slides:
             guards.append(Within(place[slide.column], self.kernel.shape[slide.column]))
         kept = tuple(guard for guard in guards if not guard.always)
-        self.store(place, kept, self._load(self.lines, line * length + lane))
-        self._close("n", length, vector=True)
-        self._close("i", self.outside.results)
+        self.store(place, kept, self.load(self.lines, line * length + lane))
+        self.close("n", length, vector=True)
+        self.close("i", self.outside.results)

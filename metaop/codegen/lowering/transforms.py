@@ -1,0 +1,47 @@
+"""Loops that multiply by the matrices of short products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.positions import Positions
+from metaop.codegen.lowering.short_products import Matrix, combined
+from metaop.unified_graph.index_expr import IndexExpr
+
+
+class Transforms(Positions):
+    """What the schedules with short products share."""
+
+    def transform(
+        self,
+        axis: str,
+        extent: int,
+        matrix: Matrix,
+        read: Callable[[int], ir.Expr],
+        place: Callable[[int], tuple[int, IndexExpr]],
+    ) -> None:
+        """A loop that stores the product of a matrix and of what is read."""
+        values = self.values
+        values.open(axis)
+        numbers = [self.named(read(k)) for k in range(len(matrix[0]))]
+        for k, value in enumerate(combined(matrix, numbers, self.named, self.scalar)):
+            number, offset = place(k)
+            values.emit(ir.Store(number, values.sum(offset), value))
+        self.close(axis, extent)
+
+    def named(self, value: ir.Expr) -> ir.Expr:
+        """A value bound to a name."""
+        if isinstance(value, (ir.Name, ir.Number)):
+            return value
+        name = self.values.fresh("f")
+        self.values.emit(ir.Let(name, value))
+        return ir.Name(name, self.scalar)
+
+    def load(self, number: int, offset: IndexExpr) -> ir.Expr:
+        """An element of scratch memory."""
+        return ir.Load(number, self.values.sum(offset), self.scalar)
+
+    def close(self, axis: str, extent: int, kind: str = "serial", vector: bool = False) -> None:
+        """Ends the loop over an axis."""
+        self.values.emit(ir.For(axis, extent, kind, self.values.close(), (), vector))

@@ -1,0 +1,320 @@
+"""The schedule of long sums with three results along an axis: Winograd's method for weights.
+
+In `sum over t of g[r, t] * x[c, t + k]`, the gradient of a convolution by its weight, the window is
+the whole image. It is cut into tiles of four positions, which with three results take six products
+instead of twelve: 36 and not 144 in two dimensions. Both factors are evaluated at all points, a
+block of tiles at a time, the products of all tiles are summed point by point, and only the sums are
+combined to results. All that stays in scratch memory; a task owns a block of rows and channels (a
+channel is a column that is no result of a window).
+"""
+
+from __future__ import annotations
+
+import math
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.lowering.blocks import Tile, balanced
+from metaop.codegen.lowering.positions import unravel_within
+from metaop.codegen.lowering.short_products import short_product
+from metaop.codegen.lowering.transforms import Transforms
+from metaop.fusion.kernel import Kernel
+from metaop.fusion.sliding import TAPS, Slide, slides
+from metaop.fusion.storage import Storage
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import Guard, Within
+from metaop.unified_graph.index_expr import IndexExpr
+from metaop.unified_graph.node import Node
+
+_TILE = 4
+_PRODUCT = short_product(TAPS, _TILE)
+_POINTS = _PRODUCT.points
+_ALL_POINTS = _POINTS**2
+# What a number costs at each point, in multiplications of the inner product: to be packed by the
+# plain schedule; in both factors; to be combined to results.
+_PACKING, _LEFT, _RIGHT, _COMBINED = 40, 30, 45, 60
+# The share of the plain work that must not be exceeded.
+_WORTH = 0.85
+# What a task owns at most, and how many tiles it takes at a time.
+_MOST_ROWS, _MOST_CHANNELS, _TILES = 128, 64, 32
+# Points lie so much farther apart, lest they all fall to the same few lines of a cache.
+_PITCH = 16
+
+Pair = tuple[Slide, Slide]
+
+
+def long_windows(kernel: Kernel, storage: Storage, tile: Tile) -> Pair | None:
+    """The two windows of a contraction for which this schedule pays, else None."""
+    contraction, shape = kernel.contraction, kernel.shape
+    if contraction is None or kernel.roots[0].dtype is not dtypes.float32:
+        return None
+    if tuple(shape[k] for k in contraction.columns[-2:]) != (TAPS, TAPS):
+        return None
+    found = slides(contraction, shape, storage.has_buffer, is_column=True)
+    if tuple(slide.column for slide in found) != contraction.columns[-2:]:
+        return None
+    outer, inner = found
+    if outer.sign < 0 or inner.sign < 0:
+        return None
+    return (outer, inner) if _pays(kernel, (outer, inner), tile) else None
+
+
+def _pays(kernel: Kernel, pair: Pair, tile: Tile) -> bool:
+    contraction, shape = kernel.contraction, kernel.shape
+    assert contraction is not None
+    rows = math.prod(shape[k] for k in contraction.rows)
+    channels = math.prod(shape[k] for k in contraction.columns[:-2])
+    depth = math.prod(shape[k] for k in contraction.depth)
+    tiles = math.prod(_tile_extents(kernel, pair))
+    height, width = -(-rows // tile.rows) * tile.rows, -(-channels // tile.columns) * tile.columns
+    tiles = -(-tiles // _TILES) * _TILES
+    right = width * _RIGHT * -(-height // _MOST_ROWS)
+    left = height * _LEFT * -(-width // _MOST_CHANNELS)
+    work = _ALL_POINTS * (tiles * (height * width + left + right) + rows * channels * _COMBINED)
+    return work <= _WORTH * depth * channels * TAPS**2 * (rows + _PACKING)
+
+
+def _tile_extents(kernel: Kernel, pair: Pair) -> list[int]:
+    """The extents of the reduced axes, in tiles where windows slide."""
+    assert kernel.contraction is not None
+    cut = {slide.tap for slide in pair}
+    return [-(-kernel.shape[k] // (_TILE if k in cut else 1)) for k in kernel.contraction.depth]
+
+
+class LongWindows(Transforms):
+    """Lowers one contraction with long windows."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        storage: Storage,
+        uses: dict[Node, int],
+        tile: Tile,
+        threads: int,
+        pair: Pair,
+    ) -> None:
+        super().__init__(kernel, storage, uses)
+        self.pair = pair
+        self.channel_axes = self.contraction.columns[:-2]
+        self.channels = [kernel.shape[k] for k in self.channel_axes]
+        self.tiles = _tile_extents(kernel, pair)
+        self.channel_count, self.tile_count = math.prod(self.channels), math.prod(self.tiles)
+        self.row_count = math.prod(self.rows)
+        self.tile_rows, self.strip = tile.rows, tile.columns
+        self.block_rows = balanced(self.row_count, _MOST_ROWS, tile.rows)
+        wide = _MOST_CHANNELS
+        if threads > -(-self.row_count // self.block_rows) * -(-self.channel_count // wide):
+            wide = self.strip
+        self.block_channels = balanced(self.channel_count, wide, self.strip)
+        self.strips = self.block_channels // self.strip
+
+    def lower(self) -> LoweredKernel:
+        """The nest of the contraction."""
+        values = self.values
+        row_blocks = -(-self.row_count // self.block_rows)
+        channel_blocks = -(-self.channel_count // self.block_channels)
+        tasks = math.prod(self.batch) * row_blocks * channel_blocks
+        values.open("p")
+        task = index_expr.axis("p", tasks)
+        self.row_start = (task % row_blocks) * self.block_rows
+        rest = task // row_blocks
+        self.channel_start = (rest % channel_blocks) * self.block_channels
+        batch = index_expr.unravel(rest // channel_blocks, self.batch)
+        self.place = dict(zip(self.contraction.batch, batch))
+        self._allocate()
+        steps = -(-self.tile_count // _TILES)
+        values.open("kb")
+        step = index_expr.axis("kb", steps)
+        self.tile_start = step * _TILES
+        self._evaluate_left()
+        self._evaluate_right()
+        self._multiply(step)
+        self.close("kb", steps)
+        values.open("m")
+        row = index_expr.axis("m", self.block_rows)
+        self._combine(row)
+        self._store_row(row)
+        self.close("m", self.block_rows)
+        self.close("p", tasks, "parallel")
+        return self.finish("winograd_sums", values.close(), 1)
+
+    def _allocate(self) -> None:
+        self.left, self.right, self.sums = -1, -2, -3
+        self.partial, self.turned, self.line = -4, -5, -6
+        self.left_pitch = self.block_rows * _TILES + _PITCH
+        self.sum_pitch = self.block_rows * self.block_channels + _PITCH
+        self.turned_pitch = self.strip * _TILES + _PITCH
+        sizes = (
+            (self.left, _ALL_POINTS * self.left_pitch),
+            (self.right, _ALL_POINTS * self.block_channels * _TILES),
+            (self.sums, _ALL_POINTS * self.sum_pitch),
+            (self.partial, _ALL_POINTS * max(_TILES, self.block_channels)),
+            (self.turned, _ALL_POINTS * self.turned_pitch),
+            (self.line, TAPS**2 * self.block_channels),
+        )
+        for number, elements in sizes:
+            self.values.emit(ir.Alloc(number, elements, self.scalar))
+
+    # --- factors ------------------------------------------------------------------------------
+
+    def _evaluate_left(self) -> None:
+        """The tiles of the left factor at all points: [point][row][tile]."""
+        values, n = self.values, _POINTS
+        values.open("m")
+        values.open("l")
+        row, lane = index_expr.axis("m", self.block_rows), index_expr.axis("l", _TILES)
+        outside = index_expr.axis("a", _TILE)
+        self.transform(
+            "a", _TILE, _PRODUCT.window,
+            lambda k: self._left_at(row, lane, (outside, index_expr.constant(k))),
+            lambda k: (self.partial, (outside * n + k) * _TILES + lane),
+        )  # fmt: skip
+        step = index_expr.axis("b", n)
+        start = row * _TILES + lane
+        self.transform(
+            "b", n, _PRODUCT.window,
+            lambda k: self.load(self.partial, (step + k * n) * _TILES + lane),
+            lambda k: (self.left, (step + k * n) * self.left_pitch + start),
+        )  # fmt: skip
+        self.close("l", _TILES, vector=True)
+        self.close("m", self.block_rows)
+
+    def _left_at(
+        self, row: IndexExpr, lane: IndexExpr, inside: tuple[IndexExpr, IndexExpr]
+    ) -> ir.Expr:
+        place, guards = self._place_of_tile(lane)
+        row = self.row_start + row
+        place.update(zip(self.contraction.rows, unravel_within(row, self.rows)))
+        guards.append(Within(row, self.row_count))
+        for slide, step in zip(self.pair, inside):
+            place[slide.tap] = place[slide.tap] * _TILE + step
+            guards.append(Within(place[slide.tap], self.kernel.shape[slide.tap]))
+        kept = [guard for guard in guards if not guard.always]
+        return self.padded(self.contraction.left, place, kept)
+
+    def _evaluate_right(self) -> None:
+        """The tiles of the right factor at all points: [point][strip][tile][channel]."""
+        values, n = self.values, _POINTS
+        values.open("s")
+        strip = index_expr.axis("s", self.strips)
+        channel, lane = index_expr.axis("c", self.strip), index_expr.axis("l", _TILES)
+        values.open("c")
+        values.open("l")
+        outside = index_expr.axis("a", n)
+        position = strip * self.strip + channel
+        self.transform(
+            "a", n, _PRODUCT.data,
+            lambda k: self._right_at(position, lane, (outside, index_expr.constant(k))),
+            lambda k: (self.partial, (outside * n + k) * _TILES + lane),
+        )  # fmt: skip
+        step = index_expr.axis("b", n)
+        start = channel * _TILES + lane
+        self.transform(
+            "b", n, _PRODUCT.data,
+            lambda k: self.load(self.partial, (step + k * n) * _TILES + lane),
+            lambda k: (self.turned, (step + k * n) * self.turned_pitch + start),
+        )  # fmt: skip
+        self.close("l", _TILES, vector=True)
+        self.close("c", self.strip)
+        self._turn(strip)
+        self.close("s", self.strips)
+
+    def _right_at(
+        self, channel: IndexExpr, lane: IndexExpr, inside: tuple[IndexExpr, IndexExpr]
+    ) -> ir.Expr:
+        place, guards = self._place_of_tile(lane)
+        channel = self.channel_start + channel
+        place.update(zip(self.channel_axes, unravel_within(channel, self.channels)))
+        guards.append(Within(channel, self.channel_count))
+        for slide, step in zip(self.pair, inside):
+            first = place[slide.tap] * _TILE
+            place[slide.tap], place[slide.column] = first, step
+            guards.append(Within(first + step, self.kernel.shape[slide.tap] + TAPS - 1))
+        kept = [guard for guard in guards if not guard.always]
+        return self.padded(self.contraction.right, place, kept)
+
+    def _place_of_tile(self, lane: IndexExpr) -> tuple[dict[int, IndexExpr], list[Guard]]:
+        """The reduced axes at a tile, which still count tiles where windows slide."""
+        tile = self.tile_start + lane
+        place = dict(self.place)
+        place.update(zip(self.contraction.depth, unravel_within(tile, self.tiles)))
+        return place, [Within(tile, self.tile_count)]
+
+    def _turn(self, strip: IndexExpr) -> None:
+        """Brings the channels of a strip side by side, as the micro-kernel reads them."""
+        values = self.values
+        for name in "tlk":
+            values.open(name)
+        point, lane = index_expr.axis("t", _ALL_POINTS), index_expr.axis("l", self.strip)
+        tile = index_expr.axis("k", _TILES)
+        value = self.load(self.turned, point * self.turned_pitch + lane * _TILES + tile)
+        start = (point * self.strips + strip) * (_TILES * self.strip)
+        values.emit(ir.Store(self.right, values.sum(start + tile * self.strip + lane), value))
+        self.close("k", _TILES)
+        self.close("l", self.strip, vector=True)
+        self.close("t", _ALL_POINTS)
+
+    # --- sums and results ---------------------------------------------------------------------
+
+    def _multiply(self, block: IndexExpr) -> None:
+        """Adds the products of a block of tiles at all points: [point][row][channel]."""
+        values, panels = self.values, self.block_rows // self.tile_rows
+        for name in "tqs":
+            values.open(name)
+        point = index_expr.axis("t", _ALL_POINTS)
+        panel, strip = index_expr.axis("q", panels), index_expr.axis("s", self.strips)
+        row = panel * self.tile_rows
+        target = point * self.sum_pitch + row * self.block_channels + strip * self.strip
+        values.emit(
+            ir.MicroKernel(
+                self.left,
+                values.sum(point * self.left_pitch + row * _TILES),
+                self.right,
+                values.sum((point * self.strips + strip) * (_TILES * self.strip)),
+                self.sums,
+                values.sum(target),
+                self.block_channels,
+                self.tile_rows,
+                self.strip,
+                ir.Sum((), _TILES),
+                values.sum(block),
+                self.scalar,
+                _TILES,
+            )
+        )
+        self.close("s", self.strips)
+        self.close("q", panels)
+        self.close("t", _ALL_POINTS)
+
+    def _combine(self, row: IndexExpr) -> None:
+        """The results of a row, those of a channel side by side."""
+        values, n, width = self.values, _POINTS, self.block_channels
+        values.open("n")
+        lane = index_expr.axis("n", width)
+        start = row * width + lane
+        step = index_expr.axis("b", n)
+        self.transform(
+            "b", n, _PRODUCT.output,
+            lambda k: self.load(self.sums, (step + k * n) * self.sum_pitch + start),
+            lambda k: (self.partial, (step + k * n) * width + lane),
+        )  # fmt: skip
+        outside = index_expr.axis("i", TAPS)
+        self.transform(
+            "i", TAPS, _PRODUCT.output,
+            lambda k: self.load(self.partial, (outside * n + k) * width + lane),
+            lambda k: (self.line, lane * TAPS**2 + outside * TAPS + k),
+        )  # fmt: skip
+        self.close("n", width, vector=True)
+
+    def _store_row(self, row: IndexExpr) -> None:
+        """Stores the results of a row, through the elementwise roots that were fused behind."""
+        length = self.block_channels * TAPS**2
+        self.values.open("n")
+        lane = index_expr.axis("n", length)
+        self.results(
+            (self.row_start + row, self.row_count),
+            (self.channel_start * TAPS**2 + lane, self.channel_count * TAPS**2),
+            self.load(self.line, lane),
+        )
+        self.close("n", length, vector=True)
