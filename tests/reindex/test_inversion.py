@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from metaop.codegen.reference import evaluate
+from metaop.fusion import simplify
 from metaop.reduce.meta_op import Reduce, reduce_with_map
 from metaop.reindex import views
 from metaop.reindex.inversion import invert
@@ -165,3 +166,29 @@ def test_lookups_stay_scatters() -> None:
     source = input_node(0, rows.shape, dtypes.float64)
     reduced = reduce_with_map("add", source, rows.op.map, base.shape, (index,))
     assert invert(reduced) is None
+
+
+def test_simplification_looks_at_every_node_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    visits = 0
+
+    def counting(node: Node) -> Node:
+        nonlocal visits
+        visits += 1
+        return original(node)
+
+    original = simplify._open_product
+    monkeypatch.setattr(simplify, "_open_product", counting)
+
+    def chain(length: int) -> int:
+        """The visits to a chain of scatters, each read by the next."""
+        nonlocal visits
+        x = input_node(0, (6,), dtypes.float32)
+        for _ in range(length):
+            (i,), (j,) = IndexMap.axes((6,)), IndexMap.axes((12,))
+            spread = reduce_with_map("add", x * x, IndexMap((6,), (i * 2,)), (12,))
+            x = reduce_with_map("add", spread, IndexMap((12,), (j // 2,)), (6,))
+        visits = 0
+        simplify.simplify([x])
+        return visits
+
+    assert chain(40) == 4 * chain(10)
