@@ -2,7 +2,7 @@
 
 import importlib as _importlib
 
-from metaop.nn import functional, hooks, init, modules, parameter
+from metaop.nn import functional, hooks, init, modules, parameter, quantized
 from metaop.nn.activation import (
     CELU,
     ELU,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.errors import ArgumentTypeError, DimensionError, ShapeError
+from metaop.errors import ArgumentTypeError, DimensionError, ShapeError, UnsupportedError
 from metaop.tensor.core import Tensor
 from metaop.tensor.creation import as_tensor, zeros
 from metaop.tensor.layouts import layout, sparse_coo, sparse_csr
@@ -129,4 +129,20 @@ def to_dense(input: Tensor, dtype: DType | None = None) -> Tensor:
     return input if dtype is None else input.to(dtype)  # type: ignore[attr-defined]
 
 
-METHODS = ("to_sparse", "to_sparse_coo", "to_sparse_csr", "to_dense")
+def indices(input: Tensor) -> Tensor:
+    """The coordinates of a sparse tensor's values: an error for dense ones."""
+    raise _dense("indices")
+
+
+def values(input: Tensor) -> Tensor:
+    """The values of a sparse tensor: an error for dense ones."""
+    raise _dense("values")
+
+
+def _dense(name: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{name} expected sparse tensor layout but got Strided", fix="call .to_sparse() first"
+    )
+
+
+METHODS = ("indices", "values", "to_sparse", "to_sparse_coo", "to_sparse_csr", "to_dense")

@@ -178,6 +178,18 @@ def test_unpooling(n: int) -> None:
     same_behaviour(ours, theirs, (pooled.detach().requires_grad_(), places))
 
 
+def test_functional_modules() -> None:
+    ours, theirs = nn.quantized.FloatFunctional(), torch.ao.nn.quantized.FloatFunctional()
+    same_text(ours, theirs)
+    x, y = draw(3, 3), draw(3, 3, seed=2)
+    for name in ("add", "mul", "add_relu", "matmul"):
+        got = getattr(ours, name)(to_metaop(x), to_metaop(y))
+        close(got, getattr(theirs, name)(x, y), 1e-5)
+    for name in ("add_scalar", "mul_scalar"):
+        close(getattr(ours, name)(to_metaop(x), 1.5), getattr(theirs, name)(x, 1.5), 1e-6)
+    close(ours.cat([to_metaop(x), to_metaop(y)], 1), theirs.cat([x, y], 1), 0)
+
+
 def test_wrappers() -> None:
     ours, theirs = pair("Linear", 4, 3)
     x = draw(5, 4)

@@ -203,3 +203,9 @@ def test_what_does_not_fit_is_refused() -> None:
         coordinates() @ metaop.ones(5, 2)
     with pytest.raises(UnsupportedError, match="no matrix"):
         metaop.ones(2, 2, 2).to_sparse().to_sparse_csr()
+
+
+def test_dense_tensors_have_no_coordinates() -> None:
+    for name in ("indices", "values"):
+        with pytest.raises((RuntimeError, NotImplementedError), match="sparse tensor layout"):
+            getattr(metaop.ones(2), name)()

@@ -5,9 +5,7 @@ A name that is added to metaop has to leave this table: the tests say so.
 
 from __future__ import annotations
 
-_SPARSE = "a method of metaop.sparse.SparseTensor; dense tensors have none"
 _QUANTISED = "quantised tensors are not supported"
-_DATA_PIPES = "data pipes are deprecated in PyTorch; use an IterableDataset"
 _STORAGE = "values are immutable; there are no storages to reach into"
 
 MISSING: dict[str, str] = {
@@ -15,9 +13,6 @@ MISSING: dict[str, str] = {
     "Tensor.q_scale": _QUANTISED,
     "Tensor.q_zero_point": _QUANTISED,
     "torch._make_per_tensor_quantized_tensor": _QUANTISED,
-    "torch.nn.quantized.FloatFunctional": _QUANTISED,
-    "Tensor.values": _SPARSE,
-    "Tensor.indices": _SPARSE,
     "torch.jagged": "nested tensors are not supported",
     "torch.nested.nested_tensor": "nested tensors are not supported",
     "Tensor.storage": _STORAGE,
@@ -25,11 +20,6 @@ MISSING: dict[str, str] = {
     "torch.LongStorage": _STORAGE,
     "torch.ByteStorage.from_buffer": _STORAGE,
     "torch.uint16": "PyTorch itself computes nothing in this type",
-    "torch.utils.data.IterDataPipe": _DATA_PIPES,
-    "torch.utils.data.datapipes.iter.IterableWrapper": _DATA_PIPES,
-    "torch.utils.data.datapipes.iter.FileLister": _DATA_PIPES,
-    "torch.utils.data.datapipes.iter.FileOpener": _DATA_PIPES,
-    "torch.utils.data.functional_datapipe": _DATA_PIPES,
     "torch.utils.cpp_extension": "C++ extensions build against PyTorch's library",
     "torch.utils.mobile_optimizer": "a tool for TorchScript on phones",
     "torch.utils.serialization": "a private configuration of PyTorch's files",

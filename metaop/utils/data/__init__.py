@@ -21,6 +21,7 @@ from metaop.data import (
     get_worker_info,
     random_split,
 )
+from metaop.data.pipes import IterDataPipe, functional_datapipe
 
 __all__ = [
     "BatchSampler",
@@ -29,6 +30,7 @@ __all__ = [
     "DataLoader",
     "Dataset",
     "DistributedSampler",
+    "IterDataPipe",
     "IterableDataset",
     "RandomSampler",
     "Sampler",
@@ -40,6 +42,7 @@ __all__ = [
     "WorkerInfo",
     "default_collate",
     "default_convert",
+    "functional_datapipe",
     "get_worker_info",
     "random_split",
 ]
