@@ -287,6 +287,10 @@ class Walker:
 
     def _alloc(self, statement: Alloc) -> Statement:
         self.tokens += (statement.buffer, statement.dtype.name, statement.space)
+        if statement.space != "scratch":
+            # The compiler of a GPU lays such memory out: its size is a literal.
+            self.tokens.append(statement.elements)
+            return statement
         return statement._replace(elements=self._integer(statement.elements))
 
     def _micro_kernel(self, statement: MicroKernel) -> Statement:

@@ -5,8 +5,8 @@ Nothing is run: the tensors stay pending.
 
 from __future__ import annotations
 
-from metaop.codegen import loop_nest
 from metaop.codegen.schedule import Schedule, schedule
+from metaop.codegen.show_nest import show_nest
 from metaop.errors import ArgumentError
 from metaop.executor import pending_subgraph
 from metaop.tensor.core import Tensor
@@ -40,7 +40,7 @@ def graph(*tensors: Tensor, optimised: bool = False) -> str:
 def kernels(*tensors: Tensor) -> str:
     """The kernels that compute the tensors, as loop nests, and the memory between them."""
     plan = _schedule(tensors)
-    parts = [loop_nest.show(launch.nest) for launch in plan.launches]
+    parts = [show_nest(launch.nest) for launch in plan.launches]
     summary = f"{len(parts)} kernels, {plan.arena_bytes} bytes of temporary memory\n"
     return "\n".join([*parts, summary])
 

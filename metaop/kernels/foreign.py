@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from string import Template
 from typing import Any
@@ -148,46 +149,34 @@ def code(
     listed = (outputs,) if isinstance(outputs, Output) else tuple(Output(*one) for one in outputs)
     made = tuple(Result(tuple(one.shape), one.dtype, one.initial) for one in listed)
     tensors = list(inputs)
-    if python is not None:
-        if llvm is not None or cuda is not None:
-            raise ArgumentError(f"{name}: python= is for all devices", fix="drop llvm= and cuda=")
-        return _python_kernel(name, python, len(tensors), made, tasks, gradient)(*tensors)
     texts = tuple((k, v) for k, v in (("llvm", llvm), ("cuda", cuda)) if v is not None)
-    if not texts or tasks < 0 or threads < 1:
+    if (python is None) is not bool(texts) or tasks < 0 or threads < 1:
+        sources = len(texts) + (python is not None)
         raise ArgumentError(
-            f"{name}: {len(texts)} sources, {tasks} tasks, {threads} threads",
-            fix="pass python=, llvm= or cuda=, and numbers that are not negative",
+            f"{name}: {sources} sources, {tasks} tasks, {threads} threads",
+            fix="pass either python=, for all devices, or llvm= and cuda=; at least one thread",
         )
+    if python is not None:
+        launch = _python_kernel(name, python, len(tensors), made, tasks).launcher(tensors)
+        return differentiable(name, launch, tensors, gradient)
     composite = _composites.setdefault(name, Composite(name, _expand))
 
-    def launch() -> list[Tensor]:
+    def record_call() -> list[Tensor]:
         attributes = (name, made, texts, tasks, threads)
         call = record(composite, [tensor.call for tensor in tensors], attributes)
         call.location = user_location()
         return [wrap(one) for one in results(call)]
 
-    return differentiable(name, launch, tensors, gradient)
+    return differentiable(name, record_call, tensors, gradient)
 
 
-_kernels: dict[tuple[Any, ...], Kernel] = {}
-
-
+@functools.lru_cache(maxsize=1024)
 def _python_kernel(
-    name: str,
-    text: str,
-    inputs: int,
-    made: tuple[Result, ...],
-    tasks: int,
-    gradient: Callable[..., Any] | None,
+    name: str, text: str, inputs: int, made: tuple[Result, ...], tasks: int
 ) -> Kernel:
     """The kernel of a text; equal calls share it, and with it what was compiled."""
-    key = (name, text, inputs, made, tasks, gradient)
-    found = _kernels.get(key)
-    if found is None:
-        import metaop
+    import metaop
 
-        parameters = [f"in{k}" for k in range(inputs)] + [f"out{k}" for k in range(len(made))]
-        words = {**{word: function for function, word in language.WORDS.items()}, "metaop": metaop}
-        source = source_of_text(name, text, parameters, words)
-        found = _kernels[key] = Kernel.of(source, tasks, list(made), gradient)
-    return found
+    parameters = [f"in{k}" for k in range(inputs)] + [f"out{k}" for k in range(len(made))]
+    words = {**{word: function for function, word in language.WORDS.items()}, "metaop": metaop}
+    return Kernel.of(source_of_text(name, text, parameters, words), tasks, list(made))

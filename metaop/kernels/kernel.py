@@ -58,11 +58,11 @@ class Kernel:
         self._start(tasks, outputs, gradient)
 
     @staticmethod
-    def of(source: Source, tasks: int, outputs: Any, gradient: Gradient | None) -> Kernel:
+    def of(source: Source, tasks: int, outputs: Any) -> Kernel:
         """The kernel of a source that is not a function."""
         kernel = Kernel.__new__(Kernel)
         kernel.source = source
-        kernel._start(tasks, outputs, gradient)
+        kernel._start(tasks, outputs, None)
         return kernel
 
     def _start(self, tasks: Any, outputs: Any, gradient: Gradient | None) -> None:
@@ -74,9 +74,7 @@ class Kernel:
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         given = self._bound(arguments, named)
         tensors = [one for one in given if isinstance(one, Tensor)]
-        return differentiable(
-            self.source.name, lambda: self._record(given), tensors, self._gradient
-        )
+        return differentiable(self.source.name, self.launcher(given), tensors, self._gradient)
 
     def check(self, *arguments: Any, **named: Any) -> Any:
         """Interprets the kernel: its outputs, computed slowly and with all checks.
@@ -118,10 +116,11 @@ class Kernel:
                 )
         return listed
 
-    # --- recording --------------------------------------------------------------------------------
+    def launcher(self, given: Sequence[Any]) -> Callable[[], list[Tensor]]:
+        """What records the call on arguments in the order of the parameters, without a gradient."""
+        return lambda: [wrap(one) for one in results(self._recorded(given))]
 
-    def _record(self, given: Sequence[Any]) -> list[Tensor]:
-        return [wrap(one) for one in results(self._recorded(given))]
+    # --- recording --------------------------------------------------------------------------------
 
     def _recorded(self, given: Sequence[Any]) -> Call:
         calls = [one.call for one in given if isinstance(one, Tensor)]

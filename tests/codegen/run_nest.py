@@ -25,8 +25,8 @@ from metaop.codegen.loop_nest import (
     Parameter,
     Store,
     Sum,
-    show,
 )
+from metaop.codegen.show_nest import show_nest
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from tests.codegen.interpret import Interpreter
@@ -88,7 +88,7 @@ def check_nest(nest: LoopNest, arrays: Sequence[np.ndarray], pieces: int = 1) ->
         actual, error = run_nest(variant, arrays, pieces)
         assert error == [0, 0, 0, 0]
         for array, wanted in zip(actual, expected):
-            assert_close(array, wanted, show(variant))
+            assert_close(array, wanted, show_nest(variant))
 
 
 def assert_close(actual: np.ndarray, wanted: np.ndarray, text: str = "") -> None:

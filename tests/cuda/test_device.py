@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from metaop.codegen.cuda import device as devices
 from metaop.codegen.cuda import program
 from metaop.errors import DeviceError, DimensionError
 from metaop.executor import clear_programs
+from metaop.kernels import copy, lanes, scratch, task
 from metaop.tensor import devices as moving
 from tests.cuda import emulator
 from tests.cuda.emulator.runtime import EmulatedRuntime
@@ -129,6 +131,28 @@ def test_devices_do_not_mix(device: metaop.device) -> None:
 def test_pending_work_of_both_devices(device: metaop.device) -> None:
     here, there = metaop.tensor([1.0]) + 1, metaop.tensor([1.0], device=device) + 2
     assert (here.item(), there.item()) == (2.0, 3.0)
+
+
+@metaop.kernel(
+    tasks=lambda x, scale: x.shape[0],
+    outputs=lambda x, scale: x,
+    gradient=lambda inputs, outputs, cotangents: cotangents[0] * 3,
+)
+def reversed_rows(x: Any, scale: Any, y: Any) -> None:
+    line = scratch(x.shape[1], x.dtype)
+    copy(line, x[task()])
+    for j in lanes(x.shape[1]):
+        y[task(), j] = line[x.shape[1] - 1 - j] * scale
+
+
+def test_custom_kernels(device: metaop.device) -> None:
+    values = normal(5, 70)
+    x = metaop.tensor(values, device=device, requires_grad=True)
+    y = reversed_rows(x * 2, 0.5)
+    y.sum().backward()
+    np.testing.assert_allclose(y.detach().cpu().numpy(), values[:, ::-1], rtol=1e-6)
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.cpu().numpy(), np.full((5, 70), 6))
 
 
 # --- without a GPU --------------------------------------------------------------------------------

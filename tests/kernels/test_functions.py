@@ -45,7 +45,7 @@ def test_functions(dtype: dtypes.DType) -> None:
         output = Output((37,), row.result(row.operand(dtype)))
         made = metaop.code(inputs, output, tasks=37, python=text, name=row.name)
         wanted = metaop.kernels.foreign._python_kernel(  # the interpreter
-            row.name, text, row.arity, (metaop.unified_graph.code.Result(*output),), 37, None
+            row.name, text, row.arity, (metaop.unified_graph.code.Result(*output),), 37
         ).check(*inputs)
         tolerance = TOLERANCE.get(output.dtype.name, 0)
         np.testing.assert_allclose(
