@@ -171,8 +171,12 @@ def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
 
 
 def _spread(order: Sequence[Call]) -> dict[Call, tuple[Call, ...]]:
-    """The inputs of calls with many, where every computed one is a leaf for this use alone."""
-    wide = [call for call in order if len(call.inputs) > _MANY_OPERANDS]
+    """The inputs of calls with many, where every computed one is a leaf for this use alone.
+
+    Not those of an optimizer's update: its results are written over them, which takes knowing that
+    nothing else in the program reads the same memory.
+    """
+    wide = [call for call in order if len(call.inputs) > _MANY_OPERANDS and _joins(call)]
     inside = set(order) if wide else set()
     found = {}
     for call in wide:
@@ -182,6 +186,11 @@ def _spread(order: Sequence[Call]) -> dict[Call, tuple[Call, ...]]:
                 leaf_like(source) if own else source for own, source in zip(computed, call.inputs)
             )
     return found
+
+
+def _joins(call: Call) -> bool:
+    """Whether a call is one of those that take any number of tensors, and not an update."""
+    return call.signature is not None and call.signature.composite.differentiable
 
 
 def _pending_order(roots: Sequence[Call]) -> list[Call]:
