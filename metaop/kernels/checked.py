@@ -78,6 +78,8 @@ def choose(test: Any, first: Any, second: Any) -> Scalar:
 
 def to_type(item: Any, dtype: DType) -> Scalar:
     """A number as another type, as C converts it."""
+    if isinstance(item, Scalar) and item.dtype is dtype:
+        return item if not item.weak else Scalar(item.number, dtype)
     return Scalar(cast_reference(np.asarray(scalar(item).number), dtype), dtype)
 
 
