@@ -87,6 +87,18 @@ def test_a_left_factor_with_neighbours_along_the_depth_is_not_packed(
         assert (tile.left_stride is None) == (is_packed or left_turned)
 
 
+@pytest.mark.parametrize("steps", [4, 5, 8])
+@pytest.mark.parametrize("width", [8, 40])
+def test_rows_may_be_two_axes_in_another_order_than_in_memory(steps: int, width: int) -> None:
+    """Sequences batch first, as recurrent layers read them: (batch, steps) -> (steps, batch)."""
+    left, right = input_node(0, (4, steps, width), F32), input_node(1, (64, width), F32)
+    output = matmul(views.transpose(left, 0, 1), views.transpose(right, 0, 1))
+    a, b = arrays = values([left, right])
+    found = run(schedule([left, right], [output]), arrays, output)
+    wanted = a.astype(np.float64).transpose(1, 0, 2) @ b.astype(np.float64).T
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+
+
 def test_elementwise_factors_and_results() -> None:
     left, right = input_node(0, (64, 96), F32), input_node(1, (96, 70), F32)
     output = apply("relu", matmul(apply("exp", left), right)) + 1.0

@@ -146,7 +146,9 @@ class Contract(Positions):
     def _stride_of_left(self, first: int) -> int | None:
         """The stride of the rows, if the inner depth axes from `first` on are neighbours."""
         strides = self.left_strides(first)
-        return strides["r"] if strides is not None and strides["k"] == 1 else None
+        if strides is None or strides["k"] != 1:
+            return None
+        return strides["r"] or None
 
     def _tasks(self, rows: int, columns: int) -> int:
         return (
