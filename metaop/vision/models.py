@@ -64,6 +64,15 @@ NETWORKS = {
         groups=32,
         width_per_group=4,
     ),
+    "resnext101_32x8d": _residual(
+        *(_BOTTLENECK, (3, 4, 23, 3), "resnext101_32x8d-8ba56ff5", "resnext101_32x8d-110c445d"),
+        groups=32,
+        width_per_group=8,
+    ),
+    "wide_resnet101_2": _residual(
+        *(_BOTTLENECK, (3, 4, 23, 3), "wide_resnet101_2-32ee1156", "wide_resnet101_2-d733dc28"),
+        width_per_group=128,
+    ),
     "wide_resnet50_2": _residual(
         *(_BOTTLENECK, (3, 4, 6, 3), "wide_resnet50_2-95faca4d", "wide_resnet50_2-9ba9bcbe"),
         width_per_group=128,
@@ -92,9 +101,11 @@ NETWORKS = {
         *("googlenet", "GoogLeNet", {"aux_logits": True}),
         {"IMAGENET1K_V1": "googlenet-1378be20"},
     ),
+    "alexnet": Network("alexnet", "AlexNet", {}, {"IMAGENET1K_V1": "alexnet-owt-7be5be79"}),
     "vit_b_16": _transformer(16, 12, 12, 768, "vit_b_16-c867db91"),
     "vit_b_32": _transformer(32, 12, 12, 768, "vit_b_32-d86f8d99"),
     "vit_l_16": _transformer(16, 24, 16, 1024, "vit_l_16-852ce7e3"),
+    "vit_l_32": _transformer(32, 24, 16, 1024, "vit_l_32-c7638314"),
 }
 
 # torchvision's names of arguments where ours differ.
@@ -103,6 +114,7 @@ _RENAMED = {"width_mult": "width"}
 _SPELLING = {
     **{"wide_resnet": "Wide_ResNet", "resnet": "ResNet", "resnext": "ResNeXt", "vgg": "VGG"},
     **{"mobilenet_v": "MobileNet_V", "squeezenet": "SqueezeNet", "googlenet": "GoogLeNet"},
+    **{"alexnet": "AlexNet", "32x8d": "32X8D"},
     **{"vit_b": "ViT_B", "vit_l": "ViT_L", "_bn": "_BN", "32x4d": "32X4D"},
 }
 

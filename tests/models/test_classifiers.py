@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import metaop
-from models import googlenet, mobilenet_v2, squeezenet, vgg, vit
+from models import alexnet, googlenet, mobilenet_v2, squeezenet, vgg, vit
 from tests.models.comparison import classification, compare, image_batch, parameter_count
 
 
@@ -54,6 +54,7 @@ from tests.models.comparison import classification, compare, image_batch, parame
             ),
         ),
         (vit.vit_s_16, 22_050_664, ()),
+        (alexnet.AlexNet, 61_100_840, ("features.10.bias", "classifier.6.weight")),
     ],
 )
 def test_sizes_and_names_are_those_of_torchvision(
@@ -74,6 +75,7 @@ def small_googlenet(module: Any) -> Any:
         ("vgg", lambda m: m.VGG(11, 10, True, 0.0, 1, 32), 32),
         ("mobilenet_v2", lambda m: m.MobileNetV2(10, 0.25, 0.0, 1), 32),
         ("squeezenet", lambda m: m.SqueezeNet("1_1", 10, 0.0), 32),
+        ("alexnet", lambda m: m.AlexNet(10, 0.0, 16), 64),
         ("googlenet", small_googlenet, 40),
         ("vit", lambda m: m.VisionTransformer(16, 8, 2, 2, 12, 20, num_classes=10), 16),
     ],

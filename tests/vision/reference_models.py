@@ -17,11 +17,14 @@ import numpy as np
 
 FILE = Path(__file__).with_name("reference_models.json")
 # Networks whose logits are recorded too; of the others the names of the parameters are enough.
-COMPUTED = ("resnet18", "resnext50_32x4d", "mobilenet_v2", "squeezenet1_1", "googlenet")
+COMPUTED = (
+    *("resnet18", "resnext50_32x4d", "mobilenet_v2", "squeezenet1_1", "googlenet", "alexnet"),
+)
 NAMED = (
     *(*COMPUTED, "resnet34", "resnet50", "resnet101", "resnet152", "wide_resnet50_2", "vgg11"),
     *("vgg13", "vgg16", "vgg19", "vgg11_bn", "vgg13_bn", "vgg16_bn", "vgg19_bn"),
-    *("squeezenet1_0", "vit_b_16", "vit_b_32", "vit_l_16"),
+    *("squeezenet1_0", "vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32"),
+    *("resnext101_32x8d", "wide_resnet101_2"),
 )
 
 
