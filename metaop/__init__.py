@@ -211,7 +211,7 @@ from metaop.tensor.ordering import (
     sort,
     topk,
 )
-from metaop.tensor.out import TAKING_OUT, offer_out
+from metaop.tensor.out import IN_PLACE_FUNCTIONS, TAKING_OUT, offer_out
 from metaop.tensor.pointwise import (
     abs,
     absolute,
@@ -460,6 +460,8 @@ from metaop.unified_graph.tensor_type import Device as device
 
 offer_out(globals(), (*TAKING_OUT, "complex", "polar"))
 accept_complex(globals())
+# `metaop.relu_(x)` is `x.relu_()`.
+globals().update({name: getattr(Tensor, name) for name in IN_PLACE_FUNCTIONS})
 _adopt()
 globals().update(typed_tensors("cpu", __name__))
 

@@ -49,6 +49,18 @@ TAKING_OUT = (
     *("vdot", "vstack", "where", "xlogy", "zeros"),
 )
 
+# The in-place methods that PyTorch's main module has as functions too.
+IN_PLACE_FUNCTIONS = (
+    *("abs_", "acos_", "acosh_", "addmv_", "arccos_", "arccosh_", "arcsin_", "arcsinh_"),
+    *("arctan_", "arctanh_", "as_strided_", "asin_", "asinh_", "atan_", "atanh_", "ceil_"),
+    *("clamp_", "clamp_max_", "clamp_min_", "clip_", "conj_physical_", "cos_", "cosh_"),
+    *("deg2rad_", "detach_", "erf_", "erfc_", "exp2_", "exp_", "expm1_", "fill_", "fix_"),
+    *("floor_", "frac_", "gcd_", "i0_", "index_put_", "lcm_", "ldexp_", "log10_", "log1p_"),
+    *("log2_", "log_", "logit_", "nan_to_num_", "neg_", "negative_", "rad2deg_", "reciprocal_"),
+    *("relu_", "resize_as_", "round_", "rsqrt_", "sigmoid_", "sin_", "sinc_", "sinh_", "sqrt_"),
+    *("square_", "tan_", "tanh_", "trunc_", "xlogy_", "zero_"),
+)
+
 
 def offer_out(namespace: dict[str, Any], names: Iterable[str]) -> None:
     """Makes the functions `names` of a module take `out=`."""

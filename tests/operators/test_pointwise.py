@@ -289,6 +289,15 @@ def test_in_place(name: str) -> None:
     np.testing.assert_allclose(x.numpy(), y.numpy())
 
 
+def test_in_place_functions() -> None:
+    from metaop.tensor.out import IN_PLACE_FUNCTIONS
+
+    for name in IN_PLACE_FUNCTIONS:
+        assert getattr(metaop, name) is getattr(metaop.Tensor, name) and hasattr(torch, name)
+    x = metaop.tensor([-1.5, 2.0])
+    assert metaop.relu_(x) is x and x.tolist() == [0, 2]
+
+
 def test_in_place_keeps_the_type() -> None:
     x = metaop.tensor([1, 2])
     x += 1

@@ -1,0 +1,84 @@
+"""Functions of functions beside torch.func."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import metaop
+from metaop import func
+from tests.nn.parity import close, draw, pair, to_metaop
+
+torch = pytest.importorskip("torch")
+
+X, Y = draw(4, grad=False), draw(4, grad=False, seed=2)
+MATRIX = draw(3, 4, grad=False)
+
+CASES: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
+    "gradient": lambda f, x, y, m: f.grad(lambda x: (x**3).sum())(x),
+    "two gradients": lambda f, x, y, m: f.grad(lambda x, y: (x * y**2).sum(), argnums=(0, 1))(x, y),
+    "second gradient": lambda f, x, y, m: f.grad(
+        lambda x: (f.grad(lambda z: (z**4).sum())(x) * y).sum()
+    )(x),
+    "trees": lambda f, x, y, m: f.grad(lambda p: (p["a"] * p["b"][0]).sum())({"a": x, "b": [y]}),
+    "value": lambda f, x, y, m: f.grad_and_value(lambda x: (x**2).sum())(x),
+    "rest": lambda f, x, y, m: f.grad(lambda x: ((x**2).sum(), x * 2), has_aux=True)(x),
+    "pull": lambda f, x, y, m: f.vjp(lambda x: m @ x, x)[1](m.sum(1)),
+    "jacobian": lambda f, x, y, m: f.jacrev(lambda x: (m @ x).sin())(x),
+    "hessian": lambda f, x, y, m: f.hessian(lambda x: (x.sin() * y).sum() * x.sum())(x),
+    "map": lambda f, x, y, m: f.vmap(lambda row, y: row.dot(y), in_dims=(0, None))(m, y),
+    "mapped gradients": lambda f, x, y, m: f.vmap(f.grad(lambda row: row.dot(y) ** 2))(m),
+    "other dimensions": lambda f, x, y, m: f.vmap(lambda c: c * 2, in_dims=1, out_dims=1)(m),
+}
+
+
+def _tensors(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        return [x for item in value for x in _tensors(item)]
+    return [value]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_against_torch(name: str) -> None:
+    got = _tensors(CASES[name](func, *map(to_metaop, (X, Y, MATRIX))))
+    wanted = _tensors(CASES[name](torch.func, X, Y, MATRIX))
+    assert len(got) == len(wanted)
+    for one, other in zip(got, wanted):
+        assert not one.requires_grad
+        close(one, other, 1e-4)
+
+
+def test_models() -> None:
+    ours, theirs = pair("Linear", 4, 3)
+    x = draw(5, 4, grad=False)
+
+    def gradients(library: Any, model: Any, x: Any) -> Any:
+        def loss(parameters: Any) -> Any:
+            return library.functional_call(model, parameters, (x,)).pow(2).sum()
+
+        return library.grad(loss)({k: v.detach() for k, v in model.named_parameters()})
+
+    got, wanted = gradients(func, ours, to_metaop(x)), gradients(torch.func, theirs, x)
+    for name in wanted:
+        close(got[name], wanted[name], 1e-4)
+    assert ours.weight.grad is None
+
+
+def test_inside_a_usual_backward_pass() -> None:
+    x = metaop.tensor([1.0, 2.0]).requires_grad_()
+    func.grad(lambda x: (x**3).sum())(x).sum().backward()
+    assert x.grad.tolist() == [6.0, 12.0]
+
+
+def test_errors() -> None:
+    with pytest.raises(RuntimeError, match="one element"):
+        func.grad(lambda x: x)(metaop.ones(2))
+    with pytest.raises((RuntimeError, ValueError), match="sizes"):
+        func.vmap(lambda x, y: x + y)(metaop.ones(2), metaop.ones(3))
+    np.testing.assert_array_equal(func.grad(lambda x: metaop.ones(()))(metaop.ones(2)), [0, 0])
