@@ -16,8 +16,12 @@ from typing import NamedTuple
 
 from metaop.dist.cost import HOST, Cluster, work_of
 from metaop.dist.mesh_rules import MeshRule, mesh_rules
+from metaop.dist.rules import is_source
 from metaop.dist.moves import Move, moves_from
-from metaop.dist.sbp import Mesh, NdSbp, mesh_shape
+from metaop.dist.sbp import BROADCAST, Mesh, NdSbp, mesh_shape
+from metaop.elementwise.meta_op import Elementwise
+from metaop.fusion.inline import is_dear
+from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.node import Input, Node, topological
 from metaop.unified_graph.reshard import Reshard
 
@@ -215,13 +219,16 @@ def _plan(
     stages: list[list[State]] = [[] for _ in range(depth)]
     boxes: list[list[tuple[Node, Move]]] = [[] for _ in range(depth)]
     kept: set[State] = set(goals)
+    carried = _carried(levels, table)
     for pair, level in levels.items():
         for source in needed(pair, table):
-            if levels[source] < level:
+            if _is_sent(pair, table):
                 kept.add(source)
+            elif levels[source] < level:
+                kept.update(carried[source])
     for pair, level in levels.items():
         move = table[pair[0]][pair[1]].moved
-        if move is not None and not move.is_local:
+        if move is not None and _is_sent(pair, table):
             boxes[level - 1].append((pair[0], move))
         elif pair in kept:
             stages[level].append(pair)
@@ -229,6 +236,32 @@ def _plan(
     return Plan(
         tuple(inputs), tuple(given), outputs, states, table, stages, boxes, list(levels), mesh
     )
+
+
+def _carried(levels: Mapping[State, int], table: Ways) -> dict[State, tuple[State, ...]]:
+    """What a later stage gets of each state: itself, or what it is quickly made of again.
+
+    The factors of a matrix product are much smaller than all the products of their elements.
+    """
+    found: dict[State, tuple[State, ...]] = {}
+    for pair in levels:
+        found[pair] = (pair,)
+        node = pair[0]
+        if _is_quick(pair, table):
+            sources = dict.fromkeys(s for below in needed(pair, table) for s in found[below])
+            if sum(source.nbytes for source, _ in sources) <= node.nbytes:
+                found[pair] = tuple(sources)
+    return found
+
+
+def _is_quick(pair: State, table: Ways) -> bool:
+    node, states = pair
+    move = table[node][states].moved
+    if move is not None:
+        return move.is_local
+    if isinstance(node.op, Reindex) or is_source(node):
+        return True
+    return isinstance(node.op, Elementwise) and not is_dear(node)
 
 
 def _goals(outputs: Sequence[Node], table: Ways, setting: Setting) -> list[NdSbp]:
@@ -276,9 +309,9 @@ def _to_come(node: Node, states: NdSbp, setting: Setting) -> float:
         return 0.0
     steps = moves_from(states, node.shape, node.dtype.itemsize, mesh, cluster)
     return sum(
-        min(step.seconds for step in steps if step.axis == axis)
-        for axis, state in enumerate(states)
-        if state.is_partial
+        step.seconds
+        for step in steps
+        if states[step.axis].is_partial and step.target[step.axis] is BROADCAST
     )
 
 
@@ -289,6 +322,12 @@ def needed(pair: State, table: Ways) -> list[State]:
     if way.rule is not None:
         return list(zip(node.inputs, way.rule.inputs))
     return [] if way.moved is None else [(node, way.moved.source)]
+
+
+def _is_sent(pair: State, table: Ways) -> bool:
+    """Whether having a state takes a collective."""
+    move = table[pair[0]][pair[1]].moved
+    return move is not None and not move.is_local
 
 
 def _levels(goals: Sequence[State], table: Ways) -> dict[State, int]:
@@ -307,7 +346,6 @@ def _levels(goals: Sequence[State], table: Ways) -> dict[State, int]:
             continue
         stack.pop()
         level = max((levels[source] for source in sources), default=0)
-        move = table[pair[0]][pair[1]].moved
-        levels[pair] = level + (move is not None and not move.is_local)
+        levels[pair] = level + _is_sent(pair, table)
     return levels
 

@@ -12,8 +12,7 @@ from functools import lru_cache
 from math import ceil, log2, prod
 
 from metaop.dist.sbp import Broadcast, Partial, Sbp, Split, block
-from metaop.elementwise.meta_op import Elementwise
-from metaop.fusion.inline import function_cost
+from metaop.fusion.work import operations_of
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph.node import Input, Node
 
@@ -105,8 +104,6 @@ def work_of(node: Node) -> tuple[int, int]:
     Reindexes and elementwise functions are fused into what reads them: only inputs and the
     results of reductions go through memory, once for writing and once for reading.
     """
-    if isinstance(node.op, Elementwise):
-        return function_cost(node.op.function.name) * node.size, 0
     if isinstance(node.op, Reduce):
-        return node.inputs[0].size, 2 * node.nbytes
-    return 0, node.nbytes if isinstance(node.op, Input) else 0
+        return operations_of(node), 2 * node.nbytes
+    return operations_of(node), node.nbytes if isinstance(node.op, Input) else 0

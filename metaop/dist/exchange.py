@@ -20,13 +20,16 @@ from metaop.dist.sbp import Broadcast, Partial, Sbp, Split, block
 class Exchange:
     """A collective under way; `sent` are the bytes that this rank sends for it.
 
-    The request keeps the memory alive that MPI reads and writes.
+    MPI reads and writes `memory` until the request is done, and holds no reference to it.
     """
 
-    def __init__(self, request: Any, finish: Callable[[], np.ndarray], sent: int) -> None:
+    def __init__(
+        self, request: Any, finish: Callable[[], np.ndarray], sent: int, *memory: np.ndarray
+    ) -> None:
         self.request = request
         self.sent = sent
         self._finish = finish
+        self._memory = memory
 
     def is_done(self) -> bool:
         """Whether the result is there; makes progress."""
@@ -83,7 +86,7 @@ def _all_reduce(communicator: Any, part: np.ndarray, source: Partial) -> Exchang
     # As if by blocks of elements, which are then gathered.
     mine = _extents(part.size, communicator.size)[communicator.rank] * part.itemsize
     sent = part.nbytes - mine + mine * (communicator.size - 1)
-    return Exchange(request, lambda: total, sent)
+    return Exchange(request, lambda: total, sent, part, total)
 
 
 def _reduce_scatter(
@@ -98,7 +101,7 @@ def _reduce_scatter(
     def finish() -> np.ndarray:
         return np.ascontiguousarray(np.moveaxis(mine, 0, target.axis))
 
-    return Exchange(request, finish, part.nbytes - mine.nbytes)
+    return Exchange(request, finish, part.nbytes - mine.nbytes, moved, mine)
 
 
 def _all_gather(
@@ -113,6 +116,8 @@ def _all_gather(
         request,
         lambda: np.ascontiguousarray(np.moveaxis(whole, 0, source.axis)),
         moved.nbytes * (communicator.size - 1),
+        moved,
+        whole,
     )
 
 
@@ -141,7 +146,7 @@ def _all_to_all(
         blocks = [one.reshape(size) for one, size in zip(parts, shapes)]
         return np.concatenate(blocks, axis=source.axis)
 
-    return Exchange(request, finish, given.nbytes - pieces[rank].nbytes)
+    return Exchange(request, finish, given.nbytes - pieces[rank].nbytes, given, received)
 
 
 def _combine_all(
@@ -155,4 +160,4 @@ def _combine_all(
         whole = assemble(list(all_parts), source)
         return shard(whole, target, communicator.size, communicator.rank).copy()
 
-    return Exchange(request, finish, part.nbytes * (communicator.size - 1))
+    return Exchange(request, finish, part.nbytes * (communicator.size - 1), part, all_parts)

@@ -8,7 +8,7 @@ the same box, reads the kernel's values only in its own row, and closes no cycle
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 
 from metaop.elementwise.meta_op import Elementwise
@@ -264,9 +264,12 @@ class _Grouping:
                 kernel.private.add(root)
         return self._sorted()
 
-    def _sources(self, root: Node) -> tuple[set[Node], int]:
-        """The nodes with buffers that a root reads, and how many nodes are inlined into it."""
-        found: set[Node] = set()
+    def _sources(self, root: Node) -> tuple[dict[Node, None], int]:
+        """The nodes with buffers that a root reads, and how many nodes are inlined into it.
+
+        They stand in an order that is the same in every run.
+        """
+        found: dict[Node, None] = {}
         seen: set[Node] = set()
         stack = list(root.inputs)
         while stack:
@@ -275,12 +278,12 @@ class _Grouping:
                 continue
             seen.add(node)
             if self.storage.has_buffer(node):
-                found.add(node)
+                found[node] = None
             else:
                 stack.extend(node.inputs)
         return found, len(seen) - len(found) + 1
 
-    def _with_pieces(self, nodes: set[Node]) -> set[Node]:
+    def _with_pieces(self, nodes: Iterable[Node]) -> set[Node]:
         """Nodes with buffers and, for those that fall into pieces, these."""
         found = set(nodes)
         stack = [node for node in nodes if node in self.pieces]
@@ -294,7 +297,7 @@ class _Grouping:
         read, operations = self._sources(root)
         sources = self._with_pieces(read)
         # A kernel that makes a piece of what the root reads has not made the others.
-        unfinished = {self.home[x] for x in sources - read if x in self.home}
+        unfinished = {self.home[x] for x in sources - read.keys() if x in self.home}
         needed = {self.home[source] for source in sources if source in self.home}
         if isinstance(root.op, Code):
             launched = self.launched.get((root.op.definition, root.inputs))
@@ -336,7 +339,7 @@ class _Grouping:
             return Kernel(shape, frozenset(), scatter=True)
         return Kernel(shape, reduced, contraction=recognise(root, self.storage.has_buffer))
 
-    def _candidates(self, sources: set[Node]) -> list[Kernel]:
+    def _candidates(self, sources: Iterable[Node]) -> list[Kernel]:
         found: dict[Kernel, None] = {}
         for source in sorted(sources, key=lambda node: -node.size):
             if source in self.home:

@@ -11,7 +11,7 @@ pytestmark = needs_mpi
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("name", ["meshes.py"])
+@pytest.mark.parametrize("name", ["meshes.py", "predicted.py", "found.py"])
 def test_meshes_agree_with_one_process(name: str, ranks: int) -> None:
     done = run(name, ranks)
     assert done.returncode == 0, done.stdout + done.stderr
