@@ -58,6 +58,12 @@ class DistributedProgram:
 def _parts(argument: Any, node: Node, world: MeshWorld) -> Parts:
     if isinstance(argument, ShardedBuffer):
         return argument.parts
+    if argument is None:
+        raise DistributedError(
+            f"a value that depends on a tensor of shape {list(node.shape)} is read before that has "
+            "come from the stage before",
+            fix="return the value from build() and read it after the step",
+        )
     if isinstance(argument, (int, float, bool)):
         value = np.asarray(argument).astype(node.dtype.numpy)
     else:

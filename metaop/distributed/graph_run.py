@@ -187,12 +187,12 @@ def _follow(
 
 @contextmanager
 def _nothing_computed() -> Iterator[None]:
-    """However much is recorded inside, it waits: registers are empty yet."""
-    overflow, recorder.overflow = recorder.overflow, lambda: None
+    """What is recorded inside waits: registers are empty yet."""
+    recorder.paused = True
     try:
         yield
     finally:
-        recorder.overflow = overflow
+        recorder.paused = False
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Moving tensors between host memory and GPUs."""
+"""Moving tensors between host memory, GPUs and placements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 from metaop.codegen.cuda.device import DeviceBuffer, runtime
 from metaop.codegen.memory import Buffer
 from metaop.differentiation.tape import TapeEntry
+from metaop.dist.sbp import BROADCAST
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.global_tensor import distribute_tensor, full_tensor, to_global
 from metaop.unified_graph.recording import Call, leaf, modes
 from metaop.unified_graph.tensor_type import CPU, Device, TensorType
 
@@ -21,6 +23,13 @@ def moved(input: Tensor, device: Device) -> Tensor:
     source = input.call
     if source.type.device is device:
         return input
+    if device.placement is not None:
+        # What every rank has becomes a global tensor that is whole on every rank.
+        whole = (BROADCAST,) * device.placement.ranks.ndim
+        place = distribute_tensor if source.type.device.placement is None else to_global
+        return place(input, device.placement, whole)
+    if source.type.device.placement is not None:
+        return moved(full_tensor(input), device)
     if device is not CPU:
         runtime(device.index or 0)
     kind = TensorType(source.type.shape, source.type.dtype, device)

@@ -30,13 +30,15 @@ class Recorder:
 
     `lock` serialises cuts; recording itself needs no lock. A program that never reads a value
     must not grow the graph for ever: when many handles were seen since the last cut, the dead ones
-    are forgotten, and `overflow` is called should more than METAOP_PENDING_LIMIT calls wait.
+    are forgotten, and `overflow` is called should more than METAOP_PENDING_LIMIT calls wait. While
+    `paused`, nothing is computed but what is asked for by name.
     """
 
     def __init__(self) -> None:
         self.handles: list[ref[Any]] = []
         self.lock = threading.RLock()
         self.overflow: Callable[[], None] = lambda: None
+        self.paused = False
         self._room = 0
 
     def watch(self, handle: Handle) -> None:
@@ -55,6 +57,8 @@ class Recorder:
 
     def take_roots(self, keep: bool = False) -> list[Call]:
         """The pending calls of all live handles; the list starts anew, with `keep` from these."""
+        if self.paused:
+            return []
         handles, self.handles = self.handles, []
         calls: dict[Call, None] = {}
         for reference in handles:
