@@ -43,6 +43,18 @@ class Contraction:
 
 def recognise(node: Node, has_buffer: Callable[[Node], bool]) -> Contraction | None:
     """The contraction that a reduction is, or None when a packed schedule would not pay."""
+    found = sum_of_products(node, has_buffer)
+    if found is None:
+        return None
+    shape = node.inputs[0].shape
+    groups = (found.rows, found.columns, found.depth)
+    extents = [math.prod(shape[k] for k in group) for group in groups]
+    too_thin = any(n < least for n, least in zip(extents, _LEAST_EXTENTS.values()))
+    return None if too_thin or math.prod(extents) < _LEAST_WORK else found
+
+
+def sum_of_products(node: Node, has_buffer: Callable[[Node], bool]) -> Contraction | None:
+    """The axes of a sum of products of floats, None for all other nodes."""
     op = node.op
     reduced = reduced_axes(node)
     if not (isinstance(op, Reduce) and reduced and op.reducer.name == "add"):
@@ -69,10 +81,6 @@ def recognise(node: Node, has_buffer: Callable[[Node], bool]) -> Contraction | N
         else:
             columns.append(k)
     depth = tuple(sorted(k for k in reduced if shape[k] != 1))
-    extents = [math.prod(shape[k] for k in group) for group in (rows, columns, depth)]
-    too_thin = any(n < least for n, least in zip(extents, _LEAST_EXTENTS.values()))
-    if too_thin or math.prod(extents) < _LEAST_WORK:
-        return None
     return Contraction(left, right, tuple(batch), tuple(rows), tuple(columns), depth)
 
 

@@ -10,6 +10,7 @@ from metaop.codegen.lowering.custom import lower_code
 from metaop.codegen.lowering.loops import joined_plan, lanes_lie_apart, plain_plan, turned
 from metaop.codegen.lowering.rows import Rows
 from metaop.codegen.lowering.scatter import Scatter, lower_fill
+from metaop.codegen.lowering.stencil import lower_stencil, stencil_of
 from metaop.codegen.lowering.winograd import lower_winograd
 from metaop.codegen.lowering.winograd_geometry import geometry_of
 from metaop.codegen.lowering.winograd_sums import LongWindows, long_windows
@@ -24,7 +25,7 @@ class Machine:
 
     `tile` is its register tile, `threads` their number; `rows`, `contract` and `scatter` are the
     schedules of the three sorts of kernels; `backend` names the printer of its nests. `filters`
-    allows Winograd's method for windows of three taps.
+    allows Winograd's method for windows of three taps, `stencils` planes in scratch memory.
     """
 
     tile: Tile = field(default_factory=Tile)
@@ -34,6 +35,7 @@ class Machine:
     scatter: type[Scatter] = Scatter
     backend: str = "llvm"
     filters: bool = False
+    stencils: bool = True
 
 
 def lower(
@@ -57,6 +59,9 @@ def lower(
         if pair is not None:
             return [LongWindows(kernel, storage, uses, tile, threads, pair).lower()]
         return machine.contract.launches(kernel, storage, uses, tile, threads)
+    stencil = stencil_of(kernel, storage) if machine.stencils else None
+    if stencil is not None:
+        return [lower_stencil(kernel, storage, uses, stencil)]
     return [_lower_rows(kernel, storage, uses, machine)]
 
 

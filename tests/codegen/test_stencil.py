@@ -1,0 +1,104 @@
+"""Stencils: nests interpreted, and machine code, against PyTorch in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from metaop.codegen.llvm.machine import host_machine
+from metaop.codegen.llvm.program import LLVMProgram
+from metaop.codegen.memory import Buffer
+from metaop.codegen.schedule import Schedule, schedule
+from metaop.differentiation.transposition import pullback
+from metaop.elementwise import apply
+from metaop.operators.convolution import convolution
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.node import Node, input_node
+from tests.codegen.interpret import run_schedule
+
+CASES = [
+    # batch, channels, height, width, window, stride, padding
+    (2, 5, 14, 14, (3, 3), 1, 1),
+    (3, 4, 9, 33, (3, 5), 1, 0),
+    (2, 3, 7, 7, (5, 5), 1, 2),
+    (1, 6, 20, 11, (3, 3), 2, 1),
+    (2, 3, 17, 40, (2, 3), 3, 0),
+    (2, 4, 1, 1, (3, 3), 1, 1),
+]
+
+
+def layer(case: tuple, dtype: DType = dtypes.float32) -> tuple[list[Node], list[Node]]:
+    """A depthwise convolution and its gradients."""
+    batch, channels, height, width, window, stride, padding = case
+    x = input_node(0, (batch, channels, height, width), dtype)
+    w = input_node(1, (channels, 1, *window), dtype)
+    pads = (padding, padding)
+    y = convolution(x, w, None, (stride, stride), pads, pads, (1, 1), channels)
+    g = input_node(2, y.shape, dtype)
+    return [x, w, g], [y, *(part for part in pullback([y], [g], [x, w]) if part is not None)]
+
+
+def arrays_of(nodes: list[Node]) -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    return [random.standard_normal(node.shape).astype(node.dtype.numpy) for node in nodes]
+
+
+def exact(case: tuple, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    torch = pytest.importorskip("torch")
+    x, w, g = (torch.from_numpy(array).double().requires_grad_() for array in arrays)
+    y = torch.nn.functional.conv2d(x, w, None, *case[5:], groups=case[1])
+    y.backward(g)
+    return [value.detach().numpy() for value in (y, x.grad, w.grad)]
+
+
+def run(plan: Schedule, arrays: list[np.ndarray], output: Node) -> np.ndarray:
+    buffers = [Buffer.from_numpy(array.copy()) for array in arrays]
+    return LLVMProgram(plan).run(buffers)[0].view(output.shape, output.dtype.numpy)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("dtype, tolerance", [(dtypes.float32, 2e-6), (dtypes.float64, 1e-14)])
+def test_depthwise_layers(case: tuple, dtype: DType, tolerance: float, target: str) -> None:
+    nodes, outputs = layer(case, dtype)
+    arrays = arrays_of(nodes)
+    for output, wanted in zip(outputs, exact(case, arrays), strict=True):
+        found = run(schedule(nodes, [output], host_machine()), arrays, output)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance * np.abs(wanted).max())
+
+
+def test_nests_mean_the_layer() -> None:
+    case = (1, 2, 5, 7, (3, 3), 1, 1)
+    nodes, outputs = layer(case)
+    arrays = arrays_of(nodes)
+    for output, wanted in zip(outputs, exact(case, arrays), strict=True):
+        plan = schedule(nodes, [output], host_machine())
+        assert [launch.nest.name for launch in plan.launches] == ["stencil_add"]
+        (found,) = run_schedule(plan, arrays)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_what_is_fused_in_front_and_behind() -> None:
+    case = CASES[0]
+    x, w = (
+        input_node(0, (2, 5, 14, 14), dtypes.float32),
+        input_node(1, (5, 1, 3, 3), dtypes.float32),
+    )
+    bias, rest = input_node(2, (5,), dtypes.float32), input_node(3, x.shape, dtypes.float32)
+    y = convolution(apply("relu", x), w, bias, (1, 1), (1, 1), (1, 1), (1, 1), 5)
+    output = apply("relu", y + rest)
+    nodes = [x, w, bias, rest]
+    arrays = arrays_of(nodes)
+    plain, *_ = exact(case, [np.maximum(arrays[0], 0), arrays[1], arrays[3]])
+    wanted = np.maximum(plain + arrays[2][:, None, None] + arrays[3], 0)
+    found = run(schedule(nodes, [output], host_machine()), arrays, output)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("dilation", [2, 3])
+def test_other_windows_are_left_alone(dilation: int) -> None:
+    x = input_node(0, (2, 4, 16, 16), dtypes.float32)
+    w = input_node(1, (4, 1, 3, 3), dtypes.float32)
+    y = convolution(x, w, None, (1, 1), (0, 0), (0, 0), (dilation, dilation), 4)
+    names = [launch.nest.name for launch in schedule([x, w], [y], host_machine()).launches]
+    assert not any(name.startswith("stencil") for name in names)
