@@ -472,17 +472,17 @@ def accept_complex(namespace: dict[str, Any]) -> None:
 def _dispatching(real: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     def function(*args: Any, **kwargs: Any) -> Any:
-        return (other if _any_complex(args) else real)(*args, **kwargs)
+        for value in args:
+            kind = type(value)
+            if kind is ComplexTensor or ((kind is list or kind is tuple) and _any_complex(value)):
+                return other(*args, **kwargs)
+        return real(*args, **kwargs)
 
     return function
 
 
 def _any_complex(values: Iterable[Any]) -> bool:
-    for value in values:
-        kind = type(value)
-        if kind is ComplexTensor or ((kind is list or kind is tuple) and _any_complex(value)):
-            return True
-    return False
+    return any(type(value) is ComplexTensor for value in values)
 
 
 def filled_complex(shape: Sequence[int], value: Any, dtype: DType, device: Any) -> ComplexTensor:
