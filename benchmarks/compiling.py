@@ -32,25 +32,26 @@ if {library!r} == "metaop":
     from metaop.codegen.llvm.engine import statistics
     compiled = lambda: statistics.compiled
 steps = []
-before = 0
+before = start, 0, 0
 for number in range({steps}):
     run()
     framework.finish()
-    now, kernels = time.perf_counter(), compiled()
-    steps.append((now - start, kernels - before))
-    start, before = now, kernels
+    now = time.perf_counter(), time.process_time(), compiled()
+    steps.append([after - earlier for after, earlier in zip(now, before)])
+    before = now
 print(json.dumps(steps))
 """
 
 
 class Step(NamedTuple):
-    """Seconds of a step and how many kernels were compiled in it.
+    """Seconds of a step, processor seconds of all threads, and how many kernels it compiled.
 
     The first step of a process counts from its start: imports and the making of the model belong
     to it.
     """
 
     seconds: float
+    processor: float
     kernels: int
 
 
@@ -89,7 +90,7 @@ def _steps(library: str, workload: str, environment: dict[str, str]) -> tuple[St
 
 
 HEAD = (
-    "| network | first step s | kernels | from the disk cache s | kernels "
+    "| network | first step s (CPU s) | kernels | from the disk cache s | kernels "
     "| second step s | kernels | third step s | kernels | PyTorch's first step s |",
     "| --- |" + " ---: |" * 9,
 )
@@ -98,10 +99,11 @@ HEAD = (
 def markdown_row(row: Compilation) -> str:
     """One line of the table."""
     cells = [row.name, *_cells(row.cold[:1]), *_cells(row.warm[:1]), *_cells(row.cold[1:])]
-    return f"| {' | '.join(cells)} | {row.torch[0].seconds:.2f} |"
+    first = row.torch[0]
+    return f"| {' | '.join(cells)} | {first.seconds:.2f} ({first.processor:.2f}) |"
 
 
 def _cells(steps: Sequence[Step]) -> Iterator[str]:
     for step in steps:
-        yield f"{step.seconds:.2f}"
+        yield f"{step.seconds:.2f} ({step.processor:.2f})"
         yield str(step.kernels)
