@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.dist.test_processes import pytestmark as needs_mpi
-from tests.dist.test_processes import run
+from tests.dist.test_processes import ROOT, run
 
 pytestmark = needs_mpi
 
@@ -17,3 +17,11 @@ def test_meshes_agree_with_one_process(name: str, ranks: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     for rank in range(ranks):
         assert f"rank {rank} agrees" in done.stdout
+
+
+def test_the_example_of_a_mesh_gives_the_losses_of_one_process() -> None:
+    example = str(ROOT / "examples" / "dist" / "mesh.py")
+    several, one = run(example, 4), run(example, 1)
+    assert several.returncode == one.returncode == 0, several.stderr + one.stderr
+    assert several.stdout == one.stdout
+    assert several.stdout.count("loss") == 5
