@@ -185,9 +185,12 @@ class Positions(Lowering):
         values.reduced[self.root] = ir.Name(name, self.root.dtype)
         box = self.box(place)
         conditions = values.conditions(guards)
+        results = []
         for root in self.kernel.roots:
             at = _substitute(self.kernel.indices_of(root), box)
-            value = values.value(root, at, guards)
+            results.append((root, at, values.value(root, at, guards)))
+        # All is read before anything is written, so that a result may lie where an operand was.
+        for root, at, value in results:
             if root not in self.kernel.private:
                 self._store(root, at, value, conditions)
 

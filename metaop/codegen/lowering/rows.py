@@ -180,11 +180,8 @@ class Rows(Lowering):
             if inside and loops:
                 self._loop_stage(inside, loops, vector)
             elif inside:
-                for root in inside:
-                    self._compute_root(root)
-            for root in members:
-                if root not in inside:
-                    self._compute_root(root)
+                self._compute_roots(inside)
+            self._compute_roots([root for root in members if root not in inside])
 
     def _carry_dear_values(self, loops: list[Loop]) -> None:
         """Gives scratch memory to dear values that more than one pass over the row needs."""
@@ -227,16 +224,19 @@ class Rows(Lowering):
             return True
         return not self.kernel.reduced or root.shape == self.kernel.shape
 
-    def _compute_root(self, root: Node) -> None:
-        at = self._indices(root)
-        if isinstance(root.op, Reduce):
-            # Every reduced axis has extent 1: the reduction is its only element.
-            value = self.values.value(root.inputs[0], self.axes)
-        else:
-            value = self.values.value(root, at)
-        if root in self.kernel.private and self._stays_known(root):
-            return
-        self._store(root, at, value)
+    def _compute_roots(self, roots: list[Node]) -> None:
+        """Computes all before it stores any, so that a result may lie where an operand was."""
+        results = []
+        for root in roots:
+            at = self._indices(root)
+            if isinstance(root.op, Reduce):
+                # Every reduced axis has extent 1: the reduction is its only element.
+                results.append((root, at, self.values.value(root.inputs[0], self.axes)))
+            else:
+                results.append((root, at, self.values.value(root, at)))
+        for root, at, value in results:
+            if root not in self.kernel.private or not self._stays_known(root):
+                self._store(root, at, value)
 
     def _stays_known(self, root: Node) -> bool:
         """Whether the value is bound outside the loops of the later stages that read it."""
@@ -259,13 +259,17 @@ class Rows(Lowering):
         names = [[values.fresh("a") for _ in loops] for _ in reductions]
         for loop in loops:
             values.open(loop.name)
+        results = []
         for root in members:
             if isinstance(root.op, Reduce):
                 value = values.value(root.inputs[0], self.axes)
                 name = names[reductions.index(root)][-1]
                 values.emit(ir.Accumulate(name, value))
             else:
-                self._store(root, self._indices(root), values.value(root, self._indices(root)))
+                at = self._indices(root)
+                results.append((root, at, values.value(root, at)))
+        for root, at, value in results:
+            self._store(root, at, value)
         for depth in reversed(range(len(loops))):
             loop = loops[depth]
             carried = tuple(
