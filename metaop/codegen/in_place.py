@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from metaop.codegen import loop_nest as ir
 
@@ -42,16 +44,43 @@ def exact_pairs(nest: ir.LoopNest) -> set[tuple[int, int]]:
     return pairs
 
 
-def may_fail(nest: ir.LoopNest) -> bool:
-    """Whether the nest checks indices, so that a run may stop at it."""
-    pending = list(nest.body)
+class IndexCheck(NamedTuple):
+    """A test of indices against `bound`.
+
+    They are elements of the parameter `buffer`, of which `elements` are tested, if those are all
+    from the first one on (else 0); None stands for indices that are computed.
+    """
+
+    buffer: int | None
+    bound: int
+    elements: int
+
+
+def index_checks(nest: ir.LoopNest) -> Iterator[IndexCheck]:
+    """The tests at which a run of the nest may stop."""
+    pending: list[tuple[ir.Statement, dict[str, int]]] = [(s, {}) for s in nest.body]
     while pending:
-        statement = pending.pop()
+        statement, extents = pending.pop()
         if isinstance(statement, ir.CheckedIndex):
-            return True
-        if isinstance(statement, ir.For):
-            pending.extend(statement.body)
-    return False
+            yield _check(statement, extents)
+        elif isinstance(statement, ir.For):
+            inner = {**extents, statement.axis: int(statement.extent)}  # type: ignore[arg-type]
+            pending += [(part, inner) for part in statement.body]
+
+
+def _check(statement: ir.CheckedIndex, extents: Mapping[str, int]) -> IndexCheck:
+    value, bound = statement.value, int(statement.bound)  # type: ignore[arg-type]
+    if isinstance(value, ir.Apply) and value.function == "cast":
+        value = value.operands[0]
+    if not isinstance(value, ir.Load):
+        return IndexCheck(None, bound, 0)
+    span = 1
+    for factor, coefficient in sorted(value.offset.terms, key=lambda term: term[1]):  # type: ignore
+        if not isinstance(factor, ir.LoopIndex) or coefficient != span:
+            return IndexCheck(value.buffer, bound, 0)
+        span *= extents[factor.axis]
+    is_whole = value.offset.constant == 0 and not (statement.conditions or value.conditions)
+    return IndexCheck(value.buffer, bound, span if is_whole else 0)
 
 
 def _collect(body: tuple[ir.Statement, ...], path: Path, accesses: _Accesses) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from metaop.codegen.in_place import exact_pairs, may_fail
+from metaop.codegen.in_place import exact_pairs, index_checks
 from metaop.codegen.lowering import LoweredKernel, Machine, lower
 from metaop.fusion.group import group
 from metaop.fusion.joining import join_reductions
@@ -124,6 +124,20 @@ def _exact_pairs(launch: LoweredKernel) -> set[tuple[int, int]]:
     return {pair for pair in exact_pairs(launch.nest) if times[launch.buffers[pair[1]]] == 1}
 
 
+def _last_failure(launches: Sequence[LoweredKernel]) -> int:
+    """The last launch at which a run may stop for an index that no earlier one has tested."""
+    tested: dict[Node, int] = {}
+    found = -1
+    for step, launch in enumerate(launches):
+        for check in index_checks(launch.nest):
+            node = None if check.buffer is None else launch.buffers[check.buffer]
+            if node is None or tested.get(node, check.bound + 1) > check.bound:
+                found = step
+            if node is not None and check.elements == node.size:
+                tested[node] = min(tested.get(node, check.bound), check.bound)
+    return found
+
+
 def donations(schedule: Schedule) -> dict[Node, Node]:
     """Outputs that may be written over an input, should nobody need that input after the run.
 
@@ -138,10 +152,8 @@ def donations(schedule: Schedule) -> dict[Node, Node]:
         for node in launch.buffers
     }
     found: dict[Node, Node] = {}
-    for step in reversed(range(len(schedule.launches))):
+    for step in reversed(range(_last_failure(schedule.launches) + 1, len(schedule.launches))):
         launch = schedule.launches[step]
-        if may_fail(launch.nest):
-            break
         for written, read in sorted(_exact_pairs(launch)):
             output, source = launch.buffers[written], launch.buffers[read]
             if output not in outputs or output in found or first[output] != step:

@@ -14,9 +14,9 @@ from metaop.reindex.inversion import invert
 from metaop.reindex.meta_op import Reindex, reindex
 from metaop.reindex.views import broadcast_to, permute, reshape
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.access import Guard, IndexMap, Within
-from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr
-from metaop.unified_graph.node import Constant, Node, constant
+from metaop.unified_graph.access import NEVER, Guard, IndexMap, Within
+from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
+from metaop.unified_graph.node import Constant, Index, Node, constant
 from metaop.unified_graph.rewrite import rebuild
 
 # A reduction is split in two when fewer rows than this would leave processors idle …
@@ -43,8 +43,13 @@ def _simplify_node(node: Node, simplified: Mapping[Node, Node]) -> Node:
     if isinstance(op, Elementwise):
         return _simplify_elementwise(op, node)
     if isinstance(op, Reindex):
-        return reindex(chosen(node.inputs[0], op.map), op.map, op.fill, node.inputs[1:])
+        index_map, operands = _without_known_indices(op.map, node.inputs[1:])
+        return reindex(chosen(node.inputs[0], index_map), index_map, op.fill, operands)
     if isinstance(op, Reduce):
+        index_map, operands = _without_known_indices(op.map, node.inputs[1:])
+        if index_map is not op.map:
+            op = Reduce(op.reducer, index_map)
+            node = Node(op, (node.inputs[0], *operands), node.shape, node.dtype)
         if isinstance(node.inputs[0].op, Constant) and op.map.never:
             return constant(op.reducer.identity(node.dtype), node.dtype, node.shape)
         reduced = reduced_axes(node)
@@ -56,6 +61,37 @@ def _simplify_node(node: Node, simplified: Mapping[Node, Node]) -> Node:
                 return rebuild([inverted], simplified, _open_product)[0]
         return _reduced_once(_open_product(node))
     return node
+
+
+def _without_known_indices(
+    index_map: IndexMap, operands: Sequence[Node]
+) -> tuple[IndexMap, Sequence[Node]]:
+    """A map that computes the indices it would look up in operands that count positions."""
+    if not any(isinstance(operand.op, Index) for operand in operands):
+        return index_map, operands
+    memo: dict[Atom, IndexExpr] = {}
+
+    def replace(atom: Atom) -> IndexExpr | None:
+        if not isinstance(atom, Lookup):
+            return None
+        op = operands[atom.operand - 1].op
+        known = isinstance(op, Index) and 0 <= op.expr.low and op.expr.high < atom.bound
+        inside = [index_expr.substitute(index, replace, memo) for index in atom.indices]
+        if not isinstance(op, Index) or not known:
+            return index_expr.lookup(atom.operand, inside, atom.bound)
+        return op.expr.substitute(
+            lambda axis: inside[int(axis.name)] if isinstance(axis, Axis) else None
+        )
+
+    indices = [index_expr.substitute(index, replace, memo) for index in index_map.indices]
+    guards = [
+        guard._replace(expr=index_expr.substitute(guard.expr, replace, memo))
+        for guard in index_map.guards
+    ]
+    if index_map.never:
+        guards.append(NEVER)
+    known_map = IndexMap(index_map.domain, indices, guards)
+    return known_map, operands if known_map.lookups() else ()
 
 
 def _reduced_once(node: Node) -> Node:

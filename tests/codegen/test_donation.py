@@ -69,3 +69,22 @@ def test_optimizer_steps_need_no_second_copy_of_the_parameters() -> None:
     # Gradients are made; parameters and both states are updated where they are.
     assert memory.host.peak - before < 2 * sum(weight.numel() * 4 for weight in weights)
     assert all(np.isfinite(weight.detach().numpy()).all() for weight in weights)
+
+
+def test_indices_that_were_tested_before_do_not_forbid_it() -> None:
+    table, weight = Parameter(metaop.randn(50, 64)), Parameter(metaop.randn(64, 64))
+    optimizer = metaop.optim.SGD([table, weight], lr=0.1)
+    tokens = metaop.arange(40).clone() % 50
+
+    def step() -> None:
+        loss = metaop.tanh(table[tokens] @ weight).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    for _ in range(3):
+        step()
+    tokens.buffer()
+    address = weight.detach().buffer().address
+    step()
+    assert weight.detach().buffer().address == address

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from metaop.codegen.in_place import exact_pairs
-from metaop.codegen.schedule import schedule
+from metaop.codegen.in_place import IndexCheck, exact_pairs, index_checks
+from metaop.codegen.schedule import donations, schedule
 from metaop.elementwise import apply
 from metaop.reduce import reduce_axes
 from metaop.reindex import views
@@ -67,3 +67,32 @@ def test_sharing_keeps_values() -> None:
     expected = array @ array.T
     expected = (np.tanh(expected) + expected.sum(1, keepdims=True)) @ array
     np.testing.assert_allclose(result.numpy(), expected, rtol=2e-4, atol=2e-4)
+
+
+INDEX = input_node(1, (30,), dtypes.int64)
+
+
+def checks_of(node: Node) -> list[IndexCheck]:
+    (launch,) = schedule([X, INDEX], [node]).launches
+    return list(index_checks(launch.nest))
+
+
+def test_it_is_known_which_indices_are_tested() -> None:
+    assert [check[1:] for check in checks_of(views.take(X, 0, INDEX))] == [(40, 30)]
+    some = views.take(X, 0, views.slice_dimension(INDEX, 0, 5, 20))
+    assert [check[1:] for check in checks_of(some)] == [(40, 0)]
+    (computed,) = checks_of(views.take(X, 0, INDEX + 1))
+    assert computed.buffer is None
+
+
+def test_what_may_fail_comes_before_any_overwriting() -> None:
+    weight = input_node(2, (40, 50), dtypes.float32)
+    used = reduce_axes("add", views.take(X, 0, INDEX), [0, 1])
+    updated = weight * 2.0
+    # The index is tested by the first result; the last launch then finds nothing new.
+    again = reduce_axes("max", apply("exp", views.take(X, 0, INDEX)), [0])
+    for outputs, found in (([used, updated, again], 1), ([updated, again], 0)):
+        plan = schedule([X, INDEX, weight], outputs)
+        last = len(plan.launches) - 1
+        assert next(iter(index_checks(plan.launches[last].nest)), None)
+        assert len(donations(plan)) == found

@@ -16,8 +16,10 @@ from metaop.operators import convolution
 from metaop.reduce import reduce_axes
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex import views
+from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph import dtype as dtypes
-from metaop.unified_graph.node import Input, Node, input_node, topological
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.node import Input, Node, index_node, input_node, topological
 from tests.codegen.interpret import run_schedule
 
 F32 = dtypes.float32
@@ -99,6 +101,7 @@ X = tensor(0, 6, 10)
 IMAGE = tensor(0, 2, 3, 7, 6)
 WEIGHT = tensor(1, 4, 3, 3, 3)
 INDEX = tensor(1, 5, dtype=dtypes.int64)
+POSITIONS = index_node(index_expr.axis(0, 3) * 2 + 1, (3,))
 
 
 def conv(x: Node, w: Node) -> Node:
@@ -129,6 +132,12 @@ GRAPHS: dict[str, Callable[[], list[Node]]] = {
         reduce_axes("add", views.broadcast_to(X, (5, 6, 10)) * 2.0, [2]),
         reduce_axes("max", views.broadcast_to(views.reshape(X, (6, 1, 10)), (6, 5, 10)) * 2.0, [0]),
     ],
+    "gathered by position": lambda: [
+        views.take(X, 0, POSITIONS),
+        views.take(X, 1, POSITIONS),
+        views.take(X, 1, index_node(index_expr.axis(0, 14) // 3, (14,))),
+    ],
+    "gathered by position gradient": lambda: gradients(lambda x: views.take(x, 0, POSITIONS), X),
     "gathered": lambda: [views.take(X, 0, INDEX), views.take(X, 1, INDEX)],
     "scattered": lambda: gradients(lambda x: views.take(x, 0, INDEX), X)[:1],
     "rows": lambda: [reduce_axes("add", X, [1]), reduce_axes("max", X, [0])],
@@ -220,6 +229,13 @@ def test_the_gradient_of_a_shared_weight_is_one_reduction(name: str) -> None:
     last = optimise(GRAPHS[name]())[-1]
     assert isinstance(last.op, Reduce)
     assert last.inputs[0].shape == (5, 8, 10, 10)
+
+
+def test_indices_that_count_positions_are_not_looked_up() -> None:
+    for name in ("gathered by position", "gathered by position gradient"):
+        for node in topological(optimise(GRAPHS[name]())):
+            assert not isinstance(node.op, Reindex) or not node.op.map.lookups()
+            assert not isinstance(node.op, Reduce)
 
 
 def test_chains_of_maps_are_one_kernel() -> None:
