@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from metaop.errors import ArgumentTypeError, DimensionError
@@ -18,13 +19,21 @@ def _as_parameter(value: Any) -> Any:
     return value
 
 
-def _describe(name: Any, value: Any) -> str:
+def _type_of_element(tensor: Tensor) -> str:
+    return repr(tensor.dtype)
+
+
+def _name_of_type(tensor: Tensor) -> str:
+    return tensor.type()
+
+
+def _describe(name: Any, value: Any, kind_of: Callable[[Tensor], str]) -> str:
     if not isinstance(value, Tensor):
         return f"  ({name}): Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
     device = "" if value.device.type == "cpu" else f" ({value.device})"
     size = "x".join(map(str, value.shape))
-    return f"  ({name}): {kind} containing: [{value.dtype!r} of size {size}{device}]"
+    return f"  ({name}): {kind} containing: [{kind_of(value)} of size {size}{device}]"
 
 
 class ParameterList(Module):
@@ -78,7 +87,9 @@ class ParameterList(Module):
         return self
 
     def extra_repr(self) -> str:
-        return "\n".join(_describe(index, value) for index, value in enumerate(self))
+        return "\n".join(
+            _describe(index, value, _type_of_element) for index, value in enumerate(self)
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("ParameterList should not be called.")
@@ -187,11 +198,17 @@ class ParameterDict(Module):
                 f"got {type(parameters).__name__}",
                 fix="pass a dict of tensors",
             )
-        for key, value in dict(parameters).items():
+        pairs: Any = parameters
+        if isinstance(parameters, (OrderedDict, ParameterDict)):
+            pairs = parameters.items()
+        elif isinstance(parameters, Mapping):
+            # As in PyTorch, which began when dicts had no order.
+            pairs = sorted(parameters.items())
+        for key, value in pairs:
             self[key] = value
 
     def extra_repr(self) -> str:
-        return "\n".join(_describe(key, value) for key, value in self.items())
+        return "\n".join(_describe(key, value, _name_of_type) for key, value in self.items())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("ParameterDict should not be called.")

@@ -262,3 +262,23 @@ def test_normalisation_across_channels() -> None:
     ours, theirs = nn.CrossMapLRN2d(*arguments), torch.nn.LocalResponseNorm(*arguments)
     same_text(ours, torch.nn.CrossMapLRN2d(*arguments))
     same_behaviour(ours, theirs, (draw(*IMAGE),))
+
+
+def _containers(library: Any, layers: Any) -> list[Any]:
+    """What parameter containers say and hold after all that can be done to them."""
+    values = layers.ParameterList([library.ones(2), layers.Parameter(library.ones(3))])
+    values.append(library.zeros(1))
+    values += [library.ones(2, 2)]
+    found = [repr(values), list(values.state_dict()), len(values[1:3]), len(values)]
+    named = layers.ParameterDict({"b": library.ones(2), "a": layers.Parameter(library.ones(1))})
+    named["c"] = "text"
+    named.update([("e", library.ones(1)), ("d", library.ones(1))])
+    found += [repr(named), list(named.state_dict()), list(reversed(named)), named.pop("c")]
+    found += [named.popitem()[0], list((named | {"q": library.ones(1)}).keys()), list(named.copy())]
+    return found
+
+
+def test_containers_of_parameters() -> None:
+    got, wanted = _containers(metaop, nn), _containers(torch, torch.nn)
+    for one, other in zip(got, wanted, strict=True):
+        assert (one.replace("metaop.", "torch.") if isinstance(one, str) else one) == other
