@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -60,22 +61,17 @@ class Rule:
         return f"{','.join(map(repr, self.inputs))}->{self.output!r} ({self.kind})"
 
 
-_memo: dict[tuple[Node, int], list[Rule]] = {}
-
-
+@lru_cache(maxsize=1 << 15)
 def rules(node: Node, ranks: int) -> list[Rule]:
     """Every way to run `node` on `ranks` ranks without communication."""
-    key = (node, ranks)
-    if key not in _memo:
-        found = [Rule((BROADCAST,) * len(node.inputs), BROADCAST, "same")]
-        found += split_rules(node, (ranks,))
-        if isinstance(node.op, Reindex):
-            found += _masked_reads(node, ranks)
-        if isinstance(node.op, Reduce):
-            found += _masked_writes(node, ranks)
-        found += _flow_rules(node)
-        _memo[key] = list(dict.fromkeys(found))
-    return _memo[key]
+    found = [Rule((BROADCAST,) * len(node.inputs), BROADCAST, "same")]
+    found += split_rules(node, (ranks,))
+    if isinstance(node.op, Reindex):
+        found += _masked_reads(node, ranks)
+    if isinstance(node.op, Reduce):
+        found += _masked_writes(node, ranks)
+    found += _flow_rules(node)
+    return list(dict.fromkeys(found))
 
 
 # --- split --------------------------------------------------------------------------------------
