@@ -125,15 +125,17 @@ class Loops(Assignments):
         depth, taken, in_lanes = len(self.frames), len(self.allocated), self.in_lanes
         types: dict[str, Any] = {}
         while True:
+            self.in_lanes = in_lanes or is_vector
+            changed = self._carry(node, types)
             try:
-                self.in_lanes = in_lanes or is_vector
-                changed = self._carry(node, types)
                 assert isinstance(node.target, ast.Name)
                 self.names[node.target.id] = index
                 with self.body() as statements:
                     self.run(node.body)
                 break
             except RetypeError as found:
+                if found.name not in changed:
+                    raise  # it is carried by a loop around this one
                 types[found.name] = found.dtype
                 del self.frames[depth:], self.checks[depth:], self.allocated[taken:]
                 self.names, self.active = dict(before), active

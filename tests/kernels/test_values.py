@@ -142,3 +142,22 @@ def test_views_as_operands() -> None:
     x = metaop.randn(40, 30)
     np.testing.assert_allclose(row_softmax(x.t()[3:, ::2]).numpy(), meaning(x.numpy().T[3:, ::2]),
                                rtol=1e-5, atol=1e-6)  # fmt: skip
+
+
+def test_types_of_carried_variables_are_found_in_inner_loops() -> None:
+    x = metaop.tensor([0.5, 2.0, 4.0], dtype=metaop.float64)
+    made = metaop.code(
+        [x],
+        Output((), x.dtype),
+        python="""
+        a = 1
+        for i in range(2):
+            for k in range(3):
+                a = in0[k] - a
+        out0[()] = a
+        """,
+    )
+    a = 1.0
+    for value in [0.5, 2.0, 4.0] * 2:
+        a = value - a
+    assert made.item() == a
