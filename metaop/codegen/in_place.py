@@ -64,7 +64,9 @@ def index_checks(nest: ir.LoopNest) -> Iterator[IndexCheck]:
         if isinstance(statement, ir.CheckedIndex):
             yield _check(statement, extents)
         elif isinstance(statement, ir.For):
-            inner = {**extents, statement.axis: int(statement.extent)}  # type: ignore[arg-type]
+            # A loop whose extent only the run tells may have no iteration.
+            extent = statement.extent if isinstance(statement.extent, int) else 0
+            inner = {**extents, statement.axis: extent}
             pending += [(part, inner) for part in statement.body]
 
 
@@ -80,6 +82,7 @@ def _check(statement: ir.CheckedIndex, extents: Mapping[str, int]) -> IndexCheck
             return IndexCheck(value.buffer, bound, 0)
         span *= extents[factor.axis]
     is_whole = value.offset.constant == 0 and not (statement.conditions or value.conditions)
+    is_whole = is_whole and 0 not in extents.values()
     return IndexCheck(value.buffer, bound, span if is_whole else 0)
 
 
