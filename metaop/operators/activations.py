@@ -202,7 +202,8 @@ def _softmax(input: Node, dim: int) -> Node:
     if not input.ndim:
         return input * 0 + 1.0
     powers = apply("exp", input - _maximum(input, dim))
-    return powers / reduce_axes("add", powers, [dim], keepdim=True)
+    # One division for each row; the sum is at least 1.
+    return powers * apply("reciprocal", reduce_axes("add", powers, [dim], keepdim=True))
 
 
 @composite

@@ -113,7 +113,8 @@ def _softmax(scores: Node, masked: bool) -> Node:
     total = reduce_axes("add", powers, last, keepdim=True)
     if masked:
         total = where(total.equals(0), 1, total)
-    return powers / total
+    # One division for each row; the total is at least 1.
+    return powers * apply("reciprocal", total)
 
 
 def _repeated(shared: Node, query: Node) -> Node:
