@@ -91,6 +91,19 @@ def test_a_pipeline_of_four_ranks_takes_the_time_and_memory_of_its_schedule() ->
     assert "rank 0 agrees" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("model", "data", "tensor", "stages"), [("gpt", 1, 2, 2), ("bert", 2, 1, 2)]
+)
+def test_transformers_cut_up_in_several_directions(
+    model: str, data: int, tensor: int, stages: int
+) -> None:
+    example = ROOT / "examples" / "dist" / "three_dimensional.py"
+    numbers = ["--data", str(data), "--tensor", str(tensor), "--stages", str(stages)]
+    done = run(str(example), 4, "--model", model, *numbers, "--steps", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "as on one device" in done.stdout
+
+
 def test_a_slow_stage_is_named() -> None:
     done = run("pipeline_clock.py", 2, "slow", METAOP_WATCHDOG_SECONDS="0.7")
     assert done.returncode == 0, done.stderr
