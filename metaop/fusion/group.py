@@ -69,7 +69,8 @@ def group(graph: Recomputed) -> Groups:
     kernels = grouping.run()
     stored = stored | _repeated(kernels, grouping.storage.stored)
     while True:
-        alone = _choosing(kernels, grouping.storage)
+        # A piece that chooses by position itself does so lane by lane.
+        alone = _choosing(kernels, grouping.storage) - split
         if not alone and stored <= grouping.storage.stored:
             return Groups(kernels, grouping.storage)
         split = split | alone

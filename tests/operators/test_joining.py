@@ -35,6 +35,28 @@ JOINS: dict[str, tuple[list[tuple[int, ...]], Callable[[Any, list[Any]], Any]]] 
 }
 
 
+def test_a_concatenation_in_another_feeds_a_contraction() -> None:
+    """As in densely connected networks; one piece of the whole chooses by position itself."""
+    random = np.random.default_rng(0)
+    a, b, d = (random.standard_normal((2, 8, 16, 16)).astype(np.float32) for _ in range(3))
+    scale = random.random((24, 1, 1), np.float32)
+    weight = random.standard_normal((8, 24, 1, 1)).astype(np.float32)
+
+    def network(lib: Any, x: list[Any]) -> Any:
+        whole = lib.cat((lib.cat((x[0], x[1]), 1), x[2]), 1)
+        return lib.nn.functional.conv2d((whole * x[3]).relu(), x[4])
+
+    arrays = [a, b, d, scale, weight]
+    ours = [metaop.from_numpy(array.copy()).requires_grad_() for array in arrays]
+    theirs = [torch.from_numpy(array).requires_grad_() for array in arrays]
+    found, wanted = network(metaop, ours), network(torch, theirs)
+    np.testing.assert_allclose(found.numpy(force=True), wanted.detach(), rtol=1e-4, atol=1e-4)
+    found.sum().backward()
+    wanted.sum().backward()
+    for one, other in zip(ours, theirs):
+        np.testing.assert_allclose(one.grad.numpy(), other.grad, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("name", JOINS)
 def test_value_and_gradient(name: str) -> None:
     shapes, function = JOINS[name]

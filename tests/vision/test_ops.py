@@ -111,7 +111,7 @@ def test_focal_loss() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), itertools.product(("xyxy", "xywh", "cxcywh"), repeat=2)
+    ("source", "target"), list(itertools.product(("xyxy", "xywh", "cxcywh"), repeat=2))
 )
 def test_boxes_are_converted_and_come_back(source: str, target: str) -> None:
     corners = random_boxes(7)
