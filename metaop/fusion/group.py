@@ -245,12 +245,14 @@ class _Grouping:
         return storage
 
     def _ordered_roots(self, order: Sequence[Node]) -> list[Node]:
-        """What is computed, each node after what it reads; pieces stand for the whole."""
-        known = set(order)
+        """What is computed, each node after what it reads; pieces stand for the whole.
+
+        A copy that makes a piece may be the same node as one that is read again much later.
+        """
         roots: dict[Node, None] = {}
         for node in order:
             if node in self.pieces:
-                roots.update(dict.fromkeys(x for x in self.pieces[node] if x not in known))
+                roots.update(dict.fromkeys(self.pieces[node]))
             elif node in self.storage.stored and node.size:
                 roots[node] = None
         return list(roots)
