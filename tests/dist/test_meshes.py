@@ -88,7 +88,7 @@ HYBRID = {
 }
 
 
-@pytest.mark.parametrize(("name", "extents"), zip(HYBRID, [(2, 2), (2, 2), (2, 3), (2, 3)]))
+@pytest.mark.parametrize(("name", "extents"), list(zip(HYBRID, [(2, 2), (2, 2), (2, 3), (2, 3)])))
 def test_training_gives_the_losses_of_one_device(name: str, extents: tuple) -> None:
     data, weights = HYBRID[name]
     expected = train(None, BROADCAST, BROADCAST)

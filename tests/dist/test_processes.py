@@ -107,4 +107,6 @@ def test_transformers_cut_up_in_several_directions(
 def test_a_slow_stage_is_named() -> None:
     done = run("pipeline_clock.py", 2, "slow", METAOP_WATCHDOG_SECONDS="0.7")
     assert done.returncode == 0, done.stderr
-    assert "rank 0 has waited 1 s in 'backward 0' number 1 for 'backward 1' of rank 1" in done.stderr
+    assert (
+        "rank 0 has waited 1 s in 'backward 0' number 1 for 'backward 1' of rank 1" in done.stderr
+    )

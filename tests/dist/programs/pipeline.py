@@ -19,7 +19,9 @@ def blocks() -> list[nn.Module]:
     metaop.manual_seed(0)
     widths = [10, *(12 + k for k in range(ranks - 1)), 5]
     return [
-        nn.Sequential(nn.Linear(widths[k], widths[k + 1]), nn.Tanh() if k < ranks - 1 else nn.Identity())
+        nn.Sequential(
+            nn.Linear(widths[k], widths[k + 1]), nn.Tanh() if k < ranks - 1 else nn.Identity()
+        )
         for k in range(ranks)
     ]
 

@@ -47,6 +47,8 @@ for _ in range(1 if slow else 3):
 planned = [(a.actor, a.number) for a in schedule if a.device == world.rank]
 assert [(a.actor, a.number) for a in done] == planned
 for stage in range(stages):
-    assert peak_stash(together, stage) == peak_stash(schedule, stage) == min(stages - stage, BATCHES)
+    assert (
+        peak_stash(together, stage) == peak_stash(schedule, stage) == min(stages - stage, BATCHES)
+    )
 assert slow or makespan <= 1.1 * ideal, (makespan, ideal)
 print(f"rank {world.rank} agrees: {makespan:.3f} s of {ideal:.3f} s")

@@ -51,7 +51,11 @@ def check(name, loss, parameters, data, mesh, given) -> None:
         program.run(parts)
         seconds.append(time.perf_counter() - start)
         assert sum(world.sent) - before == expected.sent_bytes, name
-        assert program.peak_bytes == expected.peak_bytes, (name, program.peak_bytes, expected.peak_bytes)
+        assert program.peak_bytes == expected.peak_bytes, (
+            name,
+            program.peak_bytes,
+            expected.peak_bytes,
+        )
     if rank == 0:
         print(f"{name}: {expected}; measured {1e3 * min(seconds):.3f} ms")
 
@@ -60,7 +64,9 @@ def check(name, loss, parameters, data, mesh, given) -> None:
 NUMBERS = [0.5] * 16
 
 column = (ranks,)
-check("data parallel", mlp, [(31, 67), (67, 31)], [(45, 31)] * 2, column, [(B,), (B,), (S0,), (S0,)])
+check(
+    "data parallel", mlp, [(31, 67), (67, 31)], [(45, 31)] * 2, column, [(B,), (B,), (S0,), (S0,)]
+)
 check("ZeRO", mlp, [(31, 67), (67, 31)], [(45, 31)] * 2, column, [(S0,), (S0,), (S0,), (S0,)])
 check("tensor", mlp, [(31, 67), (67, 31)], [(45, 31)] * 2, column, [(S1,), (S0,), (B,), (B,)])
 mesh = (ranks // 2, 2)

@@ -46,7 +46,9 @@ if path.exists():
     optimizer.load_state_dict(state["optimizer"])
     state["losses"] += losses(model, optimizer, share)
     alone = network()
-    alone.load_state_dict({k.removeprefix("module."): v for k, v in metaop.load(f"{path}.start").items()})
+    alone.load_state_dict(
+        {k.removeprefix("module."): v for k, v in metaop.load(f"{path}.start").items()}
+    )
     single = metaop.optim.AdamW(alone.parameters(), lr=0.02)
     expected = losses(alone, single, slice(None)) + losses(alone, single, slice(None))
     np.testing.assert_allclose(state["losses"], expected, rtol=1e-5)
