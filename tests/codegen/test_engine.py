@@ -272,3 +272,10 @@ def test_narrow_target_makes_narrow_code(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("METAOP_TARGET", "baseline")
     text = engine.assembly(scale_text(2, 16))
     assert "mulps" in text and "ymm" not in text and "zmm" not in text
+
+
+def test_a_process_without_room_for_code_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_most_objects", lambda: 0)
+    monkeypatch.setattr(engine, "_check_symbols", lambda *_: None)
+    with pytest.raises(MemoryError, match="max_map_count"):
+        engine.load_object(b"", ())

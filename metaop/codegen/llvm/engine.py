@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metaop.codegen.disk_cache import shared_cache
@@ -24,6 +26,9 @@ _VERSION = "1"
 _CODE_GENERATOR_LEVEL = 2
 # Homes of what a code generator may call: elementary functions, conversions of float16.
 _SUPPORT_LIBRARIES = ("libm.so.6", "libgcc_s.so.1")
+# Code, constants and data of a loaded object have different rights; Linux bounds the maps of a
+# process, of which the rest of it needs some.
+_MAPS_OF_AN_OBJECT, _OTHER_MAPS = 3, 4096
 
 
 @dataclass
@@ -78,6 +83,11 @@ def load_object(object_bytes: bytes, symbols: Sequence[str]) -> dict[str, int]:
     """The addresses of `symbols` after loading an object into the process, for good."""
     binding = _binding()
     _check_symbols(object_bytes, symbols)
+    if len(_engines) >= _most_objects():
+        raise MemoryError(
+            f"this process has loaded {len(_engines)} kernels, and Linux allows it no more memory "
+            "maps. Fix: raise the limit, as in sysctl -w vm.max_map_count=262144"
+        )
     engine = binding.create_mcjit_compiler(
         binding.parse_assembly(""), _new_machine(host_target(), "large"), use_lmm=True
     )
@@ -85,6 +95,16 @@ def load_object(object_bytes: bytes, symbols: Sequence[str]) -> dict[str, int]:
     engine.finalize_object()
     _engines.append(engine)
     return {symbol: engine.get_function_address(symbol) for symbol in symbols}
+
+
+@functools.cache
+def _most_objects() -> int:
+    """How many objects a process can load: without room for its maps, code is not executable."""
+    try:
+        limit = int(Path("/proc/sys/vm/max_map_count").read_text())
+    except (OSError, ValueError):
+        return sys.maxsize
+    return max(limit - _OTHER_MAPS, 0) // _MAPS_OF_AN_OBJECT
 
 
 def compile_kernel(ir_text: str, symbol: str) -> int:
