@@ -36,6 +36,13 @@ every_program = pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.
 FOREIGN = ("torch", "torchvision", "einops")
 
 
+@pytest.fixture(autouse=True)
+def writable_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's operator database, which other tests import, freezes what programs set."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
+
+
 @cache
 def converted(path: Path) -> Conversion:
     return convert_source(path.read_text())
