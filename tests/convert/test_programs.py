@@ -40,7 +40,8 @@ FOREIGN = ("torch", "torchvision", "einops")
 def writable_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch's operator database, which other tests import, freezes what programs set."""
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
+    state = torch.backends.flags_frozen.__globals__
+    monkeypatch.setitem(state, "__allow_nonbracketed_mutation_flag", True)
 
 
 @cache
