@@ -1,0 +1,97 @@
+"""How many kernels are compiled, and how often forward kernels run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import metaop
+import metaop.nn.functional as F
+from metaop import executor
+from metaop.codegen.kernel_cache import KernelCache
+from metaop.codegen.llvm import kernels, layout
+from metaop.codegen.loop_nest import LoopNest
+from models.lenet import LeNet
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the kernels that are compiled, as in a process that has none yet."""
+    names: list[str] = []
+
+    def counting(nest: LoopNest) -> int:
+        names.append(nest.name)
+        return kernels.compile_nest(nest)
+
+    cache = KernelCache(counting)
+    monkeypatch.setenv("METAOP_DISK_CACHE", "false")
+    monkeypatch.setattr(layout, "kernel_cache", lambda: cache)
+    executor.clear_programs()
+    return names
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x, k: F.pad(x, (k + 1, 1)),
+        lambda x, k: x[:, k : k + 20],
+        lambda x, k: x.roll(k + 1, 1),
+    ],
+    ids=["pad", "slice", "roll"],
+)
+def test_ten_widths_compile_once(
+    change: Callable[[metaop.Tensor, int], metaop.Tensor], compiled: list[str]
+) -> None:
+    x = metaop.randn(6, 50)
+    x.numpy()
+    compiled.clear()
+    for k in range(10):
+        (change(x, k) * 2).numpy()
+    assert len(compiled) == 1
+
+
+def test_a_changed_batch_size_compiles_in_its_first_step_only(compiled: list[str]) -> None:
+    model = LeNet()
+    optimizer = metaop.optim.Adam(model.parameters())
+
+    def step(count: int) -> int:
+        before = len(compiled)
+        loss = F.cross_entropy(
+            model(metaop.randn(count, 1, 28, 28)), metaop.randint(0, 10, (count,))
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert np.isfinite(loss.item())
+        return len(compiled) - before
+
+    first = step(64)
+    assert first > 0 and step(64) == 0
+    assert step(32) <= first and step(32) == 0
+    assert step(64) == 0
+
+
+def test_the_loss_before_backward_runs_every_contraction_once() -> None:
+    model = LeNet()
+    images, labels = metaop.randn(8, 1, 28, 28), metaop.randint(0, 10, (8,))
+    for tensor in (images, labels, *model.parameters()):
+        tensor.numpy(force=True)
+
+    def contractions(early: bool) -> int:
+        model.zero_grad()
+        with metaop.profile() as profile:
+            loss = F.cross_entropy(model(images), labels)
+            if early:
+                loss.item()
+            loss.backward()
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter.grad.numpy()
+            loss.item()
+        lines = profile.table().splitlines()[1:]
+        counts = [line.split() for line in lines if "contraction" in line]
+        return sum(int(line[0]) for line in counts)
+
+    assert contractions(early=True) == contractions(early=False) > 0
