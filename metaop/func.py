@@ -1,9 +1,8 @@
 """Functions of functions, as in `torch.func`: gradients, Jacobians, maps over a batch.
 
 Gradients of gradients are gradients here, so these nest. The results of an outermost one track
-gradients only where an argument does, not where a tensor that the function holds does. `vmap` runs
-the function once for each element of the batch; equal kernels are compiled once, but it saves no
-Python.
+gradients only where an argument does, not where a tensor that the function holds does. `vmap`
+computes all elements of a batch at once.
 """
 
 from __future__ import annotations
@@ -13,15 +12,28 @@ from functools import wraps
 from typing import Any
 
 from metaop.autograd import gradients
+from metaop.autograd.mapping import vmap
 from metaop.errors import ArgumentError, GradientError
 from metaop.nn.utils.stateless import functional_call
 from metaop.tensor.core import Tensor
 from metaop.tensor.creation import zeros_like
 from metaop.tensor.gradients import enable_grad
 from metaop.tensor.joining import stack
+from metaop.tensor.ranges import eye
 from metaop.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-__all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacrev", "vjp", "vmap"]
+__all__ = [
+    "functional_call",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "stack_module_state",
+    "vjp",
+    "vmap",
+]
 
 Numbers = int | tuple[int, ...]
 
@@ -128,67 +140,113 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
     return (value_shown, pull, rest) if has_aux else (value_shown, pull)
 
 
-def jacrev(func: Callable[..., Any], argnums: Numbers = 0) -> Callable[..., Any]:
-    """A function that gives the derivatives of all outputs: (*output, *input) for each tensor."""
+def jvp(func: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
+    """The result of `func`, and its derivative along the direction `tangents`."""
+    sources, result = _run(func, tuple(range(len(primals))), tuple(primals), {})
+    value, rest = result if has_aux else (result, None)
+
+    def along(output: Tensor) -> Tensor:
+        weight, slopes = _slopes(output, sources)
+        pairs = zip(tree_leaves(slopes), tree_leaves(tangents), strict=True)
+        return _gradients(sum((slope * part).sum() for slope, part in pairs), weight)
+
+    shown = _shown(value, primals), _shown(tree_map(along, value), (primals, tangents))
+    return (*shown, rest) if has_aux else shown
+
+
+def _slopes(output: Tensor, sources: Any) -> tuple[Tensor, Any]:
+    """A cotangent, and the gradients that it gives: products of the derivative with a direction
+    are their gradient by the cotangent, in which they are linear."""
+    with enable_grad():
+        weight = zeros_like(output).requires_grad_()  # type: ignore[attr-defined]
+        return weight, _gradients(output, sources, weight)
+
+
+def jacrev(
+    func: Callable[..., Any],
+    argnums: Numbers = 0,
+    *,
+    has_aux: bool = False,
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """A function that gives the derivatives of all outputs: (*output, *input) for each tensor.
+
+    The rows are one gradient, mapped over the unit vectors, at most `chunk_size` of them at once.
+    """
 
     @wraps(func)
     def function(*args: Any, **kwargs: Any) -> Any:
-        sources, value = _run(func, argnums, args, kwargs)
-        rows = [_gradients(one, sources) for one in value.reshape(-1)]
-        joined = _joined(rows, 0)
-        shaped = tree_map(lambda x: x.reshape(*value.shape, *x.shape[1:]), joined)
-        return _shown(shaped[0] if isinstance(argnums, int) else tuple(shaped), args)
+        sources, result = _run(func, argnums, args, kwargs)
+        value, rest = result if has_aux else (result, None)
+
+        def of(output: Tensor) -> Any:
+            rows = vmap(lambda weight: _gradients(output, sources, weight), chunk_size=chunk_size)(
+                _unit_vectors(output)
+            )
+            shaped = tree_map(lambda x: x.reshape(*output.shape, *x.shape[1:]), rows)
+            return shaped[0] if isinstance(argnums, int) else tuple(shaped)
+
+        found = _shown(tree_map(of, value), args)
+        return (found, _shown(rest, args)) if has_aux else found
 
     return function
+
+
+def jacfwd(
+    func: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """`jacrev` column by column: quicker where a function has more outputs than inputs."""
+
+    @wraps(func)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        sources, result = _run(func, argnums, args, kwargs)
+        value, rest = result if has_aux else (result, None)
+
+        def of(output: Tensor) -> Any:
+            weight, slopes = _slopes(output, sources)
+
+            def columns(slope: Tensor) -> Tensor:
+                along = vmap(lambda unit: _gradients((slope * unit).sum(), weight))
+                found = along(_unit_vectors(slope)).movedim(0, -1)
+                return found.reshape(*output.shape, *slope.shape)
+
+            found = tree_map(columns, slopes)
+            return found[0] if isinstance(argnums, int) else tuple(found)
+
+        found = _shown(tree_map(of, value), args)
+        return (found, _shown(rest, args)) if has_aux else found
+
+    return function
+
+
+def _unit_vectors(like: Tensor) -> Tensor:
+    """Tensors of the shape of `like` with a single 1, along a new first dimension."""
+    count = like.numel()
+    return eye(count, dtype=like.dtype, device=like.device).reshape(count, *like.shape)
 
 
 def hessian(func: Callable[..., Any], argnums: Numbers = 0) -> Callable[..., Any]:
     """A function that gives the second derivatives of `func`."""
-    return jacrev(jacrev(func, argnums), argnums)
+    return jacfwd(jacrev(func, argnums), argnums)
 
 
-def _joined(rows: Sequence[Any], dim: int) -> Any:
-    """The tensors of equal trees stacked."""
-    structure = tree_flatten(rows[0])[1]
-    columns = zip(*(tree_flatten(row)[0] for row in rows))
-    return tree_unflatten([stack(list(column), dim) for column in columns], structure)
+def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parameters, and the buffers, of modules of one structure, stacked by name.
 
+    Example:
+        parameters, buffers = stack_module_state(models)
+        vmap(lambda p, b, x: functional_call(models[0], (p, b), (x,)), (0, 0, None))(
+            parameters, buffers, x
+        )
+    """
+    if not models:
+        raise ArgumentError("stack_module_state: Expected at least one model, got 0.")
 
-def _element(argument: Any, dim: int, position: int) -> Any:
-    return tree_map(lambda x: x.select(dim, position), argument)
-
-
-def vmap(
-    func: Callable[..., Any],
-    in_dims: Any = 0,
-    out_dims: int = 0,
-    randomness: str = "error",
-    *,
-    chunk_size: int | None = None,
-) -> Callable[..., Any]:
-    """`func` of every element along dimension `in_dims` of the arguments (None: not mapped)."""
-
-    @wraps(func)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        dims = in_dims if isinstance(in_dims, (tuple, list)) else (in_dims,) * len(args)
-        sizes = {
-            x.shape[dim]
-            for argument, dim in zip(args, dims)
-            if dim is not None
-            for x in tree_flatten(argument)[0]
-            if isinstance(x, Tensor)
+    def stacked(named: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            name: stack([one[name] for one in named]).detach().requires_grad_(first.requires_grad)
+            for name, first in named[0].items()
         }
-        if len(sizes) != 1:
-            raise ArgumentError(
-                f"vmap: the mapped dimensions have sizes {sorted(sizes)}", fix="make them equal"
-            )
-        results = []
-        for k in range(sizes.pop()):
-            chosen = [
-                argument if dim is None else _element(argument, dim, k)
-                for argument, dim in zip(args, dims)
-            ]
-            results.append(func(*chosen, **kwargs))
-        return _joined(results, out_dims)
 
-    return function
+    parameters = stacked([dict(model.named_parameters()) for model in models])
+    return parameters, stacked([dict(model.named_buffers()) for model in models])

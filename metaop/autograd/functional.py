@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from metaop.autograd.gradients import grad, listed
+from metaop.autograd.mapping import vmap
 from metaop.errors import GradientError
 from metaop.tensor.core import Tensor
 from metaop.tensor.creation import ones_like, zeros_like
 from metaop.tensor.gradients import enable_grad
-from metaop.tensor.joining import stack
+from metaop.tensor.ranges import eye
 
 Result = Any
 
@@ -71,15 +72,12 @@ def _jacobian_of(
     output: Tensor, leaves: list[Tensor], create_graph: bool, strict: bool
 ) -> list[Tensor]:
     flat = output.reshape(-1)
-    columns: list[list[Tensor]] = [[] for _ in leaves]
-    for k in range(flat.shape[0]):
-        weight = zeros_like(flat)
-        weight[k] = 1
-        for column, gradient in zip(columns, _gradient(flat, leaves, weight, create_graph, strict)):
-            column.append(gradient)
-    return [
-        stack(column).reshape((*output.shape, *leaf.shape)) for column, leaf in zip(columns, leaves)
-    ]
+
+    def row(weight: Tensor) -> list[Tensor]:
+        return _gradient(flat, leaves, weight, create_graph, strict)
+
+    rows = vmap(row)(eye(flat.shape[0], dtype=flat.dtype, device=flat.device))
+    return [found.reshape((*output.shape, *leaf.shape)) for found, leaf in zip(rows, leaves)]
 
 
 def hessian(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from metaop.autograd.mapping import vmap
 from metaop.differentiation import tape
 from metaop.errors import ArgumentError, GradientError
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.creation import zeros_like
 from metaop.tensor.gradients import run_backward, start_of
-from metaop.tensor.joining import stack
 from metaop.unified_graph.recording import modes
 
 Tensors = Tensor | Sequence[Tensor]
@@ -93,18 +93,19 @@ def _batched(
     create_graph: bool,
     allow_unused: bool | None,
 ) -> tuple[Tensor | None, ...]:
-    count = weights[0].shape[0]
-    rows = [
-        grad(
-            *(outputs, inputs, [w[k] for w in weights]),
-            retain_graph=retain or k < count - 1,
-            create_graph=create_graph,
-            allow_unused=allow_unused,
-        )
-        for k in range(count)
-    ]
-    columns = zip(*rows)
-    return tuple([None if column[0] is None else stack(column) for column in columns])
+    used: list[bool] = []
+
+    def one(*row: Tensor) -> list[Tensor]:
+        options = {"create_graph": create_graph, "allow_unused": allow_unused}
+        found = grad(outputs, inputs, row, True, **options)  # type: ignore[arg-type]
+        used[:] = [gradient is not None for gradient in found]
+        return [gradient for gradient in found if gradient is not None]
+
+    found = iter(vmap(one, randomness="different")(*weights))
+    if not retain:
+        # Recorded and never computed: it frees what the graph has saved.
+        grad(outputs, inputs, [weight[0] for weight in weights], False, allow_unused=True)
+    return tuple([next(found) if there else None for there in used])
 
 
 class set_detect_anomaly:

@@ -111,3 +111,9 @@ def integers(seed: Node, low: Node, count: Node, shape: Shape, dtype: DType) -> 
     """Whole numbers low, …, low + count - 1, all equally likely."""
     positive = apply("bitwise_and", random_bits(seed, shape), constant(2**63 - 1, dtypes.int64))
     return cast(low + apply("remainder", positive, count), dtype)
+
+
+@composite(differentiable=False)
+def seeds(seed: Node, count: int) -> Node:
+    """Seeds that differ, as many as asked for: one for each element of a batch."""
+    return random_bits(seed, (count,))

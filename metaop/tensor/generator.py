@@ -12,7 +12,7 @@ from metaop.tensor.options import DeviceLike, device_of
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.recording import Call, scalar_leaf
 from metaop.unified_graph.tensor_type import Device
-from metaop.unified_graph.tracing import repeated, state
+from metaop.unified_graph.tracing import refuse, repeated, state
 
 _WORD = (1 << 64) - 1
 
@@ -43,6 +43,11 @@ class Generator:
     def initial_seed(self) -> int:
         """The seed that the stream started from."""
         return self._seed
+
+    @property
+    def position(self) -> int:
+        """How many seeds the stream has given."""
+        return self._draws
 
     def get_state(self) -> Tensor:
         """Seed and position of the stream as a byte tensor."""
@@ -77,6 +82,7 @@ def seed_call(generator: Generator | None, device: Device) -> Call:
 
 def host_random(generator: Generator | None) -> np.random.Generator:
     """A NumPy generator with a fresh seed, for what is drawn on the host."""
+    refuse("it draws random numbers on the host")
     return np.random.default_rng((generator or default_generator).draw())
 
 

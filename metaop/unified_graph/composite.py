@@ -126,7 +126,7 @@ class Signature:
         "device",
         "can_fail",
         "gradients",
-        "residual_memo",
+        "batched",
         "__weakref__",
     )
     _ids = itertools.count(1)
@@ -161,7 +161,7 @@ class Signature:
             len(node.inputs) > 1 and not node.op.is_pointwise for node in topological(self.outputs)
         )
         self.gradients: dict[tuple, Any] = {}
-        self.residual_memo: dict[tuple, Any] = {}
+        self.batched: dict[tuple, Composite] = {}
         self.id = next(Signature._ids)
 
     def _type(self, node: Node) -> TensorType:
