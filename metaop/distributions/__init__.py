@@ -3,15 +3,11 @@
 from metaop.distributions import constraints
 from metaop.distributions.continuous import (
     Beta,
-    Cauchy,
     Chi2,
     Exponential,
     Gamma,
-    Gumbel,
     HalfNormal,
-    Laplace,
     LogNormal,
-    Normal,
     StudentT,
     Uniform,
 )
@@ -26,6 +22,7 @@ from metaop.distributions.discrete import (
 )
 from metaop.distributions.distribution import Distribution, ExponentialFamily
 from metaop.distributions.kl import kl_divergence, register_kl
+from metaop.distributions.location_scale import Cauchy, Gumbel, Laplace, Normal
 from metaop.distributions.multivariate import Dirichlet, Independent, MultivariateNormal
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Continuous distributions of one variable."""
+"""Continuous distributions of one variable that are no location-scale families."""
 
 from __future__ import annotations
 
@@ -8,64 +8,17 @@ from typing import Any
 
 from metaop.distributions import constraints
 from metaop.distributions.distribution import Distribution, ExponentialFamily, broadcast_all
+from metaop.distributions.gamma_samples import standard_gamma
+from metaop.distributions.location_scale import Normal
 from metaop.tensor.core import Tensor
 from metaop.tensor.pointwise import digamma, lgamma
 from metaop.tensor.random import rand, randn
 from metaop.tensor.selection import where
-from metaop.unified_graph.dtype import DType
+from metaop.tensor.type_info import finfo
 
 
 def _uniform(shape: Sequence[int], like: Tensor) -> Tensor:
     return rand(tuple(shape), dtype=like.dtype, device=like.device)
-
-
-def _smallest(dtype: DType) -> float:
-    return 2.0**-1022 if dtype.itemsize == 8 else 2.0**-126
-
-
-class Normal(ExponentialFamily):
-    """The normal distribution with mean `loc` and standard deviation `scale`."""
-
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
-    has_rsample = True
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    mode = mean
-
-    @property
-    def stddev(self) -> Tensor:
-        return self.scale
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale.square()
-
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        shape = self._extended_shape(sample_shape)
-        noise = randn(shape, dtype=self.loc.dtype, device=self.loc.device)
-        return self.loc + noise * self.scale
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._validate_sample(value)
-        deviation = (value - self.loc) / self.scale
-        return -deviation.square() / 2 - self.scale.log() - math.log(2 * math.pi) / 2
-
-    def cdf(self, value: Tensor) -> Tensor:
-        return 0.5 * (1 + ((value - self.loc) / (self.scale * math.sqrt(2))).erf())
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
-
-    def entropy(self) -> Tensor:
-        return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
 
 
 class LogNormal(Distribution):
@@ -237,131 +190,6 @@ class Exponential(ExponentialFamily):
         return 1 - self.rate.log()
 
 
-class Laplace(Distribution):
-    """The double exponential distribution around `loc`."""
-
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
-    has_rsample = True
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    mode = mean
-
-    @property
-    def variance(self) -> Tensor:
-        return 2 * self.scale.square()
-
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        drawn = _uniform(self._extended_shape(sample_shape), self.loc)
-        # Never exactly -1, whose logarithm would be infinite.
-        centred = drawn * (2 - 2.0**-23) - (1 - 2.0**-23)
-        return self.loc - self.scale * centred.sign() * (-centred.abs()).log1p()
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._validate_sample(value)
-        return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
-
-    def cdf(self, value: Tensor) -> Tensor:
-        away = value - self.loc
-        return 0.5 - 0.5 * away.sign() * (-away.abs() / self.scale).expm1()
-
-    def icdf(self, value: Tensor) -> Tensor:
-        away = value - 0.5
-        return self.loc - self.scale * away.sign() * (-2 * away.abs()).log1p()
-
-    def entropy(self) -> Tensor:
-        return 1 + (2 * self.scale).log()
-
-
-class Cauchy(Distribution):
-    """The distribution of the ratio of two centred normal variables."""
-
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
-    has_rsample = True
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc * 0 + float("nan")
-
-    @property
-    def variance(self) -> Tensor:
-        return self.loc * 0 + float("inf")
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
-
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        drawn = _uniform(self._extended_shape(sample_shape), self.loc)
-        return self.loc + self.scale * (math.pi * (drawn - 0.5)).tan()
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._validate_sample(value)
-        deviation = (value - self.loc) / self.scale
-        return -math.log(math.pi) - self.scale.log() - deviation.square().log1p()
-
-    def cdf(self, value: Tensor) -> Tensor:
-        return ((value - self.loc) / self.scale).atan() / math.pi + 0.5
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
-
-    def entropy(self) -> Tensor:
-        return math.log(4 * math.pi) + self.scale.log()
-
-
-class Gumbel(Distribution):
-    """The distribution of the largest of many samples."""
-
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
-    has_rsample = True
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc + self.scale * 0.57721566490153286060
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
-
-    @property
-    def variance(self) -> Tensor:
-        return (math.pi / math.sqrt(6) * self.scale).square()
-
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        drawn = _uniform(self._extended_shape(sample_shape), self.loc)
-        drawn = drawn.clamp(_smallest(drawn.dtype), 1 - 2.0**-24)
-        return self.loc - self.scale * (-drawn.log()).log()
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._validate_sample(value)
-        deviation = (self.loc - value) / self.scale
-        return (deviation - deviation.exp()) - self.scale.log()
-
-    def cdf(self, value: Tensor) -> Tensor:
-        return (-((self.loc - value) / self.scale).exp()).exp()
-
-    def entropy(self) -> Tensor:
-        return self.scale.log() + (1 + 0.57721566490153286060)
-
-
 class Gamma(ExponentialFamily):
     """The gamma distribution with shape `concentration` and `rate`.
 
@@ -390,11 +218,9 @@ class Gamma(ExponentialFamily):
         return self.concentration / self.rate.square()
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        from metaop.distributions.gamma_samples import standard_gamma
-
         shape = self._extended_shape(sample_shape)
         drawn = standard_gamma(self.concentration.expand(*shape))
-        return (drawn / self.rate).clamp(min=_smallest(drawn.dtype))
+        return (drawn / self.rate).clamp(min=finfo(drawn.dtype).tiny)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
@@ -527,3 +353,9 @@ class StudentT(Distribution):
             - lgamma(0.5 * (self.df + 1))
         )
         return -0.5 * (self.df + 1) * (deviation.square() / self.df).log1p() - normaliser
+
+    def entropy(self) -> Tensor:
+        half = 0.5 * self.df
+        beta = lgamma(half) + math.lgamma(0.5) - lgamma(half + 0.5)
+        spread = (half + 0.5) * (digamma(half + 0.5) - digamma(half))
+        return self.scale.log() + spread + 0.5 * self.df.log() + beta

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from metaop.distributions.continuous import Beta, Exponential, Gamma, Laplace, Normal, Uniform
+from metaop.distributions.continuous import Beta, Exponential, Gamma, Uniform
 from metaop.distributions.discrete import Bernoulli, Categorical, OneHotCategorical, Poisson
 from metaop.distributions.distribution import Distribution
+from metaop.distributions.location_scale import Laplace, Normal
 from metaop.distributions.multivariate import Dirichlet, Independent, MultivariateNormal
 from metaop.errors import UnsupportedError
 from metaop.nn.functional import softplus

@@ -8,6 +8,7 @@ from typing import Any
 
 from metaop.distributions import constraints
 from metaop.distributions.distribution import Distribution, ExponentialFamily
+from metaop.distributions.gamma_samples import standard_gamma
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
 from metaop.tensor.decompositions import cholesky, inv, solve_triangular
@@ -43,8 +44,6 @@ class Dirichlet(ExponentialFamily):
         return parts / (total.square() * (total + 1))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        from metaop.distributions.gamma_samples import standard_gamma
-
         drawn = standard_gamma(self.concentration.expand(*self._extended_shape(sample_shape)))
         return drawn / drawn.sum(-1, True)
 

@@ -1,5 +1,5 @@
 """`Normal` under the name of PyTorch's module."""
 
-from metaop.distributions.continuous import Normal
+from metaop.distributions.location_scale import Normal
 
 __all__ = ["Normal"]
