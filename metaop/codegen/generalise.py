@@ -34,6 +34,7 @@ from metaop.codegen.loop_nest import (
     MicroKernel,
     Name,
     Number,
+    Prefetch,
     RealArgument,
     Statement,
     Store,
@@ -118,7 +119,7 @@ class Walker:
 
     def nest(self, nest: LoopNest) -> LoopNest:
         for parameter in nest.parameters:
-            self.tokens += (parameter.dtype.name, parameter.role)
+            self.tokens += (parameter.dtype.name, parameter.role, parameter.streamed)
         self.tokens.append(len(nest.arguments))
         body = self._body(nest.body)
         arguments = (*nest.arguments, *self.added)
@@ -285,6 +286,10 @@ class Walker:
         conditions = self._conditions(statement.conditions)
         return statement._replace(value=value, offset=offset, conditions=conditions)
 
+    def _prefetch(self, statement: Prefetch) -> Statement:
+        self.tokens.append(statement.buffer)
+        return statement._replace(offset=self._buffer_offset(statement.buffer, statement.offset))
+
     def _alloc(self, statement: Alloc) -> Statement:
         self.tokens += (statement.buffer, statement.dtype.name, statement.space)
         if statement.space != "scratch":
@@ -349,6 +354,7 @@ _STATEMENTS: dict[type, Callable[[Any, Any], Statement]] = {
     CheckedIndex: Walker._checked_index,
     Store: Walker._store,
     Update: Walker._store,
+    Prefetch: Walker._prefetch,
     Alloc: Walker._alloc,
     MicroKernel: Walker._micro_kernel,
     ForeignCall: Walker._foreign_call,

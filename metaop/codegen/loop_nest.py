@@ -5,7 +5,7 @@ kernel; `generalise` turns those in which two nests differ into arguments, so th
 kernel serves many sizes.
 
     stmt  ::= For(axis, extent, kind, body, accumulators) | Let | CheckedIndex | Store | Update
-            | Accumulate | Alloc | MicroKernel | ForeignCall
+            | Prefetch | Accumulate | Alloc | MicroKernel | ForeignCall
     expr  ::= Load | Number | RealArgument | IndexValue | Apply | Choose | Name
     index ::= constant + sum of factor * integer        factor ::= LoopIndex | ValueIndex | // | %
 """
@@ -278,6 +278,14 @@ class Accumulator(NamedTuple):
 
 
 @_never_equal_to_others
+class Prefetch(NamedTuple):
+    """A hint that an element, which need not exist, and its neighbours will be read soon."""
+
+    buffer: int  # type: ignore[assignment]
+    offset: Sum  # type: ignore[assignment]
+
+
+@_never_equal_to_others
 class Accumulate(NamedTuple):
     """`name = combine(name, value)` for an accumulator of an enclosing loop."""
 
@@ -356,15 +364,28 @@ class For(NamedTuple):
 
 
 Statement = (
-    Let | CheckedIndex | Store | Update | Accumulate | Alloc | MicroKernel | ForeignCall | For
+    Let
+    | CheckedIndex
+    | Store
+    | Update
+    | Prefetch
+    | Accumulate
+    | Alloc
+    | MicroKernel
+    | ForeignCall
+    | For
 )
 
 
 class Parameter(NamedTuple):
-    """A buffer that the kernel is called with; `role` is "read", "write" or "update"."""
+    """A buffer that the kernel is called with; `role` is "read", "write" or "update".
+
+    A buffer that is `streamed` will not be read soon: it may be written around the caches.
+    """
 
     dtype: DType
     role: str
+    streamed: bool = False
 
 
 class LoopNest(NamedTuple):

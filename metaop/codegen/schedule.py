@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from metaop.codegen.in_place import exact_pairs, index_checks
 from metaop.codegen.lowering import LoweredKernel, Machine, lower
+from metaop.codegen.streaming import stream_results
 from metaop.fusion.group import group
 from metaop.fusion.joining import join_reductions
 from metaop.fusion.kernel import Kernel
@@ -56,6 +57,9 @@ def schedule(
     for kernel in kernels:
         launches.extend(lower(kernel, storage, uses, machine))
     temporaries, offsets, size = _plan_memory(launches, set(final))
+    if machine.cache_bytes:
+        places = dict(zip(temporaries, offsets))
+        launches = stream_results(launches, places, machine.cache_bytes)
     return Schedule(
         tuple(inputs),
         tuple(final),

@@ -9,6 +9,7 @@ from metaop.codegen.loop_nest import (
     For,
     Let,
     LoopNest,
+    Prefetch,
     Statement,
     Store,
     Update,
@@ -17,7 +18,10 @@ from metaop.codegen.loop_nest import (
 
 def show_nest(nest: LoopNest) -> str:
     """The nest as stable, readable text."""
-    roles = ", ".join(f"b{k}: {p.role} {p.dtype.name}" for k, p in enumerate(nest.parameters))
+    roles = ", ".join(
+        f"b{k}: {'streamed ' if p.streamed else ''}{p.role} {p.dtype.name}"
+        for k, p in enumerate(nest.parameters)
+    )
     lines = [f"kernel {nest.name}({roles}) arguments {list(nest.arguments)} grain {nest.grain}"]
     _show_body(nest.body, 1, lines)
     return "\n".join(lines) + "\n"
@@ -48,6 +52,8 @@ def _show_statement(statement: Statement) -> str:
         atomic = "atomic " if statement.atomic else ""
         target = f"b{statement.buffer}[{statement.offset!r}]"
         return f"{atomic}{target} {statement.reducer}= {statement.value!r}" + _when(statement)
+    if isinstance(statement, Prefetch):
+        return f"prefetch b{statement.buffer}[{statement.offset!r}]"
     if isinstance(statement, Accumulate):
         return f"{statement.name} <- {statement.value!r}"
     if isinstance(statement, Alloc):

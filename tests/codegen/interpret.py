@@ -118,6 +118,9 @@ class Interpreter:
             assert 0 <= offset < self.buffers[store.buffer].size, f"{store} writes {offset}"
             self.buffers[store.buffer][offset] = self.value(store.value)
 
+    def Prefetch(self, prefetch: ir.Prefetch) -> None:
+        """Nothing happens."""
+
     def Update(self, update: ir.Update) -> None:
         if self.holds(update.conditions):
             buffer, offset = self.buffers[update.buffer], self.index(update.offset)

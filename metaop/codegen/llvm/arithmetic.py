@@ -143,11 +143,27 @@ class Arithmetic(Core):
             return self._two(boolean, x, y)
         if y.is_constant:
             x, y = y, x
-        # The vector instruction gives its second operand when either is NaN.
-        chosen = self.select(self.compare(wins, x, y), x, y)
+        chosen = self._first_that_wins(wins, x, y)
         if not x.is_float or x.is_constant:
             return chosen
         return self.select(self.is_nan(x), x, chosen)
+
+    def _first_that_wins(self, wins: str, x: Value, y: Value) -> Value:
+        """x where it is greater ("gt") or less ("lt") than y, else y, also where one is NaN.
+
+        There are vector instructions for it, of which LLVM would make masks when more follows.
+        """
+        width = x.lanes * x.bits
+        if not x.is_float or width not in (256, 512) or width > 8 * self.target.vector_bytes:
+            return self.select(self.compare(wins, x, y), x, y)
+        name = "max" if wins == "gt" else "min"
+        kind = f"p{x.type[0].replace('f', 's')}.{width}"
+        symbol = f"llvm.x86.avx{'512' if width == 512 else ''}.{name}.{kind}"
+        # The long form has a further operand for the rounding, which is the one in force.
+        types, rounding = (", i32", ", i32 4") if width == 512 else ("", "")
+        self.declare(f"declare {x.full_type} @{symbol}({x.full_type}, {x.full_type}{types})")
+        call = f"call {x.full_type} @{symbol}({x.typed}, {y.typed}{rounding})"
+        return self.like(x, self.emit(call))
 
     def fmax(self, x: Operand, y: Operand) -> Value:
         """The greater; the other operand when one is NaN."""

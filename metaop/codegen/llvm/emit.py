@@ -18,6 +18,7 @@ from metaop.codegen.llvm.emit_loops import LoopWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_micro_kernel import write_micro_kernel
 from metaop.codegen.llvm.emit_scratch import Scratch
+from metaop.codegen.llvm.emit_streams import StreamWriter
 from metaop.codegen.llvm.emit_survey import loaded_buffers
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.loop_nest import (
@@ -29,6 +30,7 @@ from metaop.codegen.loop_nest import (
     Let,
     LoopNest,
     MicroKernel,
+    Prefetch,
     Statement,
     Store,
     Update,
@@ -49,7 +51,11 @@ class _Kernel:
         self.index = IndexWriter(code)
         self.memory = MemoryWriter(code, self.index, target)
         self.expressions = ExpressionWriter(code, self.index, self.memory)
-        self.loops = LoopWriter(code, self.index, self.memory, self.expressions, target, self._body)
+        streamed = frozenset(k for k, one in enumerate(nest.parameters) if one.streamed)
+        self.streams = StreamWriter(code, self.index, self.memory, target, streamed)
+        self.loops = LoopWriter(
+            code, self.index, self.memory, self.expressions, self.streams, target, self._body
+        )
         self.effects = EffectWriter(code, self.index, self.memory, self.expressions, self.loops)
         self.scratch = Scratch(code, self.index, self.memory)
 
@@ -58,6 +64,7 @@ class _Kernel:
         code = self.code
         self._enter()
         self._body(self.nest.body)
+        self.streams.finish()
         self.scratch.release()
         code.flatten()
         parameters = [code.argument("ptr", "buffers"), code.argument("ptr", "scalars")]
@@ -140,3 +147,5 @@ class _Kernel:
                 self.effects.check(statement, copy)
             elif isinstance(statement, Update):
                 self.effects.update(statement, copy)
+            elif isinstance(statement, Prefetch):
+                self.memory.prefetch(statement.buffer, statement.offset, copy)

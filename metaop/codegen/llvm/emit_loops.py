@@ -10,6 +10,7 @@ from metaop.codegen.llvm.emit_index import IndexWriter
 from metaop.codegen.llvm.emit_lanes import NO_LANES, Lanes
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_scalars import Coefficient
+from metaop.codegen.llvm.emit_streams import StreamWriter
 from metaop.codegen.llvm.emit_survey import Survey
 from metaop.codegen.llvm.emit_tiles import TileWriter
 from metaop.codegen.llvm.target import Target
@@ -35,6 +36,7 @@ class LoopWriter:
         index: IndexWriter,
         memory: MemoryWriter,
         expressions: ExpressionWriter,
+        streams: StreamWriter,
         target: Target,
         write_body: Callable[[Sequence[Statement]], None],
     ) -> None:
@@ -42,6 +44,7 @@ class LoopWriter:
         self.index = index
         self.memory = memory
         self.expressions = expressions
+        self.streams = streams
         self.target = target
         self.write_body = write_body
         self.tiles = TileWriter(code, index, memory, self.loop)
@@ -94,7 +97,8 @@ class LoopWriter:
         """Combines a value into an accumulator; lanes that do not exist keep theirs."""
         bindings, name = self.index.bindings, statement.name
         old = bindings[name, copy]
-        new = self._combine(name, old, self.expressions.value(statement.value, copy))
+        # The new value first: what is known of it alone does not wait for the old one.
+        new = self._combine(name, self.expressions.value(statement.value, copy), old)
         mask = self.index.lanes.mask
         if mask is not None:
             new = self.code.select(self.code.value(mask, "i1", old.lanes), new, old)
@@ -289,6 +293,12 @@ class LoopWriter:
         count, copies = self._width(loop, start, stop)
         binary = self.index.binary
         partial = self._identities(names, count)
+        stores = [] if names and not self.target.has_avx512 else self.streams.stores(loop, count)
+        if stores:
+            aligned = self.streams.first_aligned(stores, loop, start, stop, count)
+            partial = self._partly(loop, start, aligned, count, partial)
+            start = aligned
+            self.memory.streamed = frozenset(store.buffer for store in stores)
         length = binary("sub", stop, start)
         for group in sorted({copies, 1}, reverse=True):
             if count == 1:
@@ -300,12 +310,23 @@ class LoopWriter:
             end = binary("add", binary("sub", stop, length), rounded)
             partial = self._stage(loop, start, end, Lanes(loop.axis, 0, count, group), partial)
             start, length = end, binary("sub", length, rounded)
-        rest = length if isinstance(length, int) else None
-        if count > 1 and self.target.has_avx512 and rest != 1:
-            partial = self._stage(loop, start, stop, Lanes(loop.axis, 0, count), partial, True)
-            return self._across(partial)
-        sums = self._across(partial)
-        return self._stage(loop, start, stop, NO_LANES, sums)
+        self.memory.streamed = frozenset()
+        if count > 1 and self.target.has_avx512 and length != 1:
+            return self._across(self._partly(loop, start, stop, count, partial))
+        return self._stage(loop, start, stop, NO_LANES, self._across(partial))
+
+    def _partly(
+        self,
+        loop: For,
+        start: Coefficient,
+        stop: Coefficient,
+        count: int,
+        partial: dict[str, Value],
+    ) -> dict[str, Value]:
+        """Runs a part of a vector loop that need not fill whole vectors."""
+        if not self.target.has_avx512:
+            return self._stage(loop, start, stop, NO_LANES, partial)
+        return self._stage(loop, start, stop, Lanes(loop.axis, 0, count), partial, True)
 
     def _identities(self, names: list[str], count: int) -> dict[str, Value]:
         result = {}

@@ -45,6 +45,8 @@ class MemoryWriter:
         # Eight zero bytes that a load reads, and bytes that a store may spoil, instead of an
         # element that must not be touched.
         self.nowhere, self.sink = "%nowhere", "%sink"
+        # Buffers of which whole vectors, at aligned addresses, are written around the caches.
+        self.streamed: frozenset[int] = frozenset()
         self._loads: dict[int, list[str]] = {}
         # The values of loads that were read in tiles, by identity and copy.
         self.tiled: dict[tuple[int, int], Value] = {}
@@ -291,6 +293,12 @@ class MemoryWriter:
                 self._loads.setdefault(buffer, []).extend(written)
             return raw
 
+    def prefetch(self, buffer: int, offset: Sum, copy: int) -> None:
+        """Asks for the cache line of an element, the one of the first lane."""
+        address = self.address(buffer, self.index.resolve(offset, copy).uniform)
+        self.code.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.code.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
+
     # --- stores -----------------------------------------------------------------------------
 
     def store(
@@ -331,10 +339,12 @@ class MemoryWriter:
             index = index._replace(constant=index.constant - count + 1)
             value, mask = self.reversed(value), self.reversed(mask) if mask else None
         address = code.value(self.address(buffer, index.uniform), "ptr")
-        if mask is None:
-            code.store(value, address)
-        else:
+        if mask is not None:
             code.masked_store(value, address, mask)
+        elif buffer in self.streamed:
+            code.store(value, address, value.lanes * value.bits // 8, nontemporal=True)
+        else:
+            code.store(value, address)
 
     def _store_segments(
         self,

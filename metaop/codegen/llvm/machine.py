@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from pathlib import Path
+
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.lowering import Machine
@@ -14,9 +18,23 @@ _TILES = {
     32: Tile(rows=6, columns=16),
     16: Tile(rows=4, columns=8),
 }
+# Linux describes the caches of a processor here; the last one is taken to be this large at least.
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_OTHERWISE = 8 << 20
 
 
 def host_machine() -> Machine:
     """The machine that this process runs on."""
     tile, threads = _TILES[host_target().vector_bytes], runtime().get_num_threads()
-    return Machine(tile, threads, filters=get("METAOP_WINOGRAD"))
+    winograd = get("METAOP_WINOGRAD")
+    return Machine(tile, threads, filters=winograd, cache_bytes=_last_cache_bytes())
+
+
+@functools.cache
+def _last_cache_bytes() -> int:
+    """The size of the last level of cache, as the operating system tells it."""
+    sizes = [_OTHERWISE]
+    for path in _CACHES.glob("index*/size"):
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(int(path.read_text().strip().removesuffix("K")) << 10)
+    return max(sizes)

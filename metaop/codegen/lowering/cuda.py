@@ -19,6 +19,7 @@ class RecomputingRows(Rows):
     """Rows that compute dear values again in every pass: arithmetic is cheaper than memory."""
 
     TURNS = False
+    PREFETCHES = False
 
     def _carry_dear_values(self, loops: list[Loop]) -> None:
         return

@@ -26,6 +26,7 @@ class Machine:
     `tile` is its register tile, `threads` their number; `rows`, `contract` and `scatter` are the
     schedules of the three sorts of kernels; `backend` names the printer of its nests. `filters`
     allows Winograd's method for windows of three taps, `stencils` planes in scratch memory.
+    Results go around caches of `cache_bytes` where they pay nothing (0: never).
     """
 
     tile: Tile = field(default_factory=Tile)
@@ -36,6 +37,7 @@ class Machine:
     backend: str = "llvm"
     filters: bool = False
     stencils: bool = True
+    cache_bytes: int = 0
 
 
 def lower(

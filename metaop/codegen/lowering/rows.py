@@ -16,7 +16,7 @@ from metaop.fusion.kernel import Indices, Kernel
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.index_expr import Axis, IndexExpr
+from metaop.unified_graph.index_expr import Axis, IndexExpr, Symbol
 from metaop.unified_graph.node import Node
 
 # Vector loops shorter than this waste most of their lanes; two axes run side by side then.
@@ -26,6 +26,8 @@ _LONG_REDUCTION = 1 << 14
 _BLOCK = 1 << 12
 # Rows up to this length keep dear values in scratch memory between passes.
 _LONGEST_CARRIED = 1 << 14
+# Rows up to this length stay in the caches together with the next one.
+_LONGEST_AHEAD = 1 << 16
 # Blocks of transpositions are as long as a vector if possible, and not much longer; they are
 # divided into several tasks.
 _TILE, _VECTOR_BYTES, _LONGEST_BLOCK = 16, 64, 64
@@ -41,6 +43,8 @@ class Rows(Lowering):
 
     # Whether lanes and registers transpose; threads of a GPU read apart as well.
     TURNS = True
+    # Whether a task asks for its next row before it is done with one; others run on a GPU then.
+    PREFETCHES = True
 
     def __init__(
         self,
@@ -53,6 +57,8 @@ class Rows(Lowering):
         self.plan = plan
         self.axes: Indices = plan.axes
         self.stage_of = _stages(kernel, storage)
+        # What the first pass over a row reads, once there is a second one.
+        self._read_first: list[tuple[int, IndexExpr]] | None = None
 
     def lower(self) -> LoweredKernel:
         kept, reduced = list(self.plan.kept()), list(self.plan.reduced())
@@ -268,6 +274,8 @@ class Rows(Lowering):
             else:
                 at = self._indices(root)
                 results.append((root, at, values.value(root, at)))
+        if vector and self.PREFETCHES:
+            self._prefetch(loops)
         for root, at, value in results:
             self._store(root, at, value)
         for depth in reversed(range(len(loops))):
@@ -290,6 +298,29 @@ class Rows(Lowering):
                 self.waiting.discard(root)
             else:
                 self._store(root, self._indices(root), result)
+
+    def _prefetch(self, loops: list[Loop]) -> None:
+        """In the second pass over a row, asks for what the first pass over the next row reads.
+
+        Without it, the processor would compute while nothing is read, and wait afterwards.
+        """
+        if self._read_first is None:
+            self._read_first = list(self.values.reads)
+            return
+        reads, self._read_first = self._read_first, []
+        if math.prod(loop.extent for loop in loops) > _LONGEST_AHEAD:
+            return
+        lane = Axis(loops[-1].name, loops[-1].extent)
+        for number, place in dict.fromkeys(reads):
+            following = place.substitute(_next_row)
+            is_known = not any(isinstance(atom, Symbol) for atom in place.atoms())
+            if abs(place.coefficient(lane)) == 1 and is_known and following != place:
+                self.values.emit(ir.Prefetch(number, self.values.sum(following)))
+
+
+def _next_row(atom: index_expr.Atom) -> IndexExpr | None:
+    is_row = isinstance(atom, Axis) and atom.name == "p"
+    return index_expr.of(atom) + 1 if is_row else None
 
 
 def _blocked(loops: list[Loop], replace: Callable[[dict[str, IndexExpr]], None]) -> list[Loop]:

@@ -84,11 +84,16 @@ class Values:
         # Bodies outside these loops are computed once for many iterations: they bind values.
         self.inner_loops: frozenset[str] = frozenset()
         self.offsets: list[IndexExpr] = []
-        # Those of the offsets at which buffers are read.
-        self.places: list[IndexExpr] = []
+        # The buffers that are read, and those of the offsets at which they are.
+        self.reads: list[tuple[int, IndexExpr]] = []
         self._names = 0
         self._depths: dict[int, int] = {}
         self._sums: dict[IndexExpr, ir.Sum] = {}
+
+    @property
+    def places(self) -> list[IndexExpr]:
+        """The offsets at which buffers are read."""
+        return [place for _, place in self.reads]
 
     # --- loops ------------------------------------------------------------------------------
 
@@ -250,7 +255,7 @@ class Values:
     ) -> ir.Load:
         """The element of a buffer at `at` where the guards hold."""
         place = self.buffers.offset_of(node, at)
-        self.places.append(place)
+        self.reads.append((number, place))
         offset = self.sum(place)
         return ir.Load(number, offset, node.dtype, self.conditions(guards), fill)
 

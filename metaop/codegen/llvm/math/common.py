@@ -22,6 +22,8 @@ _SPLITTER = {"float": 2.0**12 + 1, "double": 2.0**27 + 1}
 # The leading bits of ln(2) and the rest: a multiple of the first is exact.
 LN2_HIGH = {"float": 0.693359375, "double": 6.93147180369123816490e-01}
 LN2_LOW = {"float": -2.12194440054690583e-4, "double": 1.90821492927058770002e-10}
+# 1 / ln(2) as a float, and what it lacks.
+LOG2_E_HIGH, LOG2_E_LOW = 1.44269502162933349609375, 1.925962991126617e-08
 
 
 def polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
@@ -63,11 +65,25 @@ def power_of_two(b: Builder, bits: Value, type: str) -> Value:
 
 def scale(b: Builder, x: Value, exponent: Value) -> Value:
     """x * 2**exponent with an integer in floating point; over- and underflows gradually."""
+    if b.target.has_avx512 and x.lanes * x.bits in (128, 256, 512):
+        return _scaled_at_once(b, x, exponent)
     half, half_bits = round_to_bits(b, exponent * 0.5)
     _, rest_bits = round_to_bits(b, exponent - half)
     with b.exact():
         first = x * power_of_two(b, half_bits, x.type)
         return first * power_of_two(b, rest_bits, x.type)
+
+
+def _scaled_at_once(b: Builder, x: Value, exponent: Value) -> Value:
+    """The same as one instruction of AVX-512, whose operands may be whole registers."""
+    width = x.lanes * x.bits
+    symbol = f"llvm.x86.avx512.mask.scalef.p{x.type[0].replace('f', 's')}.{width}"
+    full, mask = x.full_type, f"i{max(x.lanes, 8)}"
+    rounding = ", i32" if width == 512 else ""
+    b.declare(f"declare {full} @{symbol}({full}, {full}, {full}, {mask}{rounding})")
+    # All lanes are computed, and rounded as everywhere.
+    rest = f"{full} zeroinitializer, {mask} -1" + (", i32 4" if width == 512 else "")
+    return b.like(x, b.emit(f"call {full} @{symbol}({x.typed}, {exponent.typed}, {rest})"))
 
 
 def two_sum(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:

@@ -10,6 +10,8 @@ from metaop.codegen.llvm.math.common import (
     EXPONENT_BIAS,
     LN2_HIGH,
     LN2_LOW,
+    LOG2_E_HIGH,
+    LOG2_E_LOW,
     MANTISSA_BITS,
     polynomial,
     power_of_two,
@@ -37,8 +39,19 @@ _LARGE = 1e20
 
 def exp(b: Builder, x: Value) -> Value:
     """e**x to 1 unit in the last place."""
+    if x.type == "float" and b.target.has_fma:
+        return _exp_by_powers_of_two(b, x)
     n, r = _reduce(b, x, _EXP_RANGE)
     return scale(b, b.fma(r * r, polynomial(b, r, coefficients.EXP[x.type]), r) + 1.0, n)
+
+
+def _exp_by_powers_of_two(b: Builder, x: Value) -> Value:
+    """2**(x / ln(2)) with fewer operations, where multiply-adds keep all bits of the quotient."""
+    low, high = _EXP_RANGE[x.type]
+    x = b.maximum(b.minimum(x, high), low)
+    n, _ = round_to_bits(b, x * LOG2_E_HIGH)
+    r = b.fma(x, LOG2_E_LOW, b.fma(x, LOG2_E_HIGH, -n))
+    return scale(b, b.fma(r, polynomial(b, r, coefficients.EXP2[x.type]), 1.0), n)
 
 
 def _reduce(b: Builder, x: Value, bounds: dict[str, tuple[float, float]]) -> tuple[Value, Value]:

@@ -1,0 +1,63 @@
+"""Which results are written around the caches: those that would be evicted before they are read.
+
+A plain store first reads the cache line that it changes. Between the time an element is written
+and the time it is read, about as many bytes pass through the caches as the launches from here to
+there touch. Where these are more than the caches hold, nothing is lost by going around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering import LoweredKernel
+from metaop.unified_graph.node import Node
+
+# Smaller results are not worth code of their own.
+_LEAST_BYTES = 1 << 20
+
+
+def stream_results(
+    launches: Sequence[LoweredKernel], offsets: Mapping[Node, int], cache_bytes: int
+) -> list[LoweredKernel]:
+    """The launches, in order, of which some results are marked as streamed.
+
+    `offsets` are those of temporaries in their arena: a result that takes the place of an operand
+    is in the caches already.
+    """
+    behind = 0
+    # What is touched from the next launch on that reads a node.
+    from_reader: dict[Node, int] = {}
+    marked = []
+    for launch in reversed(launches):
+        behind += sum(node.nbytes for node in set(launch.buffers))
+        read = [n for n, p in zip(launch.buffers, launch.nest.parameters) if p.role != "write"]
+        taken = {offsets[node] for node in read if node in offsets}
+        streamed = {
+            node
+            for node in set(launch.buffers).difference(read)
+            if node.nbytes >= _LEAST_BYTES
+            and offsets.get(node) not in taken
+            and behind - from_reader.get(node, 0) >= cache_bytes
+        }
+        marked.append(_marked(launch, streamed) if _is_plain(launch.nest.body) else launch)
+        from_reader.update(dict.fromkeys(read, behind))
+    return marked[::-1]
+
+
+def _marked(launch: LoweredKernel, streamed: set[Node]) -> LoweredKernel:
+    parameters = tuple(
+        parameter._replace(streamed=node in streamed)
+        for node, parameter in zip(launch.buffers, launch.nest.parameters)
+    )
+    return LoweredKernel(launch.nest._replace(parameters=parameters), launch.buffers)
+
+
+def _is_plain(body: tuple[ir.Statement, ...]) -> bool:
+    """Whether all is written by plain stores; tiles are too narrow to go around the caches."""
+    return all(
+        _is_plain(statement.body)
+        if isinstance(statement, ir.For)
+        else not isinstance(statement, (ir.MicroKernel, ir.ForeignCall, ir.Update))
+        for statement in body
+    )
