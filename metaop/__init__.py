@@ -46,6 +46,7 @@ from metaop.tensor.comparison import (
 )
 from metaop import dist as _dist
 from metaop.tensor.contractions import dist as _distance
+from metaop.tensor.placing import global_mode as _global_mode
 from metaop.tensor.complex_tensor import (
     accept_complex,
     complex,
@@ -475,7 +476,7 @@ e, pi, inf, nan = _math.e, _math.pi, _math.inf, _math.nan
 newaxis = None
 
 # PyTorch's function for the distance of two tensors has the name of a package.
-_dist.distance = _distance
+_dist.distance, _dist.global_mode = _distance, _global_mode
 
 _SUBMODULES = frozenset(
     (

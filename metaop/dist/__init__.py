@@ -14,8 +14,10 @@ from metaop.dist.sbp import Split as Split
 from metaop.dist.trace import explain as explain
 from metaop.dist.trace import signatures as signatures
 
-# The function that calls of the package stand for; `metaop` puts it here.
+# The function that calls of the package stand for, and the mode in which tensors are made; `metaop`
+# puts them here, because they are made of tensors.
 distance: Any
+global_mode: Any
 
 
 class _Package(ModuleType):

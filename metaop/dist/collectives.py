@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -20,6 +21,8 @@ from metaop.dist.watchdog import Watchdog
 from metaop.errors import DistributedError, describe_location, user_location
 
 _END = "the end of the program"
+# Numbers that a program takes as arguments: learning rates, seeds.
+Numbers = tuple[int | float | bool, ...]
 
 
 def mpi() -> Any:
@@ -96,14 +99,22 @@ class MPIWorld:
         whole = sum(extents)
         if extents != self._extents(whole):
             raise DistributedError(
-                f"blocks of {extents} are not balanced",
-                fix=f"give the ranks {self._extents(whole)}",
+                f"the ranks have {extents} of {whole} along a dimension that is split, which are no "
+                "balanced blocks",
+                fix=f"give them {self._extents(whole)}",
             )
         return whole
 
-    def verify(self, plan: str) -> None:
-        """Compares what the ranks are about to send; DistributedError on all when it differs."""
-        self.agree(plan, "programs")
+    def verify(self, plan: str, numbers: Numbers = ()) -> None:
+        """Compares what the ranks are about to do; DistributedError on all when it differs."""
+        self.agree(plan, "programs", numbers)
+
+    def first(self, value: np.ndarray) -> np.ndarray:
+        """What the first rank has, on all of them; the others give something of the same shape."""
+        received = np.ascontiguousarray(value).copy()
+        request = self.communicator.Ibcast(received.reshape(-1).view(np.uint8), 0)
+        self.watchdog.wait(request.Test, f"{value.dtype}{list(value.shape)} of rank 0")
+        return received
 
     def maximum(self, values: np.ndarray) -> np.ndarray:
         """The largest value over the ranks, element by element."""
@@ -112,9 +123,9 @@ class MPIWorld:
         self.watchdog.wait(request.Test, "a maximum over the ranks")
         return result
 
-    def agree(self, text: str, what: str) -> None:
-        """DistributedError on every rank, with both sides, unless `text` is equal on all."""
-        mine = fingerprint(text)
+    def agree(self, text: str, what: str, numbers: Numbers = ()) -> None:
+        """DistributedError on every rank, with both sides, unless all have the same."""
+        mine = fingerprint(text) ^ zlib.crc32(repr(numbers).encode())
         both = np.array([mine, -mine], np.int64)
         extremes = np.empty_like(both)
         request = self.communicator.Iallreduce(both, extremes, mpi().MIN)
@@ -122,9 +133,11 @@ class MPIWorld:
         if extremes[0] == -extremes[1]:
             return
         where = describe_location(user_location()) or "an unknown line"
-        answers = self.communicator.allgather((text, where))
-        texts, lines = zip(*answers)
-        other = next(k for k, theirs in enumerate(texts) if theirs != texts[0])
+        answers = self.communicator.allgather((text, where, numbers))
+        texts, lines, arguments = zip(*answers)
+        other = next((k for k, theirs in enumerate(texts) if theirs != texts[0]), None)
+        if other is None:
+            raise _different_numbers(arguments)
         left, right = texts[0].splitlines(), texts[other].splitlines()
         entry = next(
             (k for k, pair in enumerate(zip(left, right)) if pair[0] != pair[1]),
@@ -136,6 +149,17 @@ class MPIWorld:
             f"on rank {other} (at {lines[other]})",
             fix="let every rank run the same program on tensors of the same shapes",
         )
+
+
+def _different_numbers(arguments: Sequence[Numbers]) -> DistributedError:
+    other = next(k for k, theirs in enumerate(arguments) if repr(theirs) != repr(arguments[0]))
+    left, right = next(
+        pair for pair in zip(arguments[0], arguments[other]) if repr(pair[0]) != repr(pair[1])
+    )
+    return DistributedError(
+        f"a program takes the number {left} on rank 0 and {right} on rank {other}",
+        fix="seed all ranks alike with metaop.manual_seed, and use the same learning rates",
+    )
 
 
 def _entry(lines: Sequence[str], position: int) -> str:

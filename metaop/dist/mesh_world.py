@@ -48,8 +48,11 @@ class MeshWorld(Protocol):
     def whole_shape(self, part: Sequence[int], states: NdSbp) -> tuple[int, ...]:
         """The logical shape of a tensor of which this rank has a part of shape `part`."""
 
-    def verify(self, plan: str) -> None:
-        """Raises when the ranks are about to do different things."""
+    def verify(self, plan: str, numbers: tuple = ()) -> None:
+        """Raises when the ranks are about to do different things, or with different numbers."""
+
+    def first(self, value: np.ndarray) -> np.ndarray:
+        """What the first rank has, on all of them."""
 
 
 class Moving:
@@ -138,6 +141,10 @@ class _Lines:
                 shape[state.axis] = self.line(axis, place).total(shape[state.axis])
         return tuple(shape)
 
+    def first(self, value: np.ndarray) -> np.ndarray:
+        """What the first rank has: the value itself where nothing else is known."""
+        return value
+
     def place(self, rank: int) -> Place:
         """The coordinates of a rank on the mesh."""
         return tuple(int(k) for k in np.unravel_index(rank, self.mesh))
@@ -175,7 +182,7 @@ class SimulatedMesh(_Lines):
             for place in places
         ]
 
-    def verify(self, plan: str) -> None:
+    def verify(self, plan: str, numbers: tuple = ()) -> None:
         """Ranks that share a process cannot differ."""
 
 
@@ -217,9 +224,13 @@ class MPIMesh(_Lines):
         lines = set(self._lines)
         return [sum(line.sent for line in lines)]
 
-    def verify(self, plan: str) -> None:
-        """Compares what the ranks are about to send; DistributedError on all when it differs."""
-        self.all.verify(plan)
+    def verify(self, plan: str, numbers: tuple = ()) -> None:
+        """Compares what the ranks are about to do; DistributedError on all when it differs."""
+        self.all.verify(plan, numbers)
+
+    def first(self, value: np.ndarray) -> np.ndarray:
+        self.verify(f"the value of rank 0: {value.dtype}{list(value.shape)}")
+        return self.all.first(value)
 
 
 class AbsentMesh(_Lines):
@@ -233,7 +244,7 @@ class AbsentMesh(_Lines):
     def box(self, parts: Parts, source: NdSbp, target: NdSbp, shape: Sequence[int]) -> Parts:
         return {}
 
-    def verify(self, plan: str) -> None:
+    def verify(self, plan: str, numbers: tuple = ()) -> None:
         """Nothing is run here."""
 
 

@@ -44,10 +44,13 @@ class PlannedProgram:
         self.peak_bytes = 0
         self._description = describe(plan)
 
-    def run(self, arguments: Sequence[Parts]) -> list[Parts]:
-        """The parts of the outputs from those of the inputs, by rank."""
+    def run(self, arguments: Sequence[Parts], numbers: tuple = ()) -> list[Parts]:
+        """The parts of the outputs from those of the inputs, by rank.
+
+        `numbers` are those among the arguments that every rank gives by itself.
+        """
         plan = self.plan
-        self.world.verify(self._description)
+        self.world.verify(self._description, numbers)
         self.peak_bytes = 0
         values: dict[State, Parts] = dict(zip(zip(plan.inputs, plan.given), arguments))
         for k, goals in enumerate(self.goals):

@@ -15,6 +15,7 @@ from metaop.dist.sbp import BROADCAST, NdSbp, nd_text
 from metaop.errors import DistributedError
 from metaop.unified_graph.node import Node
 
+
 class DistributedProgram:
     """A graph that finds its plan when it sees how the arguments lie; one plan for each lie."""
 
@@ -48,7 +49,8 @@ class DistributedProgram:
         parts = [
             _parts(argument, node, self.world) for argument, node in zip(arguments, self.inputs)
         ]
-        results = program.run(parts)
+        numbers = tuple(x for x in arguments if isinstance(x, (int, float, bool)))
+        results = program.run(parts, numbers)
         return [
             ShardedBuffer(result, states, self.world, node.shape, node.dtype.numpy)
             for result, states, node in zip(results, program.plan.states, self.outputs)

@@ -45,6 +45,7 @@ from metaop.distributed.communication import (
 )
 from metaop.distributed.process_group import ProcessGroup, group
 from metaop.tensor.global_tensor import distribute_tensor
+from metaop.tensor.placing import global_mode
 
 _LAZY = {
     "FullyShardedDataParallel": "fsdp",
@@ -83,6 +84,7 @@ __all__ = [
     "get_backend",
     "get_rank",
     "get_world_size",
+    "global_mode",
     "group",
     "init_process_group",
     "is_available",

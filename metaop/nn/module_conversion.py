@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from metaop.dist.placement import Placement
-from metaop.dist.sbp import Sbp
 from metaop.errors import ArgumentError, ArgumentTypeError
+from metaop.nn.lie import SbpChoice, lie_by_name
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor
-from metaop.tensor.global_tensor import spread
+from metaop.tensor.global_tensor import spread_first
 from metaop.tensor.gradients import no_grad
 from metaop.tensor.options import device_of
 from metaop.unified_graph import dtype as dtypes
@@ -30,6 +30,9 @@ class ConversionMixin:
     _buffers: dict[str, Tensor | None]
     children: Callable[[], Iterator[Module]]
     parameters: Callable[..., Iterator[Parameter]]
+    named_parameters: Callable[..., Iterator[tuple[str, Parameter]]]
+    named_buffers: Callable[..., Iterator[tuple[str, Tensor]]]
+    named_modules: Callable[..., Iterator[tuple[str, Module]]]
     training: bool
 
     @no_grad()
@@ -59,13 +62,41 @@ class ConversionMixin:
         fn(self)  # type: ignore[arg-type]
         return self
 
-    def to_global(self: Self, placement: Placement, sbp: Sbp | Sequence[Sbp]) -> Self:
-        """Spreads the values, equal on all ranks, over a placement.
+    @no_grad()
+    def to_global(
+        self: Self, placement: Placement | None = None, sbp: SbpChoice | None = None
+    ) -> Self:
+        """Spreads the parameters, their gradients and the buffers over a placement.
 
-        `sbp` has one state for each axis of the mesh. A tensor without enough of a dimension that
-        is to be split is kept whole there.
+        Values are those of its first rank. Without `placement` global ones stay on theirs. `sbp`
+        has one state for each axis of the mesh, for all values; or it is a mapping of names, in
+        which `*` stands for anything (`{"*.weight": sbp.split(0)}`; others are whole on every
+        rank), or a function of name and tensor. A tensor without enough of a dimension that is to
+        be split is kept whole there.
         """
-        return self._apply(lambda tensor: spread(tensor, placement, sbp))
+        if sbp is None:
+            raise ArgumentError("to_global() needs sbp", fix="use sbp.broadcast or sbp.split(0)")
+        lie = lie_by_name(sbp, [*dict(self.named_parameters()), *dict(self.named_buffers())])
+
+        def placed(name: str, tensor: Tensor) -> Tensor:
+            target = placement or tensor.device.placement
+            if target is None:
+                raise ArgumentError(
+                    f"to_global() of the local {name} needs a placement",
+                    fix='to_global(placement.all("cpu"), sbp.broadcast)',
+                )
+            return spread_first(tensor, target, lie(name, tensor, target))
+
+        for name, parameter in self.named_parameters():
+            parameter.data = placed(name, parameter.data)
+            if parameter.grad is not None:
+                parameter.grad = placed(name, parameter.grad)
+        for owner, module in self.named_modules():
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    path = f"{owner}.{name}" if owner else name
+                    module._buffers[name] = placed(path, buffer)
+        return self
 
     def to(self: Self, *args: Any, **kwargs: Any) -> Self:
         """Moves and/or converts: `to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)`.

@@ -6,7 +6,7 @@ from metaop.elementwise.meta_op import cast, where
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.dtype import DType
-from metaop.unified_graph.node import Node, index_node
+from metaop.unified_graph.node import Node, constant, index_node
 
 
 def iota(extent: int) -> Node:
@@ -42,7 +42,10 @@ def linspace(start: Node, end: Node, steps: int, dtype: DType) -> Node:
 
 @composite(variadic=True)
 def eye(inputs: tuple[Node, ...], rows: int, columns: int, dtype: DType) -> Node:
-    """Ones on the diagonal of a matrix of zeros; takes no inputs."""
+    """Ones on the diagonal of a matrix of zeros; the one is compiled in, or the only input."""
     row = index_node(index_expr.axis(0, rows), (rows, columns))
     column = index_node(index_expr.axis(1, columns), (rows, columns))
-    return cast(row.equals(column), dtype)
+    is_diagonal = row.equals(column)
+    if not inputs:
+        return cast(is_diagonal, dtype)
+    return where(is_diagonal, cast(inputs[0], dtype), constant(0, dtype))

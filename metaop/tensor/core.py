@@ -349,9 +349,10 @@ class Tensor(_Bound):
         """The values as a NumPy array that shares memory with the tensor.
 
         Raises GradientError for a tensor that requires grad, and ArgumentTypeError for one that is
-        not in host memory, unless `force` is set.
+        not in host memory, unless `force` is set. Of a global tensor it is a copy of the whole, for
+        which every rank of its placement has to ask.
         """
-        if self.device is not CPU and not force:
+        if self.device.type != "cpu" and not force:
             raise ArgumentTypeError(
                 f"can't convert {self.device} device type tensor to numpy",
                 fix="use tensor.cpu() to copy it to host memory first",
@@ -361,7 +362,7 @@ class Tensor(_Bound):
                 "can't call numpy() on a tensor that requires grad",
                 fix="use tensor.detach().numpy()",
             )
-        return self._array()
+        return self._array() if self.device.placement is None else self._array().copy()
 
     def _array(self) -> np.ndarray:
         kind = self._call.type

@@ -11,6 +11,7 @@ from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
 from metaop.operators.basic import constant_fill, filled
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.options import DeviceLike, device_of, shape_of
+from metaop.tensor.placing import placeable, placeable_from_host
 from metaop.tensor.promotion import Number, default_dtype_of, defaults, number_call
 from metaop.tensor.shaping import as_strided
 from metaop.tensor.strides import contiguous_strides
@@ -21,6 +22,7 @@ from metaop.unified_graph.recording import Call, record
 from metaop.unified_graph.tensor_type import CPU, Device
 
 
+@placeable_from_host
 def tensor(
     data: Any,
     *,
@@ -41,6 +43,7 @@ def tensor(
     return result.requires_grad_() if requires_grad else result
 
 
+@placeable_from_host
 def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
     """`data` as a tensor, sharing memory with an array or tensor of the right type and device."""
     if isinstance(data, Tensor):
@@ -51,6 +54,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) 
 asarray = as_tensor
 
 
+@placeable_from_host
 def from_numpy(ndarray: np.ndarray) -> Tensor:
     """A tensor on the memory of a NumPy array."""
     if not isinstance(ndarray, np.ndarray):
@@ -60,6 +64,7 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
     return _from_data(ndarray, None, copy=False)
 
 
+@placeable_from_host
 def frombuffer(
     buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False
 ) -> Tensor:
@@ -68,6 +73,7 @@ def frombuffer(
     return result.requires_grad_() if requires_grad else result
 
 
+@placeable_from_host
 def scalar_tensor(
     s: Number,
     *,
@@ -172,6 +178,7 @@ def _filled(
     return _finish(call, requires_grad)
 
 
+@placeable
 def zeros(
     *sizes: Any,
     size: Any = None,
@@ -186,6 +193,7 @@ def zeros(
     return _filled(shape, 0, dtype or defaults.dtype, device_of(device), requires_grad)
 
 
+@placeable
 def ones(
     *sizes: Any,
     size: Any = None,
@@ -200,6 +208,7 @@ def ones(
     return _filled(shape, 1, dtype or defaults.dtype, device_of(device), requires_grad)
 
 
+@placeable
 def full(
     size: Sequence[int],
     fill_value: Number,
@@ -216,6 +225,7 @@ def full(
     return _filled(shape_of((size,)), fill_value, dtype, device_of(device), requires_grad)
 
 
+@placeable
 def empty(
     *sizes: Any,
     size: Any = None,
@@ -231,16 +241,19 @@ def empty(
     return _filled(shape, 0, dtype or defaults.dtype, device_of(device), requires_grad)
 
 
+@placeable
 def zeros_like(input: Tensor, **options: Any) -> Tensor:
     """Zeros of the shape, dtype and device of `input`, unless the options say otherwise."""
     return _like(input, 0, **options)
 
 
+@placeable
 def ones_like(input: Tensor, **options: Any) -> Tensor:
     """Ones of the shape, dtype and device of `input`, unless the options say otherwise."""
     return _like(input, 1, **options)
 
 
+@placeable
 def full_like(input: Tensor, fill_value: Number, **options: Any) -> Tensor:
     """One number in the shape, dtype and device of `input`."""
     return _like(input, fill_value, **options)
@@ -264,16 +277,19 @@ def _like(
     return _filled(kind.shape, value, dtype or kind.dtype, place, requires_grad)
 
 
+@placeable
 def new_zeros(input: Tensor, *size: Any, **options: Any) -> Tensor:
     """Zeros of another shape with the dtype and device of `input`."""
     return _new(input, size, 0, **options)
 
 
+@placeable
 def new_ones(input: Tensor, *size: Any, **options: Any) -> Tensor:
     """Ones of another shape with the dtype and device of `input`."""
     return _new(input, size, 1, **options)
 
 
+@placeable
 def new_full(input: Tensor, size: Sequence[int], fill_value: Number, **options: Any) -> Tensor:
     """One number in another shape with the dtype and device of `input`."""
     return _new(input, (size,), fill_value, **options)
@@ -299,6 +315,7 @@ def new_empty_strided(
     return empty_strided(size, stride, **{"dtype": kind.dtype, "device": kind.device, **options})
 
 
+@placeable_from_host
 def new_tensor(
     input: Tensor,
     data: Any,

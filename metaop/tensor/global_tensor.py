@@ -17,7 +17,7 @@ from metaop.dist.placement import Placement
 from metaop.dist.program import ShardedBuffer
 from metaop.dist.sbp import BROADCAST, Broadcast, NdSbp, Partial, Sbp, Split, nd_text
 from metaop.dist.transfer import transfer
-from metaop.errors import ArgumentError, ShapeError
+from metaop.errors import ArgumentError, DistributedError, ShapeError
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.unified_graph.recording import Call, leaf, modes, record
 from metaop.unified_graph.reshard import reshard, reshard_gradient
@@ -32,12 +32,19 @@ def to_global(
     sbp: SbpLike | None = None,
     *,
     grad_sbp: SbpLike | None = None,
+    check_meta: bool = True,
+    copy: bool = False,
 ) -> Tensor:
     """The global tensor of which every rank gives its part, or a global one lying as `sbp` says.
 
     Without `placement` a global tensor stays where it is; with another one, which may have any
     number of ranks, it moves there. The gradient goes the way back; `grad_sbp` says how it lies
     on arrival. Every rank of the placements has to call it.
+
+    Raises ArgumentError for an `sbp` that does not suit the tensor or the mesh, ShapeError when a
+    rank would have nothing, and DistributedError, on all ranks, when they give parts that do not
+    fit together (which is not looked at with `check_meta` False). `copy` is accepted: values are
+    never shared.
     """
     device = input.device
     if device.placement is None:
@@ -48,7 +55,7 @@ def to_global(
             )
         states = _states(sbp, input.ndim, placement)
         back = states if grad_sbp is None else _states(grad_sbp, input.ndim, placement)
-        return _from_parts(input, placement, states, back)
+        return _from_parts(input, placement, states, back, check_meta)
     here = device.placement
     if placement is not None and placement is not here:
         return _moved(input, here, placement, sbp, grad_sbp)
@@ -73,6 +80,13 @@ def distribute_tensor(input: Tensor, placement: Placement, sbp: SbpLike) -> Tens
     return _linked(result, input, lambda gradient: full_tensor(gradient))
 
 
+def spread_first(input: Tensor, placement: Placement, sbp: SbpLike) -> Tensor:
+    """`spread`, of the value that the first rank has when the ranks have values of their own."""
+    if input.device.placement is None:
+        input = from_array(placement.world.first(input._array()), input.dtype)
+    return spread(input, placement, sbp)
+
+
 def spread(input: Tensor, placement: Placement, sbp: SbpLike) -> Tensor:
     """`distribute_tensor`, or the whole on every rank where a dimension is too short to split."""
     states: NdSbp = ()
@@ -87,10 +101,14 @@ def spread(input: Tensor, placement: Placement, sbp: SbpLike) -> Tensor:
     return distribute_tensor(input, placement, states)
 
 
-def to_local(input: Tensor) -> Tensor:
-    """What this rank holds of a global tensor."""
+def to_local(input: Tensor, *, copy: bool = False) -> Tensor:
+    """What this rank holds of a global tensor, in memory of its own when `copy`.
+
+    Raises DistributedError on a rank that is not in the tensor's placement.
+    """
     placement, states = input.device.placement, _memory(input).states
-    result = from_array(_memory(input).local(), input.dtype)
+    part = _memory(input).local()
+    result = from_array(part.copy() if copy else part, input.dtype)
     return _linked(result, input, lambda gradient: _from_parts(gradient, placement, states, states))
 
 
@@ -114,11 +132,15 @@ def _sbp_of(input: Tensor) -> Sbp | NdSbp:
 def _memory(input: Tensor) -> ShardedBuffer:
     found = input.buffer()
     if not isinstance(found, ShardedBuffer):
-        raise ArgumentError(
-            f"a tensor of shape {list(input.shape)} on {input.device} is no global tensor",
-            fix="make it one with to_global(placement=, sbp=)",
-        )
+        raise _no_global(input)
     return found
+
+
+def _no_global(input: Tensor) -> ArgumentError:
+    return ArgumentError(
+        f"a tensor of shape {list(input.shape)} on {input.device} is no global tensor",
+        fix="make it one with to_global(placement=, sbp=)",
+    )
 
 
 def _listed(sbp: SbpLike) -> NdSbp:
@@ -139,7 +161,12 @@ def _states(sbp: SbpLike, ndim: int, placement: Placement) -> NdSbp:
     for state in states:
         if isinstance(state, Split):
             if not -ndim <= state.axis < ndim:
-                raise ArgumentError(f"{state!r} of a tensor of {ndim} dimensions", fix="0 … ndim-1")
+                raise ArgumentError(
+                    f"sbp is {nd_text(states)} for a tensor of {ndim} dimensions on {placement}",
+                    fix=f"split one of the dimensions 0 to {ndim - 1}"
+                    if ndim
+                    else "a number cannot be split: use sbp.broadcast",
+                )
             state = Split(state.axis % ndim)
         found.append(state)
     names = {state.op for state in found if isinstance(state, Partial)}
@@ -153,7 +180,7 @@ def _fitting(states: NdSbp, shape: Sequence[int], placement: Placement) -> NdSbp
     if not fits(shape, states, placement.shape):
         raise ShapeError(
             f"a tensor of shape {list(shape)} cannot lie as {nd_text(states)} on a mesh of shape "
-            f"{list(placement.shape)}: some rank would have nothing",
+            f"{list(placement.shape)}: some rank would have nothing of {placement}",
             fix="split a longer dimension, or use sbp.broadcast",
         )
     return states
@@ -174,11 +201,22 @@ def _of_buffer(buffer: ShardedBuffer, placement: Placement, like: Tensor) -> Ten
     return wrap(leaf(TensorType(buffer.shape, like.dtype, placement.device), buffer))
 
 
-def _from_parts(input: Tensor, placement: Placement, states: NdSbp, back: NdSbp) -> Tensor:
+def _from_parts(
+    input: Tensor, placement: Placement, states: NdSbp, back: NdSbp, check: bool = True
+) -> Tensor:
     world = placement.world
+    if not world.owned:
+        raise DistributedError(
+            f"this rank gives a part of shape {list(input.shape)} to {placement}, of which it is "
+            "none",
+            fix="call it on the ranks of the placement, or distribute_tensor(whole, …) on all",
+        )
     part = input._array()
+    if check:
+        cut = {state.axis for state in states if isinstance(state, Split)}
+        known = ["*" if k in cut else extent for k, extent in enumerate(part.shape)]
+        world.verify(f"to_global {input.dtype.name}{known} {nd_text(states)}".replace("'", ""))
     shape = world.whole_shape(part.shape, states)
-    world.verify(f"to_global {input.dtype.name}{list(shape)} {nd_text(states)}")
     parts = {rank: part.copy() for rank in world.owned}
     result = _global(parts, states, placement, shape, input)
     return _linked(result, input, lambda gradient: to_local(to_global(gradient, sbp=back)))
@@ -217,8 +255,15 @@ def is_global(input: Tensor) -> bool:
     return input.device.placement is not None
 
 
+def is_local(input: Tensor) -> bool:
+    """Whether the tensor belongs to this process alone."""
+    return input.device.placement is None
+
+
 def _placement_of(input: Tensor) -> Placement:
     """The ranks on which a global tensor lies."""
+    if input.device.placement is None:
+        raise _no_global(input)
     found: Placement = input.device.placement
     return found
 
@@ -226,4 +271,4 @@ def _placement_of(input: Tensor) -> Placement:
 placement, sbp = _placement_of, _sbp_of
 
 METHODS = ("to_global", "to_local", "full_tensor")
-PROPERTIES = ("is_global", "placement", "sbp")
+PROPERTIES = ("is_global", "is_local", "placement", "sbp")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from metaop.operators.basic import alias, clone
 from metaop.unified_graph.recording import Call, record
 from metaop.unified_graph.reshard import reshard
+
+# What lies as its operand does.
+_SAME = (alias, clone)
 
 
 def keep_lie(old: Call, new: Call) -> Call:
@@ -16,6 +20,8 @@ def keep_lie(old: Call, new: Call) -> Call:
 
 def _lie(call: Call) -> Any:
     states = None
+    while call.buffer is None and call.signature is not None and call.signature.composite in _SAME:
+        call = call.inputs[0]
     if call.buffer is not None:
         states = getattr(call.buffer, "states", None)
     elif call.signature is not None and call.signature.composite is reshard:

@@ -11,6 +11,7 @@ from metaop.operators import random as operators
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.generator import Generator, host_random, seed_call
 from metaop.tensor.options import DeviceLike, device_of, shape_of
+from metaop.tensor.placing import placeable, placeable_from_host
 from metaop.tensor.promotion import Number, defaults
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import Composite
@@ -43,6 +44,7 @@ def _number(value: Number, device: Device, dtype: DType = dtypes.float64) -> Cal
     return scalar_leaf(value, dtype, device)
 
 
+@placeable
 def rand(
     *sizes: Any,
     size: Any = None,
@@ -59,6 +61,7 @@ def rand(
     return _draw(operators.uniform, (None, None), shape, dtype, place, generator, requires_grad)
 
 
+@placeable
 def randn(
     *sizes: Any,
     size: Any = None,
@@ -75,16 +78,19 @@ def randn(
     return _draw(operators.normal, (None, None), shape, dtype, place, generator, requires_grad)
 
 
+@placeable
 def rand_like(input: Tensor, **options: Any) -> Tensor:
     """Uniform numbers in [0, 1) of the shape, dtype and device of `input`."""
     return rand(input.shape, **_options(input, options))
 
 
+@placeable
 def randn_like(input: Tensor, **options: Any) -> Tensor:
     """Normal numbers of the shape, dtype and device of `input`."""
     return randn(input.shape, **_options(input, options))
 
 
+@placeable
 def randint_like(input: Tensor, low: int, high: int | None = None, **options: Any) -> Tensor:
     """Whole numbers of the shape, dtype and device of `input`."""
     low, high = (0, low) if high is None else (low, high)
@@ -96,6 +102,7 @@ def _options(input: Tensor, options: dict[str, Any]) -> dict[str, Any]:
     return {"dtype": input.dtype, "device": input.device, **options}
 
 
+@placeable
 def randint(
     low: int,
     high: Any = None,
@@ -130,6 +137,7 @@ def _span(low: int, high: int, device: Device) -> tuple[Call, Call]:
     )
 
 
+@placeable_from_host
 def randperm(
     n: int,
     *,
@@ -145,6 +153,7 @@ def randperm(
     return from_array(order, dtype).to(device=device_of(device))
 
 
+@placeable
 def normal(
     mean: Any = 0.0,
     std: Any = 1.0,

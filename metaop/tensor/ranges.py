@@ -11,14 +11,16 @@ from metaop.errors import ArgumentError, ShapeError
 from metaop.operators import creation as operators
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.options import DeviceLike, device_of
+from metaop.tensor.placing import placeable, placeable_from_host
 from metaop.tensor.promotion import Number, defaults, number_call
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
-from metaop.unified_graph.recording import record
+from metaop.unified_graph.recording import Call, record
+from metaop.unified_graph.tensor_type import CPU
 
 
-def _finish(result: Tensor, device: DeviceLike, requires_grad: bool) -> Tensor:
-    result = result.to(device=device_of(device))
+def _finish(call: Call, requires_grad: bool) -> Tensor:
+    result = wrap(call)
     return result.requires_grad_() if requires_grad else result
 
 
@@ -26,6 +28,7 @@ def _number(value: Any) -> Number:
     return value.item() if isinstance(value, Tensor) else value
 
 
+@placeable
 def arange(
     start: Number,
     end: Number | None = None,
@@ -56,15 +59,15 @@ def arange(
     dtype = dtype or (dtypes.int64 if whole else defaults.dtype)
     if dtype.kind == "int":
         start, step, work = int(start), int(step), dtypes.int64
-    place = device_of(None)
+    place = device_of(device)
     numbers = [
-        None if value == absent else number_call(value, work, place)
+        None if value == absent and place is CPU else number_call(value, work, place)
         for value, absent in ((start, 0), (step, 1))
     ]
-    result = wrap(record(operators.arange, numbers, (extent, dtype)))
-    return _finish(result, device, requires_grad)
+    return _finish(record(operators.arange, numbers, (extent, dtype)), requires_grad)
 
 
+@placeable
 def linspace(
     start: Number,
     end: Number,
@@ -77,11 +80,13 @@ def linspace(
     """`steps` evenly spaced numbers from `start` to `end`, both included."""
     if steps < 0:
         raise ShapeError("number of steps must be non-negative", fix="pass steps >= 0")
-    bounds = [number_call(_number(x), dtypes.float64, device_of(None)) for x in (start, end)]
-    result = wrap(record(operators.linspace, bounds, (steps, dtype or defaults.dtype)))
-    return _finish(result, device, requires_grad)
+    place = device_of(device)
+    bounds = [number_call(_number(x), dtypes.float64, place) for x in (start, end)]
+    call = record(operators.linspace, bounds, (steps, dtype or defaults.dtype))
+    return _finish(call, requires_grad)
 
 
+@placeable
 def logspace(
     start: Number,
     end: Number,
@@ -93,11 +98,12 @@ def logspace(
     requires_grad: bool = False,
 ) -> Tensor:
     """`base` to the power of evenly spaced exponents."""
-    exponents = linspace(start, end, steps, dtype=dtypes.float64)
+    exponents = linspace(start, end, steps, dtype=dtypes.float64, device=device)
     result = (float(base) ** exponents).to(dtype or defaults.dtype)
-    return _finish(result, device, requires_grad)
+    return _finish(result.call, requires_grad)
 
 
+@placeable
 def eye(
     n: int,
     m: int | None = None,
@@ -107,15 +113,18 @@ def eye(
     requires_grad: bool = False,
 ) -> Tensor:
     """The identity matrix (n, m)."""
-    attributes = (n, n if m is None else m, dtype or defaults.dtype)
-    return _finish(wrap(record(operators.eye, (), attributes)), device, requires_grad)
+    place, dtype = device_of(device), dtype or defaults.dtype
+    one = () if place is CPU else (number_call(1, dtype, place),)
+    return _finish(record(operators.eye, one, (n, n if m is None else m, dtype)), requires_grad)
 
 
+@placeable_from_host
 def tril_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
     """The row and column numbers of the lower triangle, int64 (2, count)."""
     return _indices(np.tril_indices(row, offset, col), **options)
 
 
+@placeable_from_host
 def triu_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
     """The row and column numbers of the upper triangle, int64 (2, count)."""
     return _indices(np.triu_indices(row, offset, col), **options)
@@ -136,4 +145,4 @@ def _indices(
     found: tuple[np.ndarray, ...], dtype: DType = dtypes.int64, device: DeviceLike = None
 ) -> Tensor:
     array = np.stack(found).astype(dtype.numpy)
-    return _finish(from_array(array, dtype), device, False)
+    return from_array(array, dtype).to(device=device_of(device))

@@ -29,6 +29,7 @@ AGREEING = [
     "pipeline.py",
     "graph.py",
     "network.py",
+    "placing.py",
 ]
 
 
@@ -67,6 +68,8 @@ def test_ranks_agree_with_one_process(name: str, ranks: int) -> None:
         ("shape", "float64[4, 5] P"),
         ("program", "different programs"),
         ("module", "different modules"),
+        ("seed", "fix: seed all ranks alike"),
+        ("blocks", "the ranks have [4, 6] of 10"),
         ("collective", "'barrier' on rank 0 (at "),
         ("early", "'the end of the program' on rank 1"),
         ("timeout", "for rank 1 in barrier"),

@@ -34,6 +34,11 @@ if kind == "shape":
 if kind == "program":
     x = distribute_tensor(metaop.ones(4, 4), everywhere, sbp.split(0))
     (x.sum(0) if rank == 1 else x.sum(1) @ x).full_tensor()
+if kind == "seed":
+    metaop.manual_seed(rank)
+    metaop.rand(4, placement=everywhere, sbp=sbp.broadcast).numpy()
+if kind == "blocks":
+    metaop.ones(4 + 2 * rank, 3).to_global(placement=everywhere, sbp=sbp.split(0))
 if kind == "collective":
     if rank == 1:
         metaop.distributed.all_reduce(metaop.ones(3))

@@ -1,0 +1,44 @@
+"""How the values of a module are to lie: one way for all, by their names, or by a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from metaop.dist.placement import Placement
+from metaop.dist.sbp import BROADCAST, Broadcast, Partial, Sbp, Split
+from metaop.errors import ArgumentError
+from metaop.tensor.core import Tensor
+
+SbpLike = Sbp | Sequence[Sbp]
+SbpChoice = SbpLike | Mapping[str, SbpLike] | Callable[[str, Tensor], SbpLike]
+
+
+def lie_by_name(
+    sbp: SbpChoice, names: Sequence[str]
+) -> Callable[[str, Tensor, Placement], SbpLike]:
+    """How a value lies, from its name, itself and its placement.
+
+    Of the patterns in a mapping the first that matches counts. Raises ArgumentError for one that
+    matches none of `names`, because it was meant to.
+    """
+    if isinstance(sbp, Mapping):
+        patterns = dict(sbp)
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise ArgumentError(
+                    f"sbp has {pattern!r}, but no parameter or buffer is called so",
+                    fix=f"the names are {', '.join(names)}",
+                )
+
+        def by_pattern(name: str, tensor: Tensor, placement: Placement) -> SbpLike:
+            whole = (BROADCAST,) * placement.ranks.ndim
+            found = (lie for pattern, lie in patterns.items() if fnmatchcase(name, pattern))
+            return next(found, whole)
+
+        return by_pattern
+    if isinstance(sbp, (Split, Broadcast, Partial, Sequence)):
+        lie: SbpLike = sbp
+        return lambda name, tensor, placement: lie
+    choose = sbp
+    return lambda name, tensor, placement: choose(name, tensor)
