@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from metaop.tensor.core import Size, Tensor
+from metaop.tensor.core import Tensor
+from metaop.tensor.size import Size
 from metaop.unified_graph.dtype import DType as _dtype
 from metaop.unified_graph.tensor_type import Device as _device
 

@@ -10,7 +10,8 @@ from weakref import ref
 from metaop.differentiation.tape import TapeEntry, pass_through
 from metaop.errors import GradientError
 from metaop.operators.basic import constant_fill
-from metaop.tensor.core import Tensor, _own, wrap
+from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.history import own
 from metaop.unified_graph.recording import Call, modes, next_sequence, record
 
 
@@ -72,7 +73,7 @@ class Context:
             return wrap(call)
         hub = self._hub()
         assert hub is not None
-        return wrap(_output(call, hub, saved.output))
+        return wrap(output_of(call, hub, saved.output))
 
     def _release(self) -> None:
         self._saved = ()
@@ -93,8 +94,9 @@ class Context:
     _hub: Callable[[], Call | None]
 
 
-def _output(value: Call, hub: Call, index: int) -> Call:
-    call = _own(value)
+def output_of(value: Call, hub: Call, index: int) -> Call:
+    """`value` as output number `index` of a hub, whose tape computes its gradient."""
+    call = own(value)
     call.requires_grad = True
     call.tape = TapeEntry(function=pass_through, sources=(hub,), index=index)
     call.epoch = value.epoch
@@ -185,7 +187,7 @@ def _track(
         if kind is None or not kind.differentiable or id(x) in ctx._unmarked:
             results.append(x)
             continue
-        call = _output(x.call, hub, k)
+        call = output_of(x.call, hub, k)
         if any(x is dirty for dirty in ctx._dirty):
             x._rebind(call, f"{cls.__name__}.apply", ctx._sequence)
             results.append(x)
@@ -263,7 +265,7 @@ def _guarded(gradient: Any) -> Any:
             "trying to differentiate twice a function that was marked with @once_differentiable"
         )
 
-    call = _own(gradient.call)
+    call = own(gradient.call)
     call.requires_grad = True
     call.tape = TapeEntry(function=refuse, name="Error")
     return wrap(call)

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 from metaop.distributions.constraints import Constraint
 from metaop.errors import ArgumentError, UnsupportedError
-from metaop.tensor.core import Size, Tensor
+from metaop.tensor.core import Tensor
 from metaop.tensor.creation import as_tensor
 from metaop.tensor.gradients import no_grad
 from metaop.tensor.joining import broadcast_tensors
 from metaop.tensor.promotion import defaults
+from metaop.tensor.size import Size
 
 
 def broadcast_all(*values: Any) -> tuple[Tensor, ...]:

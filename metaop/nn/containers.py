@@ -9,7 +9,7 @@ from itertools import chain, islice
 from typing import Any, overload
 
 from metaop.errors import ArgumentTypeError, DimensionError
-from metaop.nn.module import Module, _indented
+from metaop.nn.module import Module, indented
 
 
 def _position(index: int, length: int) -> int:
@@ -211,9 +211,9 @@ class ModuleList(Module):
         if not runs:
             return f"{self._get_name()}()"
         lines = [
-            f"({first}): {_indented(text)}"
+            f"({first}): {indented(text)}"
             if first == last
-            else f"({first}-{last}): {last - first + 1} x {_indented(text)}"
+            else f"({first}-{last}): {last - first + 1} x {indented(text)}"
             for first, last, text in runs
         ]
         body = "\n  ".join(lines)

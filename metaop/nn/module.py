@@ -209,9 +209,7 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
     def __repr__(self) -> str:
         extra = self.extra_repr()
         lines = extra.split("\n") if extra else []
-        children = [
-            f"({name}): {_indented(repr(module))}" for name, module in self._modules.items()
-        ]
+        children = [f"({name}): {indented(repr(module))}" for name, module in self._modules.items()]
         if len(lines) == 1 and not children:
             return f"{self._get_name()}({extra})"
         if not lines and not children:
@@ -223,7 +221,7 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
         """Nothing: every module is compiled as it is used."""
 
 
-def _indented(text: str) -> str:
+def indented(text: str) -> str:
     return text.replace("\n", "\n  ")
 
 

@@ -9,9 +9,11 @@ import numpy as np
 
 from metaop.differentiation.tape import TapeEntry
 from metaop.errors import ArgumentError, ArgumentTypeError, GradientError
-from metaop.tensor.core import Size, Tensor, _accumulator, _own, from_array
+from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.creation import empty
+from metaop.tensor.history import accumulator, own
 from metaop.tensor.pointwise import defaults
+from metaop.tensor.size import Size
 from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.dtype import DType, dtype_named
 
@@ -33,13 +35,13 @@ class _Owned(Tensor):
                 f"not {data.dtype.name}",
                 fix="pass requires_grad=False",
             )
-        call = self._call = _own(data.call)
+        call = self._call = own(data.call)
         self.grad = None
         self._base = None
         self._writes = 0
         if requires_grad:
             call.requires_grad = True
-            call.tape = TapeEntry(accumulate=_accumulator(self))
+            call.tape = TapeEntry(accumulate=accumulator(self))
         if call.buffer is None:
             recorder.watch(self)
 

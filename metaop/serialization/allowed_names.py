@@ -11,7 +11,7 @@ import numpy as np
 from metaop.serialization.builder import Builder, Region, StorageReference, Survey
 from metaop.serialization.damage import Damage
 from metaop.serialization.storage_types import DTYPE_NAMES, STORAGE_CLASSES
-from metaop.tensor.core import Size
+from metaop.tensor.size import Size
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import Device
 

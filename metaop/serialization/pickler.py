@@ -12,7 +12,8 @@ import numpy as np
 
 from metaop.errors import CheckpointError
 from metaop.serialization.storage_types import CLASS_OF_DTYPE
-from metaop.tensor.core import Size, Tensor
+from metaop.tensor.core import Tensor
+from metaop.tensor.size import Size
 from metaop.tensor.strides import contiguous_strides, view_layout
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import Device

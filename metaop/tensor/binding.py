@@ -8,7 +8,8 @@ from inspect import signature
 from types import ModuleType
 from typing import Any
 
-from metaop.tensor.core import Tensor, in_place
+from metaop.tensor.core import Tensor
+from metaop.tensor.writing import in_place
 
 
 def bind(module: ModuleType) -> None:

@@ -7,28 +7,24 @@ is ∂/∂re + i ∂/∂im, as in PyTorch. What is not defined here is an error,
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from metaop.errors import ArgumentTypeError, DTypeError, UnsupportedError
-from metaop.tensor.arguments import infer_size, sizes, wrap_dim, wrap_dims
-from metaop.tensor.contractions import einsum as einsum_real
-from metaop.tensor.core import Size, Tensor
-from metaop.tensor.creation import full, ones_like, tensor, zeros_like
-from metaop.tensor.joining import cat as cat_real
+from metaop.tensor.core import Tensor
+from metaop.tensor.creation import full, tensor, zeros_like
 from metaop.tensor.joining import stack as stack_real
 from metaop.tensor.promotion import defaults
+from metaop.tensor.size import Size
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType, complex64, complex128
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tensor_type import Device
 
-_PARTS = {complex64: dtypes.float32, complex128: dtypes.float64}
-_WHOLE = {part: whole for whole, part in _PARTS.items()}
+PARTS = {complex64: dtypes.float32, complex128: dtypes.float64}
+_WHOLE = {part: whole for whole, part in PARTS.items()}
 
 
 class ComplexTensor(Tensor):
@@ -180,14 +176,14 @@ def polar(abs: Tensor, angle: Tensor) -> ComplexTensor:
 def as_complex(value: Any, dtype: DType | None = None) -> ComplexTensor:
     """Any tensor or number as a complex tensor (of `dtype`)."""
     if isinstance(value, ComplexTensor):
-        part = None if dtype is None else _PARTS[dtype]
+        part = None if dtype is None else PARTS[dtype]
         return value if part in (None, value._pair.dtype) else view_as_complex(value._pair.to(part))
     if not isinstance(value, Tensor):
         array = np.asarray(value)
-        part = _PARTS[dtype] if dtype is not None else defaults.dtype
+        part = PARTS[dtype] if dtype is not None else defaults.dtype
         parts = (np.array(x, part.numpy) for x in (array.real, array.imag))
         return complex(*map(tensor, parts))
-    part = _PARTS[dtype] if dtype is not None else value.dtype
+    part = PARTS[dtype] if dtype is not None else value.dtype
     real = value.to(part if part in _WHOLE else defaults.dtype)
     return complex(real, zeros_like(real))
 
@@ -200,295 +196,10 @@ def from_complex_array(array: np.ndarray) -> ComplexTensor:
     return view_as_complex(tensor(parts.reshape(*array.shape, 2)))
 
 
-def _both(left: Any, right: Any) -> tuple[ComplexTensor, ComplexTensor]:
-    """Two operands of one complex type; numbers and real tensors take that of the other."""
-    kinds = [x.dtype for x in (left, right) if isinstance(x, Tensor)]
-    wide = any(k in (complex128, dtypes.float64) for k in kinds)
-    dtype = complex128 if wide else complex64
-    return as_complex(left, dtype), as_complex(right, dtype)
-
-
-# --- arithmetic -----------------------------------------------------------------------------
-
-
-def _add(input: Any, other: Any, *, alpha: Any = 1) -> ComplexTensor:
-    left, right = _both(input, other if alpha == 1 else _mul(other, alpha))
-    return complex(left.real + right.real, left.imag + right.imag)
-
-
-def _sub(input: Any, other: Any, *, alpha: Any = 1) -> ComplexTensor:
-    return _add(input, other, alpha=-alpha)
-
-
-def _bilinear(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any, Any], ComplexTensor]:
-    """A product of complex tensors from the product of real ones."""
-
-    def product(input: Any, other: Any) -> ComplexTensor:
-        a, b = _both(input, other)
-        real = function(a.real, b.real) - function(a.imag, b.imag)
-        return complex(real, function(a.real, b.imag) + function(a.imag, b.real))
-
-    return product
-
-
-_product = _bilinear(lambda x, y: x * y)
-_matmul = _bilinear(lambda x, y: x @ y)
-
-
-def _mul(input: Any, other: Any) -> ComplexTensor:
-    return _product(input, other)
-
-
-def _einsum(equation: str, *operands: Any) -> ComplexTensor:
-    tensors = operands[0] if isinstance(operands[0], (list, tuple)) else operands
-    if len(tensors) == 1:
-        return complex(*(einsum_real(equation, x) for x in (tensors[0].real, tensors[0].imag)))
-    if len(tensors) != 2:
-        raise UnsupportedError("einsum of complex tensors takes one or two of them")
-    return _bilinear(lambda x, y: einsum_real(equation, x, y))(*tensors)
-
-
-def _reciprocal(input: ComplexTensor) -> ComplexTensor:
-    size = input.real.square() + input.imag.square()
-    return complex(input.real / size, -input.imag / size)
-
-
-def _div(input: Any, other: Any, *, rounding_mode: None = None) -> ComplexTensor:
-    left, right = _both(input, other)
-    return _mul(left, _reciprocal(right))
-
-
-def _neg(input: ComplexTensor) -> ComplexTensor:
-    return view_as_complex(-input._pair)
-
-
-def _conj(input: ComplexTensor) -> ComplexTensor:
-    return complex(input.real, -input.imag)
-
-
-def _abs(input: ComplexTensor) -> Tensor:
-    return input._pair.norm(2, -1)
-
-
-def _angle(input: ComplexTensor) -> Tensor:
-    return input.imag.atan2(input.real)
-
-
-def _exp(input: ComplexTensor) -> ComplexTensor:
-    return polar(input.real.exp(), input.imag)
-
-
-def _log(input: ComplexTensor) -> ComplexTensor:
-    return complex(_abs(input).log(), _angle(input))
-
-
-def _pow(input: Any, exponent: Any) -> ComplexTensor:
-    base, power = _both(input, exponent)
-    if isinstance(exponent, int) and 1 <= exponent <= 4:
-        result = base
-        for _ in range(exponent - 1):
-            result = _mul(result, base)
-        return result
-    return _exp(_mul(_log(base), power))
-
-
-def _sqrt(input: ComplexTensor) -> ComplexTensor:
-    return polar(_abs(input).sqrt(), _angle(input) / 2)
-
-
-def _sum(input: ComplexTensor, dim: Any = None, keepdim: bool = False) -> ComplexTensor:
-    return view_as_complex(input._pair.sum(_all_dims(input, dim), keepdim))
-
-
-def _mean(input: ComplexTensor, dim: Any = None, keepdim: bool = False) -> ComplexTensor:
-    return view_as_complex(input._pair.mean(_all_dims(input, dim), keepdim))
-
-
-def _all_dims(input: Tensor, dim: Any) -> tuple[int, ...]:
-    return tuple(range(input.ndim)) if dim is None else wrap_dims(dim, input.ndim)
-
-
-def _eq(input: Any, other: Any) -> Tensor:
-    left, right = _both(input, other)
-    return left._pair.eq(right._pair).all(-1)
-
-
-def _allclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8) -> bool:
-    left, right = _both(input, other)
-    return bool((_abs(_sub(left, right)) <= atol + rtol * _abs(right)).all())
-
-
-# --- shapes ---------------------------------------------------------------------------------
-
-
-def _on_pairs(name: str, prepare: Callable[..., tuple[Any, ...]]) -> Callable[..., ComplexTensor]:
-    """A rearrangement of the numbers as one of the pairs; `prepare` gives its arguments."""
-
-    def function(input: ComplexTensor, *args: Any, **kwargs: Any) -> ComplexTensor:
-        return view_as_complex(getattr(input._pair, name)(*prepare(input, *args, **kwargs)))
-
-    return function
-
-
-def _dim(input: Tensor, dim: int = 0, *rest: Any) -> tuple[Any, ...]:
-    return (wrap_dim(dim, input.ndim), *rest)
-
-
-def _new_shape(input: Tensor, *shape: Any) -> tuple[Any, ...]:
-    return (*infer_size(sizes(shape), input.numel()), 2)
-
-
-def _split(input: ComplexTensor, size: Any, dim: int = 0) -> tuple[ComplexTensor, ...]:
-    return tuple(map(view_as_complex, input._pair.split(size, wrap_dim(dim, input.ndim))))
-
-
-def _unbind(input: ComplexTensor, dim: int = 0) -> tuple[ComplexTensor, ...]:
-    return tuple(map(view_as_complex, input._pair.unbind(wrap_dim(dim, input.ndim))))
-
-
-def _joined(join: Callable[..., Tensor], more: int) -> Callable[..., ComplexTensor]:
-    def function(tensors: Sequence[Any], dim: int = 0) -> ComplexTensor:
-        wide = any(x.dtype in (complex128, dtypes.float64) for x in tensors)
-        listed = [as_complex(x, complex128 if wide else complex64) for x in tensors]
-        place = wrap_dim(dim, listed[0].ndim + more)
-        return view_as_complex(join([x._pair for x in listed], place))
-
-    return function
-
-
-def _squeezed(input: Tensor, dim: Any = None) -> tuple[Any, ...]:
-    return (_all_dims(input, dim),)
-
-
-def _to(input: ComplexTensor, *args: Any, **kwargs: Any) -> Tensor:
-    given = [*args, *kwargs.values()]
-    dtype = next((x for x in given if isinstance(x, DType)), None)
-    others = [x for x in args if not isinstance(x, DType)]
-    kwargs.pop("dtype", None)
-    pair = input._pair.to(*others, **kwargs) if others or kwargs else input._pair
-    moved = input if pair is input._pair else view_as_complex(pair)
-    if dtype is None or dtype in _PARTS:
-        return as_complex(moved, dtype)
-    return moved.real.to(dtype)
-
-
-def _copy(input: ComplexTensor, src: Any) -> ComplexTensor:
-    input._pair.copy_(as_complex(src, input.dtype)._pair)
-    return input
-
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": _add,
-    "sub": _sub,
-    "mul": _mul,
-    "div": _div,
-    "true_divide": _div,
-    "pow": _pow,
-    "matmul": _matmul,
-    "mm": _matmul,
-    "bmm": _matmul,
-    "einsum": _einsum,
-    "neg": _neg,
-    "reciprocal": _reciprocal,
-    "conj": _conj,
-    "conj_physical": _conj,
-    "resolve_conj": lambda input: input,
-    "resolve_neg": lambda input: input,
-    "abs": _abs,
-    "absolute": _abs,
-    "angle": _angle,
-    "exp": _exp,
-    "log": _log,
-    "sqrt": _sqrt,
-    "sigmoid": lambda input: _reciprocal(_add(_exp(_neg(input)), 1)),
-    "silu": lambda input: _div(input, _add(_exp(_neg(input)), 1)),
-    "square": lambda input: _mul(input, input),
-    "sin": lambda input: _mul(_sub(_exp(_mul(input, 1j)), _exp(_mul(input, -1j))), -0.5j),
-    "cos": lambda input: _mul(_add(_exp(_mul(input, 1j)), _exp(_mul(input, -1j))), 0.5),
-    "sum": _sum,
-    "mean": _mean,
-    "eq": _eq,
-    "ne": lambda input, other: _eq(input, other).logical_not(),
-    "allclose": _allclose,
-    "is_complex": lambda input: True,
-    "is_floating_point": lambda input: False,
-    "reshape": _on_pairs("reshape", _new_shape),
-    "view": _on_pairs("view", _new_shape),
-    "flatten": _on_pairs(
-        "flatten",
-        lambda x, start_dim=0, end_dim=-1: (wrap_dim(start_dim, x.ndim), wrap_dim(end_dim, x.ndim)),
-    ),
-    "transpose": _on_pairs(
-        "transpose", lambda x, dim0, dim1: (wrap_dim(dim0, x.ndim), wrap_dim(dim1, x.ndim))
-    ),
-    "permute": _on_pairs("permute", lambda x, *dims: (*wrap_dims(sizes(dims), x.ndim), x.ndim)),
-    "movedim": _on_pairs(
-        "movedim", lambda x, source, target: (wrap_dims(source, x.ndim), wrap_dims(target, x.ndim))
-    ),
-    "squeeze": _on_pairs("squeeze", _squeezed),
-    "unsqueeze": _on_pairs("unsqueeze", lambda x, dim: (wrap_dim(dim, x.ndim + 1),)),
-    "expand": _on_pairs("expand", lambda x, *size: (*sizes(size), 2)),
-    "narrow": _on_pairs("narrow", _dim),
-    "select": _on_pairs("select", _dim),
-    "roll": _on_pairs("roll", lambda x, shifts, dims: (shifts, wrap_dims(dims, x.ndim))),
-    "flip": _on_pairs("flip", lambda x, *dims: (wrap_dims(sizes(dims), x.ndim),)),
-    "clone": _on_pairs("clone", lambda x, **options: ()),
-    "contiguous": _on_pairs("contiguous", lambda x, **options: ()),
-    "split": _split,
-    "unbind": _unbind,
-    "cat": _joined(cat_real, 0),
-    "stack": _joined(stack_real, 1),
-    "to": _to,
-    "cpu": lambda input: _to(input, "cpu"),
-    "cuda": lambda input, device="cuda": _to(input, device),
-    "numel": lambda input: math.prod(input.shape),
-    "size": lambda input, dim=None: input.shape if dim is None else input.shape[dim],
-    "dim": lambda input: input.ndim,
-    "copy_": _copy,
-    "zeros_like": lambda input: view_as_complex(zeros_like(input._pair)),
-    "ones_like": lambda input: as_complex(ones_like(input.real), input.dtype),
-    "retain_grad": lambda input: input._pair.retain_grad(),
-}
-_OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow"}
-for _name, _function in _FUNCTIONS.items():
-    setattr(ComplexTensor, _name, _function)
-for _name, _called in {**_OPERATORS, "matmul": "matmul"}.items():
-    _function = _FUNCTIONS[_called]
-    setattr(ComplexTensor, f"__{_name}__", _function)
-    setattr(ComplexTensor, f"__r{_name}__", lambda x, y, f=_function: f(y, x))
-for _name in ("neg", "abs", "eq", "ne"):
-    setattr(ComplexTensor, f"__{_name}__", _FUNCTIONS[_name])
-ComplexTensor.__hash__ = Tensor.__hash__  # type: ignore[method-assign]
-ComplexTensor.nelement = ComplexTensor.numel  # type: ignore[attr-defined]
-
-
-def accept_complex(namespace: dict[str, Any]) -> None:
-    """Makes the functions of a module take complex tensors where tensors have such a method."""
-    for name, function in _FUNCTIONS.items():
-        if callable(namespace.get(name)):
-            namespace[name] = _dispatching(namespace[name], function)
-
-
-def _dispatching(real: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(real)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        for value in args:
-            kind = type(value)
-            if kind is ComplexTensor or ((kind is list or kind is tuple) and _any_complex(value)):
-                return other(*args, **kwargs)
-        return real(*args, **kwargs)
-
-    return function
-
-
-def _any_complex(values: Iterable[Any]) -> bool:
-    return any(type(value) is ComplexTensor for value in values)
-
-
 def filled_complex(shape: Sequence[int], value: Any, dtype: DType, device: Any) -> ComplexTensor:
     """One complex number in every element."""
     number = np.asarray(value).item()
-    options: dict[str, Any] = {"dtype": _PARTS[dtype], "device": device}
+    options: dict[str, Any] = {"dtype": PARTS[dtype], "device": device}
     return complex(*(full(tuple(shape), x, **options) for x in (number.real, number.imag)))
 
 

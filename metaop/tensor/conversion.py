@@ -11,11 +11,12 @@ import numpy as np
 from metaop.errors import ArgumentTypeError
 from metaop.operators.basic import convert
 from metaop.tensor.arguments import sizes, wrap_dim
-from metaop.tensor.core import Tensor, from_array, in_place, wrap
+from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.devices import moved
 from metaop.tensor.options import device_of
 from metaop.tensor.promotion import defaults
 from metaop.tensor.selection import where
+from metaop.tensor.writing import in_place
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record

@@ -10,9 +10,8 @@ storage follow from that:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from weakref import ref
 
 import numpy as np
 
@@ -20,30 +19,26 @@ from metaop.codegen.memory import Buffer
 from metaop.differentiation.tape import TapeEntry
 from metaop.errors import ArgumentTypeError, GradientError, ShapeError
 from metaop.executor import realize
-from metaop.operators.basic import clone, overwrite
+from metaop.operators.basic import overwrite
 from metaop.operators.view_write import view_write
-from metaop.tensor.history import Cell
-from metaop.tensor.history import is_leaf_call as _is_leaf_call
-from metaop.tensor.history import leaf_write as _leaf_write
-from metaop.tensor.history import move_hooks as _move_hooks
-from metaop.tensor.history import own as _own
-from metaop.tensor.history import untracked as _untracked
-from metaop.tensor.history import with_history as _with_history
+from metaop.tensor.history import (
+    Cell,
+    accumulator,
+    is_leaf_call,
+    leaf_write,
+    move_hooks,
+    own,
+    untracked,
+    with_history,
+)
 from metaop.tensor.lie import keep_lie
+from metaop.tensor.size import Size
 from metaop.tensor.strides import has_overlap
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Shape
-from metaop.unified_graph.recording import (
-    Call,
-    Epoch,
-    leaf,
-    modes,
-    next_sequence,
-    record,
-    share_epoch,
-)
+from metaop.unified_graph.recording import Call, Epoch, leaf, modes, record, share_epoch
 from metaop.unified_graph.tensor_type import CPU, Device, TensorType
 
 ViewStep = tuple[Composite, tuple[Any, ...]]
@@ -51,24 +46,10 @@ ViewStep = tuple[Composite, tuple[Any, ...]]
 # What writes the same everywhere may write through an expanded view.
 _UNIFORM_WRITES = ("fill_", "zero_")
 
-
 if TYPE_CHECKING:
     from metaop.tensor.bound_methods import BoundMethods as _Bound
 else:
     _Bound = object
-
-
-class Size(tuple):
-    """A shape: a tuple of ints with `numel()`."""
-
-    def numel(self) -> int:
-        total = 1
-        for extent in self:
-            total *= extent
-        return total
-
-    def __repr__(self) -> str:
-        return f"metaop.Size({list(self)})"
 
 
 class Tensor(_Bound):
@@ -107,7 +88,7 @@ class Tensor(_Bound):
             if self._seen != base._writes:
                 for step, attributes in self._steps:
                     source = _viewed(source, step, attributes)
-                self._adopt(source, keep_history=_is_leaf_call(self._call))
+                self._adopt(source, keep_history=is_leaf_call(self._call))
                 self._seen = base._writes
         elif self._cell is not None and self._seen != self._cell.writes:
             self._adopt(self._cell._call, keep_history=self._call.requires_grad)
@@ -117,7 +98,7 @@ class Tensor(_Bound):
     def _adopt(self, value: Call, keep_history: bool) -> None:
         call = value
         if keep_history:
-            call = _with_history(value, self._call)
+            call = with_history(value, self._call)
             share_epoch(value, call)
         self._bind(call)
 
@@ -146,12 +127,12 @@ class Tensor(_Bound):
             call = keep_lie(old, call)
         if old.requires_grad:
             if not modes.gradients:
-                call = _with_history(call, old)
-            elif _is_leaf_call(old):
-                raise _leaf_write(operator)
+                call = with_history(call, old)
+            elif is_leaf_call(old):
+                raise leaf_write(operator)
             elif not call.requires_grad:
                 call = record(overwrite, (old, call))
-            _move_hooks(old, call)
+            move_hooks(old, call)
         if self._base is not None:
             self._write_base(call, operator, started)
         if old.epoch is not None:
@@ -205,8 +186,8 @@ class Tensor(_Bound):
     def _show_as(self, step: Composite, attributes: tuple[Any, ...]) -> Tensor:
         """Turns this tensor into a view of what it was: in-place changes of the shape."""
         call = self.call
-        if call.requires_grad and _is_leaf_call(call):
-            raise _leaf_write(step.name + "_")
+        if call.requires_grad and is_leaf_call(call):
+            raise leaf_write(step.name + "_")
         if self._base is None:
             storage = wrap(call)
             storage._cell, storage._writes = self._cell, self._writes
@@ -269,10 +250,10 @@ class Tensor(_Bound):
                 f"only floating point tensors can require gradients, not {call.type.dtype.name}",
                 fix="convert with .float() first",
             )
-        epoch, call = call.epoch, _own(call)
+        epoch, call = call.epoch, own(call)
         call.epoch = epoch
         call.requires_grad = requires_grad
-        call.tape = TapeEntry(accumulate=_accumulator(self)) if requires_grad else None
+        call.tape = TapeEntry(accumulate=accumulator(self)) if requires_grad else None
         self._call = call
         if call.buffer is None:
             recorder.watch(self)
@@ -289,7 +270,7 @@ class Tensor(_Bound):
     @property
     def is_leaf(self) -> bool:
         call = self.call
-        return not call.requires_grad or _is_leaf_call(call)
+        return not call.requires_grad or is_leaf_call(call)
 
     def detach(self) -> Tensor:
         """The same storage without gradient tracking."""
@@ -303,10 +284,10 @@ class Tensor(_Bound):
     @data.setter
     def data(self, value: Tensor) -> None:
         other = value.detach()
-        old, call = self.call, _own(other.call)
+        old, call = self.call, own(other.call)
         call.requires_grad, call.tape = old.requires_grad, old.tape
-        if old.requires_grad and not _is_leaf_call(old):
-            call = _with_history(call, old)
+        if old.requires_grad and not is_leaf_call(old):
+            call = with_history(call, old)
         self._base, self._cell = other._base, other._cell
         if other._base is not None:
             self._steps = other._steps
@@ -315,7 +296,7 @@ class Tensor(_Bound):
 
     def _peer(self, link: Callable[[Call, Call], None] | None) -> Tensor:
         source = self.call
-        call = _untracked(source) if link is not None else _own(source)
+        call = untracked(source) if link is not None else own(source)
         if link is not None and call is not source:
             link(source, call)
         peer = wrap(call)
@@ -384,18 +365,6 @@ class Tensor(_Bound):
         return self._array().tolist()
 
 
-def _accumulator(tensor: Tensor) -> Callable[[Call], None]:
-    """Adds gradients to a tensor as long as it lives; holding it would make a cycle."""
-    reference = ref(tensor)
-
-    def accumulate(gradient: Call) -> None:
-        owner = reference()
-        if owner is not None:
-            owner._accumulate_grad(gradient)
-
-    return accumulate
-
-
 def wrap(call: Call) -> Tensor:
     """A new tensor whose value is `call`."""
     tensor = object.__new__(Tensor)
@@ -410,7 +379,7 @@ def view(source: Tensor, step: Composite, attributes: tuple[Any, ...] = ()) -> T
     call = source.call
     tensor = wrap(_viewed(call, step, attributes))
     base = source._base
-    if base is None or (call.requires_grad and _is_leaf_call(call)):
+    if base is None or (call.requires_grad and is_leaf_call(call)):
         tensor._base, tensor._steps = source, ((step, attributes),)
     else:
         tensor._base, tensor._steps = base, (*source._steps, (step, attributes))
@@ -430,42 +399,3 @@ def _viewed(source: Call, step: Composite, attributes: tuple[Any, ...]) -> Call:
 def from_array(array: np.ndarray, dtype: DType, device: Device = CPU) -> Tensor:
     """A leaf tensor on the memory of a NumPy array of the same type (copied when unaligned)."""
     return wrap(leaf(TensorType(array.shape, dtype, device), Buffer.from_numpy(array)))
-
-
-def in_place(tensor: Tensor, function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
-    """Writes `function(tensor, …)` into the tensor: the in-place form of any function.
-
-    The result is converted to the tensor's dtype; a result of a higher kind (float into an
-    integer tensor) is an error, as in PyTorch.
-    """
-    started = next_sequence()
-    result = function(tensor, *args, **kwargs)
-    name = function.__name__ + "_"
-    call = convert_for_write(result, tensor.dtype, name)
-    if call.sequence < started:
-        # The value of another tensor: both go their own ways from here.
-        call = record(clone, (call,))
-    tensor._rebind(call, name, started)
-    return tensor
-
-
-def convert_for_write(result: Tensor, dtype: DType, operator: str) -> Call:
-    """The value of `result` as `dtype`; DTypeError when the kind would be lowered."""
-    from metaop.errors import DTypeError
-    from metaop.operators.basic import convert
-    from metaop.unified_graph.dtype import kind_rank
-
-    if result.dtype is dtype:
-        return result.call
-    if kind_rank(result.dtype) > kind_rank(dtype):
-        raise DTypeError(
-            f"{operator}: result type {result.dtype.name} can't be cast to the desired output "
-            f"type {dtype.name}",
-            fix="convert the tensor with .to() first, or use the out-of-place form",
-        )
-    return record(convert, (result.call,), (dtype,))
-
-
-def calls_of(tensors: Sequence[Tensor]) -> list[Call]:
-    """The recorded values of several tensors."""
-    return [tensor.call for tensor in tensors]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
 from metaop.differentiation.tape import TapeEntry, pass_through
 from metaop.errors import GradientError
 from metaop.operators.basic import alias
@@ -30,10 +34,12 @@ class Cell:
 
 
 def is_leaf_call(call: Call) -> bool:
+    """Whether the history of gradients begins here: they are accumulated in a tensor's `grad`."""
     return call.tape is not None and call.tape.accumulate is not None
 
 
 def leaf_write(operator: str) -> GradientError:
+    """The error for an in-place operation on a leaf, outside `no_grad()`."""
     return GradientError(
         "a leaf Variable that requires grad (or a view of one) is being used in an in-place "
         f"operation ({operator})",
@@ -77,3 +83,15 @@ def move_hooks(old: Call, new: Call) -> None:
         new.tape = TapeEntry()
     new.tape.hooks.extend(tape.hooks)
     tape.hooks.clear()
+
+
+def accumulator(tensor: Any) -> Callable[[Call], None]:
+    """Adds gradients to a tensor as long as it lives; holding it would make a cycle."""
+    reference = ref(tensor)
+
+    def accumulate(gradient: Call) -> None:
+        owner = reference()
+        if owner is not None:
+            owner._accumulate_grad(gradient)
+
+    return accumulate

@@ -10,8 +10,9 @@ from metaop.elementwise.meta_op import broadcast_shapes as common_shape
 from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
 from metaop.operators import shaping as operators
 from metaop.tensor.arguments import wrap_dim
-from metaop.tensor.core import Size, Tensor, wrap
+from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.shaping import expand, narrow, select, unsqueeze
+from metaop.tensor.size import Size
 from metaop.unified_graph.dtype import DType, promote
 from metaop.unified_graph.recording import record
 

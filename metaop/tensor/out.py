@@ -12,8 +12,9 @@ from inspect import Parameter, Signature, signature
 from typing import Any
 
 from metaop.errors import ArgumentTypeError, GradientError
-from metaop.tensor.core import Tensor, convert_for_write
+from metaop.tensor.core import Tensor
 from metaop.tensor.resizing import resize_
+from metaop.tensor.writing import convert_for_write
 from metaop.unified_graph.recording import modes, next_sequence
 
 # The functions of PyTorch's main module that take `out`.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.errors import ArgumentError, ShapeError
+from metaop.errors import ShapeError
 from metaop.operators import shaping as operators
 from metaop.tensor.arguments import sizes, wrap_dim, wrap_dims
 from metaop.tensor.core import Tensor, wrap
@@ -15,7 +15,6 @@ from metaop.tensor.indexing import host_tensor
 from metaop.tensor.scattering import index_select
 from metaop.tensor.shaping import diagonal as diagonal_of
 from metaop.tensor.shaping import ravel, transpose
-from metaop.unified_graph.node import Scalar
 from metaop.unified_graph.recording import record
 
 
@@ -138,23 +137,6 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """The flattened tensor as the diagonal of a matrix."""
     return diag_embed(ravel(input), offset)
-
-
-def constant_pad(input: Tensor, widths: Sequence[int], value: Scalar = 0) -> Tensor:
-    """`value` around the tensor; `widths` are (before, after) pairs from the last dimension on.
-
-    Negative widths cut elements off.
-    """
-    pairs = len(widths) // 2
-    if len(widths) % 2 or pairs > input.ndim:
-        raise ArgumentError(
-            f"pad: {len(widths)} widths for a tensor with {input.ndim} dimensions",
-            fix="give one (before, after) pair per padded dimension, from the last on",
-        )
-    outer = (0,) * (input.ndim - pairs)
-    before = outer + tuple(widths[0::2])[::-1]
-    after = outer + tuple(widths[1::2])[::-1]
-    return wrap(record(operators.pad, (input.call,), (before, after, value)))
 
 
 METHODS = (

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from metaop.errors import ArgumentError, ShapeError, UnsupportedError
-from metaop.tensor.core import Size, Tensor, from_array
+from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.layouts import layout, sparse_coo, sparse_csr
+from metaop.tensor.size import Size
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 

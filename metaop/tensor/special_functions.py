@@ -11,9 +11,10 @@ import numpy as np
 from metaop.errors import ArgumentError
 from metaop.operators import bessel
 from metaop.operators import special as operators
-from metaop.tensor.core import Tensor, from_array, in_place, wrap
+from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.pointwise import digamma, lgamma
 from metaop.tensor.promotion import Operand, defaults, result_type, tensor_argument
+from metaop.tensor.writing import in_place
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.recording import record
 

@@ -19,8 +19,9 @@ from metaop.tensor import (
     pointwise,
     printing,
 )
-from metaop.tensor.core import Tensor, from_array, in_place
+from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.promotion import binary
+from metaop.tensor.writing import in_place
 
 _OPERATOR_NAMES = {"div": "truediv"}
 

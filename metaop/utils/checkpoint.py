@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from metaop.autograd.function import _output
+from metaop.autograd.function import output_of
 from metaop.differentiation.tape import TapeEntry, backward
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.generator import get_rng_state, set_rng_state
@@ -83,7 +83,7 @@ def checkpoint(
         name="CheckpointBackward",
     )
     for position, k in enumerate(places):
-        outputs[k] = wrap(_output(outputs[k].call, hub, position))
+        outputs[k] = wrap(output_of(outputs[k].call, hub, position))
     return outputs[0] if single else type(results)(outputs)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import metaop
 from metaop.serialization import load, save
-from metaop.tensor.core import Size
+from metaop.tensor.size import Size
 from metaop.unified_graph.tensor_type import Device
 
 torch = pytest.importorskip("torch")

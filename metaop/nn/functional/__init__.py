@@ -140,6 +140,6 @@ from metaop.nn.functional.vision import (
     upsample_bilinear,
     upsample_nearest,
 )
-from metaop.tensor.complex_tensor import accept_complex
+from metaop.tensor.complex_functions import accept_complex
 
 accept_complex(globals())

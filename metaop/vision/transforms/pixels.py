@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import metaop
-from metaop.errors import ArgumentError, ShapeError
+from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
 from metaop.vision.transforms.arrays import (
     Pixels,
@@ -91,15 +91,6 @@ def pad(image: Pixels, sides: Sequence[int], fill: Any = 0, mode: str = "constan
     if mode not in _MODES:
         raise ArgumentError(f"pad: padding_mode {mode!r} is none of {', '.join(_MODES)}")
     return padded(image, sides, fill, mode)
-
-
-def check_area(name: str, image: Pixels, size: Sequence[int]) -> None:
-    """Refuses windows that do not fit into an image."""
-    if image.shape[-2] < size[0] or image.shape[-1] < size[1]:
-        raise ShapeError(
-            f"{name}: a window of {list(size)} does not fit into an image of "
-            f"{list(image.shape[-2:])}"
-        )
 
 
 # --- resizing -----------------------------------------------------------------------------------
