@@ -111,7 +111,7 @@ class MPIWorld:
 
     def first(self, value: np.ndarray) -> np.ndarray:
         """What the first rank has, on all of them; the others give something of the same shape."""
-        received = np.ascontiguousarray(value).copy()
+        received = value.copy(order="C")
         request = self.communicator.Ibcast(received.reshape(-1).view(np.uint8), 0)
         self.watchdog.wait(request.Test, f"{value.dtype}{list(value.shape)} of rank 0")
         return received

@@ -1,90 +1,115 @@
-"""Checkpoints of a whole job in one file, which any number of ranks can read.
+"""Checkpoints of a whole job, which any number of ranks can read.
 
-state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
-checkpoint.save(state, checkpoint_id="last.pt")
-checkpoint.load(state, checkpoint_id="last.pt")
+state = {"model": model, "optimizer": optimizer, "step": step}
+checkpoint.save(state, checkpoint_id="last")
+checkpoint.load(state, checkpoint_id="last")
+
+A name like `last` is that of a folder, to which every rank writes its parts and from which it reads
+those that it needs. One that ends in .pt, .pth, .ckpt or .bin is a single file, which rank 0 writes
+and PyTorch can read too. What has `state_dict` and `load_state_dict` may stand for its state.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from metaop import serialization
-from metaop.dist.collectives import MPIWorld, everyone
+from metaop.distributed.filling import Filling, InMemory, is_stateful, stateful_core
+from metaop.distributed.shards import InShards, ranks_of_job, write_folder
 from metaop.errors import CheckpointError
+from metaop.serialization.files import open_sharded
+from metaop.serialization.sharded_format import mapped
 from metaop.tensor.core import Tensor
-from metaop.tensor.global_tensor import full_tensor, spread
+from metaop.tensor.global_tensor import full_tensor
 from metaop.tensor.gradients import no_grad
 
-Path = str | os.PathLike[str]
+PathLike = str | os.PathLike[str]
 
-
-def save(state_dict: dict[str, Any], *, checkpoint_id: Path) -> None:
-    """Writes nested dicts, lists and tensors; every rank has to call it, rank 0 writes.
-
-    Global tensors are gathered. The file appears when it is complete: who fails in between leaves
-    the one before. When the call returns, on any rank, the file is there.
-    """
-    whole = _mapped(state_dict, _gathered)
-    world = MPIWorld(everyone())
-    problem = ""
-    if world.rank == 0:
-        try:
-            serialization.save(whole, checkpoint_id)
-        except OSError as error:
-            problem = str(error)
-    if problem := world.communicator.bcast(problem, 0):
-        raise CheckpointError(f"rank 0 cannot write {checkpoint_id}: {problem}")
+_FILES = (".pt", ".pth", ".ckpt", ".bin")
 
 
 @no_grad()
-def load(state_dict: dict[str, Any], *, checkpoint_id: Path) -> None:
-    """Puts what a file has into `state_dict`, on all ranks.
+def save(state_dict: dict[str, Any], *, checkpoint_id: PathLike) -> None:
+    """Writes nested dicts, lists and tensors; every rank of the job has to call it.
 
-    Its tensors are filled in place: global ones take the parts that lie on this rank, whatever
-    number of ranks has written the file. What is no tensor, or is not in `state_dict` yet, is put
-    there. Raises CheckpointError when a shape differs.
+    In a folder each box of a global tensor is written by one of the ranks that have it; of local
+    tensors, and of what is no tensor, those of the first rank that has the name are taken. A
+    single file takes gathered tensors and what rank 0 has. A checkpoint is complete or not there:
+    who fails in between leaves the one before. When the call returns, on any rank, it is there.
+    Raises CheckpointError, on all ranks, when a rank cannot write.
     """
-    _fill(state_dict, serialization.load(checkpoint_id), "")
+    state = mapped(state_dict, lambda name, value: _plain(value))
+    path = Path(checkpoint_id)
+    if path.suffix in _FILES:
+        _write_file(path, state)
+    else:
+        write_folder(path, state)
 
 
-def _fill(target: dict[str, Any], source: dict[str, Any], where: str) -> None:
-    for name, value in source.items():
-        place = f"{where}{name}"
-        known = target.get(name)
-        if isinstance(value, dict) and isinstance(known, dict):
-            _fill(known, value, f"{place}.")
-        elif isinstance(value, Tensor) and isinstance(known, Tensor):
-            if tuple(value.shape) != tuple(known.shape):
-                raise CheckpointError(
-                    f"{place} has shape {list(value.shape)} in the file and {list(known.shape)} "
-                    "here",
-                    fix="build the model with the sizes of the one that was saved",
-                )
-            known.copy_(_placed(value, known))  # type: ignore[attr-defined]
-        else:
-            target[name] = value
+def _plain(value: Any) -> Any:
+    return stateful_core(value).state_dict() if is_stateful(value) else value
 
 
-def _placed(value: Tensor, like: Tensor) -> Tensor:
-    """A whole local value lying as `like` does."""
-    if like.device.placement is None:
-        return value
-    return spread(value, like.device.placement, like.sbp)  # type: ignore[attr-defined]
+def _write_file(path: Path, state: Any) -> None:
+    whole = mapped(state, lambda name, value: _gathered(value))
+    job = ranks_of_job()
+    problem = ""
+    if job.rank == 0:
+        try:
+            serialization.save(whole, path)
+        except OSError as error:
+            problem = str(error)
+    if problem := job.bcast(problem, 0):
+        raise CheckpointError(f"rank 0 cannot write {path}: {problem}")
 
 
-def _gathered(value: Tensor) -> Tensor:
-    return value if value.device.placement is None else full_tensor(value.detach())
-
-
-def _mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """`function` of all tensors in nested dicts, lists and tuples."""
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, dict):
-        return {name: _mapped(inner, function) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_mapped(inner, function) for inner in value)
+def _gathered(value: Any) -> Any:
+    if isinstance(value, Tensor) and value.device.placement is not None:
+        return full_tensor(value.detach())
     return value
+
+
+@no_grad()
+def load(state_dict: dict[str, Any], *, checkpoint_id: PathLike) -> None:
+    """Puts what a checkpoint has into `state_dict`; every rank of the job has to call it.
+
+    Tensors are filled in place: global ones take the parts that lie on this rank, whatever number
+    of ranks, mesh and signature they were written with. Of a folder only these bytes are read.
+    Objects with `load_state_dict` take their state; that of an optimizer lies as its parameters do.
+    What is no tensor, or is not in `state_dict` yet, is put there, tensors as local ones.
+    Raises CheckpointError, on all ranks and before anything is changed, when a shape differs or a
+    part is missing or damaged.
+    """
+    path = Path(checkpoint_id)
+    filling = Filling()
+    problem: CheckpointError | None = None
+    try:
+        filling.plan(state_dict, _source(path))
+    except (CheckpointError, OSError) as error:
+        problem = error if isinstance(error, CheckpointError) else CheckpointError(str(error))
+    job = ranks_of_job()
+    problems = job.allgather("" if problem is None else str(problem))
+    if problem is not None:
+        raise problem
+    for rank, text in enumerate(problems):
+        if text:
+            raise CheckpointError(f"rank {rank}: {text}")
+    filling.apply()
+
+
+def _source(path: Path) -> dict[str, Any]:
+    """The state with something to read in the place of each tensor."""
+    if not path.is_dir():
+        whole = serialization.load(path)
+        found = mapped(whole, lambda _, x: InMemory(x) if isinstance(x, Tensor) else x)
+    else:
+        reader = open_sharded(path)
+        tensors = reader.tensors
+        found = mapped(
+            reader.state, lambda name, x: InShards(reader, name) if name in tensors else x
+        )
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path} has a {type(found).__name__}", fix="use metaop.load(path)")
+    return found

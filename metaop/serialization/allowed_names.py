@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -123,6 +123,7 @@ def _numpy_scalar(kind: NumpyType, content: bytes) -> int | float | bool | compl
 
 PLAIN_NAMES: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): OrderedDict,
+    ("collections", "Counter"): Allowed(Counter),
     ("collections", "defaultdict"): Allowed(_default_dictionary),
     ("_codecs", "encode"): Allowed(_encode),
     ("torch", "Size"): Allowed(Size),

@@ -20,8 +20,10 @@ from metaop.serialization.safetensors_format import (
     read_safetensors,
     write_safetensors,
 )
+from metaop.serialization.sharded_format import ShardedReader, mapped
 from metaop.serialization.zip_format import read_zip, write_zip
-from metaop.unified_graph.tensor_type import Device
+from metaop.tensor.core import from_array
+from metaop.unified_graph.tensor_type import CPU, Device
 
 File = Union[str, "os.PathLike[str]", IO[bytes]]
 MapLocation = str | Device | Mapping[str, str] | Callable[[Any, str], Any] | None
@@ -76,7 +78,9 @@ def load(
     mmap: bool | None = None,
     **_options: Any,
 ) -> Any:
-    """Reads what `save` or `torch.save` wrote, or a safetensors file.
+    """Reads what `save` or `torch.save` wrote, a safetensors file, or a sharded checkpoint.
+
+    The latter is a folder that `metaop.distributed.checkpoint.save` wrote.
 
     The format is found from the content. Tensors that shared memory share it again.
     `map_location` says where tensors go: a device, a mapping of saved to wanted devices, or a
@@ -87,9 +91,35 @@ def load(
     """
     placement = _placement_of(map_location)
     if isinstance(f, (str, os.PathLike)):
+        if os.path.isdir(f):
+            return _read_folder(Path(f), placement)
         with open(f, "rb") as file:
             return _read(file, placement, os.fspath(f))
     return _read(f, placement, getattr(f, "name", "the file object"))
+
+
+def open_sharded(folder: Path) -> ShardedReader:
+    """The reader of a sharded checkpoint; CheckpointError when there is none."""
+    try:
+        return ShardedReader(folder, load)
+    except Damage as error:
+        raise CheckpointError(f"cannot load {folder}: {error}", fix=error.fix) from None
+
+
+def _read_folder(folder: Path, placement: Placement) -> Any:
+    reader = open_sharded(folder)
+    device = placement("cpu")
+
+    def leaf(name: str, value: Any) -> Any:
+        if name not in reader.tensors:
+            return value
+        tensor = from_array(reader.read(name), reader.tensors[name].dtype)
+        return tensor if device is CPU else tensor.to(device)  # type: ignore[attr-defined]
+
+    try:
+        return mapped(reader.state, leaf)
+    except Damage as error:
+        raise CheckpointError(f"cannot load {folder}: {error}", fix=error.fix) from None
 
 
 def _read(file: IO[bytes], placement: Placement, name: str) -> Any:

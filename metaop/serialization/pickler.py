@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -85,6 +85,8 @@ class CheckpointPickler(_Pickler):
             attributes = {key: value for key, value in vars(obj).items() if key == "_metadata"}
             items = iter(obj.items())
             return self.name("collections", "OrderedDict"), (), attributes or None, None, items
+        if isinstance(obj, Counter):  # the milestones of a learning rate schedule
+            return self.name("collections", "Counter"), (dict(obj),)
         if isinstance(obj, Size):
             return self.name("torch", "Size"), (tuple(obj),)
         if isinstance(obj, Device):

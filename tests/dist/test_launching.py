@@ -88,11 +88,13 @@ def test_a_job_that_loses_all_ranks_has_failed(tmp_path: Path) -> None:
 
 @needs_mpi
 @pytest.mark.mpi
-@pytest.mark.parametrize(("before", "after"), [(3, 2), (2, 4)])
+@pytest.mark.parametrize(
+    ("before", "after", "name"), [(3, 2, "half.pt"), (3, 2, "half"), (2, 4, "half"), (4, 1, "half")]
+)
 def test_a_checkpoint_is_read_by_any_number_of_ranks(
-    before: int, after: int, tmp_path: Path
+    before: int, after: int, name: str, tmp_path: Path
 ) -> None:
-    path = str(tmp_path / "half.pt")
+    path = str(tmp_path / name)
     for ranks in (before, after):
         done = run("resume.py", ranks, path)
         assert done.returncode == 0, done.stdout + done.stderr

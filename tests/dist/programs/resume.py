@@ -40,10 +40,11 @@ def losses(model: nn.Module, optimizer: metaop.optim.Optimizer, share: slice) ->
 share = slice(*block(BATCH, ranks, rank))
 model = FullyShardedDataParallel(network())
 optimizer = metaop.optim.AdamW(model.parameters(), lr=0.02)
-state = {"model": model.state_dict(), "losses": []}
+state = {"model": model, "optimizer": optimizer, "losses": []}
 if path.exists():
     checkpoint.load(state, checkpoint_id=path)
-    optimizer.load_state_dict(state["optimizer"])
+    first = optimizer.state_dict()["state"][0]["exp_avg"]
+    assert first.sbp == model.module[0].weight.sbp and len(state["losses"]) == 10
     state["losses"] += losses(model, optimizer, share)
     alone = network()
     alone.load_state_dict(
@@ -53,9 +54,7 @@ if path.exists():
     expected = losses(alone, single, slice(None)) + losses(alone, single, slice(None))
     np.testing.assert_allclose(state["losses"], expected, rtol=1e-5)
 else:
-    checkpoint.save(state["model"], checkpoint_id=f"{path}.start")
+    checkpoint.save(model.state_dict(), checkpoint_id=f"{path}.start")
     state["losses"] = losses(model, optimizer, share)
-    state["optimizer"] = optimizer.state_dict()
-    state["model"] = model.state_dict()
     checkpoint.save(state, checkpoint_id=path)
 print(f"rank {rank} agrees")

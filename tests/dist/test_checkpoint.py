@@ -1,0 +1,177 @@
+"""Sharded checkpoints: written on one mesh and read on another, by one process, and damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import metaop
+from metaop import nn
+from metaop.dist.placement import Placement
+from metaop.dist.sbp import BROADCAST, PARTIAL, NdSbp, Split
+from metaop.distributed import checkpoint, distribute_tensor
+from metaop.errors import CheckpointError
+from metaop.serialization.sharded_format import ShardedReader
+
+VALUE = np.random.default_rng(0).normal(size=(7, 9)).astype(np.float32)
+ROW = Placement("cpu", range(3), simulate=True)
+MESH = Placement("cpu", [[0, 1], [2, 3]], simulate=True)
+S0, S1 = Split(0), Split(1)
+LIES: list[tuple[Placement, NdSbp]] = [
+    (ROW, (BROADCAST,)),
+    (ROW, (S0,)),
+    (ROW, (S1,)),
+    (ROW, (PARTIAL,)),
+    (MESH, (S0, S0)),
+    (MESH, (S1, S0)),
+    (MESH, (BROADCAST, S1)),
+]
+
+
+def put(value: np.ndarray, lie: tuple[Placement, NdSbp]) -> metaop.Tensor:
+    return distribute_tensor(metaop.tensor(value), *lie)
+
+
+@pytest.mark.parametrize("source", LIES, ids=str)
+def test_what_was_written_in_one_way_is_read_in_all(source: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "last"
+    checkpoint.save({"value": put(VALUE, source)}, checkpoint_id=folder)
+    for target in LIES:
+        state = {"value": put(np.zeros_like(VALUE), target)}
+        checkpoint.load(state, checkpoint_id=folder)
+        np.testing.assert_array_equal(state["value"].numpy(), VALUE)
+        if PARTIAL not in target[1]:
+            assert state["value"].sbp == (target[1] if len(target[1]) > 1 else target[1][0])
+    np.testing.assert_array_equal(metaop.load(folder)["value"].numpy(), VALUE)
+    found: dict[str, Any] = {}
+    checkpoint.load(found, checkpoint_id=folder)
+    np.testing.assert_array_equal(found["value"].numpy(), VALUE)
+
+
+def test_each_box_is_written_once(tmp_path: Path) -> None:
+    state = {"half": put(VALUE, (MESH, (BROADCAST, S0))), "whole": put(VALUE, (ROW, (BROADCAST,)))}
+    checkpoint.save(state, checkpoint_id=tmp_path)
+    (file,) = tmp_path.glob("*.safetensors")
+    assert sorted(load_file(file)) == ["half[0:4, 0:9]", "half[4:7, 0:9]", "whole[0:7, 0:9]"]
+
+
+def test_only_the_boxes_of_a_rank_are_read(tmp_path: Path, monkeypatch: Any) -> None:
+    checkpoint.save({"value": put(VALUE, (ROW, (S1,)))}, checkpoint_id=tmp_path)
+    boxes = []
+    read = ShardedReader.read
+
+    def noting(self: ShardedReader, name: str, box: Any = None) -> np.ndarray:
+        boxes.append(box)
+        return read(self, name, box)
+
+    monkeypatch.setattr(ShardedReader, "read", noting)
+    state = {"value": put(VALUE * 0, (ROW, (S0,)))}
+    checkpoint.load(state, checkpoint_id=tmp_path)
+    assert boxes == [((0, 3), (0, 9)), ((3, 5), (0, 9)), ((5, 7), (0, 9))]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (5,)], ids=str)
+def test_all_types_and_shapes(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    value = metaop.ones(shape, dtype=getattr(metaop, dtype))
+    checkpoint.save({"nest": [{"value": value}]}, checkpoint_id=tmp_path)
+    found = metaop.load(tmp_path)["nest"][0]["value"]
+    assert found.dtype is value.dtype and found.shape == value.shape
+    assert bool((found == value).all())
+
+
+def training(
+    placement: Placement | None, lie: Any, name: str
+) -> tuple[nn.Module, metaop.optim.Optimizer, Callable[[int], list[float]]]:
+    metaop.manual_seed(0)
+    model: nn.Module = nn.Sequential(nn.Linear(9, 8), nn.Tanh(), nn.Linear(8, 6))
+    x, y = metaop.tensor(VALUE), metaop.tensor(np.arange(7) % 6)
+    if placement is not None:
+        model.to_global(placement, lie)
+        x, y = (distribute_tensor(v, placement, (BROADCAST,)) for v in (x, y))
+    optimizer = getattr(metaop.optim, name)(model.parameters(), lr=0.05)
+    schedule = metaop.optim.lr_scheduler.MultiStepLR(optimizer, [4, 7], 0.5)
+
+    def run(steps: int) -> list[float]:
+        losses = []
+        for _ in range(steps):
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            losses.append(loss.item())
+        return losses
+
+    run.state = {"model": model, "optimizer": optimizer, "schedule": schedule}  # type: ignore[attr-defined]
+    return model, optimizer, run
+
+
+@pytest.mark.parametrize("name", ["Adam", "SGD", "RMSprop"])
+def test_training_goes_on_on_another_mesh(name: str, tmp_path: Path) -> None:
+    *_, alone = training(None, None, name)
+    expected = alone(10)
+    *_, before = training(ROW, {"*.weight": S0}, name)
+    losses = before(5)
+    checkpoint.save({**before.state, "losses": losses}, checkpoint_id=tmp_path)
+    model, optimizer, after = training(Placement("cpu", [0, 1], simulate=True), S0, name)
+    state = {**after.state, "losses": []}
+    checkpoint.load(state, checkpoint_id=tmp_path)
+    assert all(p.sbp == S0 for p in model.parameters())
+    for values in optimizer.state_dict()["state"].values():
+        assert all(v.sbp == S0 for v in values.values() if isinstance(v, metaop.Tensor) and v.ndim)
+    np.testing.assert_allclose([*state["losses"], *after(5)], expected, rtol=1e-5)
+
+
+def test_a_checkpoint_is_complete_or_not_there(tmp_path: Path, monkeypatch: Any) -> None:
+    for number in (1, 2):
+        checkpoint.save({"x": metaop.full((3,), number), "step": number}, checkpoint_id=tmp_path)
+        assert len(list(tmp_path.iterdir())) == 2
+    with monkeypatch.context() as patch:
+
+        def full(*arguments: Any) -> int:
+            raise OSError("no space left on device")
+
+        patch.setattr("metaop.distributed.shards.write_pieces", full)
+        with pytest.raises(CheckpointError, match="rank 0 cannot write .* no space left"):
+            checkpoint.save({"x": metaop.zeros(3), "step": 3}, checkpoint_id=tmp_path)
+    found = metaop.load(tmp_path)
+    assert found["step"] == 2 and found["x"].tolist() == [2, 2, 2]
+
+
+def test_damage_is_named_and_nothing_changes(tmp_path: Path) -> None:
+    folder = tmp_path / "last"
+    checkpoint.save({"a": put(VALUE, (ROW, (S0,))), "b": metaop.ones(2)}, checkpoint_id=folder)
+    (file,) = folder.glob("*.safetensors")
+    content = file.read_bytes()
+    state = {"b": metaop.zeros(2), "a": put(VALUE * 0, (ROW, (S1,)))}
+
+    def check(message: str) -> None:
+        with pytest.raises(CheckpointError, match=message) as error:
+            checkpoint.load(state, checkpoint_id=folder)
+        assert str(folder) in str(error.value)
+        assert state["b"].tolist() == [0, 0] and not state["a"].numpy().any()
+        with pytest.raises(CheckpointError, match=message):
+            metaop.load(folder)
+
+    file.write_bytes(content[:-8])
+    check(f"{file.name} has {len(content) - 8} bytes instead of {len(content)}")
+    file.write_bytes(content.replace(b"a[0:3", b"z[0:3"))
+    check(r"has no a\[0:3, 0:9\] of type float32")
+    file.unlink()
+    check(f"{file.name} is missing")
+    (folder / "index.pth").unlink()
+    check("no index.pth: it was never completely written")
+    with pytest.raises(CheckpointError, match="No such file"):
+        checkpoint.load(state, checkpoint_id=tmp_path / "other")
+
+
+def test_another_shape_is_an_error(tmp_path: Path) -> None:
+    checkpoint.save({"model": {"w": metaop.ones(2, 3)}}, checkpoint_id=tmp_path)
+    with pytest.raises(CheckpointError, match=r"model/w has shape \[2, 3\] .* \[3, 2\] here"):
+        checkpoint.load({"model": {"w": metaop.ones(3, 2)}}, checkpoint_id=tmp_path)
