@@ -173,17 +173,26 @@ def _order_of(term: tuple[Atom, int]) -> tuple[str, str, int]:
 
 
 def _rejoin(sums: dict[Atom, int]) -> tuple[list[tuple[Atom, int]], int] | None:
-    """Recognise `c*n*(x // n) + c*(x % n) = c*x`; None when nothing joins."""
+    """Recognise `c*n*(x // n) + c*(x % n) = c*x`, None when nothing joins.
+
+    The quotient may also stand in a remainder: `n*((x // n + y) % m) + x % n = (x + n*y) % (n*m)`.
+    """
     for atom, value in sums.items():
         if not (value and isinstance(atom, Remainder)):
             continue
-        partner = atom.dividend // atom.divisor
-        if len(partner.terms) != 1 or partner.constant or partner.terms[0][1] != 1:
-            continue
-        other = partner.terms[0][0]
-        if sums.get(other, 0) == value * atom.divisor:
+        quotient = atom.dividend // atom.divisor
+        for other, coefficient in sums.items():
+            if coefficient != value * atom.divisor:
+                continue
+            if quotient.terms == ((other, 1),) and not quotient.constant:
+                joined = atom.dividend
+            elif isinstance(other, Remainder) and set(quotient.terms) <= set(other.dividend.terms):
+                rest = (other.dividend - quotient) * atom.divisor
+                joined = (atom.dividend + rest) % (atom.divisor * other.divisor)
+            else:
+                continue
             left = [(a, c) for a, c in sums.items() if a is not atom and a is not other]
-            joined = atom.dividend * value
+            joined = joined * value
             return left + list(joined.terms), joined.constant
     return None
 

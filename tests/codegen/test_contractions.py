@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from metaop.codegen import loop_nest as ir
+from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.program import LLVMProgram
+from metaop.codegen.llvm.target import Target
 from metaop.codegen.memory import Buffer
 from metaop.codegen.schedule import Schedule, schedule
 from metaop.differentiation.transposition import pullback
@@ -21,6 +23,7 @@ from metaop.unified_graph.node import Node, input_node
 from tests.codegen.interpret import run_schedule
 
 F32, F64 = dtypes.float32, dtypes.float64
+AVX512 = Target("x86_64", "znver4", "+avx512f,+avx512bw,+avx512vl,+avx512dq", 64)
 
 
 def product(
@@ -85,6 +88,24 @@ def test_a_left_factor_with_neighbours_along_the_depth_is_not_packed(
         (launch,) = schedule(nodes, [output]).launches
         (tile,) = micro_kernels(launch.nest.body)
         assert (tile.left_stride is None) == (is_packed or left_turned)
+
+
+def test_a_left_factor_that_others_read_too_is_not_packed() -> None:
+    nodes = [input_node(0, (32, 64), F32), input_node(1, (64, 64), F32)]
+    shared = apply("exp", nodes[0])
+    found = schedule(nodes, [matmul(shared, nodes[1]), apply("relu", shared), shared * shared])
+    tiles = [tile for launch in found.launches for tile in micro_kernels(launch.nest.body)]
+    assert [tile.left_stride for tile in tiles] == [64]
+
+
+@pytest.mark.parametrize("size, is_plain", [(12, True), (14, False)])
+def test_vectors_inside_one_image_are_stored_whole(size: int, is_plain: bool) -> None:
+    """144 positions of an image are 9 vectors of 16; 196 are not whole vectors."""
+    image, weight = input_node(0, (4, 32, size, size), F32), input_node(1, (32, 32, 1, 1), F32)
+    output = convolution(image, weight, None, (1, 1), (0, 0), (0, 0), (1, 1), 1)
+    (launch,) = schedule([image, weight], [output]).launches
+    text = emit(launch.nest, AVX512, "kernel")
+    assert ("masked.store" not in text) == is_plain
 
 
 @pytest.mark.parametrize("steps", [4, 5, 8])

@@ -171,3 +171,13 @@ def test_atoms_are_found_inside_others() -> None:
     found: list[Atom] = list(expr.atoms())
     assert all(axis.terms[0][0] in found for axis in AXES)
     assert (expr.low, expr.high) == (0, 2 + 8)
+
+
+def test_quotients_and_remainders_of_one_number_join() -> None:
+    place = AXES[0] * 30 + AXES[1] * 5 + AXES[2]
+    assert (place // 5 % 6) * 5 + place % 5 is place % 30
+    number = index_expr.axis("n", 10_000)
+    rows, columns = number // 56 % 56, number % 56
+    block = AXES[0] * 96
+    assert ((block + number) // 12 % 12) * 12 + (block + number) % 12 is (block + number) % 144
+    assert rows * 112 + columns * 2 + number // 3136 is number % 3136 * 2 + number // 3136

@@ -114,11 +114,15 @@ class IndexWriter(Conditions):
         divisor = self.integer(factor.divisor)
         quotient = isinstance(factor, QuotientIndex)
         whole = self.total(dividend.uniform)
+        operation = "div" if quotient else "rem"
         if not dividend.varies:
-            return self._whole("udiv" if quotient else "urem", whole, divisor)
+            return self._whole(f"u{operation}", whole, divisor)
         # The lanes differ little: divide once for all of them and correct in each.
         natural = self._is_natural(dividend)
         sign = "u" if natural else "s"
+        if natural and self.is_within(dividend, divisor):
+            shared = self._whole(f"u{operation}", whole, divisor)
+            return shared if quotient else shared._replace(lane=dividend.lane)
         rest = self.binary(f"{sign}rem", whole, divisor)
         moved = self._lane_quotients(dividend, rest, divisor, natural)
         if quotient:

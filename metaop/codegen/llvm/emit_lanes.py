@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -80,7 +81,8 @@ class LaneArithmetic(ScalarArithmetic):
     """Arithmetic on scalar and vector integers.
 
     `bounds` knows the vectors of 32 bits: their elements are at most so large, negative or not.
-    All others have 64 bits. `pieces` tells about vectors that are constant over runs of lanes.
+    All others have 64 bits. `pieces` tells about vectors that are constant over runs of lanes,
+    `multiples` of which literals scalars are multiples.
     """
 
     def __init__(self, code: Code) -> None:
@@ -88,6 +90,7 @@ class LaneArithmetic(ScalarArithmetic):
         self.lanes = NO_LANES
         self.bounds: dict[str, int] = {}
         self.pieces: dict[str, Pieces] = {}
+        self.multiples: dict[str, int] = {}
 
     def total(self, index: Resolved) -> Coefficient:
         """The uniform part as one number: outer terms first, so that they stay outside loops."""
@@ -249,6 +252,17 @@ class LaneArithmetic(ScalarArithmetic):
         return code.pure(f"fptosi <{count} x double> {floor} to <{count} x i64>", floor)
 
     # --- runs of lanes ----------------------------------------------------------------------
+
+    def is_within(self, index: Resolved, width: Coefficient) -> bool:
+        """Whether no multiple of a width surely lies between two lanes of an evenly spaced index.
+
+        So it is where lane 0 is a multiple of the length of all lanes, and the width is, too.
+        """
+        if index.vectors or not (isinstance(index.lane, int) and isinstance(width, int)):
+            return False
+        length = abs(index.lane) * self.lanes.count
+        parts = [scale * self.multiples.get(name, 1) for name, scale in index.scalars]
+        return index.lane > 0 and math.gcd(width, index.constant, *parts) % length == 0
 
     def common_pieces(self, index: Resolved) -> Pieces | None:
         """The runs of lanes over which all vectors of an index are constant, if there are any."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from metaop.codegen.llvm.emit_code import Code
@@ -156,6 +157,8 @@ class LoopWriter:
         index = code.fresh("i")
         if isinstance(stop, int):
             self.index.limits[index] = stop - 1
+        if isinstance(start, int):
+            self.index.multiples[index] = math.gcd(start, step)
         values = [code.like(value, code.fresh("carried")) for value in carried]
         results = run(index, values)
         following = code.emit(f"add nuw nsw i64 {index}, {step}")

@@ -175,8 +175,13 @@ class Contract(Positions):
         self.place = dict(zip(self.contraction.batch, batch))
         run_blocks = -(-self.run // self.block_depth)
         depth_blocks = depth // self.run * run_blocks
-        # With one block of the depth, a panel is finished while its tiles are in the nearest cache.
-        self.target_rows = self.tile_rows if depth_blocks == 1 else self.block_rows
+        # With one block of the depth, a tile is finished while it is in the nearest cache.
+        self.is_finished = depth_blocks == 1
+        self.target_rows, self.target_columns = (
+            (self.tile_rows, self.tile_columns)
+            if self.is_finished
+            else (self.block_rows, self.block_columns)
+        )
         self._allocate()
         values.open("kb")
         block = index_expr.axis("kb", depth_blocks)
@@ -188,7 +193,9 @@ class Contract(Positions):
         if depth_blocks > 1:
             values.emit(ir.For("kb", depth_blocks, "serial", values.close()))
         self._epilogue(rows, columns)
-        if depth_blocks == 1:
+        if self.is_finished:
+            strips = self.block_columns // self.tile_columns
+            values.emit(ir.For("s", strips, "serial", values.close()))
             panels = self.block_rows // self.tile_rows
             values.emit(ir.For("q", panels, "serial", values.close()))
             values.emit(ir.For("kb", 1, "serial", values.close()))
@@ -201,7 +208,7 @@ class Contract(Positions):
         sizes = (
             (self.right, self.block_depth * self.block_columns),
             (self.left, self.block_depth * self.block_rows),
-            (self.target, self.target_rows * self.block_columns),
+            (self.target, self.target_rows * self.target_columns),
         )
         for number, elements in sizes:
             if number != self.left or self.left_stride is None:
@@ -282,7 +289,7 @@ class Contract(Positions):
         panel, strip = index_expr.axis("q", panels), index_expr.axis("s", strips)
         values.open("q")
         left, left_offset = self._left_panel(panel, start)
-        target_row = panel * self.tile_rows if self.target_rows > self.tile_rows else panel * 0
+        tile = panel * (self.tile_rows * self.block_columns) + strip * self.tile_columns
         values.open("s")
         values.emit(
             ir.MicroKernel(
@@ -291,8 +298,8 @@ class Contract(Positions):
                 self.right,
                 values.sum(strip * (self.block_depth * self.tile_columns)),
                 self.target,
-                values.sum(target_row * self.block_columns + strip * self.tile_columns),
-                self.block_columns,
+                values.sum(tile * 0 if self.is_finished else tile),
+                self.target_columns,
                 self.tile_rows,
                 self.tile_columns,
                 ir.Sum((), self.block_depth),
@@ -301,8 +308,8 @@ class Contract(Positions):
                 self.left_stride,
             )
         )
-        values.emit(ir.For("s", strips, "serial", values.close()))
-        if not block.is_constant:
+        if not self.is_finished:
+            values.emit(ir.For("s", strips, "serial", values.close()))
             values.emit(ir.For("q", panels, "serial", values.close()))
 
     def _left_panel(self, panel: IndexExpr, start: IndexExpr) -> tuple[int, ir.Sum]:
@@ -319,9 +326,9 @@ class Contract(Positions):
             return self.parameter(self.prepared, "read"), values.sum(offset)
         place.update(zip(self.contraction.rows, unravel_within(row, self.rows)))
         place.update(zip(self.contraction.depth, unravel_within(start, self.depth)))
-        load = values.value(self.contraction.left, self.box(place))
-        assert isinstance(load, ir.Load) and not load.conditions
-        return load.buffer, load.offset
+        element = values.element(self.contraction.left, self.box(place))
+        assert element is not None
+        return element.buffer, element.offset
 
     def _epilogue(self, rows: int, columns: int) -> None:
         """Stores the rows of the tile, through the elementwise roots that were fused behind."""
@@ -329,18 +336,21 @@ class Contract(Positions):
         values.open("m")
         values.open("n")
         row = index_expr.axis("m", self.target_rows)
-        column = index_expr.axis("n", self.block_columns)
-        offset = values.sum(row * self.block_columns + column)
-        first = self.row_start
-        if self.target_rows < self.block_rows:
-            first = first + index_expr.axis("q", self.block_rows // self.tile_rows) * self.tile_rows
+        column = index_expr.axis("n", self.target_columns)
+        offset = values.sum(row * self.target_columns + column)
+        first_row, first_column = self.row_start, self.column_start
+        if self.is_finished:
+            panel = index_expr.axis("q", self.block_rows // self.tile_rows)
+            strip = index_expr.axis("s", self.block_columns // self.tile_columns)
+            first_row = first_row + panel * self.tile_rows
+            first_column = first_column + strip * self.tile_columns
         self.results(
-            (first + row, rows),
-            (self.column_start + column, columns),
+            (first_row + row, rows),
+            (first_column + column, columns),
             ir.Load(self.target, offset, self.scalar),
         )
         body = values.close()
-        values.emit(ir.For("n", self.block_columns, "serial", body, (), True))
+        values.emit(ir.For("n", self.target_columns, "serial", body, (), True))
         values.emit(ir.For("m", self.target_rows, "serial", values.close()))
 
 

@@ -135,14 +135,12 @@ class Positions(Lowering):
             probe.open(name)
             variable = index_expr.axis(name, math.prod(sizes))
             place.update(zip(axes, unravel_within(variable, sizes)))
-        value = probe.value(self.contraction.left, self.box(place))
-        if not isinstance(value, ir.Load) or value.conditions or value.dtype is not self.scalar:
+        element = probe.element(self.contraction.left, self.box(place))
+        if element is None or element.dtype is not self.scalar:
             return None
         strides = {"r": 0, "k": 0}
         nested: set[str] = set()
-        for factor, coefficient in value.offset.terms:
-            if isinstance(factor, ir.ValueIndex):
-                return None
+        for factor, coefficient in element.offset.terms:
             if isinstance(factor, ir.LoopIndex):
                 if factor.axis in strides:
                     strides[factor.axis] = int(coefficient)  # type: ignore[arg-type]

@@ -259,6 +259,16 @@ class Values:
         offset = self.sum(place)
         return ir.Load(number, offset, node.dtype, self.conditions(guards), fill)
 
+    def element(self, node: Node, at: Indices) -> ir.Load | None:
+        """The load that `node` is at indices `at`; None if it is computed, or read under guards."""
+        number = self.buffers.number_of(node)
+        if number is not None:
+            return self.load(number, node, at, (), 0)
+        if not isinstance(node.op, Reindex) or len(node.inputs) > 1:
+            return None
+        targets, guards = map_at(node.op.map, at, lambda atom, inside, own: index_expr.of(atom))
+        return None if guards else self.element(node.inputs[0], targets)
+
     def look(self, node: Node, atom: Lookup, inside: Indices, guards: Guards) -> IndexExpr:
         """The value of an index operand, checked against its bound, as an index expression."""
         operand = node.inputs[atom.operand]
