@@ -136,7 +136,8 @@ class Interpreter:
 
     def Alloc(self, alloc: ir.Alloc) -> None:
         size = self.integer(alloc.elements)
-        self.buffers[alloc.buffer] = np.full(size, math.nan).astype(alloc.dtype.numpy)
+        garbage = math.nan if alloc.dtype.kind == "float" else 77
+        self.buffers[alloc.buffer] = np.full(size, garbage, alloc.dtype.numpy)
 
     def MicroKernel(self, kernel: ir.MicroKernel) -> None:
         depth = self.index(kernel.depth)

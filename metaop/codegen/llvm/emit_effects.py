@@ -125,7 +125,7 @@ class EffectWriter:
         buffer, offset, conditions = statement.buffer, statement.offset, statement.conditions
         dtype = self.memory.buffers[buffer][1]
         old = self.memory.load(Load(buffer, offset, dtype, conditions), copy)
-        new = self.loops.combined(statement.reducer, old, value)
+        new = self.loops.combined(statement.reducer, value, old)
         self.memory.store(buffer, offset, new, conditions, copy)
 
     def _update_shared(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.lowering.columns import Columns, column_width
 from metaop.codegen.lowering.contract import Contract, Tile
 from metaop.codegen.lowering.custom import lower_code
 from metaop.codegen.lowering.loops import joined_plan, lanes_lie_apart, plain_plan, turned
@@ -78,4 +79,9 @@ def _lower_rows(
         probe = machine.rows(kernel, storage, uses, plain_plan(kernel))
         places = probe.places_in_box()
         plan = turned(kernel, plan, joined_plan(kernel, probe.values.offsets, places), places)
+    width = column_width(kernel, plan, machine.threads) if machine.rows.TURNS else None
+    if width is not None:
+        found = Columns(kernel, storage, uses, plan, width).lower_columns()
+        if found is not None:
+            return found
     return machine.rows(kernel, storage, uses, plan).lower()

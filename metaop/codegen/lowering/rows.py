@@ -57,8 +57,9 @@ class Rows(Lowering):
         self.plan = plan
         self.axes: Indices = plan.axes
         self.stage_of = _stages(kernel, storage)
-        # What the first pass over a row reads, once there is a second one.
-        self._read_first: list[tuple[int, IndexExpr]] | None = None
+        # What the last pass over a row was the first to read, and what others read before.
+        self._fresh: list[tuple[int, IndexExpr]] = []
+        self._seen: set[tuple[int, IndexExpr]] = set()
 
     def lower(self) -> LoweredKernel:
         kept, reduced = list(self.plan.kept()), list(self.plan.reduced())
@@ -300,22 +301,20 @@ class Rows(Lowering):
                 self._store(root, self._indices(root), result)
 
     def _prefetch(self, loops: list[Loop]) -> None:
-        """In the second pass over a row, asks for what the first pass over the next row reads.
+        """Asks, in each pass, for what the pass before was the first to read, of the next row.
 
         Without it, the processor would compute while nothing is read, and wait afterwards.
         """
-        if self._read_first is None:
-            self._read_first = list(self.values.reads)
-            return
-        reads, self._read_first = self._read_first, []
         if math.prod(loop.extent for loop in loops) > _LONGEST_AHEAD:
             return
         lane = Axis(loops[-1].name, loops[-1].extent)
-        for number, place in dict.fromkeys(reads):
+        for number, place in self._fresh:
             following = place.substitute(_next_row)
             is_known = not any(isinstance(atom, Symbol) for atom in place.atoms())
             if abs(place.coefficient(lane)) == 1 and is_known and following != place:
                 self.values.emit(ir.Prefetch(number, self.values.sum(following)))
+        self._fresh = [one for one in dict.fromkeys(self.values.reads) if one not in self._seen]
+        self._seen.update(self._fresh)
 
 
 def _next_row(atom: index_expr.Atom) -> IndexExpr | None:

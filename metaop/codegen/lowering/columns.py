@@ -1,0 +1,167 @@
+"""The schedule of reductions along outer axes: many neighbouring columns at a time."""
+
+from __future__ import annotations
+
+import math
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.codegen.lowering.blocks import exact_block
+from metaop.codegen.lowering.loops import Loop, LoopPlan
+from metaop.codegen.lowering.rows import Rows
+from metaop.fusion.kernel import Kernel
+from metaop.fusion.storage import Storage
+from metaop.reduce.meta_op import Reduce
+from metaop.reduce.reducers import Reducer
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.index_expr import Axis, IndexExpr
+from metaop.unified_graph.node import Node
+
+# Reductions of fewer elements read few cache lines beside each other.
+_SHORTEST = 32
+# Bytes of one row in a block of columns: enough for reading to run ahead, and partial results
+# that stay in the first level of cache.
+_LONGEST_ROW, _SHORTEST_ROW = 4096, 512
+_SCRATCH_BYTES = 16384
+# Rows that are combined before partial results are read and written.
+_ROWS_AT_ONCE = (4, 3, 2, 1)
+
+
+def column_width(kernel: Kernel, plan: LoopPlan, threads: int) -> int | None:
+    """How many columns a task takes; None where the reductions of a kernel are no such ones."""
+    roots = [root for root in kernel.roots if isinstance(root.op, Reduce)]
+    reduced = math.prod(loop.extent for loop in plan.reduced())
+    if not roots or not plan.kept() or plan.loops[-1].reduced or reduced < _SHORTEST:
+        return None
+    if any(root.dtype.compute is not root.dtype for root in roots):
+        return None
+    *outer, last = plan.kept()
+    size = max(root.dtype.itemsize for root in roots)
+    longest = min(_LONGEST_ROW, _SCRATCH_BYTES // len(roots)) // size
+    found = None
+    while longest * size >= _SHORTEST_ROW:
+        width = exact_block(last.extent, longest)
+        if width is not None and width * size >= _SHORTEST_ROW:
+            found = width
+            if math.prod(loop.extent for loop in outer) * (last.extent // width) >= threads:
+                return width
+        longest //= 2
+    return found
+
+
+class Columns(Rows):
+    """Reductions that go through memory row by row, with partial results in scratch memory.
+
+    Lanes, and then neighbouring vectors, run along a block of columns inside the reduced loops.
+    """
+
+    def __init__(
+        self, kernel: Kernel, storage: Storage, uses: dict[Node, int], plan: LoopPlan, width: int
+    ) -> None:
+        super().__init__(kernel, storage, uses, plan)
+        self.width = width
+        self.column = index_expr.axis("c", width)
+
+    def lower_columns(self) -> LoweredKernel | None:
+        """The kernel; None if it has several passes, or reads other than along its columns."""
+        if max(self.stage_of.values()) > 0 or any(map(self._is_element, self.kernel.roots)):
+            return None
+        *outer, last = self.plan.kept()
+        blocks = Loop(f"{last.name}o", last.extent // self.width, False)
+        place = index_expr.axis(blocks.name, blocks.extent) * self.width + self.column
+        self._replace({last.name: place})
+        tasks = self._parallel([*outer, blocks])
+        reductions = [root for root in self.kernel.roots if isinstance(root.op, Reduce)]
+        self._start(reductions)
+        self._accumulate(reductions)
+        if not self._is_along_columns():
+            return None
+        self._finish(reductions)
+        reduced = math.prod(loop.extent for loop in self.plan.reduced())
+        body = self._outermost(ir.For("p", tasks, "parallel", self.values.close()))
+        return self.finish("columns", body, GRAIN // (reduced * self.width))
+
+    def _is_element(self, root: Node) -> bool:
+        return not isinstance(root.op, Reduce) and self._is_inside(root)
+
+    def _close_columns(self) -> None:
+        body = self.values.close()
+        self.values.emit(ir.For("c", self.width, "serial", body, (), True))
+
+    def _start(self, reductions: list[Node]) -> None:
+        """Partial results before the first row."""
+        values, at = self.values, self.values.sum(self.column)
+        for number, root in enumerate(reductions, start=1):
+            values.emit(ir.Alloc(-number, self.width, root.dtype))
+        values.open("c")
+        for number, root in enumerate(reductions, start=1):
+            identity = _reducer(root).identity(root.dtype)
+            values.emit(ir.Store(-number, at, ir.Number(identity, root.dtype)))
+        self._close_columns()
+
+    def _accumulate(self, reductions: list[Node]) -> None:
+        """The pass over all rows, of which some are combined at once."""
+        values, loops = self.values, list(self.plan.reduced())
+        last = loops.pop()
+        together = next(n for n in _ROWS_AT_ONCE if last.extent % n == 0)
+        loops.append(Loop(f"{last.name}r", last.extent // together, True))
+        first = index_expr.axis(loops[-1].name, loops[-1].extent) * together
+        for loop in loops:
+            values.open(loop.name)
+        values.open("c")
+        every = self.axes
+        found: list[list[ir.Expr]] = [[] for _ in reductions]
+        for row in range(together):
+            self.axes = every
+            self._replace({last.name: first + row})
+            for parts, root in zip(found, reductions):
+                parts.append(values.value(root.inputs[0], self.axes))
+        self.axes = every
+        for number, (parts, root) in enumerate(zip(found, reductions), start=1):
+            place = values.sum(self.column)
+            values.emit(ir.Update(-number, place, _reducer(root).name, _combined(root, parts)))
+        self._close_columns()
+        for loop in reversed(loops):
+            values.emit(ir.For(loop.name, loop.extent, "serial", values.close()))
+
+    def _is_along_columns(self) -> bool:
+        """Whether what changes from row to row is read along the columns."""
+        rows = {f"{loop.name}r" for loop in self.plan.reduced()}
+        rows |= {loop.name for loop in self.plan.reduced()}
+        moving = [place for _, place in self.values.reads if not rows.isdisjoint(_axes_of(place))]
+        column = Axis("c", self.width)
+        return any(place.coefficient(column) == 1 for place in moving) and all(
+            place.coefficient(column) in (0, 1) for place in moving
+        )
+
+    def _finish(self, reductions: list[Node]) -> None:
+        """Stores the results, and what is computed from them alone."""
+        values, at = self.values, self.values.sum(self.column)
+        values.open("c")
+        for number, root in enumerate(reductions, start=1):
+            name = values.fresh("a")
+            values.emit(ir.Let(name, ir.Load(-number, at, root.dtype)))
+            values.reduced[root] = ir.Name(name, root.dtype)
+        for root in reductions:
+            self.waiting.discard(root)
+            if root not in self.kernel.private:
+                self._store(root, self._indices(root), values.reduced[root])
+        self._compute_roots([root for root in self.kernel.roots if root not in reductions])
+        self._close_columns()
+
+
+def _reducer(root: Node) -> Reducer:
+    assert isinstance(root.op, Reduce)
+    return root.op.reducer
+
+
+def _combined(root: Node, parts: list[ir.Expr]) -> ir.Expr:
+    """Values brought together as a reduction does it."""
+    total, *rest = parts
+    for part in rest:
+        total = ir.Apply(_reducer(root).combine, (total, part), root.dtype, root.dtype)
+    return total
+
+
+def _axes_of(place: IndexExpr) -> set[str]:
+    return {str(atom.name) for atom in place.atoms() if isinstance(atom, Axis)}
