@@ -7,7 +7,7 @@ graph, as the weights of equal layers have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from metaop.dist.assign import Plan, assign
@@ -27,7 +27,8 @@ class Search:
 
     `updated` are the inputs that the outputs, in order, replace (parameters): they come out as
     they went in; other outputs come out as suits them. A plan whose inputs take more than
-    `memory` bytes of a rank is only taken when there is no smaller one.
+    `memory` bytes of a rank is only taken when there is no smaller one. Inputs that are `fixed` lie
+    as is said there.
     """
 
     def __init__(
@@ -38,10 +39,14 @@ class Search:
         updated: Sequence[int] = (),
         cluster: Cluster = HOST,
         memory: int | None = None,
+        fixed: Mapping[int, NdSbp] | None = None,
     ) -> None:
+        self.fixed = fixed or {}
         self.inputs, self.outputs, self.mesh = inputs, outputs, mesh
         self.updated, self.cluster, self.memory = updated, cluster, memory
-        self.groups = list(_alike(inputs, outputs, updated))
+        alike = _alike(inputs, outputs, updated)
+        free = ([k for k in group if k not in self.fixed] for group in alike)
+        self.groups = [group for group in free if group]
         self._plans: dict[tuple[NdSbp, ...], Plan] = {}
 
     def best(self) -> Plan:
@@ -52,6 +57,8 @@ class Search:
 
     def _start(self, k: int, rule: int) -> NdSbp:
         """Everything whole; only data split along its first dimension; everything split so."""
+        if k in self.fixed:
+            return self.fixed[k]
         whole = (BROADCAST,) * len(self.mesh)
         first = (Split(0),) * len(self.mesh)
         possible = first in states_of(self.inputs[k].shape, self.mesh)

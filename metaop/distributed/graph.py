@@ -26,72 +26,20 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from metaop.amp.autocast import autocast
+from metaop.dist.assign import Plan
 from metaop.dist.collectives import everyone, is_running
 from metaop.dist.placement import Placement
 from metaop.dist.sbp import BROADCAST, Split
-from metaop.distributed.graph_run import Outputs, run_in_turns, run_pipeline
+from metaop.dist.search import explain_plan
+from metaop.distributed.graph_config import GraphConfig, ModuleConfig
+from metaop.distributed.graph_layout import common_placement, lay_out, made_global
+from metaop.distributed.graph_run import Outputs, micro_batch, run_in_turns, run_pipeline
 from metaop.distributed.optim import ZeroRedundancyOptimizer
-from metaop.errors import ArgumentError, UnsupportedError
+from metaop.errors import UnsupportedError
 from metaop.nn.module import Module
 from metaop.optim.optimizer import Optimizer
 from metaop.tensor.core import Tensor
-from metaop.unified_graph.dtype import DType
 from metaop.utils.checkpoint import checkpoint
-
-
-class ModuleConfig:
-    """What a graph does with one module: its pipeline stage, and whether its values are kept."""
-
-    def __init__(self) -> None:
-        self.stage_id: int | None = None
-        self.placement: Placement | None = None
-        self.activation_checkpointing = False
-
-    def set_stage(self, stage_id: int, placement: Placement | None = None) -> None:
-        """Makes the module a pipeline stage, on the ranks of `placement`.
-
-        Stages are numbered from 0 in the order of the data. Their placements have the same shape
-        and no rank in common; without one, it is that of the module's parameters.
-        """
-        self.stage_id, self.placement = stage_id, placement
-
-
-class GraphConfig:
-    """What a graph does with the whole step."""
-
-    def __init__(self) -> None:
-        self.accumulation = 1
-        self.zero_stage = 0
-        self.amp = False
-        self.amp_dtype: DType | None = None
-
-    def enable_amp(self, mode: bool = True, *, dtype: DType | None = None) -> None:
-        """Contractions in low precision (see `metaop.amp.autocast`)."""
-        self.amp, self.amp_dtype = mode, dtype
-
-    def set_gradient_accumulation_steps(self, value: int) -> None:
-        """Cuts every batch into `value` micro-batches; their gradients are averaged."""
-        if value < 1:
-            raise ArgumentError(f"{value} gradient accumulation steps", fix="use at least 1")
-        self.accumulation = value
-
-    def enable_zero(self, mode: bool = True, *, stage: int = 2, **ignored: Any) -> None:
-        """Shares out optimizer states (1), gradients too (2), parameters too (3)."""
-        if stage not in (1, 2, 3):
-            raise ArgumentError(f"ZeRO stage {stage}", fix="use 1, 2 or 3")
-        self.zero_stage = stage if mode else 0
-
-    def enable_auto_parallel(self, mode: bool = True) -> None:
-        """Only False: the search works on functions."""
-        if mode:
-            raise UnsupportedError(
-                "auto parallel in nn.Graph", fix="use metaop.dist.search.auto_parallel(step, …)"
-            )
-
-    def allow_fuse_add_to_output(self, mode: bool = True) -> None:
-        """Accepted: operators are always fused."""
-
-    allow_fuse_model_update_ops = allow_fuse_cast_scale = allow_fuse_add_to_output
 
 
 class _Block:
@@ -152,6 +100,7 @@ class Graph:
         self._scaler: Any = None
         self._debug: tuple[int, Sequence[int]] = (debug_v_level, (0,))
         self._is_ready = False
+        self._plan: Plan | None = None
         self.config = GraphConfig()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -192,6 +141,8 @@ class Graph:
             optimizer.load_state_dict(state)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.config.auto_parallel:
+            args, kwargs = self._laid_out(args, kwargs)
         self._make_ready()
         parameters = [p for module in self._modules.values() for p in module.parameters()]
         optimizers = [optimizer for optimizer, _ in self._optimizers]
@@ -213,6 +164,21 @@ class Graph:
         return result
 
     # --- what the configuration asks for ----------------------------------------------------
+
+    def _laid_out(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments as global tensors; the first time, parameters are laid out for them."""
+        modules = list(self._modules.values())
+        placement = common_placement(modules, (args, kwargs))
+        given: tuple[Any, Any] = made_global((args, kwargs), placement)
+        if self._plan is None:
+            share = micro_batch(*given, self.config.accumulation)
+
+            def step() -> Any:
+                with self._configured():
+                    return self.build(*share[0], **share[1])
+
+            self._plan = lay_out(modules, step, placement, self.config)
+        return given
 
     def _make_ready(self) -> None:
         """Once: parameters and optimizers as ZeRO wants them."""
@@ -239,6 +205,8 @@ class Graph:
         ]
         for number, (placement, module) in enumerate(self._stages()):
             lines.append(f"  stage {number} {type(module).__name__} on {placement}")
+        if self._plan is not None:
+            lines += [f"  {line}" for line in explain_plan(self._plan).splitlines()]
         return "\n".join(lines)
 
     def _stages(self) -> list[tuple[Placement, Module]]:

@@ -108,7 +108,7 @@ def run_pipeline(
     recorded = _Recorded(args, kwargs, count, parameters)
     batches = [MicroBatch(placements) for _ in range(count)]
     ends: list[list[Call]] = []
-    with _nothing_computed():
+    with nothing_computed():
         for number, batch in enumerate(batches):
             with _borders(stages, batch):
                 added = recorded.build(build, number)
@@ -186,8 +186,8 @@ def _follow(
 
 
 @contextmanager
-def _nothing_computed() -> Iterator[None]:
-    """What is recorded inside waits: registers are empty yet."""
+def nothing_computed() -> Iterator[None]:
+    """What is recorded inside waits."""
     recorder.paused = True
     try:
         yield
@@ -210,6 +210,11 @@ def _borders(stages: Stages, batch: MicroBatch) -> Iterator[None]:
             handle = module.register_forward_pre_hook(enter, with_kwargs=True)
             stack.callback(handle.remove)
         yield
+
+
+def micro_batch(args: Any, kwargs: Any, count: int) -> tuple[Any, Any]:
+    """The arguments of the first of `count` micro-batches."""
+    return _share(args, kwargs, count, 0)
 
 
 # --- cutting a batch and putting results together -----------------------------------------------

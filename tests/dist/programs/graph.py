@@ -89,6 +89,12 @@ for stage in (1, 3):
     np.testing.assert_allclose(losses(graph, *placed), single, rtol=1e-5)
     assert (model[0].up.weight.sbp == sbp.split(0)) == (stage == 3)
 
+# Laid out by the search: local tensors become global, parameters lie as is cheapest.
+graph = Step(network())
+graph.config.enable_auto_parallel()
+np.testing.assert_allclose(losses(graph, x, y), single, rtol=1e-5)
+assert all(p.placement is everywhere for p in graph.model.parameters())
+
 # A pipeline of two stages, each on half of the ranks.
 half = ranks // 2
 for tensor_parallel in (False, True)[:half]:

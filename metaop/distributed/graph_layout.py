@@ -1,0 +1,146 @@
+"""Finding how the parameters of a step should lie: it is recorded once, and searched by cost.
+
+Recording computes nothing. What the trial has changed (statistics of a batch norm, gradients, the
+stream of random numbers) is put back afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from metaop.dist.assign import Plan
+from metaop.dist.placement import Placement
+from metaop.dist.sbp import BROADCAST
+from metaop.dist.search import Search
+from metaop.distributed.graph_config import GraphConfig
+from metaop.distributed.graph_run import nothing_computed
+from metaop.errors import ArgumentError
+from metaop.nn.module import Module
+from metaop.nn.parameter import Parameter
+from metaop.random import fork_rng
+from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.global_tensor import distribute_tensor, to_global
+from metaop.tensor.gradients import no_grad
+from metaop.unified_graph.cut import cut_at
+from metaop.unified_graph.recording import Call
+from metaop.utils._pytree import tree_flatten, tree_map
+
+
+def common_placement(modules: Sequence[Module], arguments: Any) -> Placement:
+    """The ranks on which a step is: those of its global tensors, or all."""
+    tensors = [x for x in tree_flatten(arguments)[0] if isinstance(x, Tensor)]
+    tensors += [value for module in modules for value in _values(module)]
+    found = {x.device.placement for x in tensors if x.device.placement is not None}
+    if len(found) > 1:
+        raise ArgumentError(
+            f"auto parallel over {len(found)} placements: {', '.join(map(str, found))}",
+            fix="put everything on one mesh; pipeline stages are set by hand with set_stage()",
+        )
+    return found.pop() if found else Placement.all("cpu")
+
+
+def _values(module: Module) -> Iterator[Tensor]:
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+def made_global(arguments: Any, placement: Placement) -> Any:
+    """Arguments with local tensors, which are equal on all ranks, whole on a placement."""
+    whole = (BROADCAST,) * placement.ranks.ndim
+
+    def placed(value: Any) -> Any:
+        if isinstance(value, Tensor) and value.device.placement is None:
+            return distribute_tensor(value, placement, whole)
+        return value
+
+    return tree_map(placed, arguments)
+
+
+def lay_out(
+    modules: Sequence[Module], step: Callable[[], Any], placement: Placement, config: GraphConfig
+) -> Plan:
+    """Lets the parameters lie as is found to be cheapest for `step`; returns the plan of it."""
+    whole = (BROADCAST,) * placement.ranks.ndim
+    for module in modules:
+        if any(value.device.placement is None for value in _values(module)):
+            module.to_global(placement, whole)
+    parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
+    plan, searched = _searched(modules, parameters, step, placement, config)
+    placement.world.verify("\n".join(map(repr, plan.given)))
+    with no_grad():
+        for position, parameter in searched.items():
+            buffer: Any = parameter.buffer()
+            if buffer.states != plan.given[position]:
+                parameter.data = to_global(parameter.data, sbp=plan.given[position])
+    return plan
+
+
+def _searched(
+    modules: Sequence[Module],
+    parameters: Sequence[Parameter],
+    step: Callable[[], Any],
+    placement: Placement,
+    config: GraphConfig,
+) -> tuple[Plan, dict[int, Parameter]]:
+    """The cheapest plan, and which of its inputs are parameters."""
+    values = {value.call: value for module in modules for value in _values(module)}
+    for value in values.values():
+        value.buffer()
+    with _trial(values, parameters):
+        results = [x.call for x in tree_flatten(step())[0] if isinstance(x, Tensor)]
+        updated = {p.call: p.grad.call for p in parameters if p.grad is not None}
+        if updated:
+            # Results of a training step are read as numbers, if at all.
+            results = [call for call in results if not call.type.shape]
+        roots = [*updated.values(), *results]
+        subgraph = cut_at([call for call in roots if call.is_pending], lambda call: ())
+        nodes, kept = subgraph.expand()
+        made = dict(zip(subgraph.outputs, kept))
+        inputs = dict(zip(subgraph.leaves, nodes))
+        wanted = updated or [parameter.call for parameter in parameters]
+        searched = {call: inputs[call] for call in wanted if call in inputs}
+        # The update itself, so that a gradient has to lie as its parameter does.
+        outputs = [inputs[call] - made[updated[call]] for call in searched if updated]
+        outputs += [made[call] for call in results if call in made]
+        positions = {node: k for k, node in enumerate(nodes)}
+        fixed = {
+            k: _lie(call, placement)
+            for k, call in enumerate(subgraph.leaves)
+            if call not in searched or _is_kept(call, config)
+        }
+    chosen = [positions[node] for node in searched.values()] if updated else []
+    search = Search(
+        nodes, outputs, placement.shape, chosen, config.cluster, config.memory, fixed=fixed
+    )
+    found: dict[int, Any] = {positions[inputs[call]]: values[call] for call in searched}
+    return search.best(), found
+
+
+def _lie(call: Call, placement: Placement) -> Any:
+    whole = (BROADCAST,) * placement.ranks.ndim
+    return getattr(call.buffer, "states", whole)
+
+
+def _is_kept(call: Call, config: GraphConfig) -> bool:
+    """Whether a parameter has been split by hand, which the search is to respect."""
+    states = getattr(call.buffer, "states", ())
+    return not config.ignores_user_sbp and any(state != BROADCAST for state in states)
+
+
+@contextmanager
+def _trial(values: dict[Call, Tensor], parameters: Sequence[Parameter]) -> Iterator[None]:
+    """What is recorded inside is not computed, and leaves no trace."""
+    gradients = [parameter.grad for parameter in parameters]
+    try:
+        with fork_rng(), nothing_computed():
+            for parameter in parameters:
+                parameter.grad = None
+            yield
+    finally:
+        for parameter, gradient in zip(parameters, gradients):
+            parameter.grad = gradient
+        for call, value in values.items():
+            if value.call is not call:
+                value.data = wrap(call)
