@@ -11,7 +11,7 @@ from metaop.codegen.llvm.builder import Builder
 from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_tiles import transposed
-from metaop.codegen.llvm.target import host_target
+from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.loop_nest import (
     Accumulate,
     Accumulator,
@@ -112,6 +112,19 @@ def test_rows_of_images_along_the_serial_axis(width: int, target: str) -> None:
         check_nest(found, arrays((900 * 20, F32), (20 * 83, F32)))
 
 
+@pytest.mark.parametrize("stride", [2, 3, 4, 5])
+def test_iterations_a_few_elements_apart(stride: int, target: str) -> None:
+    """The gradient of a strided convolution by its weight reads its image so."""
+    for (rows, depth), guards in itertools.product(SIZES, (None, *GUARDS)):
+        length = stride * depth + 5
+        conditions = GUARDS[guards] if guards else ()
+        value = Load(0, index(3, i=length, k=stride), F32, conditions, 0.0)
+        target_array = ((rows + 1) * depth + 1, F32)
+        check_nest(
+            transposition(rows, depth, value), arrays((rows * length + 3, F32), target_array)
+        )
+
+
 def test_sums_of_tiles(target: str) -> None:
     """Several chains of lanes, each with a tile of its own; one load is no tile."""
     for rows, depth in SIZES:
@@ -138,9 +151,11 @@ def test_gathered_lanes_stay_gathered(target: str) -> None:
     check_nest(found, [source, places, target_array])
 
 
-def test_tiles_leave_no_gathers() -> None:
-    text = emit(transposition(32, 64, strided(32, 64)), host_target(), "kernel")
-    assert "gather" not in text
+@pytest.mark.parametrize("stride", [1, 2])
+def test_tiles_leave_no_gathers(stride: int) -> None:
+    value = Load(0, index(3, i=160, k=stride), F32)
+    target = Target("x86_64", "znver4", "+avx512f,+avx512bw,+avx512vl,+avx512dq", 64)
+    assert "gather" not in emit(transposition(32, 64, value), target, "kernel")
 
 
 @pytest.mark.parametrize("kind, count", [("float", 16), ("double", 8), ("i16", 32), ("i8", 2)])

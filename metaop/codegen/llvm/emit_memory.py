@@ -176,6 +176,10 @@ class MemoryWriter:
         """Whether masked accesses to elements of a type are fast."""
         return self.fast_masks or (self.masks_of_words and dtype.itemsize >= 4)
 
+    def is_near(self, stride: Coefficient) -> bool:
+        """Whether elements so far apart are read as runs rather than gathered."""
+        return isinstance(stride, int) and 1 <= stride <= _LONGEST_STRIDE
+
     def segments(
         self, dtype: DType, index: Resolved, longest: int = _LONGEST_STRIDE
     ) -> list[Segment] | None:

@@ -70,7 +70,8 @@ class TileWriter:
             return False
         along = [c for factor, c in load.offset.terms if factor == LoopIndex(axis)]
         nested = any(factor == LoopIndex(axis) for factor, _ in _nested_terms(load.offset))
-        if not (along == [1] or nested) or not _mentions(load.offset, lanes.axis):
+        near = len(along) == 1 and memory.is_near(along[0])
+        if not (near or nested) or not _mentions(load.offset, lanes.axis):
             return False
         if (load.conditions or nested or lanes.mask) and not memory.has_masks(load.dtype):
             return False
@@ -82,9 +83,9 @@ class TileWriter:
             return False
         with self.index.along(axis, 0, lanes.base):
             there = self.index.resolve(load.offset)
-            if there.lane != 1:
-                return False
-            return not there.vectors or memory.segments(load.dtype, there) is not None
+            if there.lane == 1 and not there.vectors:
+                return True
+            return memory.segments(load.dtype, there) is not None
 
     # --- tiles ------------------------------------------------------------------------------
 
