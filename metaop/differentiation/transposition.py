@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from metaop.elementwise.meta_op import Elementwise, apply, cast, where
@@ -9,10 +10,14 @@ from metaop.errors import UnsupportedError
 from metaop.reduce.meta_op import Reduce, reduce_with_map
 from metaop.reindex.meta_op import Reindex, reindex
 from metaop.reindex.views import reshape, slice_dimension
+from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.node import Node, constant, index_node, topological
 from metaop.unified_graph.reshard import Reshard, reshard
+
+# Integers that number elements, the shortest first.
+_COUNTING_TYPES = (dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64)
 
 
 def transpose_node(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
@@ -66,13 +71,24 @@ def _extreme_gradient(op: Reduce, node: Node, spread: Node) -> Node:
         count = reduce_with_map("add", cast(equal, node.dtype), op.map, node.shape, operands)
         share = spread / reindex(count, op.map, 1, operands)
         return where(equal, share, 0.0)
-    place = index_node(
-        index_expr.linear_offset(IndexMap.axes(source.shape), source.shape), source.shape
-    )
-    candidates = where(equal, place, constant(source.size, place.dtype, source.shape))
+    place = _place_among_rivals(op, source, node)
+    candidates = where(equal, place, constant(place.dtype.highest, place.dtype, source.shape))
     first = reduce_with_map("min", candidates, op.map, node.shape, operands)
     chosen = place.equals(reindex(first, op.map, -1, operands))
     return where(chosen, spread, 0.0)
+
+
+def _place_among_rivals(op: Reduce, source: Node, node: Node) -> Node:
+    """A number for each element that no other one has with which it is reduced.
+
+    It is kept until the gradient is computed, one for each result, hence in the shortest type.
+    """
+    reduced = _reduced_axes(op.map, node)
+    dims = range(source.ndim) if reduced is None else reduced
+    extents = [source.shape[k] for k in dims]
+    offset = index_expr.linear_offset([IndexMap.axes(source.shape)[k] for k in dims], extents)
+    fitting = (dtype for dtype in _COUNTING_TYPES if math.prod(extents) <= dtype.highest)
+    return cast(index_node(offset, source.shape), next(fitting))
 
 
 def _product_gradient(op: Reduce, node: Node, cotangent: Node, spread: Node) -> Node:

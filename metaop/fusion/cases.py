@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from metaop.fusion.kernel import box_axes
@@ -17,7 +17,7 @@ from metaop.fusion.recognise import Contraction, accesses, axes_of
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Divisible, Guard
 from metaop.unified_graph.index_expr import Axis, IndexExpr, Lookup, Symbol, of
-from metaop.unified_graph.node import Node
+from metaop.unified_graph.node import Node, Shape
 
 # Axes with more values, and more cases in all, would make too many small kernels.
 _MOST_VALUES = 4
@@ -47,12 +47,11 @@ class Case:
 WHOLE = Case()
 
 
-def cases(
-    contraction: Contraction, shape: Sequence[int], has_buffer: Callable[[Node], bool]
-) -> list[Case]:
+def cases(contraction: Contraction, shape: Shape, has_buffer: Callable[[Node], bool]) -> list[Case]:
     """The cases that together are the contraction; one that is the whole if there is no gain."""
-    guards = _deciding_guards(contraction, shape, has_buffer)
     depth = set(contraction.depth)
+    factors = (contraction.left, contraction.right)
+    guards = _deciding_guards(factors, shape, depth, has_buffer)
     fixed = sorted({axis for guard in guards for axis in axes_of(guard.expr) - depth})
     count = math.prod(shape[axis] for axis in fixed)
     columns = math.prod(shape[axis] for axis in contraction.columns if axis not in fixed)
@@ -70,21 +69,33 @@ def cases(
     return found if sum(left) <= _MOST_WORK * whole * count else [WHOLE]
 
 
+def residue_axes(
+    nodes: Iterable[Node], shape: Shape, summed: Set[int], has_buffer: Callable[[Node], bool]
+) -> set[int]:
+    """The kept axes that decide, in guards of what `nodes` read, over which of the others to sum.
+
+    Empty if they have too many values.
+    """
+    guards = _deciding_guards(nodes, shape, summed, has_buffer)
+    found = {axis for guard in guards for axis in axes_of(guard.expr) - summed}
+    return found if math.prod(shape[axis] for axis in found) <= _MOST_CASES else set()
+
+
 def _deciding_guards(
-    contraction: Contraction, shape: Sequence[int], has_buffer: Callable[[Node], bool]
+    nodes: Iterable[Node], shape: Shape, summed: Set[int], has_buffer: Callable[[Node], bool]
 ) -> list[Guard]:
-    """The guards of both factors that residues decide."""
+    """The guards of what nodes read that residues decide."""
     box = box_axes(shape)
     found: dict[Guard, None] = {}
-    for factor in (contraction.left, contraction.right):
-        for _, guards in accesses(factor, box, has_buffer):
+    for node in nodes:
+        for _, guards in accesses(node, box, has_buffer):
             for guard in guards:
-                if _is_decided_by_residues(guard, shape, set(contraction.depth)):
+                if _is_decided_by_residues(guard, shape, summed):
                     found[guard] = None
     return list(found)
 
 
-def _is_decided_by_residues(guard: Guard, shape: Sequence[int], depth: set[int]) -> bool:
+def _is_decided_by_residues(guard: Guard, shape: Shape, depth: Set[int]) -> bool:
     """Whether a guard tests a few indices of the result, alone or beside a step of the depth."""
     axes = axes_of(guard.expr)
     kept, summed = axes - depth, axes & depth

@@ -30,9 +30,7 @@ from metaop.fusion.recompute import Recomputed
 from metaop.fusion.storage import Part, Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex
-from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.code import Code, Definition
-from metaop.unified_graph.index_expr import Axis
 from metaop.unified_graph.node import Input, Node
 
 # An inlined body beyond this many operations is cut in two, so that kernels stay small and long
@@ -116,7 +114,7 @@ def _stored(graph: Recomputed, split: set[Node]) -> set[Node]:
                     cost[source] = size[source] = 0
         if isinstance(op, Reindex):
             source = node.inputs[0]
-            repeats = node.size >= 2 * source.size and not _is_injective(op.map)
+            repeats = node.size >= 2 * source.size and not op.map.is_injective
             if cost[source] >= 2 and repeats and source.size < node.size:
                 stored.add(source)
                 cost[source] = size[source] = 0
@@ -135,14 +133,6 @@ def _stored(graph: Recomputed, split: set[Node]) -> set[Node]:
             stored.add(node)
             cost[node] = size[node] = 0
     return stored
-
-
-def _is_injective(index_map: IndexMap) -> bool:
-    """Whether no element is read twice: every axis moves one index of its own."""
-    terms = [expr.terms for expr in index_map.indices if not expr.is_constant]
-    moved = {found[0][0] for found in terms if len(found) == 1}
-    axes = [Axis(k, extent) for k, extent in enumerate(index_map.domain) if extent != 1]
-    return len(moved) == len(terms) and moved == set(axes)
 
 
 def _repeated(kernels: Sequence[Kernel], stored: Set[Node]) -> set[Node]:

@@ -26,6 +26,8 @@ from metaop.unified_graph.node import Input, Node, topological
 _LEAST_PEAK = 16 << 20
 # Smaller values are kept.
 _LEAST_BYTES = 1 << 18
+# A reduction this many times smaller than what it reads does not wait until it is needed.
+_SUMMARY = 4
 # The work for one element, relative to multiplications, before a value is kept on the way.
 _MOST_WORK = 80
 # Sums of at most so many products are cheap if the result is larger than both factors together.
@@ -48,6 +50,9 @@ def recompute(outputs: Sequence[Node]) -> Recomputed:
     """The graph in which what follows the peak reads what is kept, and clones of the rest."""
     order = topological(outputs)
     early = _before_peak(order, set(outputs))
+    if early:
+        early |= _summaries(order, early)
+        order = sorted(order, key=lambda node: node not in early)
     large = _large(order, early)
     crossing = _crossing(order, early) & large
     if not crossing:
@@ -79,6 +84,39 @@ def _before_peak(order: Sequence[Node], outputs: set[Node]) -> set[Node]:
         if alive > peak:
             peak, at = alive, k
     return set(order[: at + 1]) if peak >= _LEAST_PEAK else set()
+
+
+def _summaries(order: Sequence[Node], early: set[Node]) -> set[Node]:
+    """Later nodes that had better be early: small reductions of rows that are reduced early, and
+    what they need.
+
+    Then one kernel makes both reductions, as the places of maxima are found with the maxima.
+    """
+    found: set[Node] = set()
+    free = set(early)
+    for node in order:
+        if node in free or not free.issuperset(node.inputs):
+            continue
+        if not isinstance(node.op, Reduce):
+            free.add(node)
+            continue
+        needed = _needed_by(node, early)
+        read = {x for one in needed for x in one.inputs if x in early}
+        if not any(isinstance(x.op, Reduce) and x.op.map is node.op.map for x in read):
+            continue
+        if max(x.nbytes for x in read) >= _SUMMARY * node.nbytes:
+            found |= needed
+    return found
+
+
+def _needed_by(node: Node, early: set[Node]) -> set[Node]:
+    """A node and what it needs that is not early."""
+    found, stack = {node}, [node]
+    while stack:
+        new = {x for x in stack.pop().inputs if x not in early and x not in found}
+        found |= new
+        stack.extend(new)
+    return found
 
 
 def _materialised(order: Sequence[Node]) -> set[Node]:

@@ -354,16 +354,7 @@ def _choose(terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
             if best is not None and cost >= best[0]:
                 continue
             digits = sorted((t for t in terms if t not in free), key=lambda term: -abs(term[1]))
-            if _are_digits(digits):
+            if index_expr.are_digits(digits):
                 best = cost, list(free), digits
     assert best is not None, "a single term is always a digit"
     return best[1], best[2]
-
-
-def _are_digits(terms: Sequence[Term]) -> bool:
-    span = 0
-    for atom, coefficient in reversed(terms):
-        if abs(coefficient) <= span:
-            return False
-        span += abs(coefficient) * (atom.high - atom.low)
-    return True

@@ -6,13 +6,13 @@ An `IndexMap` takes a point of an iteration box to an element of a tensor, where
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
+from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup, Remainder
 from metaop.unified_graph.interning import InternTable
 
 if TYPE_CHECKING:
@@ -78,6 +78,20 @@ def axis_range(guard: Guard) -> tuple[Axis, int, int] | None:
     return axis, max(start, 0), min(start + guard.extent, axis.extent)
 
 
+def _follows(atom: Atom, known: Set[Atom]) -> bool:
+    """Whether a value is known, or all axes that it is computed from are."""
+    if atom in known or isinstance(atom, Axis):
+        return atom in known
+    return all(x in known for x in index_expr.of(atom).atoms() if isinstance(x, Axis))
+
+
+def _is_rotation(atom: Atom) -> TypeGuard[Remainder]:
+    """Whether a remainder determines what was divided."""
+    if not isinstance(atom, Remainder):
+        return False
+    return atom.dividend.high - atom.dividend.low < atom.divisor
+
+
 @lru_cache(maxsize=1024)
 def _axes(domain: tuple[int, ...]) -> tuple[IndexExpr, ...]:
     return tuple([index_expr.axis(k, extent) for k, extent in enumerate(domain)])
@@ -132,6 +146,24 @@ class IndexMap:
     def identity(shape: Sequence[int]) -> IndexMap:
         """The map of a box onto the tensor of the same shape."""
         return IndexMap(shape, IndexMap.axes(shape))
+
+    @property
+    def is_injective(self) -> bool:
+        """Whether two points surely never go to one element, where the guards hold.
+
+        An index whose terms are digits of a number determines them, and others may contain them.
+        """
+        known: set[Atom] = set()
+        indices = list(self.indices)
+        count = -1
+        while count < len(known):
+            count = len(known)
+            for index in tuple(indices):
+                terms = [term for term in index.terms if not _follows(term[0], known)]
+                if index_expr.are_digits(terms):
+                    known.update(atom for atom, _ in terms)
+                    indices += [atom.dividend for atom, _ in terms if _is_rotation(atom)]
+        return all(extent == 1 or Axis(k, extent) in known for k, extent in enumerate(self.domain))
 
     @property
     def is_identity(self) -> bool:

@@ -333,3 +333,14 @@ def unravel(offset: IndexExpr, shape: Sequence[int]) -> tuple[IndexExpr, ...]:
         indices.append(offset % extent if extent else constant(0))
         offset = offset // extent if extent else constant(0)
     return tuple(reversed(indices))
+
+
+def are_digits(terms: Iterable[tuple[Atom, int]]) -> bool:
+    """Whether the value of each atom follows from the sum: the smaller ones never add up to the
+    step of a larger one."""
+    span = 0
+    for atom, coefficient in sorted(terms, key=lambda term: abs(term[1])):
+        if abs(coefficient) <= span:
+            return False
+        span += abs(coefficient) * (atom.high - atom.low)
+    return True

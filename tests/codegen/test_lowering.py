@@ -213,7 +213,7 @@ def test_pieces_are_computed_where_the_whole_needs_them() -> None:
     one = reduce_axes("add", tensor(0, 6, 4, 20), [1])
     two = reduce_axes("max", tensor(1, 6, 4, 20), [1])
     plan, _, _ = scheduled([views.concatenate([one, two], 1)])
-    assert [launch.nest.name.split("_")[0] for launch in plan.launches] == ["rows", "rows"]
+    assert [launch.nest.name.split("_")[0] for launch in plan.launches] == ["windows", "windows"]
     assert not plan.temporaries
 
 

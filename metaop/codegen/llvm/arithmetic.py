@@ -146,7 +146,8 @@ class Arithmetic(Core):
         chosen = self._first_that_wins(wins, x, y)
         if not x.is_float or x.is_constant:
             return chosen
-        return self.select(self.is_nan(x), x, chosen)
+        # A literal, because LLVM would join the choices if both had the same first branch.
+        return self.select(self.is_nan(x), self.constant_like(x, math.nan), chosen)
 
     def _first_that_wins(self, wins: str, x: Value, y: Value) -> Value:
         """x where it is greater ("gt") or less ("lt") than y, else y, also where one is NaN.

@@ -21,6 +21,7 @@ from metaop.codegen.llvm.emit_scratch import Scratch
 from metaop.codegen.llvm.emit_streams import StreamWriter
 from metaop.codegen.llvm.emit_survey import loaded_buffers
 from metaop.codegen.llvm.target import Target
+from metaop.codegen.llvm.value import Value
 from metaop.codegen.loop_nest import (
     Accumulate,
     Alloc,
@@ -116,10 +117,21 @@ class _Kernel:
             self.expressions.value_to_store(store.value, types[store.buffer][1], copy)
             for store, copy in places
         ]
-        if store_interleaved(self.memory, group, values, self._copies()):
-            return
-        for (store, copy), value in zip(places, values):
+        done = 0
+        while done < len(group):
+            done += self._store_first(group[done:], values[done * len(self._copies()) :])
+
+    def _store_first(self, group: Sequence[Store], values: list[Value]) -> int:
+        """Writes the first of some stores, or several that lie side by side; tells how many."""
+        copies = self._copies()
+        for width in (4, 2):
+            together = values[: width * len(copies)]
+            if store_interleaved(self.memory, group[:width], together, copies):
+                return width
+        for copy, value in zip(copies, values):
+            store = group[0]
             self.memory.store(store.buffer, store.offset, value, store.conditions, copy)
+        return 1
 
     def _copies(self) -> range:
         return range(self.index.lanes.copies)

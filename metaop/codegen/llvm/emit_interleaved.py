@@ -19,7 +19,7 @@ def store_interleaved(
     """
     width, lanes, code = len(group), memory.index.lanes, memory.code
     buffer = group[0].buffer
-    if width not in (2, 4) or lanes.count == 1 or lanes.mask is not None:
+    if width not in (2, 4) or lanes.count == 1 or (lanes.mask and not memory.fast_masks):
         return False
     if any(store.buffer != buffer or store.conditions for store in group):
         return False
@@ -31,13 +31,32 @@ def store_interleaved(
                 return False
             if memory.index.resolve(store.offset, copy) != moved:
                 return False
+    masks = [None] * width if lanes.mask is None else _interleaved_mask(memory, width)
     for copy, place in zip(copies, places):
         parts = [_whole(memory, value, buffer) for value in values[copy :: len(copies)]]
-        for number, part in enumerate(_interleaved(code, parts)):
+        for number, (part, mask) in enumerate(zip(_interleaved(code, parts), masks)):
             start = place._replace(constant=place.constant + number * lanes.count)
-            code.store(part, code.value(memory.address(buffer, start.uniform), "ptr"))
+            address = code.value(memory.address(buffer, start.uniform), "ptr")
+            if mask is None:
+                code.store(part, address)
+            else:
+                code.masked_store(part, address, mask)
     memory.stale(buffer)
     return True
+
+
+def _interleaved_mask(memory: MemoryWriter, width: int) -> list[Value | None]:
+    """The mask of the lanes that exist, for each of the vectors that are written."""
+    lanes, code = memory.index.lanes, memory.code
+    assert lanes.mask is not None
+    exists = code.value(lanes.mask, "i1", lanes.count)
+    with code.placed(code.level_among(lanes.mask)):
+        return [
+            code.shuffle(
+                exists, None, [place // width for place in range(start, start + lanes.count)]
+            )
+            for start in range(0, width * lanes.count, lanes.count)
+        ]
 
 
 def _whole(memory: MemoryWriter, value: Value, buffer: int) -> Value:

@@ -63,10 +63,10 @@ class Survey:
     @property
     def element_bytes(self) -> int:
         """The size of the elements that fill the vector registers: the most frequent, then the
-        smallest."""
+        largest."""
         if not self.weights:
             return 1
-        return max(self.weights, key=lambda size: (self.weights[size], -size))
+        return max(self.weights, key=lambda size: (self.weights[size], size))
 
 
 def walk(expr: Expr, seen: set[int]) -> Iterator[Expr]:

@@ -50,6 +50,7 @@ class AtomicScatter(Scatter):
 # The multiprocessors of a large GPU; a program for another device asks for its own number.
 CUDA = Machine(
     stencils=False,
+    windows=False,
     backend="cuda",
     threads=132,
     rows=RecomputingRows,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from metaop.fusion.kernel import Indices, Kernel, box_axes
@@ -35,12 +35,14 @@ class LoopPlan:
     """The loops of a kernel, outermost first, and the box axes in terms of their variables.
 
     `turned` names the loop along which elements are neighbours where they are read, if it is not
-    the last one, along which they are neighbours where they are stored.
+    the last one, along which they are neighbours where they are stored. Loops in `written_out` are
+    none of the `loops`: their iterations stand side by side in the innermost body.
     """
 
     loops: tuple[Loop, ...]
     axes: Indices
     turned: str | None = None
+    written_out: tuple[Loop, ...] = ()
 
     def kept(self) -> tuple[Loop, ...]:
         return tuple(loop for loop in self.loops if not loop.reduced)
@@ -59,6 +61,29 @@ def plain_plan(kernel: Kernel) -> LoopPlan:
     return LoopPlan(_lane_last(loops, _lane(loops)), box_axes(kernel.shape))
 
 
+def written_out_plan(
+    kernel: Kernel,
+    exprs: Sequence[IndexExpr],
+    places: Iterable[IndexExpr],
+    residues: Set[int],
+    fewest: int,
+) -> LoopPlan | None:
+    """The joined plan with reduced loops and those of `residues` written out, if lanes can run.
+
+    They need a kept loop of `fewest` iterations, of which neighbours read what lies close together.
+    """
+    loops, axes = _joined_loops(kernel, exprs, residues)
+    inside = [loop for loop in loops if loop.reduced or int(loop.name[1:]) in residues]
+    outside = tuple(loop for loop in loops if loop not in inside)
+    window = math.prod(loop.extent for loop in inside)
+    if window < 2 or not outside or outside[-1].extent < fewest:
+        return None
+    lane = Axis(outside[-1].name, outside[-1].extent)
+    if any(abs(place.coefficient(lane)) > _LONGEST_STRIDE for place in places):
+        return None
+    return LoopPlan(outside, axes, written_out=tuple(inside))
+
+
 def joined_plan(
     kernel: Kernel, exprs: Iterable[IndexExpr], places: Iterable[IndexExpr]
 ) -> LoopPlan:
@@ -66,12 +91,24 @@ def joined_plan(
 
     `exprs` are those of the plain plan; the ones among them at which buffers are read are `places`.
     """
+    loops, axes = _joined_loops(kernel, list(exprs), frozenset())
+    lane = _lane(plain_plan(kernel).loops)
+    window = math.prod(loop.extent for loop in loops if loop.reduced)
+    if lane is None or _is_distant(lane, window, places):
+        return LoopPlan(tuple(loops), axes)
+    return LoopPlan(_lane_last(loops, lane), axes)
+
+
+def _joined_loops(
+    kernel: Kernel, exprs: Sequence[IndexExpr], alone: Set[int]
+) -> tuple[list[Loop], Indices]:
+    """Loops over joined axes, which are all but those in `alone`, and the axes in their terms."""
     runs: list[list[int]] = []
-    exprs = list(exprs)
     for k, extent in enumerate(kernel.shape):
         if extent == 1:
             continue
-        if runs and _joinable(kernel, runs[-1], k, exprs):
+        together = runs and not alone & {runs[-1][-1], k}
+        if together and _joinable(kernel, runs[-1], k, exprs):
             runs[-1].append(k)
         else:
             runs.append([k])
@@ -84,11 +121,7 @@ def joined_plan(
         for k, axis in zip(run, index_expr.unravel(index_expr.axis(name, total), extents)):
             axes[k] = axis
         loops.append(Loop(name, total, run[0] in kernel.reduced))
-    lane = _lane(plain_plan(kernel).loops)
-    window = math.prod(loop.extent for loop in loops if loop.reduced)
-    if lane is None or _is_distant(lane, window, places):
-        return LoopPlan(tuple(loops), tuple(axes))
-    return LoopPlan(_lane_last(loops, lane), tuple(axes))
+    return loops, tuple(axes)
 
 
 def lanes_lie_apart(kernel: Kernel, places: Iterable[IndexExpr]) -> bool:

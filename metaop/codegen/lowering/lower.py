@@ -12,6 +12,7 @@ from metaop.codegen.lowering.loops import joined_plan, lanes_lie_apart, plain_pl
 from metaop.codegen.lowering.rows import Rows
 from metaop.codegen.lowering.scatter import Scatter, lower_fill
 from metaop.codegen.lowering.stencil import lower_stencil, stencil_of
+from metaop.codegen.lowering.windows import Windows, windows_plan
 from metaop.codegen.lowering.winograd import lower_winograd
 from metaop.codegen.lowering.winograd_geometry import geometry_of
 from metaop.codegen.lowering.winograd_sums import LongWindows, long_windows
@@ -26,8 +27,9 @@ class Machine:
 
     `tile` is its register tile, `threads` their number; `rows`, `contract` and `scatter` are the
     schedules of the three sorts of kernels; `backend` names the printer of its nests. `filters`
-    allows Winograd's method for windows of three taps, `stencils` planes in scratch memory.
-    Results go around caches of `cache_bytes` where they pay nothing (0: never).
+    allows Winograd's method for windows of three taps, `stencils` planes in scratch memory,
+    `windows` to write small ones out. Results go around caches of `cache_bytes` where they pay
+    nothing (0: never).
     """
 
     tile: Tile = field(default_factory=Tile)
@@ -38,6 +40,7 @@ class Machine:
     backend: str = "llvm"
     filters: bool = False
     stencils: bool = True
+    windows: bool = True
     cache_bytes: int = 0
 
 
@@ -72,6 +75,9 @@ def _lower_rows(
     kernel: Kernel, storage: Storage, uses: dict[Node, int], machine: Machine
 ) -> LoweredKernel:
     """Lowers twice: only the finished index expressions tell which axes can be one loop."""
+    written_out = windows_plan(kernel, storage, uses) if machine.windows else None
+    if written_out is not None:
+        return Windows(kernel, storage, uses, written_out).lower()
     probe = machine.rows(kernel, storage, uses, plain_plan(kernel))
     probe.lower()
     plan = joined_plan(kernel, probe.values.offsets, probe.values.places)

@@ -233,12 +233,15 @@ class Rows(Lowering):
 
     def _compute_roots(self, roots: list[Node]) -> None:
         """Computes all before it stores any, so that a result may lie where an operand was."""
-        results = []
+        results: list[tuple[Node, Indices, ir.Expr]] = []
         for root in roots:
             at = self._indices(root)
             if isinstance(root.op, Reduce):
                 # Every reduced axis has extent 1: the reduction is its only element.
-                results.append((root, at, self.values.value(root.inputs[0], self.axes)))
+                name = self.values.fresh("a")
+                self.values.emit(ir.Let(name, self.values.value(root.inputs[0], self.axes)))
+                self.values.reduced[root] = ir.Name(name, root.dtype)
+                results.append((root, at, self.values.reduced[root]))
             else:
                 results.append((root, at, self.values.value(root, at)))
         for root, at, value in results:

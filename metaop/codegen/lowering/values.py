@@ -225,10 +225,17 @@ class Values:
         if isinstance(op, Constant):
             return ir.Number(op.value(node.dtype).item(), node.dtype)
         if isinstance(op, Index):
-            return ir.IndexValue(self.sum(_at(op.expr, at)))
+            place = _at(op.expr, at)
+            if place.is_constant:
+                return ir.Number(place.constant, node.dtype)
+            return ir.IndexValue(self.sum(place))
         if isinstance(op, Elementwise):
             operands = tuple(self.value(source, at, guards) for source in node.inputs)
             operand_dtype = node.inputs[-1].dtype if node.inputs else node.dtype
+            first = operands[0] if operands else None
+            if op.function.name == "cast" and isinstance(first, ir.Number):
+                if first.dtype.kind == node.dtype.kind == "int":
+                    return first._replace(dtype=node.dtype)
             return ir.Apply(op.function.name, operands, node.dtype, operand_dtype)
         if isinstance(op, Reindex):
             return self._reindexed(op, node, at, guards)
@@ -243,6 +250,8 @@ class Values:
         )
         if not own:
             return self.value(source, targets, guards)
+        if any(guard.never for guard in own):
+            return ir.Number(op.fill, node.dtype)
         every = _together(guards, own)
         number = self.buffers.number_of(source)
         if number is not None and source not in self.reduced:

@@ -1,0 +1,145 @@
+"""The schedule of small windows: reductions of few elements, written out for neighbouring results.
+
+Lanes run along the innermost kept axis. All elements of a window stand in one body, where its
+offsets are literals: what a guard excludes is not computed at all, and a second pass over a window
+finds its elements in registers. Kept axes that decide in guards over which offsets to sum are
+written out as well. In the gradient of windows with a stride they are the remainders of a position,
+and results of neighbouring remainders are stored together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.codegen.lowering.loops import Loop, LoopPlan, plain_plan, written_out_plan
+from metaop.codegen.lowering.rows import Rows
+from metaop.fusion.cases import residue_axes
+from metaop.fusion.kernel import Indices, Kernel
+from metaop.fusion.storage import Storage
+from metaop.reduce.meta_op import Reduce
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.index_expr import Axis, IndexExpr
+from metaop.unified_graph.node import Node
+
+# A body has at most so many points, and so many nodes at all of them.
+_MOST_POINTS, _MOST_NODES = 36, 600
+# Fewer lanes are not worth a vector.
+_FEWEST_LANES = 3
+# Planes are tasks if there are so many, and their rows a loop inside.
+_ENOUGH_PLANES = 64
+
+
+def windows_plan(kernel: Kernel, storage: Storage, uses: dict[Node, int]) -> LoopPlan | None:
+    """The loops around small windows, with all that is written out; None for other kernels."""
+    reductions = [root for root in kernel.roots if isinstance(root.op, Reduce)]
+    others = [root for root in kernel.roots if root not in reductions]
+    window = math.prod(kernel.shape[k] for k in kernel.reduced)
+    if not 1 < window <= _MOST_POINTS or any(root.shape == kernel.shape for root in others):
+        return None
+    sources = [root.inputs[0] for root in reductions]
+    residues = residue_axes(sources, kernel.shape, kernel.reduced, storage.has_buffer)
+    probe = Rows(kernel, storage, uses, plain_plan(kernel))
+    places = probe.places_in_box()
+    plan = written_out_plan(kernel, probe.values.offsets, places, residues, _FEWEST_LANES)
+    if plan is None:
+        return None
+    points = math.prod(loop.extent for loop in plan.written_out)
+    is_small = points <= _MOST_POINTS and points * _nodes(kernel, storage) <= _MOST_NODES
+    return plan if is_small else None
+
+
+def _nodes(kernel: Kernel, storage: Storage) -> int:
+    """How many nodes are computed at each point."""
+    seen: set[Node] = set()
+    stack = [source for root in kernel.roots for source in root.inputs]
+    while stack:
+        node = stack.pop()
+        if node not in seen and not storage.has_buffer(node):
+            seen.add(node)
+            stack.extend(node.inputs)
+    return len(seen) + len(kernel.roots)
+
+
+class Windows(Rows):
+    """Loops around bodies in which whole windows are written out."""
+
+    def lower(self) -> LoweredKernel:
+        *outer, lane = self.plan.loops
+        planes = math.prod(loop.extent for loop in outer[:-1])
+        rows = outer[-1:] if planes >= _ENOUGH_PLANES else []
+        tasks = self._parallel([loop for loop in outer if loop not in rows]) if outer else 0
+        for loop in (*rows, lane):
+            self.values.open(loop.name)
+        self._written_out()
+        kind = "serial" if outer else "parallel"
+        self.values.emit(ir.For(lane.name, lane.extent, kind, self.values.close(), (), True))
+        for loop in rows:
+            self.values.emit(ir.For(loop.name, loop.extent, "serial", self.values.close()))
+        if outer:
+            self.values.emit(ir.For("p", tasks, "parallel", self.values.close()))
+        points = math.prod(loop.extent for loop in self.plan.written_out)
+        each = points * math.prod(loop.extent for loop in (*rows, lane)) if outer else points
+        return self.finish("windows", self.values.close(), GRAIN // each)
+
+    def _written_out(self) -> None:
+        """The results at all residues; they are stored last, so that neighbours come together."""
+        found: dict[Node, list[tuple[Indices, ir.Expr]]] = {}
+        around = self.axes
+        for at_residue in self._at_points([x for x in self.plan.written_out if not x.reduced]):
+            self.axes = at_residue
+            for root, value in self._results():
+                found.setdefault(root, []).append((self._indices(root), value))
+        self.axes = around
+        for root, results in found.items():
+            if root not in self.kernel.private:
+                for at, value in results:
+                    self._store(root, at, value)
+
+    def _results(self) -> Iterator[tuple[Node, ir.Expr]]:
+        """The roots at one residue with their values, each after what it needs."""
+        for stage in range(-1, max(self.stage_of.values()) + 1):
+            members = [root for root in self.kernel.roots if self.stage_of[root] == stage]
+            for root in sorted(members, key=lambda root: not isinstance(root.op, Reduce)):
+                if isinstance(root.op, Reduce):
+                    yield root, self._reduced(root, root.op)
+                else:
+                    yield root, self.values.value(root, self._indices(root))
+
+    def _reduced(self, root: Node, op: Reduce) -> ir.Expr:
+        """The reduction of a whole window; what is but the identity is left out."""
+        values, identity = self.values, op.reducer.identity(root.dtype)
+        points = self._at_points([loop for loop in self.plan.written_out if loop.reduced])
+        elements = [values.value(root.inputs[0], at) for at in points]
+        terms = [x for x in elements if not isinstance(x, ir.Number) or x.value != identity]
+        name = values.fresh("a")
+        total = _combined(op.reducer.combine, terms, root) or ir.Number(identity, root.dtype)
+        values.emit(ir.Let(name, total))
+        values.reduced[root] = ir.Name(name, root.dtype)
+        return values.reduced[root]
+
+    def _at_points(self, loops: Sequence[Loop]) -> Iterator[Indices]:
+        """The axes of the box at every point of some loops."""
+        axes = self.axes
+        for point in itertools.product(*(range(loop.extent) for loop in loops)):
+            fixed = {loop.name: index_expr.constant(x) for loop, x in zip(loops, point)}
+
+            def replace(
+                atom: index_expr.Atom, fixed: dict[str, IndexExpr] = fixed
+            ) -> IndexExpr | None:
+                return fixed.get(str(atom.name)) if isinstance(atom, Axis) else None
+
+            yield tuple(axis.substitute(replace) for axis in axes)
+
+
+def _combined(function: str, terms: Sequence[ir.Expr], root: Node) -> ir.Expr | None:
+    """All terms brought together as a tree, None without any."""
+    if len(terms) < 2:
+        return terms[0] if terms else None
+    halves = terms[: len(terms) // 2], terms[len(terms) // 2 :]
+    left, right = (_combined(function, half, root) for half in halves)
+    assert left is not None and right is not None
+    return ir.Apply(function, (left, right), root.dtype, root.dtype)
