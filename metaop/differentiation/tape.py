@@ -15,7 +15,15 @@ from metaop.errors import GradientError, describe_location
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.composite import Composite, Signature, composite
 from metaop.unified_graph.cut import forget_released, residual_parts
-from metaop.unified_graph.node import Constant, Index, Input, Node, input_node, topological
+from metaop.unified_graph.node import (
+    Constant,
+    Index,
+    Input,
+    Node,
+    constant,
+    input_node,
+    topological,
+)
 from metaop.unified_graph.recording import Call, Epoch, modes, part, record
 from metaop.unified_graph.rewrite import rebuild
 
@@ -57,6 +65,9 @@ def _derive(
     ]
     sources = [signature.inputs[k] for k in wanted]
     gradients = pullback(results, cotangents, sources)
+    if all(gradient is None for gradient in gradients):
+        # The function is constant nearly everywhere, as rounding is: its gradient is zero.
+        gradients = [_zero(node) if node.dtype.kind == "float" else None for node in sources]
     targets = tuple(k for k, gradient in zip(wanted, gradients) if gradient is not None)
     found = [gradient for gradient in gradients if gradient is not None]
     if not found:
@@ -72,6 +83,10 @@ def _derive(
 
     gradient = Composite(f"{signature.composite.name}.gradient", expansion)
     return GradientPlan(gradient, residuals, targets)
+
+
+def _zero(node: Node) -> Node:
+    return constant(0, node.dtype, node.shape)
 
 
 def _residuals(

@@ -9,9 +9,13 @@ import numpy as np
 from metaop.elementwise import meta_op
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.elementwise.meta_op import apply, cast, where
+from metaop.errors import DTypeError
 from metaop.unified_graph.composite import Composite, composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node, Scalar
+
+# Elsewhere truth values are promoted to the type of the other operand.
+_WITHOUT_BOOLEANS = ("sub",)
 
 
 def _composite_of(name: str) -> Composite:
@@ -19,6 +23,8 @@ def _composite_of(name: str) -> Composite:
 
     def expansion(*arguments: object) -> Node:
         operands, (dtype, number) = arguments[:arity], (*arguments[arity:], None, None)[:2]
+        if name in _WITHOUT_BOOLEANS:
+            _refuse_booleans(name, operands)
         prepared = [
             number if x is None else x if dtype is None else cast(x, dtype)  # type: ignore
             for x in operands
@@ -26,6 +32,11 @@ def _composite_of(name: str) -> Composite:
         return meta_op.apply(name, *prepared)  # type: ignore[arg-type]
 
     return Composite(name, expansion)
+
+
+def _refuse_booleans(name: str, operands: tuple[object, ...]) -> None:
+    if any(isinstance(x, Node) and x.dtype.kind == "bool" for x in operands):
+        raise DTypeError(f"{name} does not take bool", fix="invert a mask with ~, or convert it")
 
 
 # Called as `record(POINTWISE[name], operands, (dtype, number))`: operands are converted to

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from metaop.elementwise.meta_op import apply, cast
+from metaop.errors import DTypeError
 from metaop.reindex.views import broadcast_to
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
@@ -35,14 +36,24 @@ def fraction(bits: Node, first: int, count: int, dtype: DType) -> Node:
     return cast(whole, dtype) * 2.0**-count
 
 
+def _check_float(dtype: DType) -> None:
+    if dtype.kind != "float":
+        raise DTypeError(
+            f"random numbers of a continuous distribution cannot be {dtype.name}",
+            fix="draw them in float32, or use randint",
+        )
+
+
 def unit_uniform(seed: Node, shape: Shape, dtype: DType) -> Node:
     """Uniform numbers in [0, 1), of the compute type of `dtype`."""
+    _check_float(dtype)
     count = _BITS[dtype.name]
     return fraction(random_bits(seed, shape), 64 - count, count, dtype.compute)
 
 
 def unit_normal(seed: Node, shape: Shape, dtype: DType) -> Node:
     """Normal numbers of mean 0 and variance 1 (Box and Muller), of the compute type of `dtype`."""
+    _check_float(dtype)
     work = dtype.compute
     if work is dtypes.float64:
         first = fraction(random_bits(seed, shape, 2), 11, 53, work) + 2.0**-54
@@ -86,6 +97,7 @@ def bernoulli(seed: Node, probability: Node, shape: Shape, dtype: DType) -> Node
 @composite(differentiable=False)
 def exponential(seed: Node, rate: Node, shape: Shape, dtype: DType) -> Node:
     """Exponential numbers of the given rate."""
+    _check_float(dtype)
     numbers = unit_uniform(seed, shape, dtypes.promote(dtype, dtypes.float32))
     return cast(-apply("log1p", -numbers) / cast(rate, numbers.dtype), dtype)
 
@@ -93,6 +105,7 @@ def exponential(seed: Node, rate: Node, shape: Shape, dtype: DType) -> Node:
 @composite(differentiable=False)
 def cauchy(seed: Node, median: Node, scale: Node, shape: Shape, dtype: DType) -> Node:
     """Cauchy numbers around `median`."""
+    _check_float(dtype)
     numbers = unit_uniform(seed, shape, dtypes.promote(dtype, dtypes.float32))
     angle = (numbers - 0.5) * math.pi
     return cast(cast(median, angle.dtype) + cast(scale, angle.dtype) * apply("tan", angle), dtype)

@@ -122,6 +122,13 @@ def _sqrt(input: ComplexTensor) -> ComplexTensor:
     return polar(_abs(input).sqrt(), _angle(input) / 2)
 
 
+def _tanh(input: ComplexTensor) -> ComplexTensor:
+    """(1 - exp(-2 z)) / (1 + exp(-2 z)) of the half plane where it does not overflow."""
+    sign = input.real.sign() + (input.real == 0)
+    falling = _exp(_mul(input, -2 * sign))
+    return _mul(_div(_sub(1, falling), _add(1, falling)), sign)
+
+
 def _sum(input: ComplexTensor, dim: Any = None, keepdim: bool = False) -> ComplexTensor:
     return view_as_complex(input._pair.sum(_all_dims(input, dim), keepdim))
 
@@ -182,6 +189,14 @@ def _joined(join: Callable[..., Tensor], more: int) -> Callable[..., ComplexTens
     return function
 
 
+def _transposed(input: ComplexTensor) -> ComplexTensor:
+    return view_as_complex(input._pair.transpose(-3, -2))
+
+
+def _reversed(input: ComplexTensor) -> ComplexTensor:
+    return view_as_complex(input._pair.permute(*reversed(range(input.ndim)), input.ndim))
+
+
 def _squeezed(input: Tensor, dim: Any = None) -> tuple[Any, ...]:
     return (_all_dims(input, dim),)
 
@@ -231,6 +246,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "square": lambda input: _mul(input, input),
     "sin": lambda input: _mul(_sub(_exp(_mul(input, 1j)), _exp(_mul(input, -1j))), -0.5j),
     "cos": lambda input: _mul(_add(_exp(_mul(input, 1j)), _exp(_mul(input, -1j))), 0.5),
+    "tanh": _tanh,
     "sum": _sum,
     "mean": _mean,
     "eq": _eq,
@@ -260,6 +276,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "flip": _on_pairs("flip", lambda x, *dims: (wrap_dims(sizes(dims), x.ndim),)),
     "clone": _on_pairs("clone", lambda x, **options: ()),
     "contiguous": _on_pairs("contiguous", lambda x, **options: ()),
+    "adjoint": lambda input: _conj(_transposed(input)),
     "split": _split,
     "unbind": _unbind,
     "cat": _joined(cat_real, 0),
@@ -282,6 +299,9 @@ for _name, _called in {**_OPERATORS, "matmul": "matmul"}.items():
     _function = _FUNCTIONS[_called]
     setattr(ComplexTensor, f"__{_name}__", _function)
     setattr(ComplexTensor, f"__r{_name}__", lambda x, y, f=_function: f(y, x))
+_adjoint = _FUNCTIONS["adjoint"]
+for _name, _function in {"T": _reversed, "mT": _transposed, "H": _adjoint, "mH": _adjoint}.items():
+    setattr(ComplexTensor, _name, property(_function))
 for _name in ("neg", "abs", "eq", "ne"):
     setattr(ComplexTensor, f"__{_name}__", _FUNCTIONS[_name])
 ComplexTensor.__hash__ = Tensor.__hash__  # type: ignore[method-assign]

@@ -116,7 +116,8 @@ class ComplexTensor(Tensor):
     def __repr__(self) -> str:
         array = self.numpy(force=True)
         text = np.array2string(array, precision=4, separator=", ", prefix="tensor(")
-        return f"tensor({text}, dtype={self.dtype!r})"
+        usual = _WHOLE.get(defaults.dtype)
+        return f"tensor({text})" if self.dtype is usual else f"tensor({text}, dtype={self.dtype!r})"
 
     __str__ = __repr__
 

@@ -105,19 +105,19 @@ def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -
     `norm` divides by nothing ("backward", None), by n ("forward") or by its root ("ortho").
     """
     place = wrap_dim(dim, input.ndim)
-    return _complex(input, (n or input.shape[place],), (place,), -1, norm)
+    return _complex(input, (input.shape[place] if n is None else n,), (place,), -1, norm)
 
 
 def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:
     """The inverse of `fft`; it divides by n unless `norm` says otherwise."""
     place = wrap_dim(dim, input.ndim)
-    return _complex(input, (n or input.shape[place],), (place,), 1, norm)
+    return _complex(input, (input.shape[place] if n is None else n,), (place,), 1, norm)
 
 
 def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:
     """The first n // 2 + 1 elements of `fft` of a real tensor: the others are their conjugates."""
     place = wrap_dim(dim, input.ndim)
-    return _half(input, n or input.shape[place], place, norm)
+    return _half(input, input.shape[place] if n is None else n, place, norm)
 
 
 def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:
@@ -139,7 +139,7 @@ def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) 
 def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:
     """The inverse of `hfft`."""
     place = wrap_dim(dim, input.ndim)
-    return _half(input, n or input.shape[place], place, _INVERSE[norm]).conj()
+    return _half(input, input.shape[place] if n is None else n, place, _INVERSE[norm]).conj()
 
 
 def fftn(

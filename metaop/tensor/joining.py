@@ -7,7 +7,7 @@ from functools import reduce
 from itertools import accumulate
 
 from metaop.elementwise.meta_op import broadcast_shapes as common_shape
-from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
+from metaop.errors import ArgumentError, ArgumentTypeError, DimensionError, ShapeError
 from metaop.operators import shaping as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
@@ -19,6 +19,8 @@ from metaop.unified_graph.recording import record
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """All slices along `dim`, which disappears: views."""
+    if not input.ndim:
+        raise DimensionError("unbind: a tensor without dimensions", fix="use unsqueeze(0) first")
     dim = wrap_dim(dim, input.ndim)
     return tuple([select(input, dim, k) for k in range(input._shape[dim])])
 
@@ -84,18 +86,33 @@ def tensor_split(
 
 
 def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """`tensor_split` along dimension 1 (0 for vectors)."""
-    return tensor_split(input, indices_or_sections, 0 if input.ndim == 1 else 1)
+    """`tensor_split` along dimension 1 (0 for vectors); a number has to divide the extent."""
+    return _split_exactly("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1)
 
 
 def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """`tensor_split` along dimension 0."""
-    return tensor_split(input, indices_or_sections, 0)
+    """`tensor_split` along dimension 0; a number has to divide the extent."""
+    return _split_exactly("vsplit", input, indices_or_sections, 0)
 
 
 def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """`tensor_split` along dimension 2."""
-    return tensor_split(input, indices_or_sections, 2)
+    """`tensor_split` along dimension 2; a number has to divide the extent."""
+    return _split_exactly("dsplit", input, indices_or_sections, 2)
+
+
+def _split_exactly(
+    name: str, input: Tensor, sections: int | Sequence[int], dim: int
+) -> tuple[Tensor, ...]:
+    if input.ndim <= dim or (name == "vsplit" and input.ndim < 2):
+        raise ShapeError(
+            f"{name} takes a tensor of more dimensions than {input.ndim}", fix="use tensor_split"
+        )
+    if isinstance(sections, int) and sections > 0 and input.shape[dim] % sections:
+        raise ShapeError(
+            f"{name}: dimension {dim} of {list(input.shape)} is not divisible by {sections}",
+            fix="use tensor_split",
+        )
+    return tensor_split(input, sections, dim)
 
 
 def _pieces(input: Tensor, lengths: Sequence[int], dim: int) -> tuple[Tensor, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from metaop.errors import DTypeError
+from metaop.errors import DTypeError, ShapeError
 from metaop.operators import reduction as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
@@ -30,6 +31,11 @@ def vector_norm(
             fix="convert with .float()",
         )
     dims = reduced_dimensions(dim, x.ndim)
+    if (ord < 0 or ord == math.inf) and any(x.shape[k] == 0 for k in dims):
+        raise ShapeError(
+            f"linalg.vector_norm: no norm of order {ord} over no elements, of {list(x.shape)}",
+            fix="check .numel() first",
+        )
     return wrap(record(operators.vector_norm, (x.call,), (float(ord), dims, keepdim, dtype)))
 
 

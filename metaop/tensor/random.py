@@ -149,6 +149,7 @@ def randperm(
 ) -> Tensor:
     """The numbers 0 … n - 1 in random order."""
     dtype = dtype or dtypes.int64
+    (n,) = shape_of((n,))
     order = host_random(generator).permutation(n).astype(dtype.numpy)
     return from_array(order, dtype).to(device=device_of(device))
 
@@ -167,6 +168,7 @@ def normal(
     pin_memory: bool = False,
 ) -> Tensor:
     """Normal numbers with means and standard deviations from numbers or tensors."""
+    _check_deviation("normal", std)
     tensors = [x for x in (mean, std) if isinstance(x, Tensor)]
     place = tensors[0].device if tensors else device_of(device)
     if tensors:
@@ -176,6 +178,12 @@ def normal(
         dtype, shape = dtype or defaults.dtype, shape_of((size,))
     calls = tuple(x.call if isinstance(x, Tensor) else _number(x, place) for x in (mean, std))
     return _draw(operators.normal, calls, shape, dtype, place, generator, requires_grad)
+
+
+def _check_deviation(name: str, std: Any) -> None:
+    """Refuses negative numbers; looking at those of a tensor would compute it."""
+    if not isinstance(std, Tensor) and std < 0:
+        raise ArgumentError(f"{name} expects std >= 0.0, but found std {std}", fix="negate it")
 
 
 def bernoulli(
@@ -247,6 +255,7 @@ def normal_(
     input: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fills the tensor with normal numbers."""
+    _check_deviation("normal_", std)
     return _write(input, "normal_", _redrawn(input, operators.normal, (mean, std), generator))
 
 

@@ -29,7 +29,7 @@ def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None)
     """
     if min is None and max is None:
         raise ArgumentError(
-            "torch.clamp: At least one of 'min' or 'max' must not be None", fix="pass a bound"
+            "clamp: At least one of 'min' or 'max' must not be None", fix="pass a bound"
         )
     operands = [x for x in (input, min, max) if x is not None]
     dtype = result_type(*operands)

@@ -21,6 +21,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "einsum": lambda lib, z, w: lib.einsum("bij,bjk->bki", z, w),
     "powers": lambda lib, z, w: z**3 + z**0.5 + 2.0**z,
     "functions": lambda lib, z, w: lib.exp(z) + lib.log(z) + lib.sqrt(z) + lib.sin(z) * lib.cos(z),
+    "transposed": lambda lib, z, w: z[0].T @ z[0] + z[0].mH @ z[0] + lib.tanh(z[0].mT @ z[0]),
     "parts": lambda lib, z, w: lib.abs(z) + lib.angle(z) + z.real * z.imag,
     "conjugate": lambda lib, z, w: (z.conj() * z).real,
     "sums": lambda lib, z, w: z.sum(1) * z.mean((0, 1)),
@@ -61,7 +62,7 @@ def test_making_and_showing() -> None:
     z = metaop.tensor([1 + 2j, 3.0])
     assert z.dtype is metaop.complex64 and z.is_complex() and z.shape == (2,)
     assert z.tolist() == [1 + 2j, 3] and z[0].item() == 1 + 2j
-    assert repr(z) == "tensor([1.+2.j, 3.+0.j], dtype=metaop.complex64)"
+    assert repr(z) == "tensor([1.+2.j, 3.+0.j])"
     assert metaop.from_numpy(np.ones(2, np.complex128)).dtype is metaop.complex128
     assert metaop.zeros(2, 3, dtype=metaop.cfloat).to(metaop.float64).dtype is metaop.float64
     assert metaop.ones(3).to(metaop.complex128).tolist() == [1, 1, 1]
@@ -82,7 +83,7 @@ def test_leaves() -> None:
 
 def test_what_is_not_there_is_an_error() -> None:
     z = metaop.ones(3).to(metaop.complex64)
-    for function in (lambda: z.cumsum(0), lambda: metaop.tanh(z), lambda: z < z):
+    for function in (lambda: z.cumsum(0), lambda: metaop.acosh(z), lambda: z < z):
         with pytest.raises((RuntimeError, NotImplementedError), match="complex"):
             function()
     with pytest.raises((RuntimeError, TypeError)):
