@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from metaop.codegen.in_place import exact_pairs, index_checks
 from metaop.codegen.lowering import LoweredKernel, Machine, lower
 from metaop.codegen.streaming import stream_results
+from metaop.codegen.lowering.prepared import Prepared
 from metaop.fusion.group import group
 from metaop.fusion.joining import join_reductions
 from metaop.fusion.kernel import Kernel
@@ -54,8 +55,9 @@ def schedule(
     roots = [root for kernel in kernels for root in kernel.roots]
     uses = Counter(source for node in topological(roots) for source in node.inputs)
     launches: list[LoweredKernel] = []
+    prepared: set[Node] = set()
     for kernel in kernels:
-        launches.extend(lower(kernel, storage, uses, machine))
+        launches.extend(_without_prepared(lower(kernel, storage, uses, machine), prepared))
     temporaries, offsets, size = _plan_memory(launches, set(final))
     if machine.cache_bytes:
         places = dict(zip(temporaries, offsets))
@@ -69,6 +71,18 @@ def schedule(
         tuple(offsets),
         size,
     )
+
+
+def _without_prepared(
+    launches: Sequence[LoweredKernel], prepared: set[Node]
+) -> Iterator[LoweredKernel]:
+    """The launches but for those that prepare again what another kernel has `prepared`."""
+    for launch in launches:
+        parameters = zip(launch.buffers, launch.nest.parameters)
+        written = {node for node, parameter in parameters if parameter.role != "read"}
+        if not written <= prepared or not written:
+            prepared.update(node for node in written if isinstance(node.op, Prepared))
+            yield launch
 
 
 def _plan_memory(

@@ -58,9 +58,17 @@ def _simplify_node(node: Node, simplified: Mapping[Node, Node]) -> Node:
         if reduced is None:
             inverted = invert(node)
             if inverted is not None:
-                return rebuild([inverted], simplified, _open_product)[0]
+                return rebuild([inverted], simplified, _simplify_inverted)[0]
         return _reduced_once(_open_product(node))
     return node
+
+
+def _simplify_inverted(node: Node) -> Node:
+    """A node of what a scatter has become, whose inputs are simplified."""
+    op = node.op
+    if isinstance(op, Reindex):
+        return reindex(chosen(node.inputs[0], op.map), op.map, op.fill, node.inputs[1:])
+    return _open_product(node)
 
 
 def _without_known_indices(

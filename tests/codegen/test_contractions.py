@@ -9,6 +9,7 @@ import pytest
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.llvm.emit import emit
+from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.memory import Buffer
@@ -228,3 +229,36 @@ def test_transposed_convolutions(case: tuple[int, ...]) -> None:
     wanted = torch.nn.functional.conv_transpose2d(tx, tw, None, stride, padding, extra).numpy()
     found = run(schedule([x, w], [y]), arrays, y)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("rows, columns, depth", [(32, 64, 48), (9, 37, 800), (33, 300, 770)])
+@pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "batched"])
+@pytest.mark.parametrize("right_turned", [False, True])
+def test_a_right_factor_that_several_products_read_is_packed_once(
+    rows: int, columns: int, depth: int, batch: tuple[int, ...], right_turned: bool, target: str
+) -> None:
+    shape = (*batch, columns, depth) if right_turned else (*batch, depth, columns)
+    right = input_node(0, shape, F32)
+    factor = views.transpose(right, right.ndim - 2, right.ndim - 1) if right_turned else right
+    lefts = [input_node(k, (*batch, rows, depth), F32) for k in (1, 2, 3)]
+    outputs = [matmul(left, factor) for left in lefts]
+    plan = schedule([right, *lefts], outputs, host_machine())
+    names = [launch.nest.name for launch in plan.launches]
+    assert names == ["strips_add", *["contraction_add"] * 3]
+    arrays = values([right, *lefts])
+    buffers = [Buffer.from_numpy(array.copy()) for array in arrays]
+    exact = [array.astype(np.float64) for array in arrays]
+    turned = np.swapaxes(exact[0], -1, -2) if right_turned else exact[0]
+    for output, left, found in zip(outputs, exact[1:], LLVMProgram(plan).run(buffers)):
+        wanted = left @ turned
+        result = found.view(output.shape, np.float32)
+        np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5 * depth)
+
+
+def test_nests_of_a_shared_right_factor_mean_the_products() -> None:
+    right, *lefts = (input_node(k, (20, 24), F32) for k in range(3))
+    plan = schedule([right, *lefts], [matmul(x, views.transpose(right, 0, 1)) for x in lefts])
+    assert plan.launches[0].nest.name == "strips_add"
+    arrays = values([right, *lefts])
+    for left, found in zip(arrays[1:], run_schedule(plan, arrays)):
+        np.testing.assert_allclose(found, left @ arrays[0].T, rtol=2e-5, atol=2e-5)

@@ -231,6 +231,17 @@ def test_the_gradient_of_a_shared_weight_is_one_reduction(name: str) -> None:
     assert last.inputs[0].shape == (5, 8, 10, 10)
 
 
+def test_the_gradient_of_a_concatenation_chooses_nothing() -> None:
+    parts = [tensor(k, 2 + k, 40) for k in range(4)]
+    whole = views.concatenate(parts, 0)
+    gradient = tensor(4, *whole.shape)
+    wanted = optimise([part for part in pullback([whole], [gradient], parts) if part is not None])
+    assert not any(isinstance(node.op, Elementwise) for node in topological(wanted))
+    array = np.random.default_rng(0).standard_normal(whole.shape, dtype=np.float32)
+    for part, start, found in zip(parts, (0, 2, 5, 9), evaluate(wanted, [array] * 5)):
+        np.testing.assert_array_equal(found, array[start : start + part.shape[0]])
+
+
 def test_indices_that_count_positions_are_not_looked_up() -> None:
     for name in ("gathered by position", "gathered by position gradient"):
         for node in topological(optimise(GRAPHS[name]())):

@@ -25,7 +25,8 @@ class Tile:
 class Grid(NamedTuple):
     """The tiles of a result: panels of rows and strips of columns, in each of a batch.
 
-    `workers` tasks run at the same time; `packs_left` tells whether every task packs its rows.
+    `workers` tasks run at the same time; `packs_left` and `packs_right` tell whether every task
+    packs its rows and its columns.
     """
 
     panels: int
@@ -33,24 +34,26 @@ class Grid(NamedTuple):
     batch: int
     workers: int
     packs_left: bool
+    packs_right: bool
 
 
 def cheapest_blocks(grid: Grid, tile: tuple[int, int], most: tuple[int, int]) -> tuple[int, int]:
     """Panels and strips of a task's block, by what packing, idle tiles and workers cost.
 
-    Panels that are not packed are covered exactly, for they cannot be filled up with zeros.
+    Panels and strips that a task does not pack itself are covered exactly: there is nothing behind
+    their end.
     """
-    left = _PACKING if grid.packs_left else 0
+    left, right = (_PACKING if packs else 0 for packs in (grid.packs_left, grid.packs_right))
 
     def cost(choice: tuple[int, int]) -> float:
         height, width = choice
         blocks = grid.batch * -(-grid.panels // height) * -(-grid.strips // width)
         rounds = -(-blocks // grid.workers) * grid.workers
         rows, columns = height * tile[0], width * tile[1]
-        return rounds * (rows * columns + left * rows + _PACKING * columns)
+        return rounds * (rows * columns + left * rows + right * columns)
 
     heights = _block_sizes(grid.panels, most[0], not grid.packs_left)
-    widths = _block_sizes(grid.strips, most[1], False)
+    widths = _block_sizes(grid.strips, most[1], not grid.packs_right)
     return min(((height, width) for height in heights for width in widths), key=cost)
 
 

@@ -31,7 +31,7 @@ from metaop.codegen.lowering.blocks import (
     window_block,
 )
 from metaop.codegen.lowering.positions import Outer, Positions, unravel_within
-from metaop.codegen.lowering.prepared import lower_relayout, relaid
+from metaop.codegen.lowering.prepared import lower_packing, lower_relayout, packed, relaid
 from metaop.codegen.lowering.scatter import fill_with
 from metaop.fusion.cases import WHOLE, Case, cases
 from metaop.fusion.kernel import Kernel, box_axes
@@ -48,6 +48,8 @@ _MOST_OFFSETS = 64
 # read where it is, and when it would have to be gathered.
 _COLUMNS_PER_REORDER = 512
 _COLUMNS_PER_RELAYOUT = 64
+# With more rows than this, packing the right factor takes little beside multiplying.
+_ROWS_PER_PACKING = 512
 
 
 class Contract(Positions):
@@ -74,15 +76,16 @@ class Contract(Positions):
         tile: Tile,
         threads: int,
     ) -> list[LoweredKernel]:
-        """The launches of all cases, each after what prepares its left factor."""
+        """The launches of all cases, each after what prepares its factors."""
         assert kernel.contraction is not None
         parts = cases(kernel.contraction, kernel.shape, storage.has_buffer)
         found = _filled(kernel, storage) if any(case.is_empty for case in parts) else []
         for case in parts:
             if case.is_empty and found:
                 continue
-            one, other = (cls(kernel, storage, uses, tile, threads, case) for _ in range(2))
+            one, other, third = (cls(kernel, storage, uses, tile, threads, case) for _ in range(3))
             found += [lower_relayout(other)] if one.prepared is not None else []
+            found += [lower_packing(third)] if one.packed is not None else []
             found.append(one.lower())
         return found
 
@@ -95,14 +98,24 @@ class Contract(Positions):
         # One tile for all but the shortest: a changed batch size must not need another kernel.
         self.tile_rows = tile.rows if rows > 2 * tile.rows else balanced(rows, tile.rows)
         self.prepared: Node | None = None
+        self.packed: Node | None = None
         if self.case.is_empty:
             self.block_rows, self.block_columns = 1, columns
             return
         self._choose_depth(tile, rows, columns, depth)
+        if rows <= _ROWS_PER_PACKING and self.right_is_shared():
+            self.packed = packed(self, -(-depth // self.block_depth) * self.block_depth)
         panels, strips = -(-rows // self.tile_rows), -(-columns // self.tile_columns)
         most = max(tile.block_rows // self.tile_rows, 1), tile.block_columns // self.tile_columns
         panel, strip = cheapest_blocks(
-            Grid(panels, strips, math.prod(self.batch), 2 * threads, self.left_stride is None),
+            Grid(
+                panels,
+                strips,
+                math.prod(self.batch),
+                2 * threads,
+                self.left_stride is None,
+                self.packed is None,
+            ),
             (self.tile_rows, self.tile_columns),
             most,
         )
@@ -110,7 +123,8 @@ class Contract(Positions):
 
     def _choose_depth(self, tile: Tile, rows: int, columns: int, depth: int) -> None:
         """The order of the depth, its blocks, and how the left factor is read."""
-        self.block_depth, self.run = balanced(depth, tile.depth), depth
+        self.block_depth = exact_block(depth, tile.depth) or balanced(depth, tile.depth)
+        self.run = depth
         self.left_stride = None if rows % self.tile_rows else self._unpacked_left(tile)
         windows = window_axes(self.contraction, self.kernel.shape, self.storage.has_buffer)
         offsets = math.prod(self.kernel.shape[k] for k in windows)
@@ -171,6 +185,7 @@ class Contract(Positions):
         self.row_start = (task % row_blocks) * self.block_rows
         rest = task // row_blocks
         self.column_start = (rest % column_blocks) * self.block_columns
+        self.first_strip = (rest % column_blocks) * (self.block_columns // self.tile_columns)
         batch = index_expr.unravel(rest // column_blocks, self.batch)
         self.place = dict(zip(self.contraction.batch, batch))
         run_blocks = -(-self.run // self.block_depth)
@@ -186,7 +201,8 @@ class Contract(Positions):
         values.open("kb")
         block = index_expr.axis("kb", depth_blocks)
         start = block // run_blocks * self.run + block % run_blocks * self.block_depth
-        self._pack_right(start, depth, columns)
+        if self.packed is None:
+            self._pack_right(start, depth, columns)
         if self.left_stride is None:
             self._pack_left(start, depth, rows)
         self._multiply(block, start)
@@ -210,8 +226,9 @@ class Contract(Positions):
             (self.left, self.block_depth * self.block_rows),
             (self.target, self.target_rows * self.target_columns),
         )
+        elsewhere = {self.left: self.left_stride is not None, self.right: self.packed is not None}
         for number, elements in sizes:
-            if number != self.left or self.left_stride is None:
+            if not elsewhere.get(number):
                 self.values.emit(ir.Alloc(number, elements, self.scalar))
 
     # --- packing ------------------------------------------------------------------------------
@@ -222,7 +239,7 @@ class Contract(Positions):
         lane = index_expr.axis("l", self.tile_columns)
         column = self.column_start + strip * self.tile_columns + lane
         offset = strip * (self.block_depth * self.tile_columns) + lane
-        self._pack(
+        self.pack(
             self.contraction.right,
             self.right,
             (("s", strips, False), ("l", self.tile_columns, True)),
@@ -238,7 +255,7 @@ class Contract(Positions):
         lane = index_expr.axis("r", self.tile_rows)
         row = self.row_start + panel * self.tile_rows + lane
         offset = panel * (self.block_depth * self.tile_rows) + lane
-        self._pack(
+        self.pack(
             self.contraction.left,
             self.left,
             (("q", panels, False), ("r", self.tile_rows, True)),
@@ -248,7 +265,7 @@ class Contract(Positions):
             self.tile_rows,
         )
 
-    def _pack(
+    def pack(
         self,
         factor: Node,
         number: int,
@@ -291,12 +308,13 @@ class Contract(Positions):
         left, left_offset = self._left_panel(panel, start)
         tile = panel * (self.tile_rows * self.block_columns) + strip * self.tile_columns
         values.open("s")
+        right, right_offset = self._right_strip(strip, start)
         values.emit(
             ir.MicroKernel(
                 left,
                 left_offset,
-                self.right,
-                values.sum(strip * (self.block_depth * self.tile_columns)),
+                right,
+                right_offset,
                 self.target,
                 values.sum(tile * 0 if self.is_finished else tile),
                 self.target_columns,
@@ -329,6 +347,16 @@ class Contract(Positions):
         element = values.element(self.contraction.left, self.box(place))
         assert element is not None
         return element.buffer, element.offset
+
+    def _right_strip(self, strip: IndexExpr, start: IndexExpr) -> tuple[int, ir.Sum]:
+        """Where the columns of a strip begin: in scratch memory, or in the packed right factor."""
+        values = self.values
+        if self.packed is None:
+            return self.right, values.sum(strip * (self.block_depth * self.tile_columns))
+        batch = [self.place[k] for k in self.contraction.batch]
+        first = index_expr.linear_offset(batch, self.batch), self.first_strip + strip, start
+        offset = index_expr.linear_offset((*first, index_expr.constant(0)), self.packed.shape)
+        return self.parameter(self.packed, "read"), values.sum(offset)
 
     def _epilogue(self, rows: int, columns: int) -> None:
         """Stores the rows of the tile, through the elementwise roots that were fused behind."""

@@ -11,7 +11,8 @@ from metaop.codegen.lowering.custom import lower_code
 from metaop.codegen.lowering.loops import joined_plan, lanes_lie_apart, plain_plan, turned
 from metaop.codegen.lowering.rows import Rows
 from metaop.codegen.lowering.scatter import Scatter, lower_fill
-from metaop.codegen.lowering.stencil import lower_stencil, stencil_of
+from metaop.codegen.lowering.stencil import lower_stencil
+from metaop.codegen.lowering.stencil_geometry import stencil_of
 from metaop.codegen.lowering.windows import Windows, windows_plan
 from metaop.codegen.lowering.winograd import lower_winograd
 from metaop.codegen.lowering.winograd_geometry import geometry_of
@@ -56,6 +57,9 @@ def lower(
         return lower_code(kernel.roots[0], machine.backend)
     if kernel.scatter:
         return [lower_fill(kernel.roots[0]), machine.scatter(kernel, storage, uses).lower()]
+    stencil = stencil_of(kernel, storage) if machine.stencils else None
+    if stencil is not None:
+        return [lower_stencil(kernel, storage, uses, stencil)]
     if kernel.contraction is not None:
         tile, threads = machine.tile, machine.threads
         geometry = geometry_of(kernel, storage, tile) if machine.filters else None
@@ -65,9 +69,6 @@ def lower(
         if pair is not None:
             return [LongWindows(kernel, storage, uses, tile, threads, pair).lower()]
         return machine.contract.launches(kernel, storage, uses, tile, threads)
-    stencil = stencil_of(kernel, storage) if machine.stencils else None
-    if stencil is not None:
-        return [lower_stencil(kernel, storage, uses, stencil)]
     return [_lower_rows(kernel, storage, uses, machine)]
 
 

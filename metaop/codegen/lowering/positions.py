@@ -13,9 +13,12 @@ from dataclasses import replace
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel, Lowering
 from metaop.codegen.lowering.values import Values
+from metaop.errors import InternalError
 from metaop.fusion.cases import WHOLE, Case
+from metaop.fusion.inline import map_at
 from metaop.fusion.kernel import Indices, Kernel
 from metaop.fusion.storage import Storage
+from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, Within
@@ -113,6 +116,42 @@ class Positions(Lowering):
             for k in range(len(self.kernel.shape))
         )
 
+    def behind_views(
+        self, factor: Node, place: dict[int, IndexExpr]
+    ) -> tuple[Node, Indices, tuple[Guard, ...]]:
+        """The node that a factor views, its indices at a place, and the guards without which the
+        factor is zero there."""
+        at: Indices = self.box(place)
+        guards: tuple[Guard, ...] = ()
+        while isinstance(factor.op, Reindex) and not self.storage.has_buffer(factor):
+            if factor.op.map.lookups():
+                break
+            targets, own = map_at(factor.op.map, at, _looks_up)
+            if own and factor.op.fill != 0:
+                break
+            factor, at, guards = factor.inputs[0], targets, (*guards, *own)
+        return factor, at, guards
+
+    def is_outside(self, factor: Node, place: dict[int, IndexExpr]) -> bool:
+        """Whether guards make a factor zero at a place, whatever its buffer holds."""
+        return any(guard.never for guard in self.behind_views(factor, place)[2])
+
+    def plain_load(
+        self, values: Values, factor: Node, place: dict[int, IndexExpr]
+    ) -> ir.Load | None:
+        """A factor at a place as an element of a buffer; None if it is computed or guarded."""
+        node, at, guards = self.behind_views(factor, place)
+        number = None if guards else values.buffers.number_of(node)
+        return None if number is None else values.load(number, node, at, (), 0)
+
+    def right_is_shared(self) -> bool:
+        """Whether several kernels read the right factor in the same way, and it repeats nothing."""
+        factor = source = self.contraction.right
+        while isinstance(source.op, Reindex):
+            source = source.inputs[0]
+        elements = math.prod((*self.batch, *self.columns, *self.depth))
+        return self.values.uses.get(factor, 0) > 1 and elements <= source.size
+
     def left_is_gathered(self) -> bool:
         """Whether neighbours along the rows and along the depth lie apart in memory."""
         strides = self.left_strides(0)
@@ -175,22 +214,36 @@ class Positions(Lowering):
 
     def store(self, place: dict[int, IndexExpr], guards: tuple[Guard, ...], total: ir.Expr) -> None:
         """Stores what becomes of a sum at a place of the box, where the guards hold."""
+        self.store_all([(place, total)], guards)
+
+    def store_all(
+        self, sums: Sequence[tuple[dict[int, IndexExpr], ir.Expr]], guards: tuple[Guard, ...] = ()
+    ) -> None:
+        """Stores what becomes of sums at places of the box, where the guards hold.
+
+        All is read before anything is written, so that a result may lie where an operand was.
+        """
+        conditions = self.values.conditions(guards)
+        results = [x for place, total in sums for x in self._results_at(place, guards, total)]
+        for root, at, value in results:
+            if root not in self.kernel.private:
+                self._store(root, at, value, conditions)
+
+    def _results_at(
+        self, place: dict[int, IndexExpr], guards: tuple[Guard, ...], total: ir.Expr
+    ) -> list[tuple[Node, Indices, ir.Expr]]:
+        """The values of all roots at a place, with their indices there."""
         values = self.values
         if self.root.dtype is not self.scalar:
             total = ir.Apply("cast", (total,), self.root.dtype, self.scalar)
         name = values.fresh("t")
         values.emit(ir.Let(name, total))
         values.reduced[self.root] = ir.Name(name, self.root.dtype)
-        box = self.box(place)
-        conditions = values.conditions(guards)
-        results = []
+        box, results = self.box(place), []
         for root in self.kernel.roots:
             at = _substitute(self.kernel.indices_of(root), box)
             results.append((root, at, values.value(root, at, guards)))
-        # All is read before anything is written, so that a result may lie where an operand was.
-        for root, at, value in results:
-            if root not in self.kernel.private:
-                self._store(root, at, value, conditions)
+        return results
 
 
 def unravel_within(position: IndexExpr, extents: Sequence[int]) -> tuple[IndexExpr, ...]:
@@ -202,6 +255,10 @@ def unravel_within(position: IndexExpr, extents: Sequence[int]) -> tuple[IndexEx
         return ()
     inner = index_expr.unravel(position, extents[1:])
     return (position // math.prod(extents[1:]), *inner)
+
+
+def _looks_up(*_: object) -> IndexExpr:
+    raise InternalError("a map without index operands looks something up")
 
 
 def _axes_inside(factor: ir.Factor) -> set[str]:

@@ -1,8 +1,9 @@
-"""Left factors that a launch of their own brings into the order in which a contraction reads them.
+"""Factors that a launch of their own brings into the order in which contractions read them.
 
 The panels of a contraction read the same rows of the left factor once for each block of columns.
 Where neighbours along the depth do not lie side by side, as in the gradient of a convolution by its
-input, they are gathered once and for all before.
+input, they are gathered once and for all before. A right factor that several contractions read in
+the same way, as the steps of a recurrent network do with their weight, is packed once for all.
 """
 
 from __future__ import annotations
@@ -64,3 +65,42 @@ def lower_relayout(contract: Contract) -> LoweredKernel:
     values.emit(ir.For("c", inner, "serial", values.close(), (), True))
     values.emit(ir.For("p", batch * height, "parallel", values.close()))
     return contract.finish("order", values.close(), max(1, GRAIN // padded))
+
+
+def packed(contract: Contract, blocks: int) -> Node:
+    """The right factor as (batch, strips, depth, columns of a strip), with zeros behind the ends.
+
+    The depth is one of so many blocks.
+    """
+    contraction = contract.contraction
+    strips = -(-math.prod(contract.columns) // contract.tile_columns)
+    shape = (math.prod(contract.batch), strips, blocks, contract.tile_columns)
+    order = ("strips", contraction.batch, contraction.columns, contraction.depth)
+    return Node(Prepared(order), (contraction.right,), shape, contract.scalar)
+
+
+def lower_packing(contract: Contract) -> LoweredKernel:
+    """Writes the packed right factor of a contraction that was made for nothing else.
+
+    A task is a strip.
+    """
+    node, values, contraction = contract.packed, contract.values, contract.contraction
+    assert node is not None
+    batch, strips, contract.block_depth, width = node.shape
+    values.open("p")
+    task, lane = index_expr.axis("p", batch * strips), index_expr.axis("l", width)
+    indices = index_expr.unravel(task // strips, contract.batch)
+    contract.place = dict(zip(contraction.batch, indices))
+    column = task % strips * width + lane
+    size = contract.block_depth * width
+    contract.pack(
+        contraction.right,
+        contract.parameter(node, "write"),
+        (("l", width, True),),
+        (contraction.columns, contract.columns, column, math.prod(contract.columns)),
+        (index_expr.constant(0), math.prod(contract.depth)),
+        task * size + lane,
+        width,
+    )
+    values.emit(ir.For("p", batch * strips, "parallel", values.close()))
+    return contract.finish("strips", values.close(), max(1, GRAIN // size))

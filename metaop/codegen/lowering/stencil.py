@@ -1,123 +1,45 @@
 """The schedule of windows that slide over a plane: depthwise convolutions and their gradients.
 
 Where no axis belongs to one factor alone, nothing is gained by packing panels. A task copies the
-plane that its windows see, with its padding, to scratch memory; all taps are then read from there,
-in whole vectors and without conditions. For the gradient by the weight each tap has a sum of its
-own, in every lane.
+planes that its windows see, with their padding, to scratch memory; all taps are then read from
+there, in whole vectors and without conditions. Columns of a plane lie apart by their residue, so
+that a window with a stride reads neighbours. Several rows of results are computed at once: rows of
+the plane that their windows share are read but once. For the gradient by the weight each tap has a
+sum of its own, in every lane.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel
 from metaop.codegen.lowering.positions import Positions
-from metaop.fusion.kernel import Kernel, box_axes
-from metaop.fusion.recognise import Contraction, axes_used, sum_of_products
+from metaop.codegen.lowering.stencil_geometry import Stencil
+from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
-from metaop.reduce.meta_op import Reduce
-from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import Guard, Within
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 
-_STEPS = (1, 2, 3, -1)
-_MOST_TAPS = 49
-# Planes with more elements would not stay near the processor.
-_MOST_ELEMENTS = 1 << 16
+# What a task keeps of planes, in elements, lest it leave the nearest cache.
+_NEAR = 6144
+# Products in the body of the innermost loop.
+_MOST_PRODUCTS = 64
+_FEWEST_TASKS = 16
 
 
-class Window(NamedTuple):
-    """The right factor depends on `step * long + short` alone, two axes of the box.
+class Group(NamedTuple):
+    """Rows of results that are computed at once, so many times one after another."""
 
-    With a negative step, on `long - short`.
-    """
-
-    long: int
-    short: int
-    step: int
-
-    def place(self, long: IndexExpr, short: int, extent: int) -> IndexExpr:
-        """The position in a plane of a tap, of `extent` many."""
-        return long * abs(self.step) + (short if self.step > 0 else extent - 1 - short)
-
-
-class Stencil(NamedTuple):
-    """The sum of products in a kernel, and the windows along the height and the width."""
-
-    contraction: Contraction
-    windows: tuple[Window, Window]
-    is_by_weight: bool
-
-
-def stencil_of(kernel: Kernel, storage: Storage) -> Stencil | None:
-    """The stencil that a kernel computes, None for all others."""
-    root, *others = kernel.roots
-    if root.dtype not in (dtypes.float32, dtypes.float64) or kernel.scatter:
-        return None
-    if any(isinstance(x.op, Reduce) or x.shape != root.shape for x in others):
-        return None
-    found = sum_of_products(root, storage.has_buffer)
-    if found is None or root.inputs[0].shape != kernel.shape:
-        return None
-    for contraction in (found, replace(found, left=found.right, right=found.left)):
-        stencil = _stencil(contraction, kernel, storage)
-        if stencil is not None:
-            return stencil
-    return None
-
-
-def _stencil(contraction: Contraction, kernel: Kernel, storage: Storage) -> Stencil | None:
-    shape = kernel.shape
-    # Which factor has the columns depends on the order of the result alone.
-    columns = contraction.columns or contraction.rows
-    if (contraction.columns and contraction.rows) or len(columns) < 2 or len(contraction.depth) < 2:
-        return None
-    taken = replace(contraction, columns=columns, rows=())
-    for is_by_weight in (False, True):
-        long, short = columns[-2:], contraction.depth
-        if is_by_weight:
-            long, short = contraction.depth[-2:], columns
-        if len(short) != 2 or math.prod(shape[k] for k in short) > _MOST_TAPS:
-            continue
-        found = [_window(taken.right, pair, shape, storage) for pair in zip(long, short)]
-        if found[0] is None or found[1] is None or not _fits(shape, (found[0], found[1])):
-            continue
-        return Stencil(taken, (found[0], found[1]), is_by_weight)
-    return None
-
-
-def _fits(shape: tuple[int, ...], windows: tuple[Window, Window]) -> bool:
-    extents = [_reach(shape, window) for window in windows]
-    return math.prod(extents) <= _MOST_ELEMENTS
-
-
-def _reach(shape: tuple[int, ...], window: Window) -> int:
-    return abs(window.step) * (shape[window.long] - 1) + shape[window.short]
-
-
-def _window(
-    factor: Node, pair: tuple[int, int], shape: tuple[int, ...], storage: Storage
-) -> Window | None:
-    """How two axes move the same dimension of a factor."""
-    long, short = pair
-    box = box_axes(shape)
-    if not {long, short} <= axes_used(factor, box, storage.has_buffer):
-        return None
-    for step in _STEPS:
-        window = Window(long, short, step)
-        position = index_expr.axis(f"i{len(box)}", _reach(shape, window))
-        at = list(box)
-        shift = position - (0 if step > 0 else shape[short] - 1)
-        at[short] = shift - box[long] * step if step > 0 else box[long] - shift
-        if long not in axes_used(factor, tuple(at), storage.has_buffer):
-            return window
-    return None
+    first: int
+    rows: int
+    times: int
 
 
 def lower_stencil(
@@ -130,53 +52,115 @@ def lower_stencil(
 
 
 class _Planes(Positions):
-    """What both directions share: planes in scratch memory, and taps."""
+    """What both directions share: planes in scratch memory, and taps.
+
+    A block is a few whole planes, or a band of the rows of one.
+    """
 
     def __init__(
         self, kernel: Kernel, storage: Storage, uses: dict[Node, int], stencil: Stencil
     ) -> None:
         super().__init__(kernel, storage, uses)
-        self.windows = stencil.windows
-        self.height, self.width = (_reach(kernel.shape, window) for window in self.windows)
-        self.long = [kernel.shape[window.long] for window in self.windows]
-        self.short = [kernel.shape[window.short] for window in self.windows]
+        self.down, self.along = stencil.windows
+        # The number of the band of a plane that is at hand.
+        self.band = index_expr.constant(0)
         self.plane, self.sums = -1, -2
+        # A row of a plane has the columns of each residue side by side.
+        self.run = -(-self.along.reach(self.along.size) // self.along.stride)
+        self.pitch = self.run * self.along.stride
+        self.band_rows = self.down.size
+        while self._elements() > _NEAR and self.band_rows > 2 * self.down.taps:
+            smaller = [n for n in range(1, self.band_rows) if self.down.size % n == 0]
+            if smaller[-1] < 2 * self.down.taps:
+                break
+            self.band_rows = smaller[-1]
+        self.bands = self.down.size // self.band_rows
 
     def lower(self) -> LoweredKernel:
         """The nest of the launch."""
         raise NotImplementedError
 
-    def _copy_plane(self) -> None:
-        """What the windows at a place see, and zeros around it."""
-        values = self.values
+    def _elements(self) -> int:
+        return self.down.reach(self.band_rows) * self.pitch
+
+    def _planes_in_block(self, planes: int, most: int) -> int:
+        """How many planes, of so many, a block has."""
+        if self.bands > 1:
+            return 1
+        most = max(1, min(most, _NEAR // self._elements()))
+        return max(n for n in range(1, most + 1) if planes % n == 0)
+
+    def _groups(self, products: int) -> list[Group]:
+        """The rows of a band, with so many products for each element of a row."""
+        most = max(1, min(_MOST_PRODUCTS // products, self.band_rows))
+        fitting = max(n for n in range(1, most + 1) if self.band_rows % n == 0)
+        rows = fitting if 2 * fitting > most else most
+        times, rest = divmod(self.band_rows, rows)
+        groups = [Group(0, rows, times)]
+        return [*groups, Group(times * rows, rest, 1)] if rest else groups
+
+    def _copy_planes(self, axes: Sequence[int], first: IndexExpr, planes: int) -> None:
+        """What the windows of a block see, and zeros around it."""
+        values, along = self.values, self.along
+        height = self.down.reach(self.band_rows)
+        values.open("u")
+        plane = index_expr.axis("u", planes)
         values.open("a")
-        values.open("b")
-        at = index_expr.axis("a", self.height), index_expr.axis("b", self.width)
-        place = dict(self.place)
-        for window, position, extent in zip(self.windows, at, self.short):
-            place[window.long] = index_expr.constant(0)
-            place[window.short] = position if window.step > 0 else extent - 1 - position
-        value = self.padded(self.contraction.right, place, [])
-        values.emit(ir.Store(self.plane, values.sum(at[0] * self.width + at[1]), value))
-        self._close("b", self.width, vector=True)
-        self._close("a", self.height)
+        row = index_expr.axis("a", height)
+        for residue in range(along.stride):
+            values.open("b")
+            number = index_expr.axis("b", self.run)
+            column = number * along.stride + residue
+            place = {**self._plane_at(axes, first + plane)}
+            place.update(self.down.at(row + self.band * (self.down.stride * self.band_rows)))
+            place.update(along.at(column))
+            inside = Within(column, along.reach(along.size))
+            guards: list[Guard] = [] if inside.always else [inside]
+            value = self.padded(self.contraction.right, place, guards)
+            offset = plane * self._elements() + row * self.pitch + residue * self.run + number
+            values.emit(ir.Store(self.plane, values.sum(offset), value))
+            self._close("b", self.run, vector=True)
+        self._close("a", height)
+        self._close("u", planes)
+
+    def _plane_at(self, axes: Sequence[int], number: IndexExpr) -> dict[int, IndexExpr]:
+        """A place of the outer axes, by the number of a plane."""
+        indices = index_expr.unravel(number, [self.kernel.shape[k] for k in axes])
+        return {**self.place, **dict(zip(axes, indices))}
 
     def _taps(self) -> Iterator[tuple[int, int]]:
-        return itertools.product(range(self.short[0]), range(self.short[1]))
+        return itertools.product(range(self.down.taps), range(self.along.taps))
 
-    def _seen(self, long: tuple[IndexExpr, IndexExpr], tap: tuple[int, int]) -> ir.Expr:
-        """What a tap sees in the plane."""
-        row, column = (
-            window.place(position, short, extent)
-            for window, position, short, extent in zip(self.windows, long, tap, self.short)
-        )
-        return ir.Load(self.plane, self.values.sum(row * self.width + column), self.scalar)
+    def _seen(self, plane: IndexExpr, row: IndexExpr, tap: tuple[int, int]) -> ir.Expr:
+        """What a tap sees in a plane from a row of results, in all columns."""
+        seen = row * self.down.stride + self.down.tap(tap[0])
+        turn, residue = divmod(self.along.tap(tap[1]), self.along.stride)
+        column = index_expr.axis("n", self.along.size) + residue * self.run + turn
+        offset = plane * self._elements() + seen * self.pitch + column
+        return ir.Load(self.plane, self.values.sum(offset), self.scalar)
+
+    def _at(self, place: dict[int, IndexExpr], row: IndexExpr) -> dict[int, IndexExpr]:
+        """The place of the results in a row of a band."""
+        column = index_expr.axis("n", self.along.size)
+        below = self.band * self.band_rows + row
+        return {**place, self.down.long: below, self.along.long: column}
+
+    def _tap_at(self, place: dict[int, IndexExpr], tap: tuple[int, int]) -> dict[int, IndexExpr]:
+        down, along = map(index_expr.constant, tap)
+        return {**place, self.down.short: down, self.along.short: along}
 
     def _left_at(self, place: dict[int, IndexExpr]) -> ir.Expr:
         return self.padded(self.contraction.left, place, [])
 
-    def _close(self, axis: str, extent: int, vector: bool = False) -> None:
-        self.values.emit(ir.For(axis, extent, "serial", self.values.close(), (), vector))
+    def _close(
+        self,
+        axis: str,
+        extent: int,
+        vector: bool = False,
+        accumulators: tuple[ir.Accumulator, ...] = (),
+    ) -> None:
+        body = self.values.close()
+        self.values.emit(ir.For(axis, extent, "serial", body, accumulators, vector))
 
     def _apply(self, function: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
         return ir.Apply(function, (left, right), self.scalar, self.scalar)
@@ -188,31 +172,58 @@ class _Forward(_Planes):
     def lower(self) -> LoweredKernel:
         values, contraction = self.values, self.contraction
         axes = (*contraction.batch, *contraction.columns[:-2])
-        extents = [self.kernel.shape[k] for k in axes]
-        tasks = math.prod(extents)
+        count = math.prod(self.kernel.shape[k] for k in axes)
+        planes = self._planes_in_block(count, count // _FEWEST_TASKS)
+        tasks = count // planes * self.bands
         values.open("p")
-        self.place = dict(zip(axes, index_expr.unravel(index_expr.axis("p", tasks), extents)))
-        values.emit(ir.Alloc(self.plane, self.height * self.width, self.scalar))
-        self._copy_plane()
-        values.open("m")
-        values.open("n")
-        long = index_expr.axis("m", self.long[0]), index_expr.axis("n", self.long[1])
+        task = index_expr.axis("p", tasks)
+        self.band, first = task % self.bands, task // self.bands * planes
+        values.emit(ir.Alloc(self.plane, planes * self._elements(), self.scalar))
+        self._copy_planes(axes, first, planes)
+        values.open("u")
+        plane = index_expr.axis("u", planes)
+        place = self._plane_at(axes, first + plane)
+        extents = [self.kernel.shape[k] for k in contraction.rows]
+        results = list(itertools.product(*map(range, extents)))
+        for group in self._groups(self.down.taps * self.along.taps):
+            values.open("m")
+            values.open("n")
+            start = index_expr.axis("m", group.times) * group.rows + group.first
+            for k in range(group.rows):
+                self._store_row(self._at(place, start + k), plane, start + k, results)
+            self._close("n", self.along.size, vector=True)
+            self._close("m", group.times)
+        self._close("u", planes)
+        values.emit(ir.For("p", tasks, "parallel", values.close()))
+        return self.finish("stencil", values.close(), max(1, GRAIN // (planes * self._elements())))
+
+    def _store_row(
+        self,
+        place: dict[int, IndexExpr],
+        plane: IndexExpr,
+        row: IndexExpr,
+        results: Sequence[tuple[int, ...]],
+    ) -> None:
+        """A row of each of the results; those that lie side by side are stored together."""
+        for _, group in itertools.groupby(results, key=lambda result: result[:-1]):
+            sums = []
+            for result in group:
+                at = dict(place)
+                at.update(zip(self.contraction.rows, map(index_expr.constant, result)))
+                sums.append((at, self._sum_of_taps(at, plane, row)))
+            self.store_all(sums)
+
+    def _sum_of_taps(
+        self, place: dict[int, IndexExpr], plane: IndexExpr, row: IndexExpr
+    ) -> ir.Expr:
         total: ir.Expr | None = None
         for tap in self._taps():
-            place = dict(self.place)
-            for window, short in zip(self.windows, tap):
-                place[window.short] = index_expr.constant(short)
-            product = self._apply("mul", self._left_at(place), self._seen(long, tap))
+            at = self._tap_at(place, tap)
+            if self.is_outside(self.contraction.left, at):
+                continue
+            product = self._apply("mul", self._left_at(at), self._seen(plane, row, tap))
             total = product if total is None else self._apply("add", total, product)
-        assert total is not None
-        place = dict(self.place)
-        place.update((window.long, position) for window, position in zip(self.windows, long))
-        self.store(place, (), total)
-        self._close("n", self.long[1], vector=True)
-        self._close("m", self.long[0])
-        values.emit(ir.For("p", tasks, "parallel", values.close()))
-        grain = max(1, GRAIN // (self.height * self.width))
-        return self.finish("stencil", values.close(), grain)
+        return ir.Number(0, self.scalar) if total is None else total
 
 
 class _ByWeight(_Planes):
@@ -224,20 +235,20 @@ class _ByWeight(_Planes):
         values.open("p")
         batch = index_expr.unravel(index_expr.axis("p", tasks), self.batch)
         self.place = dict(zip(contraction.batch, batch))
-        taps, width = list(self._taps()), self.long[1]
-        values.emit(ir.Alloc(self.plane, self.height * self.width, self.scalar))
+        axes = [k for k in contraction.depth if k not in (self.down.long, self.along.long)]
+        count = math.prod(self.kernel.shape[k] for k in axes)
+        planes = self._planes_in_block(count, count)
+        taps, width = list(self._taps()), self.along.size
+        values.emit(ir.Alloc(self.plane, planes * self._elements(), self.scalar))
         values.emit(ir.Alloc(self.sums, len(taps) * width, self.scalar))
         self._clear(len(taps) * width)
-        inside = {window.long for window in self.windows}
-        axes = [k for k in contraction.depth if k not in inside]
-        extents = [self.kernel.shape[k] for k in axes]
-        planes = math.prod(extents)
+        blocks = count // planes * self.bands
         values.open("r")
-        outside = index_expr.unravel(index_expr.axis("r", planes), extents)
-        self.place.update(zip(axes, outside))
-        self._copy_plane()
-        self._add_products(taps)
-        self._close("r", planes)
+        block = index_expr.axis("r", blocks)
+        self.band, first = block % self.bands, block // self.bands * planes
+        self._copy_planes(axes, first, planes)
+        self._add_products(taps, axes, first, planes)
+        self._close("r", blocks)
         self._store_sums(taps)
         values.emit(ir.For("p", tasks, "parallel", values.close()))
         return self.finish("stencil", values.close(), 1)
@@ -249,37 +260,40 @@ class _ByWeight(_Planes):
         values.emit(ir.Store(self.sums, place, ir.Number(0, self.scalar)))
         self._close("n", extent, vector=True)
 
-    def _add_products(self, taps: list[tuple[int, int]]) -> None:
-        values, (height, width) = self.values, self.long
-        long = index_expr.axis("m", height), index_expr.axis("n", width)
-        values.open("n")
-        values.open("m")
-        place = dict(self.place)
-        place.update((window.long, position) for window, position in zip(self.windows, long))
-        left = values.fresh("g")
-        values.emit(ir.Let(left, self._left_at(place)))
+    def _add_products(
+        self, taps: Sequence[tuple[int, int]], axes: Sequence[int], first: IndexExpr, planes: int
+    ) -> None:
+        values, width = self.values, self.along.size
         names = [values.fresh("s") for _ in taps]
-        for name, tap in zip(names, taps):
-            factor = ir.Name(left, self.scalar)
-            product = self._apply("mul", factor, self._seen(long, tap))
-            values.emit(ir.Accumulate(name, product))
-        accumulators = tuple(ir.Accumulator(name, "add", self.scalar) for name in names)
-        values.emit(ir.For("m", height, "serial", values.close(), accumulators))
+        values.open("n")
+        values.open("u")
+        plane = index_expr.axis("u", planes)
+        place = self._plane_at(axes, first + plane)
+        for group in self._groups(len(taps)):
+            values.open("m")
+            start = index_expr.axis("m", group.times) * group.rows + group.first
+            for k in range(group.rows):
+                left = values.fresh("g")
+                values.emit(ir.Let(left, self._left_at(self._at(place, start + k))))
+                factor = ir.Name(left, self.scalar)
+                for name, tap in zip(names, taps):
+                    product = self._apply("mul", factor, self._seen(plane, start + k, tap))
+                    values.emit(ir.Accumulate(name, product))
+            self._close("m", group.times)
+        sums = tuple(ir.Accumulator(name, "add", self.scalar) for name in names)
+        self._close("u", planes, accumulators=sums)
         for number, name in enumerate(names):
-            offset = values.sum(long[1] + number * width)
+            offset = values.sum(index_expr.axis("n", width) + number * width)
             values.emit(ir.Update(self.sums, offset, "add", ir.Name(name, self.scalar)))
         self._close("n", width, vector=True)
 
-    def _store_sums(self, taps: list[tuple[int, int]]) -> None:
-        values, width = self.values, self.long[1]
+    def _store_sums(self, taps: Sequence[tuple[int, int]]) -> None:
+        values, width = self.values, self.along.size
         for number, tap in enumerate(taps):
             name = values.fresh("s")
             values.open("n")
             offset = values.sum(index_expr.axis("n", width) + number * width)
             values.emit(ir.Accumulate(name, ir.Load(self.sums, offset, self.scalar)))
             accumulator = (ir.Accumulator(name, "add", self.scalar),)
-            values.emit(ir.For("n", width, "serial", values.close(), accumulator, True))
-            place = {k: x for k, x in self.place.items() if k in self.contraction.batch}
-            for window, short in zip(self.windows, tap):
-                place[window.short] = index_expr.constant(short)
-            self.store(place, (), ir.Name(name, self.scalar))
+            self._close("n", width, vector=True, accumulators=accumulator)
+            self.store(self._tap_at(self.place, tap), (), ir.Name(name, self.scalar))
