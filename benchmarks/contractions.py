@@ -1,9 +1,9 @@
-"""Matrix products in all transpositions and the convolutions of ResNet-50 beside PyTorch.
+"""Matrix products and the convolutions of ResNet-50 and MobileNetV2 beside PyTorch.
 
     python benchmarks/contractions.py [--only WORD] [--json FILE] [--rounds N] [--threads N]
 
 Prints a Markdown table of GFLOP/s and of the ratio PyTorch time / metaop time (above 1 metaop is
-faster), then the same for each family: sums over the layers of ResNet-50, geometric means of the
+faster), then the same for each family: sums over the layers of a network, geometric means of the
 products and permutations. PyTorch runs convolutions on images in both orders of memory (NCHW and
 channels_last), and its better time counts. Runs alternate in short rounds and the fastest counts.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -69,6 +70,19 @@ CONVOLUTIONS = (
     (1024, 2048, 14, 1, 2, 0, 1),
     (2048, 512, 7, 1, 1, 0, 2),
     (512, 512, 7, 3, 1, 1, 2),
+)
+# Channels, image, stride, how often: every depthwise convolution of MobileNetV2, all 3 x 3.
+DEPTHWISE = (
+    (32, 112, 1, 1),
+    (96, 112, 2, 1),
+    (144, 56, 1, 1),
+    (144, 56, 2, 1),
+    (192, 28, 1, 2),
+    (192, 28, 2, 1),
+    (384, 14, 1, 4),
+    (576, 14, 1, 2),
+    (576, 14, 2, 1),
+    (960, 7, 1, 3),
 )
 PERMUTATIONS = (
     ((1024, 1024), (1, 0)),
@@ -167,32 +181,58 @@ def products() -> Iterator[Case]:
 def convolutions() -> Iterator[Case]:
     """Convolutions forward, and their gradients by the input and by the weight."""
     for inputs, outputs, image, window, stride, padding, count in CONVOLUTIONS:
-        x, w = _random(_BATCH, inputs, image, image), _random(outputs, inputs, window, window)
-        node_x = input_node(0, x.shape, dtypes.float32)
-        node_w = input_node(1, w.shape, dtypes.float32)
-        pads = (padding, padding)
-        y = convolution(node_x, node_w, None, (stride, stride), pads, pads, (1, 1), 1)
-        g = _random(*y.shape)
-        node_g = input_node(2, y.shape, dtypes.float32)
-        by_input, by_weight = pullback([y], [node_g], [node_x, node_w])
-        assert by_input is not None and by_weight is not None
         name = f"{inputs}->{outputs}@{image} {window}x{window} stride {stride}"
-        work = 2.0 * y.size * inputs * window * window
-        theirs = _torch_convolutions(x, w, g, stride, padding)
+        shapes = (_BATCH, inputs, image, image), (outputs, inputs, window, window)
         # Nobody needs the gradient of the images.
-        by_input_count = 0 if inputs == 3 else count
-        yield _case("forward", name, work, [node_x, node_w], y, [x, w], theirs[0], count)
-        nodes, arrays = [node_x, node_w, node_g], [x, w, g]
-        yield _case("by input", name, work, nodes, by_input, arrays, theirs[1], by_input_count)
-        yield _case("by weight", name, work, nodes, by_weight, arrays, theirs[2], count)
+        counts = (count, 0 if inputs == 3 else count, count)
+        yield from _layer(
+            ("forward", "by input", "by weight"), name, shapes, stride, padding, counts
+        )
+
+
+def depthwise() -> Iterator[Case]:
+    """Convolutions of each channel by itself, and their gradients."""
+    families = "depthwise forward", "depthwise by input", "depthwise by weight"
+    for channels, image, stride, count in DEPTHWISE:
+        name = f"{channels}@{image} stride {stride}"
+        shapes = (_BATCH, channels, image, image), (channels, 1, 3, 3)
+        yield from _layer(families, name, shapes, stride, 1, (count, count, count))
+
+
+def _layer(
+    families: Sequence[str],
+    name: str,
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+    stride: int,
+    padding: int,
+    counts: Sequence[int],
+) -> Iterator[Case]:
+    """A convolution of an input and a weight of these shapes, and its two gradients."""
+    x, w = _random(*shapes[0]), _random(*shapes[1])
+    groups = x.shape[1] // w.shape[1]
+    node_x, node_w = (input_node(k, shape, dtypes.float32) for k, shape in enumerate(shapes))
+    pads = (padding, padding)
+    y = convolution(node_x, node_w, None, (stride, stride), pads, pads, (1, 1), groups)
+    g = _random(*y.shape)
+    node_g = input_node(2, y.shape, dtypes.float32)
+    by_input, by_weight = pullback([y], [node_g], [node_x, node_w])
+    assert by_input is not None and by_weight is not None
+    work = 2.0 * y.size * math.prod(w.shape[1:])
+    nodes, arrays = [node_x, node_w, node_g], [x, w, g]
+    theirs = _torch_convolutions(x, w, g, stride, padding)
+    for k, output in enumerate((y, by_input, by_weight)):
+        used = 3 if k else 2
+        yield _case(
+            families[k], name, work, nodes[:used], output, arrays[:used], theirs[k], counts[k]
+        )
 
 
 def _torch_convolutions(
     x: np.ndarray, w: np.ndarray, g: np.ndarray, stride: int, padding: int
-) -> list[list[Callable[[], torch.Tensor]]]:
+) -> list[list[Callable[[], object]]]:
     """Forward, by input, by weight: each in both orders of memory."""
     forward, by_input, by_weight = [], [], []
-    strides, pads = (stride, stride), (padding, padding)
+    strides, pads, groups = (stride, stride), (padding, padding), x.shape[1] // w.shape[1]
     for order in (torch.contiguous_format, torch.channels_last):
         tx, tw, tg = (
             torch.from_numpy(array).contiguous(memory_format=order) for array in (x, w, g)
@@ -200,10 +240,12 @@ def _torch_convolutions(
 
         def backward(mask: list[bool], tx=tx, tw=tw, tg=tg) -> tuple[torch.Tensor, ...]:
             return torch.ops.aten.convolution_backward(
-                tg, tx, tw, None, strides, pads, (1, 1), False, [0, 0], 1, mask
+                tg, tx, tw, None, strides, pads, (1, 1), False, [0, 0], groups, mask
             )
 
-        forward.append(lambda tx=tx, tw=tw: torch.conv2d(tx, tw, None, strides, pads))
+        forward.append(
+            lambda tx=tx, tw=tw: torch.conv2d(tx, tw, None, strides, pads, (1, 1), groups)
+        )
         by_input.append(lambda back=backward: back([True, False, False])[0])
         by_weight.append(lambda back=backward: back([False, True, False])[1])
     return [forward, by_input, by_weight]
@@ -287,7 +329,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     print("| case | metaop G/s | PyTorch G/s | ratio | error |\n|---|---|---|---|---|", flush=True)
     results = []
-    for cases in (products, convolutions, permutations):
+    for cases in (products, convolutions, depthwise, permutations):
         for case in cases():
             if options.only not in f"{case.family} {case.name}":
                 continue

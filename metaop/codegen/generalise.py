@@ -105,6 +105,8 @@ class Walker:
         self.added: list[int] = []
         self.windows: set[int] = set()
         self.offsets: set[int] = set()  # constants of sums and bounds of conditions
+        self.places: set[int] = set()  # integers of the same in scratch memory
+        self.windowed = False  # there are neighbours in scratch memory
         self.strides: set[int] = set()  # coefficients and divisors
         self.reals: set[int] = set()  # bits of real numbers
         self.shifted = False  # some load has conditions or a constant offset
@@ -127,14 +129,19 @@ class Walker:
 
     def general(self) -> frozenset[int]:
         """The positions that are arguments from the start."""
-        if self.tiled or (self.reduces and not self.shifted):
+        if self.tiled or self.windowed or (self.reduces and not self.shifted):
             return frozenset()
         if self.divided:
             return frozenset(self.offsets)
         return frozenset(range(len(self.integers))) - self.windows - self.reals
 
     def special(self) -> frozenset[int]:
-        """The positions of integers that are worth a kernel of their own."""
+        """The positions of integers that are worth a kernel of their own.
+
+        Neighbours in scratch memory are read many times: their addresses should be literal.
+        """
+        if self.windowed and not self.tiled:
+            return frozenset(self.places)
         return frozenset(self.strides) if self.tiled or self.divided else frozenset()
 
     # --- integers and names -----------------------------------------------------------------
@@ -157,13 +164,14 @@ class Walker:
         return self._stride(value)
 
     def _stride(self, value: Integer) -> Integer:
-        if isinstance(value, int) and not self._in_scratch:
-            self.strides.add(len(self.integers))
+        if isinstance(value, int):
+            (self.places if self._in_scratch else self.strides).add(len(self.integers))
         return self._integer(value)
 
     def _offset(self, value: Integer) -> Integer:
         if isinstance(value, int):
-            self.offsets.add(len(self.integers))
+            self.windowed |= self._in_scratch and value != 0
+            (self.places if self._in_scratch else self.offsets).add(len(self.integers))
         return self._integer(value)
 
     def _name(self, name: str) -> str:

@@ -25,6 +25,10 @@ CASES = [
     (1, 6, 20, 11, (3, 3), 2, 1),
     (2, 3, 17, 40, (2, 3), 3, 0),
     (2, 4, 1, 1, (3, 3), 1, 1),
+    (2, 3, 22, 41, (3, 3), 2, 1),
+    (1, 2, 9, 70, (5, 3), 2, 2),
+    (3, 2, 96, 100, (3, 3), 1, 1),
+    (9, 4, 7, 7, (3, 3), 1, 1),
 ]
 
 
@@ -76,6 +80,42 @@ def test_nests_mean_the_layer() -> None:
         assert [launch.nest.name for launch in plan.launches] == ["stencil_add"]
         (found,) = run_schedule(plan, arrays)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_residues_of_a_stride_share_a_plane(target: str) -> None:
+    """In the gradient by the input each residue has a sum of its own, of the taps there."""
+    case = (2, 3, 16, 40, (3, 3), 2, 1)
+    nodes, outputs = layer(case)
+    plan = schedule(nodes, [outputs[1]], host_machine())
+    assert [launch.nest.name for launch in plan.launches] == ["stencil_add"]
+    arrays = arrays_of(nodes)
+    (found,) = run_schedule(plan, arrays)
+    np.testing.assert_allclose(found, exact(case, arrays)[1], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_several_weights_for_a_channel(stride: int, target: str) -> None:
+    torch = pytest.importorskip("torch")
+    x = input_node(0, (2, 3, 18, 35), dtypes.float32)
+    w = input_node(1, (6, 1, 3, 3), dtypes.float32)
+    y = convolution(x, w, None, (stride, stride), (1, 1), (1, 1), (1, 1), 3)
+    plan = schedule([x, w], [y], host_machine())
+    assert [launch.nest.name for launch in plan.launches] == ["stencil_add"]
+    arrays = arrays_of([x, w])
+    ours, weight = (torch.from_numpy(array).double() for array in arrays)
+    wanted = torch.nn.functional.conv2d(ours, weight, None, stride, 1, groups=3).numpy()
+    np.testing.assert_allclose(run(plan, arrays, y), wanted, rtol=0, atol=1e-5)
+
+
+def test_zero_weights_do_not_meet_what_their_tap_does_not_see() -> None:
+    """Infinities spoil those results only whose windows see them, in the gradient as well."""
+    nodes, outputs = layer((1, 1, 8, 8, (3, 3), 2, 1))
+    arrays = arrays_of(nodes)
+    arrays[2][0, 0, 1, 1] = np.inf
+    found = run(schedule(nodes, [outputs[1]], host_machine()), arrays, outputs[1])
+    spoilt = np.zeros((8, 8), bool)
+    spoilt[1:4, 1:4] = True
+    np.testing.assert_array_equal(~np.isfinite(found[0, 0]), spoilt)
 
 
 def test_what_is_fused_in_front_and_behind() -> None:

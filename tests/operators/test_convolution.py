@@ -22,6 +22,12 @@ CONVOLUTIONS = [
     ("conv2d", (2, 4, 5, 5), (8, 1, 3, 3), {"groups": 4, "stride": 2}),
     ("conv2d", (3, 7, 6), (4, 3, 3, 5), {"padding": "same"}),
     ("conv2d", (2, 3, 7, 6), (4, 3, 2, 4), {"padding": "same", "dilation": 2}),
+    (
+        "conv2d",
+        (1, 2, 22, 5),
+        (2, 1, 5, 2),
+        {"stride": 3, "padding": 3, "dilation": 2, "groups": 2},
+    ),
     ("conv2d", (2, 3, 7, 6), (4, 3, 2, 4), {"padding": "valid"}),
     ("conv2d", (1, 1, 3, 3), (1, 1, 3, 3), {}),
     ("conv2d", (2, 3, 7, 6), (4, 3, 3, 2), {"stride": [2, 1], "padding": [1, 2]}),

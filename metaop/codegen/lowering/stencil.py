@@ -24,7 +24,7 @@ from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, Within
-from metaop.unified_graph.index_expr import IndexExpr
+from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
 
 # What a task keeps of planes, in elements, lest it leave the nearest cache.
@@ -40,6 +40,13 @@ class Group(NamedTuple):
     first: int
     rows: int
     times: int
+
+
+class Result(NamedTuple):
+    """The indices of the axes that tell a result from others at its place, and its taps."""
+
+    fixed: dict[int, int]
+    taps: list[tuple[int, int]]
 
 
 def lower_stencil(
@@ -62,6 +69,7 @@ class _Planes(Positions):
     ) -> None:
         super().__init__(kernel, storage, uses)
         self.down, self.along = stencil.windows
+        self.residues = stencil.residues
         # The number of the band of a plane that is at hand.
         self.band = index_expr.constant(0)
         self.plane, self.sums = -1, -2
@@ -92,36 +100,76 @@ class _Planes(Positions):
 
     def _groups(self, products: int) -> list[Group]:
         """The rows of a band, with so many products for each element of a row."""
-        most = max(1, min(_MOST_PRODUCTS // products, self.band_rows))
+        most = max(1, min(_MOST_PRODUCTS // max(products, 1), self.band_rows))
         fitting = max(n for n in range(1, most + 1) if self.band_rows % n == 0)
         rows = fitting if 2 * fitting > most else most
         times, rest = divmod(self.band_rows, rows)
         groups = [Group(0, rows, times)]
         return [*groups, Group(times * rows, rest, 1)] if rest else groups
 
+    def _hold_planes(self, planes: int) -> None:
+        """Scratch memory for so many planes; the zeros around them are written once."""
+        values, size = self.values, planes * self._elements()
+        values.emit(ir.Alloc(self.plane, size, self.scalar))
+        stretches = [self._rows_inside(), *map(self._columns_inside, range(self.along.stride))]
+        wholes = [self.down.reach(self.band_rows), *[self.run] * self.along.stride]
+        if [(0, whole) for whole in wholes] == stretches:
+            return
+        values.open("z")
+        place = values.sum(index_expr.axis("z", size))
+        values.emit(ir.Store(self.plane, place, ir.Number(0, self.scalar)))
+        self._close("z", size, vector=True)
+
     def _copy_planes(self, axes: Sequence[int], first: IndexExpr, planes: int) -> None:
-        """What the windows of a block see, and zeros around it."""
-        values, along = self.values, self.along
-        height = self.down.reach(self.band_rows)
+        """What the windows of a block see, but for the zeros around it."""
+        values = self.values
+        top, height = self._rows_inside()
         values.open("u")
         plane = index_expr.axis("u", planes)
         values.open("a")
-        row = index_expr.axis("a", height)
-        for residue in range(along.stride):
+        row = index_expr.axis("a", height) + top
+        for residue in range(self.along.stride):
+            start, width = self._columns_inside(residue)
             values.open("b")
-            number = index_expr.axis("b", self.run)
-            column = number * along.stride + residue
-            place = {**self._plane_at(axes, first + plane)}
-            place.update(self.down.at(row + self.band * (self.down.stride * self.band_rows)))
-            place.update(along.at(column))
-            inside = Within(column, along.reach(along.size))
-            guards: list[Guard] = [] if inside.always else [inside]
-            value = self.padded(self.contraction.right, place, guards)
+            number = index_expr.axis("b", width) + start
+            column = number * self.along.stride + residue
+            place = self._seen_at(self._plane_at(axes, first + plane), self.band, row, column)
+            value = self.padded(self.contraction.right, place, self._ends(column))
             offset = plane * self._elements() + row * self.pitch + residue * self.run + number
             values.emit(ir.Store(self.plane, values.sum(offset), value))
-            self._close("b", self.run, vector=True)
+            self._close("b", width, vector=True)
         self._close("a", height)
         self._close("u", planes)
+
+    def _seen_at(
+        self, place: dict[int, IndexExpr], band: IndexExpr, row: IndexExpr, column: IndexExpr
+    ) -> dict[int, IndexExpr]:
+        """Where the right factor is read for a place of a plane."""
+        fixed = {residue.axis: index_expr.constant(0) for residue in self.residues}
+        below = row + band * (self.down.stride * self.band_rows)
+        return {**place, **fixed, **self.down.at(below), **self.along.at(column)}
+
+    def _ends(self, column: IndexExpr) -> list[Guard]:
+        """Not every residue has as many columns."""
+        inside = Within(column, self.along.reach(self.along.size))
+        return [] if inside.always else [inside]
+
+    def _rows_inside(self) -> tuple[int, int]:
+        """The first row of a plane that is not zero in all planes alike, and how many follow."""
+        height = self.down.reach(self.band_rows)
+        return _inside(self._guards(height, index_expr.constant(0)), "a", height)
+
+    def _columns_inside(self, residue: int) -> tuple[int, int]:
+        """The same for the columns of a residue."""
+        column = index_expr.axis("b", self.run) * self.along.stride + residue
+        return _inside(self._guards(1, column), "b", self.run)
+
+    def _guards(self, height: int, column: IndexExpr) -> list[Guard]:
+        """The guards without which the right factor is zero, at a column of any plane."""
+        places = {k: index_expr.axis(f"o{k}", n) for k, n in enumerate(self.kernel.shape)}
+        band, row = index_expr.axis("band", self.bands), index_expr.axis("a", height)
+        place = self._seen_at(places, band, row, column)
+        return [*self.behind_views(self.contraction.right, place)[2], *self._ends(column)]
 
     def _plane_at(self, axes: Sequence[int], number: IndexExpr) -> dict[int, IndexExpr]:
         """A place of the outer axes, by the number of a plane."""
@@ -132,12 +180,16 @@ class _Planes(Positions):
         return itertools.product(range(self.down.taps), range(self.along.taps))
 
     def _seen(self, plane: IndexExpr, row: IndexExpr, tap: tuple[int, int]) -> ir.Expr:
-        """What a tap sees in a plane from a row of results, in all columns."""
-        seen = row * self.down.stride + self.down.tap(tap[0])
-        turn, residue = divmod(self.along.tap(tap[1]), self.along.stride)
+        """What the position of a tap sees in a plane from a row of results, in all columns."""
+        turn, residue = divmod(tap[1], self.along.stride)
         column = index_expr.axis("n", self.along.size) + residue * self.run + turn
+        seen = row * self.down.stride + tap[0]
         offset = plane * self._elements() + seen * self.pitch + column
         return ir.Load(self.plane, self.values.sum(offset), self.scalar)
+
+    def _positions(self, tap: tuple[int, int]) -> tuple[int, int]:
+        """The positions that a tap sees, beside those of the windows."""
+        return self.down.tap(tap[0]), self.along.tap(tap[1])
 
     def _at(self, place: dict[int, IndexExpr], row: IndexExpr) -> dict[int, IndexExpr]:
         """The place of the results in a row of a band."""
@@ -171,21 +223,20 @@ class _Forward(_Planes):
 
     def lower(self) -> LoweredKernel:
         values, contraction = self.values, self.contraction
-        axes = (*contraction.batch, *contraction.columns[:-2])
+        axes = sorted((*contraction.batch, *contraction.columns[:-2]))
         count = math.prod(self.kernel.shape[k] for k in axes)
         planes = self._planes_in_block(count, count // _FEWEST_TASKS)
         tasks = count // planes * self.bands
+        self._hold_planes(planes)
         values.open("p")
         task = index_expr.axis("p", tasks)
         self.band, first = task % self.bands, task // self.bands * planes
-        values.emit(ir.Alloc(self.plane, planes * self._elements(), self.scalar))
         self._copy_planes(axes, first, planes)
         values.open("u")
         plane = index_expr.axis("u", planes)
         place = self._plane_at(axes, first + plane)
-        extents = [self.kernel.shape[k] for k in contraction.rows]
-        results = list(itertools.product(*map(range, extents)))
-        for group in self._groups(self.down.taps * self.along.taps):
+        results = self._results()
+        for group in self._groups(sum(len(taps) for _, taps in results)):
             values.open("m")
             values.open("n")
             start = index_expr.axis("m", group.times) * group.rows + group.first
@@ -197,31 +248,53 @@ class _Forward(_Planes):
         values.emit(ir.For("p", tasks, "parallel", values.close()))
         return self.finish("stencil", values.close(), max(1, GRAIN // (planes * self._elements())))
 
+    def _results(self) -> list[Result]:
+        """The results at each place, with the taps that are not outside for all of them."""
+        axes = sorted((*self.contraction.rows, *(residue.axis for residue in self.residues)))
+        anywhere = {k: index_expr.axis(f"o{k}", n) for k, n in enumerate(self.kernel.shape)}
+        found = []
+        for indices in itertools.product(*(range(self.kernel.shape[k]) for k in axes)):
+            fixed = dict(zip(axes, indices))
+            place = {**anywhere, **{k: index_expr.constant(x) for k, x in fixed.items()}}
+            taps = [
+                tap
+                for tap in self._taps()
+                if not self.is_outside(self.contraction.left, self._tap_at(place, tap))
+            ]
+            found.append(Result(fixed, taps))
+        return found
+
     def _store_row(
         self,
         place: dict[int, IndexExpr],
         plane: IndexExpr,
         row: IndexExpr,
-        results: Sequence[tuple[int, ...]],
+        results: Sequence[Result],
     ) -> None:
         """A row of each of the results; those that lie side by side are stored together."""
-        for _, group in itertools.groupby(results, key=lambda result: result[:-1]):
+        for _, group in itertools.groupby(results, key=lambda one: list(one.fixed.values())[:-1]):
             sums = []
-            for result in group:
-                at = dict(place)
-                at.update(zip(self.contraction.rows, map(index_expr.constant, result)))
-                sums.append((at, self._sum_of_taps(at, plane, row)))
+            for fixed, taps in group:
+                at = {**place, **{k: index_expr.constant(x) for k, x in fixed.items()}}
+                sums.append((at, self._sum_of_taps(at, plane, row, taps)))
             self.store_all(sums)
 
     def _sum_of_taps(
-        self, place: dict[int, IndexExpr], plane: IndexExpr, row: IndexExpr
+        self,
+        place: dict[int, IndexExpr],
+        plane: IndexExpr,
+        row: IndexExpr,
+        taps: Sequence[tuple[int, int]],
     ) -> ir.Expr:
+        moves = [-self.down.first * self.down.stride, -self.along.first * self.along.stride]
+        for residue in self.residues:
+            window = (self.down, self.along)[residue.window]
+            moves[residue.window] += window.stride * residue.moves[place[residue.axis].constant]
         total: ir.Expr | None = None
-        for tap in self._taps():
-            at = self._tap_at(place, tap)
-            if self.is_outside(self.contraction.left, at):
-                continue
-            product = self._apply("mul", self._left_at(at), self._seen(plane, row, tap))
+        for tap in taps:
+            down, along = self._positions(tap)
+            seen = self._seen(plane, row, (down + moves[0], along + moves[1]))
+            product = self._apply("mul", self._left_at(self._tap_at(place, tap)), seen)
             total = product if total is None else self._apply("add", total, product)
         return ir.Number(0, self.scalar) if total is None else total
 
@@ -232,14 +305,14 @@ class _ByWeight(_Planes):
     def lower(self) -> LoweredKernel:
         values, contraction = self.values, self.contraction
         tasks = math.prod(self.batch)
-        values.open("p")
-        batch = index_expr.unravel(index_expr.axis("p", tasks), self.batch)
-        self.place = dict(zip(contraction.batch, batch))
         axes = [k for k in contraction.depth if k not in (self.down.long, self.along.long)]
         count = math.prod(self.kernel.shape[k] for k in axes)
         planes = self._planes_in_block(count, count)
+        self._hold_planes(planes)
+        values.open("p")
+        batch = index_expr.unravel(index_expr.axis("p", tasks), self.batch)
+        self.place = dict(zip(contraction.batch, batch))
         taps, width = list(self._taps()), self.along.size
-        values.emit(ir.Alloc(self.plane, planes * self._elements(), self.scalar))
         values.emit(ir.Alloc(self.sums, len(taps) * width, self.scalar))
         self._clear(len(taps) * width)
         blocks = count // planes * self.bands
@@ -277,7 +350,8 @@ class _ByWeight(_Planes):
                 values.emit(ir.Let(left, self._left_at(self._at(place, start + k))))
                 factor = ir.Name(left, self.scalar)
                 for name, tap in zip(names, taps):
-                    product = self._apply("mul", factor, self._seen(plane, start + k, tap))
+                    seen = self._seen(plane, start + k, self._positions(tap))
+                    product = self._apply("mul", factor, seen)
                     values.emit(ir.Accumulate(name, product))
             self._close("m", group.times)
         sums = tuple(ir.Accumulator(name, "add", self.scalar) for name in names)
@@ -297,3 +371,19 @@ class _ByWeight(_Planes):
             accumulator = (ir.Accumulator(name, "add", self.scalar),)
             self._close("n", width, vector=True, accumulators=accumulator)
             self.store(self._tap_at(self.place, tap), (), ir.Name(name, self.scalar))
+
+
+def _inside(guards: Sequence[Guard], axis: str, extent: int) -> tuple[int, int]:
+    """The first index of an axis where the guards of that axis alone hold, and how many follow."""
+    first, stop = 0, extent
+    for guard in guards:
+        if not isinstance(guard, Within) or len(guard.expr.terms) != 1:
+            continue
+        (atom, step), start = guard.expr.terms[0], guard.expr.constant
+        if not isinstance(atom, Axis) or atom.name != axis:
+            continue
+        # 0 <= step * index + start < guard.extent
+        ends = (-start, guard.extent - start) if step > 0 else (start - guard.extent + 1, start + 1)
+        first = max(first, -(-ends[0] // abs(step)))
+        stop = min(stop, -(-ends[1] // abs(step)))
+    return first, max(stop - first, 0)

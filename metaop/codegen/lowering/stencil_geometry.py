@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from metaop.fusion.kernel import Kernel, box_axes
-from metaop.fusion.recognise import Contraction, axes_used, sum_of_products
+from metaop.fusion.recognise import Contraction, accesses, axes_used, sum_of_products
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import dtype as dtypes
@@ -19,7 +19,7 @@ from metaop.unified_graph.node import Node
 _STEPS = (1, 2, 3, -1)
 _MOST_TAPS = 49
 # Results at each place of the plane: residues of a stride, or several weights for one channel.
-_MOST_RESULTS = 9
+_MOST_RESULTS, _MOST_RESIDUES = 9, 4
 # Planes with more elements would not stay near the processor.
 _MOST_ELEMENTS = 1 << 16
 
@@ -27,7 +27,8 @@ _MOST_ELEMENTS = 1 << 16
 class Window(NamedTuple):
     """The right factor depends on `step * long + short` alone, two axes of the box.
 
-    With a negative step, on `long - short`. `size` and `taps` are the extents of both axes.
+    With a negative step, on `long - short`. `size` and `taps` are the extents of both axes. Results
+    of different residues see positions that are moved by `first … first + moves` places.
     """
 
     long: int
@@ -35,6 +36,8 @@ class Window(NamedTuple):
     step: int
     size: int
     taps: int
+    first: int = 0
+    moves: int = 0
 
     @property
     def stride(self) -> int:
@@ -43,7 +46,7 @@ class Window(NamedTuple):
 
     def reach(self, size: int) -> int:
         """How many positions so many places of the window see."""
-        return self.stride * (size - 1) + self.taps
+        return self.stride * (size - 1 + self.moves) + self.taps
 
     def tap(self, number: int) -> int:
         """The position that a tap sees, counted from that of the window."""
@@ -51,18 +54,29 @@ class Window(NamedTuple):
 
     def at(self, position: IndexExpr) -> dict[int, IndexExpr]:
         """A place of both axes at which the right factor is read for a position."""
-        seen = position if self.step > 0 else self.taps - 1 - position
+        moved = position + self.stride * self.first
+        seen = moved if self.step > 0 else self.taps - 1 - moved
         return {self.long: index_expr.constant(0), self.short: seen}
+
+
+class Residue(NamedTuple):
+    """An axis of the result that moves a window: by how many places for each of its values."""
+
+    axis: int
+    window: int
+    moves: tuple[int, ...]
 
 
 class Stencil(NamedTuple):
     """The sum of products in a kernel, and the windows along the height and the width.
 
-    The right factor has the windows. Rows of the contraction are the results at each place.
+    The right factor has the windows. Rows of the contraction and residues are the results at each
+    place.
     """
 
     contraction: Contraction
     windows: tuple[Window, Window]
+    residues: tuple[Residue, ...]
     is_by_weight: bool
 
 
@@ -91,28 +105,80 @@ def _stencils(
     columns, depth = contraction.columns, contraction.depth
     if len(columns) < 2 or len(depth) < 2:
         return
-    if math.prod(shape[k] for k in contraction.rows) > _MOST_RESULTS:
-        return
     for is_by_weight in (False, True):
         long, short = (depth[-2:], columns) if is_by_weight else (columns[-2:], depth)
         if len(short) != 2 or math.prod(shape[k] for k in short) > _MOST_TAPS:
             continue
-        if is_by_weight and contraction.rows:
+        residues = [] if is_by_weight else _residues(contraction, long, shape, storage)
+        results = [*contraction.rows, *(residue.axis for residue in residues)]
+        if math.prod(shape[k] for k in results) > (1 if is_by_weight else _MOST_RESULTS):
             continue
-        found = [_window(contraction.right, pair, shape, storage) for pair in zip(long, short)]
+        box = list(box_axes(shape))
+        for residue in residues:
+            box[residue.axis] = index_expr.constant(0)
+        found = [_window(contraction.right, pair, box, shape, storage) for pair in zip(long, short)]
         if found[0] is None or found[1] is None:
             continue
-        if math.prod(window.reach(window.size) for window in found if window) <= _MOST_ELEMENTS:
-            yield Stencil(contraction, (found[0], found[1]), is_by_weight)
+        down, along = (_moved(window, k, residues) for k, window in enumerate(found) if window)
+        if down.reach(down.size) * along.reach(along.size) <= _MOST_ELEMENTS:
+            kept = tuple(k for k in contraction.batch if k not in results)
+            whole = replace(contraction, batch=kept)
+            yield Stencil(whole, (down, along), tuple(residues), is_by_weight)
+
+
+def _residues(
+    contraction: Contraction, long: tuple[int, ...], shape: tuple[int, ...], storage: Storage
+) -> list[Residue]:
+    """The axes of few values that do nothing to the right factor but move its windows."""
+    found = []
+    for axis in contraction.batch:
+        if shape[axis] > _MOST_RESIDUES:
+            continue
+        for number, moved in enumerate(long):
+            moves = [
+                _move(contraction.right, (axis, value), moved, shape, storage)
+                for value in range(shape[axis])
+            ]
+            known = tuple(move for move in moves if move is not None)
+            if len(known) == len(moves):
+                found.append(Residue(axis, number, known))
+                break
+    return found
+
+
+def _move(
+    factor: Node, fixed: tuple[int, int], moved: int, shape: tuple[int, ...], storage: Storage
+) -> int | None:
+    """How far an axis must be moved to see at the index 0 of another what is seen at this one."""
+    axis, value = fixed
+    here = list(box_axes(shape))
+    here[axis] = index_expr.constant(value)
+    wanted = list(accesses(factor, tuple(here), storage.has_buffer))
+    here[axis] = index_expr.constant(0)
+    start = here[moved]
+    for move in (0, 1, -1):
+        here[moved] = start + move
+        if list(accesses(factor, tuple(here), storage.has_buffer)) == wanted:
+            return move
+    return None
+
+
+def _moved(window: Window, number: int, residues: list[Residue]) -> Window:
+    """A window with the moves of its residues."""
+    moves = [0, *(move for r in residues if r.window == number for move in r.moves)]
+    return window._replace(first=min(moves), moves=max(moves) - min(moves))
 
 
 def _window(
-    factor: Node, pair: tuple[int, int], shape: tuple[int, ...], storage: Storage
+    factor: Node,
+    pair: tuple[int, int],
+    box: list[IndexExpr],
+    shape: tuple[int, ...],
+    storage: Storage,
 ) -> Window | None:
     """How two axes move the same dimension of a factor."""
     long, short = pair
-    box = box_axes(shape)
-    if not {long, short} <= axes_used(factor, box, storage.has_buffer):
+    if not {long, short} <= axes_used(factor, tuple(box), storage.has_buffer):
         return None
     for step in _STEPS:
         window = Window(long, short, step, shape[long], shape[short])

@@ -125,18 +125,26 @@ class Values:
         return found
 
     def _convert(self, expr: IndexExpr) -> ir.Sum:
-        terms = tuple((self._factor(atom), value) for atom, value in expr.terms)
-        return ir.Sum(terms, expr.constant)
+        terms, constant = [], expr.constant
+        for atom, value in expr.terms:
+            factor, less = self._factor(atom)
+            terms.append((factor, value))
+            constant -= less * value
+        return ir.Sum(tuple(terms), constant)
 
-    def _factor(self, atom: Atom) -> ir.Factor:
+    def _factor(self, atom: Atom) -> tuple[ir.Factor, int]:
+        """An atom as a factor, and by how much that is too great."""
         if isinstance(atom, Axis):
-            return ir.LoopIndex(str(atom.name))
+            return ir.LoopIndex(str(atom.name)), 0
         if isinstance(atom, Symbol):
-            return ir.ValueIndex(atom.name)
-        if isinstance(atom, Quotient):
-            return ir.QuotientIndex(self._convert(atom.dividend), atom.divisor)
-        if isinstance(atom, Remainder):
-            return ir.RemainderIndex(self._convert(atom.dividend), atom.divisor)
+            return ir.ValueIndex(atom.name), 0
+        if isinstance(atom, (Quotient, Remainder)):
+            # Dividends of the loop-nest language are never negative.
+            raised = max(-(atom.dividend.low // atom.divisor), 0)
+            dividend = self._convert(atom.dividend + raised * atom.divisor)
+            if isinstance(atom, Quotient):
+                return ir.QuotientIndex(dividend, atom.divisor), raised
+            return ir.RemainderIndex(dividend, atom.divisor), 0
         raise InternalError(f"an index operand that was not resolved: {atom!r}")
 
     def conditions(self, guards: Iterable[Guard]) -> tuple[ir.Condition, ...]:
