@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from metaop.codegen.in_place import exact_pairs, index_checks
 from metaop.codegen.lowering import LoweredKernel, Machine, lower
-from metaop.codegen.streaming import stream_results
 from metaop.codegen.lowering.prepared import Prepared
+from metaop.codegen.streaming import stream_results
 from metaop.fusion.group import group
 from metaop.fusion.joining import join_reductions
 from metaop.fusion.kernel import Kernel

@@ -136,14 +136,6 @@ class Positions(Lowering):
         """Whether guards make a factor zero at a place, whatever its buffer holds."""
         return any(guard.never for guard in self.behind_views(factor, place)[2])
 
-    def plain_load(
-        self, values: Values, factor: Node, place: dict[int, IndexExpr]
-    ) -> ir.Load | None:
-        """A factor at a place as an element of a buffer; None if it is computed or guarded."""
-        node, at, guards = self.behind_views(factor, place)
-        number = None if guards else values.buffers.number_of(node)
-        return None if number is None else values.load(number, node, at, (), 0)
-
     def right_is_shared(self) -> bool:
         """Whether several kernels read the right factor in the same way, and it repeats nothing."""
         factor = source = self.contraction.right
