@@ -6,11 +6,14 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from metaop.codegen.memory import Buffer
 from metaop.errors import ArgumentError, ArgumentTypeError, CheckpointError, InternalError
 from metaop.nn.hooks import Hook, HookTable, RemovableHandle
 from metaop.nn.parameter import Parameter, is_lazy
 from metaop.tensor.core import Tensor
 from metaop.tensor.gradients import no_grad
+from metaop.unified_graph.recording import leaf
+from metaop.unified_graph.tracing import state
 
 _EXTRA_STATE = "_extra_state"
 
@@ -192,7 +195,7 @@ class StateMixin:
             )
         with no_grad():
             if not assign:
-                target.copy_(value)
+                _copy_into(target, value)
             elif isinstance(target, Parameter) and not isinstance(value, Parameter):
                 setattr(self, name, Parameter(value, requires_grad=target.requires_grad))
             else:
@@ -276,6 +279,15 @@ class StateMixin:
     def register_load_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
         """Runs `hook(module, incompatible_keys)` after loading; it may change the keys."""
         return self._load_state_dict_post_hooks.add(hook)
+
+
+def _copy_into(target: Tensor, value: Tensor) -> None:
+    """Writes a computed value of the same type at once: no copy is left for the next program."""
+    kind, buffer = value.call.type, value.call.buffer
+    if type(buffer) is Buffer and kind is target.call.type and state.trace is None:
+        target._rebind(leaf(kind, buffer.copy()), "copy_")
+    else:
+        target.copy_(value)  # type: ignore[attr-defined]
 
 
 class _WithModule:

@@ -95,3 +95,23 @@ def test_the_loss_before_backward_runs_every_contraction_once() -> None:
         return sum(int(line[0]) for line in counts)
 
     assert contractions(early=True) == contractions(early=False) > 0
+
+
+def test_loaded_values_are_no_part_of_the_next_program(compiled: list[str]) -> None:
+    saved, model, x = LeNet().state_dict(), LeNet().eval(), metaop.randn(2, 1, 28, 28)
+
+    def values() -> np.ndarray:
+        return model(x).detach().numpy()
+
+    first = values()
+    second = values()
+    np.testing.assert_array_equal(first, second)
+    programs = len(executor._programs)
+    model.load_state_dict(saved)
+    third = values()
+    assert not np.array_equal(third, first)
+    assert len(executor._programs) == programs
+    # They are copies all the same.
+    for value in saved.values():
+        value.zero_()
+    np.testing.assert_array_equal(values(), third)
