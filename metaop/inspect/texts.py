@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from metaop.codegen.schedule import Schedule, schedule
 from metaop.codegen.show_nest import show_nest
+from metaop.dist.assign import assign
+from metaop.dist.picture import show_plan
+from metaop.dist.sbp import BROADCAST
 from metaop.errors import ArgumentError
 from metaop.executor import pending_subgraph
 from metaop.tensor.core import Tensor
@@ -30,10 +33,20 @@ def calls(*tensors: Tensor) -> str:
 
 
 def graph(*tensors: Tensor, optimised: bool = False) -> str:
-    """The meta-operators that compute the tensors, `optimised` as they are before fusion."""
+    """The meta-operators that compute the tensors, `optimised` as they are before fusion.
+
+    Of global tensors it shows the plan of their ranks: how each value lies, by which signature it
+    is computed, and the collectives between with the bytes that the first rank sends.
+    """
     from metaop.codegen.schedule import optimise
 
-    _, outputs = _pending(tensors).expand()
+    pending = _pending(tensors)
+    inputs, outputs = pending.expand()
+    placement = pending.outputs[0].type.device.placement
+    if placement is not None:
+        whole = (BROADCAST,) * placement.ranks.ndim
+        given = [getattr(leaf.buffer, "states", whole) for leaf in pending.leaves]
+        return f"{placement}\n{show_plan(assign(inputs, given, outputs, placement.shape))}"
     return show_graph(optimise(outputs) if optimised else outputs)
 
 

@@ -18,7 +18,6 @@ from metaop.dist.sbp import Partial, Sbp
 from metaop.dist.trace import trace
 from metaop.unified_graph.node import Node, topological
 
-
 # Sums of summands that are rounded one by one: some units in the last place of the larger ones.
 TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 0.15}
 _MOST = 12

@@ -9,15 +9,14 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("expecttest")
 
-from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
+from torch.testing._internal.common_methods_invocations import op_db
 
-import metaop  # noqa: E402
-from metaop import nn  # noqa: E402
-from metaop.inspect.documents import _operator_modules  # noqa: E402
-from metaop.unified_graph.composite import Composite  # noqa: E402
-from tests.dist.every_operator import Case, collect  # noqa: E402
-from tests.dist.oracle import check_graph  # noqa: E402
-from tests.parity.op_db import is_public  # noqa: E402
+import metaop
+from metaop import nn
+from metaop.inspect.documents import _operator_modules
+from tests.dist.every_operator import Case, collect
+from tests.dist.oracle import check_graph
+from tests.parity.op_db import is_public
 
 functional = nn.functional
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.dist.test_processes import pytestmark as needs_mpi
 from tests.dist.test_processes import ROOT, run
+from tests.dist.test_processes import pytestmark as needs_mpi
 
 pytestmark = needs_mpi
 

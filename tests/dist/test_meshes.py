@@ -139,7 +139,24 @@ def test_parts_of_ranks_make_a_tensor() -> None:
 def test_reshards_are_in_the_graph_picture() -> None:
     tensor = distribute_tensor(metaop.tensor(VALUE), mesh(2, 2), (Split(0), BROADCAST))
     moved = (tensor + 1).to_global(sbp=(BROADCAST, Split(1)))
-    assert "reshard to B,S1" in metaop.inspect.graph(moved)
+    text = metaop.inspect.graph(moved)
+    assert "ranks=[[0, 1], [2, 3]]" in text and "reshard to B,S1" in text
+    assert "= input 0 " in text and text.count("(S0,B)") > 1
+    assert "all-gather along axis 0, " in text
+
+
+def test_collectives_are_in_the_graph_picture_with_their_bytes() -> None:
+    tensor = distribute_tensor(metaop.ones(3000, 9), mesh(3), Split(0))
+    total = tensor.sum(0).to_global(sbp=BROADCAST)
+    lines = metaop.inspect.graph(total).splitlines()
+    (moved,) = (line for line in lines if "moves" in line)
+    nbytes = total.nbytes // 3 * 4  # Reduced in blocks, which are gathered: twice two thirds.
+    assert moved.split()[1:5] == ["moves", "P", "->", "B"]
+    assert moved.endswith(f"all-reduce, {nbytes} bytes")
+    before = mesh(3).world.sent[0]
+    total.buffer()
+    assert mesh(3).world.sent[0] - before == nbytes
+    assert any(line.endswith("S0 -> P") for line in lines)
 
 
 def test_what_cannot_be_is_said() -> None:
