@@ -4,14 +4,15 @@
 
 The networks are written for one device. What makes them parallel: each half of the blocks is put on
 a mesh of ranks; on it the batch is split along the first axis and the weights along the second,
-columns where a layer widens and rows where it narrows; `nn.Graph` runs the halves as a pipeline. The
-losses are compared with those of one device.
+columns where a layer widens and rows where it narrows; `nn.Graph` runs the halves as a pipeline.
+The losses are compared with those of one device.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -135,7 +136,7 @@ def parallel(model: str, data: int, tensor: int, count: int, steps: int) -> list
     """The losses of the same network on `data` × `tensor` × `count` ranks."""
     layers, inputs, labels = network(model)
     bounds = np.linspace(0, len(layers), count + 1).astype(int)
-    stages = nn.Sequential(*(nn.Sequential(*layers[a:b]) for a, b in zip(bounds, bounds[1:])))
+    stages = nn.Sequential(*(nn.Sequential(*layers[a:b]) for a, b in pairwise(bounds)))
     size = data * tensor
     meshes = [
         placement("cpu", np.arange(k * size, (k + 1) * size).reshape(data, tensor))

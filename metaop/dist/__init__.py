@@ -16,8 +16,8 @@ from metaop.dist.trace import signatures as signatures
 
 # The function that calls of the package stand for, and the mode in which tensors are made; `metaop`
 # puts them here, because they are made of tensors.
-distance: Any
-global_mode: Any
+distance: Any = None
+global_mode: Any = None
 
 
 class _Package(ModuleType):

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from metaop.dist.cost import HOST, Cluster, work_of
 from metaop.dist.mesh_rules import MeshRule, mesh_rules
-from metaop.dist.rules import is_source
 from metaop.dist.moves import Move, moves_from
+from metaop.dist.rules import is_source
 from metaop.dist.sbp import BROADCAST, Mesh, NdSbp, mesh_shape
 from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.inline import is_dear
@@ -348,4 +348,3 @@ def _levels(goals: Sequence[State], table: Ways) -> dict[State, int]:
         level = max((levels[source] for source in sources), default=0)
         levels[pair] = level + _is_sent(pair, table)
     return levels
-

@@ -105,9 +105,7 @@ class SimulatedWorld:
             return alone
         value = assemble([parts[rank] for rank in self.owned], source)
         for rank in self.owned:
-            self.sent[rank] += sent_bytes(
-                source, target, shape, value.itemsize, self.size, rank
-            )
+            self.sent[rank] += sent_bytes(source, target, shape, value.itemsize, self.size, rank)
         return {rank: shard(value, target, self.size, rank).copy() for rank in self.owned}
 
     def total(self, extent: int) -> int:

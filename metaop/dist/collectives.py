@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from metaop.dist.boxing import Parts, box_alone
-from metaop.dist.exchange import Exchange, start
 from metaop.dist.environment import check_launcher, launched
+from metaop.dist.exchange import Exchange, start
 from metaop.dist.faults import install_hooks
 from metaop.dist.job import job, may_lose_ranks
 from metaop.dist.sbp import Sbp, block
@@ -99,8 +99,8 @@ class MPIWorld:
         whole = sum(extents)
         if extents != self._extents(whole):
             raise DistributedError(
-                f"the ranks have {extents} of {whole} along a dimension that is split, which are no "
-                "balanced blocks",
+                f"the ranks have {extents} of {whole} along a dimension that is split: these are "
+                "no balanced blocks",
                 fix=f"give them {self._extents(whole)}",
             )
         return whole

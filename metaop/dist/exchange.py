@@ -149,9 +149,7 @@ def _all_to_all(
     return Exchange(request, finish, given.nbytes - pieces[rank].nbytes, given, received)
 
 
-def _combine_all(
-    communicator: Any, part: np.ndarray, source: Partial, target: Sbp
-) -> Exchange:
+def _combine_all(communicator: Any, part: np.ndarray, source: Partial, target: Sbp) -> Exchange:
     """Every rank gets all summands of a type that MPI cannot add."""
     all_parts = np.empty((communicator.size, *part.shape), part.dtype)
     request = communicator.Iallgather(_carried(part), _carried(all_parts))

@@ -1,8 +1,8 @@
 """Following the schedule of actors on processes: one rank acts, sends and waits.
 
-The simulated clock of `actor.run` has fixed the order in which the actors of a device act, and every
-rank follows it: so the collectives inside of acts have one order on all ranks, the registers in use
-are those of the simulation, and nothing can block that did not block there.
+The simulated clock of `actor.run` has fixed the order in which the actors of a device act, and
+every rank follows it: so the collectives inside of acts have one order on all ranks, the registers
+in use are those of the simulation, and nothing can block that did not block there.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ class Follower:
                     if consumer.device == self.device:
                         held[actor.name, consumer.name, action.number] = result
                     else:
-                        edge = (self.ranks[consumer.device], self.numbers[actor.name, consumer.name])
+                        edge = (
+                            self.ranks[consumer.device],
+                            self.numbers[actor.name, consumer.name],
+                        )
                         messenger.send(edge, action.number, result)
         return done
 

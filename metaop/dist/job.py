@@ -9,7 +9,7 @@ from typing import Any
 
 def may_lose_ranks() -> bool:
     """Whether MPI was started to survive the loss of ranks (`mpirun --with-ft ulfm`)."""
-    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"
+    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112
 
 
 class Job:

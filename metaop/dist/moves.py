@@ -14,8 +14,9 @@ from math import inf, prod
 from typing import NamedTuple
 
 from metaop.dist.cost import Cluster, collective_seconds, is_local
-from metaop.dist.sbp import BROADCAST, Broadcast, Mesh, NdSbp, Partial, Sbp, Split, replaced
+from metaop.dist.sbp import BROADCAST, Mesh, NdSbp, Partial, Sbp, Split, replaced
 from metaop.unified_graph.node import Shape
+
 
 class Move(NamedTuple):
     """A change of the state of one mesh axis."""

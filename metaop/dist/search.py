@@ -131,9 +131,7 @@ def _alike(
     for k, node in enumerate(inputs):
         if node in colors and node.shape:
             groups.setdefault((colors[node], k in updated), []).append(k)
-    yield from sorted(
-        groups.values(), key=lambda group: -sum(inputs[k].nbytes for k in group)
-    )
+    yield from sorted(groups.values(), key=lambda group: -sum(inputs[k].nbytes for k in group))
 
 
 def auto_parallel(

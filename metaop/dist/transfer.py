@@ -105,7 +105,9 @@ def transfer(
         for message in lists:
             made.put(message, _cut(parts, buffer.shape, settled, source, message))
     else:
-        text = f"move {list(buffer.shape)} {nd_text(settled)} {source} -> {nd_text(states)} {target}"
+        text = (
+            f"move {list(buffer.shape)} {nd_text(settled)} {source} -> {nd_text(states)} {target}"
+        )
         _exchange(lists, parts, (settled, source), made, text)
     return ShardedBuffer(made.parts, states, target.world, buffer.shape, buffer.dtype)
 
