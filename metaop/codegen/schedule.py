@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from metaop.codegen.in_place import exact_pairs, index_checks
 from metaop.codegen.lowering import LoweredKernel, Machine, lower
-from metaop.codegen.lowering.prepared import Prepared
+from metaop.codegen.lowering.prepared import Prepared, right_as_read
 from metaop.codegen.streaming import stream_results
 from metaop.fusion.group import group
 from metaop.fusion.joining import join_reductions
@@ -54,6 +54,7 @@ def schedule(
     kernels, storage = group(graph)
     roots = [root for kernel in kernels for root in kernel.roots]
     uses = Counter(source for node in topological(roots) for source in node.inputs)
+    uses.update(right_as_read(kernel.contraction) for kernel in kernels if kernel.contraction)
     launches: list[LoweredKernel] = []
     prepared: set[Node] = set()
     for kernel in kernels:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel, Lowering
+from metaop.codegen.lowering.prepared import right_as_read
 from metaop.codegen.lowering.values import Values
 from metaop.errors import InternalError
 from metaop.fusion.cases import WHOLE, Case
@@ -138,11 +139,13 @@ class Positions(Lowering):
 
     def right_is_shared(self) -> bool:
         """Whether several kernels read the right factor in the same way, and it repeats nothing."""
-        factor = source = self.contraction.right
+        contraction = self.kernel.contraction
+        assert contraction is not None
+        source = contraction.right
         while isinstance(source.op, Reindex):
             source = source.inputs[0]
         elements = math.prod((*self.batch, *self.columns, *self.depth))
-        return self.values.uses.get(factor, 0) > 1 and elements <= source.size
+        return self.values.uses.get(right_as_read(contraction), 0) > 1 and elements <= source.size
 
     def left_is_gathered(self) -> bool:
         """Whether neighbours along the rows and along the depth lie apart in memory."""

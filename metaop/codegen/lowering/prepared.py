@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.fusion.recognise import Contraction
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.node import MetaOp, Node, Shape
 
@@ -67,6 +68,12 @@ def lower_relayout(contract: Contract) -> LoweredKernel:
     return contract.finish("order", values.close(), max(1, GRAIN // padded))
 
 
+def right_as_read(contraction: Contraction) -> Node:
+    """Stands for the right factor, the same for all contractions that could share its strips."""
+    order = ("strips", contraction.batch, contraction.columns, contraction.depth)
+    return Node(Prepared(order), (contraction.right,), (), contraction.right.dtype)
+
+
 def packed(contract: Contract, blocks: int) -> Node:
     """The right factor as (batch, strips, depth, columns of a strip), with zeros behind the ends.
 
@@ -75,8 +82,7 @@ def packed(contract: Contract, blocks: int) -> Node:
     contraction = contract.contraction
     strips = -(-math.prod(contract.columns) // contract.tile_columns)
     shape = (math.prod(contract.batch), strips, blocks, contract.tile_columns)
-    order = ("strips", contraction.batch, contraction.columns, contraction.depth)
-    return Node(Prepared(order), (contraction.right,), shape, contract.scalar)
+    return Node(right_as_read(contraction).op, (contraction.right,), shape, contract.scalar)
 
 
 def lower_packing(contract: Contract) -> LoweredKernel:
