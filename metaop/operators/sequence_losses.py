@@ -29,7 +29,7 @@ def ctc_loss(
     scores: Node,
     targets: Node,
     places: Node | None,
-    lengths: Node,
+    going: Node,
     target_lengths: Node,
     blank: int,
     reduction: str,
@@ -37,13 +37,14 @@ def ctc_loss(
 ) -> Node:
     """Minus the log-probability that the scores spell the targets, over all alignments.
 
-    scores (T, N, C) are log-probabilities, targets (N, S), lengths and target_lengths (N). Joined
-    targets (total) come with the `places` (N, S) of each element.
+    scores (T, N, C) are log-probabilities, targets (N, S), target_lengths (N). Joined targets
+    (total) come with the `places` (N, S) of each element. `going` (T, N) tells which samples have
+    not ended; it is an input so that the kernels of all steps differ in offsets only.
     """
     targets = cast(targets, dtypes.int64)
     targets = targets if places is None else take(targets, 0, places)
     batch = scores.shape[1]
-    if targets.ndim != 2 or {targets.shape[0], lengths.size, target_lengths.size} != {batch}:
+    if targets.ndim != 2 or {targets.shape[0], going.shape[-1], target_lengths.size} != {batch}:
         raise ShapeError(
             f"ctc_loss: targets {list(targets.shape)} do not fit scores {list(scores.shape)}",
             fix="scores are (T, N, C), targets (N, S) or joined, lengths (N)",
@@ -59,7 +60,7 @@ def ctc_loss(
         previous = pad(state, (0, 1), (0, -1), -math.inf)
         jumped = where(jumps, pad(state, (0, 2), (0, -2), -math.inf), -math.inf)
         following = _log_of_sum(state, previous, jumped) + select(emitted, 0, step)
-        state = where(unsqueeze(lengths > step, 1), following, state)
+        state = where(unsqueeze(select(going, 0, step), 1), following, state)
     last = unsqueeze(target_lengths * 2, 1)
     ends = [
         reduce_axes("max", where(place.equals(end), state, -math.inf), [1])

@@ -115,3 +115,17 @@ def test_loaded_values_are_no_part_of_the_next_program(compiled: list[str]) -> N
     for value in saved.values():
         value.zero_()
     np.testing.assert_array_equal(values(), third)
+
+
+def test_more_steps_of_a_recursion_compile_little_more(compiled: list[str]) -> None:
+    def kernels(steps: int) -> int:
+        before = len(compiled)
+        scores = metaop.randn(steps, 2, 5).requires_grad_()
+        targets = metaop.tensor([[1, 2], [3, 1]])
+        loss = F.ctc_loss(scores.log_softmax(2), targets, (steps, steps), (2, 2))
+        loss.backward()
+        scores.grad.numpy()
+        return len(compiled) - before
+
+    first = kernels(12)
+    assert kernels(24) <= first // 2

@@ -30,7 +30,7 @@ def ctc_loss(
 
     log_probs (T, N, C) or (T, C); targets (N, S) or all labels joined; lengths (N) or numbers.
     "mean" divides each loss by its target's length first. With `zero_infinity`, impossible targets
-    cost nothing. The recursion is unrolled over T.
+    cost nothing. The recursion is unrolled over T, by kernels that all steps share.
     """
     reduction = reduction_of("ctc_loss", reduction)
     if log_probs.ndim not in (2, 3):
@@ -50,7 +50,7 @@ def ctc_loss(
         targets = targets.unsqueeze(0)  # type: ignore[attr-defined]
     device = scores.device
     places = _places(sizes, device) if targets.ndim == 1 else None
-    calls = (scores.call, targets.call, places, _leaf(times, device), _leaf(sizes, device))
+    calls = (scores.call, targets.call, places, _going(times, scores), _leaf(sizes, device))
     attributes = (blank, reduction, zero_infinity)
     result = wrap(record(operators.ctc_loss, calls, attributes))
     if batched or reduction != "none":
@@ -65,6 +65,12 @@ def _numbers(lengths: Lengths) -> np.ndarray:
 
 def _leaf(values: np.ndarray, device: Device) -> Call:
     return from_array(np.ascontiguousarray(values), dtypes.int64, device).call
+
+
+def _going(times: np.ndarray, scores: Tensor) -> Call:
+    """Which samples have not ended at each time step: (T, N)."""
+    steps = np.arange(scores.shape[0])[:, None]
+    return from_array(steps < times, dtypes.bool_, scores.device).call
 
 
 def _places(sizes: np.ndarray, device: Device) -> Call:
