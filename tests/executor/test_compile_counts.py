@@ -117,7 +117,7 @@ def test_loaded_values_are_no_part_of_the_next_program(compiled: list[str]) -> N
     np.testing.assert_array_equal(values(), third)
 
 
-def test_more_steps_of_a_recursion_compile_little_more(compiled: list[str]) -> None:
+def test_steps_of_a_recursion_share_their_kernels(compiled: list[str]) -> None:
     def kernels(steps: int) -> int:
         before = len(compiled)
         scores = metaop.randn(steps, 2, 5).requires_grad_()
@@ -127,5 +127,6 @@ def test_more_steps_of_a_recursion_compile_little_more(compiled: list[str]) -> N
         scores.grad.numpy()
         return len(compiled) - before
 
-    first = kernels(12)
-    assert kernels(24) <= first // 2
+    kernels(12)
+    # Fewer than one a step, though each step has several.
+    assert kernels(24) < 24

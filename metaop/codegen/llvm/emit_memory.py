@@ -176,7 +176,7 @@ class MemoryWriter:
         """Whether masked accesses to elements of a type are fast."""
         return self.fast_masks or (self.masks_of_words and dtype.itemsize >= 4)
 
-    def is_near(self, stride: Coefficient) -> bool:
+    def is_near(self, stride: object) -> bool:
         """Whether elements so far apart are read as runs rather than gathered."""
         return isinstance(stride, int) and 1 <= stride <= _LONGEST_STRIDE
 
