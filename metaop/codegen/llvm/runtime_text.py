@@ -65,6 +65,7 @@ go:
 ; Runs the steps in order; returns 0, or 1 + the number of the step that reported an error.
 define i64 @metaop_run(ptr %steps, i64 %count, ptr %slots, ptr %error, ptr %times) {
 entry:
+  %before = atomicrmw add ptr @running, i32 1 monotonic
   call void @stamp(ptr %times, i64 0)
   br label %check
 check:
@@ -80,9 +81,11 @@ one:
   %fine = icmp eq i64 %code, 0
   br i1 %fine, label %check, label %failed
 failed:
-  ret i64 %done_steps
+  br label %finished
 finished:
-  ret i64 0
+  %result = phi i64 [ 0, %check ], [ %done_steps, %failed ]
+  %during = atomicrmw sub ptr @running, i32 1 monotonic
+  ret i64 %result
 }
 """
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.values import Values
 from metaop.elementwise.meta_op import Elementwise
+from metaop.fusion.inline import function_cost
 from metaop.fusion.kernel import Indices, Kernel, box_axes
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
@@ -14,8 +15,9 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 
-# Work worth handing to another thread, in elements.
+# Work worth handing to another thread, in elements of so many operations.
 GRAIN = 16384
+_OPERATIONS = 16
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,18 @@ class Lowering:
             offset = self.values.sum(index_expr.linear_offset(place, buffer.shape))
             self.values.emit(ir.Store(number, offset, value, conditions))
         self.waiting.discard(node)
+
+    def elements_worth_a_task(self) -> int:
+        """Elements worth handing to another thread: fewer if they are dear."""
+        operations, seen = 0, set(self.kernel.roots)
+        stack = list(self.kernel.roots)
+        while stack:
+            op = (node := stack.pop()).op
+            operations += function_cost(op.function.name) if isinstance(op, Elementwise) else 0
+            fresh = [x for x in node.inputs if x not in seen and not self.storage.has_buffer(x)]
+            seen.update(fresh)
+            stack.extend(fresh)
+        return GRAIN * _OPERATIONS // max(operations, _OPERATIONS)
 
     def finish(self, name: str, body: tuple[ir.Statement, ...], grain: int) -> LoweredKernel:
         """The kernel with these statements."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import GRAIN, LoweredKernel, Lowering
+from metaop.codegen.lowering.base import LoweredKernel, Lowering
 from metaop.codegen.lowering.blocks import exact_block
 from metaop.codegen.lowering.loops import Loop, LoopPlan, split_index
 from metaop.codegen.lowering.values import Carried
@@ -70,13 +70,13 @@ class Rows(Lowering):
         name = "rows" if reduced else "map"
         if not last_is_kept:
             body = self._row_loops(kept, reduced)
-            return self.finish(name, body, GRAIN // max(per_row, 1))
+            return self.finish(name, body, self.elements_worth_a_task() // max(per_row, 1))
         body = self._lane_loops(kept, reduced)
         parallel = body[-1]
         assert isinstance(parallel, ir.For)
         total = math.prod(loop.extent for loop in kept) * per_row
         each = max(total // max(int(parallel.extent), 1), 1)  # type: ignore[arg-type]
-        grain = max(GRAIN // each, 1)
+        grain = max(self.elements_worth_a_task() // each, 1)
         return self.finish(name, body, -(-grain // 64) * 64 if parallel.vector else grain)
 
     def _row_loops(self, kept: list[Loop], reduced: list[Loop]) -> tuple[ir.Statement, ...]:
