@@ -45,6 +45,8 @@ from metaop.codegen.loop_nest import (
 
 # Serial loops of fewer iterations, the windows of pooling and convolution, keep their extents.
 _WINDOW = 8
+# Lanes at most so far apart are loaded in whole vectors.
+_LONGEST_STRIDE = 4
 # Numbers with which code gets simpler.
 _PLAIN_NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5)
 
@@ -53,9 +55,9 @@ def skeleton(nest: LoopNest) -> tuple[Hashable, tuple[int, ...]]:
     """The nest without its integers, and the integers in order.
 
     Extents, constants and coefficients of sums, divisors, bounds and sizes are taken out, and the
-    bits of real numbers, because means divide by sizes. The coefficients 0, 1 and -1, numbers
-    that make code simpler, extents of unrolled loops and register tiles stay: they decide the
-    form of the code. Names and grain do not belong to the skeleton.
+    bits of real numbers, because means divide by sizes. The coefficients 0, 1 and -1, those of
+    lanes up to 4, numbers that make code simpler, extents of unrolled loops and register tiles
+    stay: they decide the form of the code. Names and grain do not belong to the skeleton.
     """
     walker = walked(nest)
     return tuple(walker.tokens), tuple(walker.integers)
@@ -113,6 +115,7 @@ class Walker:
         self.reduces = False  # some loop carries an accumulator
         self.divided = False  # there are quotients or remainders
         self.tiled = False  # there is a register tile
+        self._lanes: set[Factor] = set()  # the variables of vector loops
         self._in_scratch = False  # the index at hand is one of scratch memory
         self._arguments = arguments
         self._names: dict[str, int] = {}
@@ -157,8 +160,9 @@ class Walker:
         self.added.append(value)
         return Argument(self._arguments + len(self.added) - 1)
 
-    def _coefficient(self, value: Integer) -> Integer:
-        if isinstance(value, int) and -1 <= value <= 1:
+    def _coefficient(self, value: Integer, factor: Factor) -> Integer:
+        decisive = _LONGEST_STRIDE if factor in self._lanes else 1
+        if isinstance(value, int) and -decisive <= value <= decisive:
             self.tokens.append(value)
             return value
         return self._stride(value)
@@ -182,7 +186,7 @@ class Walker:
 
     def _sum(self, index: Sum) -> Sum:
         self.tokens.append(len(index.terms))
-        terms = tuple((self._factor(f), self._coefficient(c)) for f, c in index.terms)
+        terms = tuple((self._factor(f), self._coefficient(c, f)) for f, c in index.terms)
         return Sum(terms, self._offset(index.constant))
 
     def _buffer_offset(self, buffer: int, offset: Sum) -> Sum:
@@ -326,6 +330,8 @@ class Walker:
     def _for(self, statement: For) -> Statement:
         self.tokens += (statement.kind, statement.vector)
         self._name(statement.axis)
+        if statement.vector:
+            self._lanes.add(LoopIndex(statement.axis))
         extent = statement.extent
         if statement.kind == "unroll":
             self.tokens.append(extent)

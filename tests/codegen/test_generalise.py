@@ -182,10 +182,20 @@ def test_divisors_are_worth_a_kernel_until_there_are_many(target: str) -> None:
 
 def test_strides_and_divisors_as_arguments(target: str) -> None:
     cache = CountingCache()
-    for stride in (2, 3, 5):
+    for stride in (5, 7, 12):
         for divisor in (2, 3, 7):
             cache.check(strided(23, stride, divisor), 23 * stride, 23)
     assert len(cache.compiled) == 1
+
+
+def test_short_strides_of_lanes_stay_literal(target: str) -> None:
+    """Lanes that lie 2 apart are read in whole vectors, not one by one."""
+    cache = CountingCache()
+    for stride in (2, 3):
+        for divisor in (2, 3, 7):
+            cache.check(strided(23, stride, divisor), 23 * stride, 23)
+    strides = [kernel.body[0].body[0].value.offset.terms[0][1] for kernel in cache.compiled]
+    assert strides == [2, 3]
 
 
 def test_small_windows_stay_literal() -> None:
