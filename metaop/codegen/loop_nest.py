@@ -311,7 +311,8 @@ class MicroKernel(NamedTuple):
 
     `left` is packed [k][rows], or its rows lie `left_stride` apart with neighbours along k;
     `right` is packed [k][columns]. With `accumulate` 0 the tile `target` [rows][stride] is
-    overwritten, else added to. Offsets are in elements.
+    overwritten, else added to. Offsets are in elements. With `pairs`, each step along k multiplies
+    two neighbouring bfloat16 of both factors, which are packed as one element of 32 bits.
     """
 
     left: int
@@ -327,6 +328,7 @@ class MicroKernel(NamedTuple):
     accumulate: Sum
     dtype: DType
     left_stride: Integer | None = None
+    pairs: bool = False
 
 
 class ForeignCall(NamedTuple):

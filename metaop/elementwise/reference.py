@@ -202,3 +202,9 @@ def signbit(x: Array) -> Array:
 def heaviside(x: Array, at_zero: Array) -> Array:
     """0 below zero, `at_zero` at zero, 1 above; 0 for NaN, as PyTorch's."""
     return np.where(x == 0, at_zero, x > 0).astype(x.dtype)
+
+
+def bfloat16_pair(x: Array, y: Array) -> Array:
+    """The upper halves of two float32 in an int32, that of `x` in the lower half."""
+    low, high = (np.asarray(z, np.float32).view(np.uint32) for z in (x, y))
+    return (low >> np.uint32(16) | high & np.uint32(0xFFFF0000)).view(np.int32)

@@ -144,7 +144,10 @@ class Interpreter:
         left_start, right_start = self.index(kernel.left_offset), self.index(kernel.right_offset)
         left = self.left_panel(kernel, left_start, depth)
         right = self.buffers[kernel.right][right_start : right_start + depth * kernel.columns]
-        product = left @ right.reshape(depth, kernel.columns)
+        right = right.reshape(depth, kernel.columns)
+        if kernel.pairs:
+            left, right = _numbers(left), _numbers(right.T).T
+        product = left @ right
         target, start = self.buffers[kernel.target], self.index(kernel.target_offset)
         for row in range(kernel.rows):
             offset = start + row * self.integer(kernel.target_stride)
@@ -158,8 +161,17 @@ class Interpreter:
             return buffer[start : start + depth * kernel.rows].reshape(depth, kernel.rows).T
         stride = self.integer(kernel.left_stride)
         starts = [start + row * stride for row in range(kernel.rows)]
+        depth *= 2 if kernel.pairs else 1
         assert starts[-1] + depth <= buffer.size
         return np.stack([buffer[first : first + depth] for first in starts])
+
+
+def _numbers(rows: np.ndarray) -> np.ndarray:
+    """Rows of bfloat16, or of pairs of them in 32 bits, as float32."""
+    if rows.dtype != np.int32:
+        return rows.astype(np.float32)
+    halves = np.ascontiguousarray(rows).view(np.uint16).astype(np.uint32)
+    return (halves << np.uint32(16)).view(np.float32)
 
 
 def _accumulators(body: tuple[ir.Statement, ...]) -> list[ir.Accumulator]:

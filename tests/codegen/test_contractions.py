@@ -12,6 +12,8 @@ from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.llvm.target import Target
+from metaop.codegen.lowering import Machine
+from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.memory import Buffer
 from metaop.codegen.schedule import Schedule, schedule
 from metaop.differentiation.transposition import pullback
@@ -23,8 +25,8 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node, input_node
 from tests.codegen.interpret import run_schedule
 
-F32, F64 = dtypes.float32, dtypes.float64
-AVX512 = Target("x86_64", "znver4", "+avx512f,+avx512bw,+avx512vl,+avx512dq", 64)
+F32, F64, BF16 = dtypes.float32, dtypes.float64, dtypes.bfloat16
+AVX512 = Target("x86_64", "znver4", "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512bf16", 64)
 
 
 def product(
@@ -89,6 +91,30 @@ def test_a_left_factor_with_neighbours_along_the_depth_is_not_packed(
         (launch,) = schedule(nodes, [output]).launches
         (tile,) = micro_kernels(launch.nest.body)
         assert (tile.left_stride is None) == (is_packed or left_turned)
+
+
+@pytest.mark.parametrize("shape", [(32, 40, 24), (33, 64, 77), (8, 32, 401), (15, 17, 130)])
+def test_pairs_of_bfloat16(shape: tuple[int, int, int]) -> None:
+    for left_turned, right_turned in itertools.product((False, True), repeat=2):
+        nodes, output = product(*shape, left_turned, right_turned, BF16)
+        a, b = arrays = values(nodes)
+        plan = schedule(nodes, [output], Machine(Tile(pairs=True)))
+        (launch,) = plan.launches
+        assert all(tile.pairs for tile in micro_kernels(launch.nest.body))
+        (interpreted,) = run_schedule(plan, arrays)
+        compiled = run(schedule(nodes, [output], host_machine()), arrays, output)
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        wanted = (a.T if left_turned else a) @ (b.T if right_turned else b)
+        for found in (interpreted, compiled):
+            np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=4e-3, atol=1e-3)
+
+
+def test_bfloat16_is_multiplied_in_pairs() -> None:
+    nodes, output = product(32, 64, 64, False, False, BF16)
+    (launch,) = schedule(nodes, [output], Machine(Tile(pairs=True))).launches
+    text = emit(launch.nest, AVX512, "kernel")
+    assert "dpbf16ps.512" in text
+    assert "llvm.fma" not in text
 
 
 def test_a_left_factor_that_others_read_too_is_not_packed() -> None:

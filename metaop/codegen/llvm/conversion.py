@@ -88,6 +88,11 @@ class Conversion(Arithmetic):
         quiet_nan = (bits >> 16) | 0x40
         return self.to_type(self.select(self.is_nan(x), quiet_nan, rounded), "i16")
 
+    def pair_of_bfloat16(self, x: Value, y: Value) -> Value:
+        """The upper halves of two floats in an i32, that of `x` in the lower half."""
+        low = self.as_unsigned(self.bits(x)) >> 16
+        return self.as_signed(low | (self.as_unsigned(self.bits(y)) & 0xFFFF0000))
+
     def widen_float16(self, x: Value) -> Value:
         """The float with the value of the half whose bits are the i16 `x`."""
         if self.target.has_f16c:

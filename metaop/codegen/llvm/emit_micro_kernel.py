@@ -8,7 +8,7 @@ from metaop.codegen.llvm.emit_index import IndexWriter
 from metaop.codegen.llvm.emit_loops import LoopWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_scalars import Coefficient
-from metaop.codegen.llvm.value import Value
+from metaop.codegen.llvm.value import Value, bits_of
 from metaop.codegen.loop_nest import MicroKernel, Sum
 
 
@@ -38,6 +38,8 @@ class _MicroKernel:
         self.memory = memory
         self.loops = loops
         self.element = compute_type(statement.dtype)
+        # What a step multiplies: a number, or a pair of them.
+        self.factor = "i32" if statement.pairs else self.element
         widest = loops.target.vector_bytes // statement.dtype.itemsize
         # The greatest power of two that divides the columns, up to a whole register.
         self.lanes = min(widest, statement.columns & -statement.columns)
@@ -65,31 +67,44 @@ class _MicroKernel:
     def _products(
         self, left: str, right: str, position: Coefficient, values: list[Value]
     ) -> list[Value]:
-        code, statement = self.code, self.statement
+        code, statement, binary = self.code, self.statement, self.index.binary
         stride = statement.left_stride
-        row_start, row_step = self._moved(left, position), self.index.integer(stride or 1)
-        if stride is None:
-            row_start = self._moved(left, self.index.binary("mul", position, statement.rows))
-        column_start = self._moved(right, self.index.binary("mul", position, statement.columns))
+        along = position if stride is not None else binary("mul", position, statement.rows)
+        row_start, row_step = self._moved(left, along), self.index.integer(stride or 1)
+        # Rows that are not packed lie apart by numbers, also where steps take pairs.
+        unit = "i16" if statement.pairs and stride is not None else self.factor
+        column_start = self._moved(right, binary("mul", position, statement.columns))
         columns = [self._load(column_start, k * self.lanes) for k in range(self.vectors)]
         result = []
         for row in range(statement.rows):
-            place = self._moved(row_start, self.index.binary("mul", row_step, row))
+            place = self._moved(row_start, binary("mul", row_step, row), unit)
             address = code.value(place, "ptr")
-            factor = code.splat(code.load(address, self.element), self.lanes)
+            factor = code.splat(
+                code.load(address, self.factor, align=bits_of(unit) // 8), self.lanes
+            )
             for k, column in enumerate(columns):
-                result.append(code.fma(factor, column, values[row * self.vectors + k]))
+                result.append(self._added(factor, column, values[row * self.vectors + k]))
         return result
 
-    def _moved(self, start: str, offset: Coefficient) -> str:
+    def _added(self, factor: Value, column: Value, total: Value) -> Value:
+        if not self.statement.pairs:
+            return self.code.fma(factor, column, total)
+        code, pairs = self.code, f"<{2 * self.lanes} x bfloat>"
+        left, right = (code.emit(f"bitcast {x.typed} to {pairs}") for x in (factor, column))
+        symbol = f"llvm.x86.avx512bf16.dpbf16ps.{32 * self.lanes}"
+        code.declare(f"declare {total.full_type} @{symbol}({total.full_type}, {pairs}, {pairs})")
+        operands = f"{total.typed}, {pairs} {left}, {pairs} {right}"
+        return code.like(total, code.emit(f"call {total.full_type} @{symbol}({operands})"))
+
+    def _moved(self, start: str, offset: Coefficient, unit: str = "") -> str:
         if offset == 0:
             return start
-        text = f"getelementptr {self.element}, ptr {start}, i64 {offset}"
+        text = f"getelementptr {unit or self.factor}, ptr {start}, i64 {offset}"
         return self.code.pure(text, start, str(offset))
 
     def _load(self, start: str, offset: int) -> Value:
         address = self.code.value(self._moved(start, offset), "ptr")
-        return self.code.load(address, self.element, self.lanes)
+        return self.code.load(address, self.factor, self.lanes)
 
     def _write_tile(self, sums: list[Value]) -> None:
         """Stores the sums, with what the tile held before where `accumulate` is not zero."""

@@ -70,7 +70,7 @@ class TileWriter:
             return False
         along = [c for factor, c in load.offset.terms if factor == LoopIndex(axis)]
         nested = any(factor == LoopIndex(axis) for factor, _ in _nested_terms(load.offset))
-        near = len(along) == 1 and memory.is_near(along[0])
+        near = len(along) == 1 and memory.is_near(self.index.integer(along[0]))
         if not (near or nested) or not _mentions(load.offset, lanes.axis):
             return False
         if (load.conditions or nested or lanes.mask) and not memory.has_masks(load.dtype):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from dataclasses import replace
 from pathlib import Path
 
 from metaop.codegen.llvm.runtime import runtime
@@ -25,7 +26,8 @@ _OTHERWISE = 8 << 20
 
 def host_machine() -> Machine:
     """The machine that this process runs on."""
-    tile, threads = _TILES[host_target().vector_bytes], runtime().get_num_threads()
+    target, threads = host_target(), runtime().get_num_threads()
+    tile = replace(_TILES[target.vector_bytes], pairs=target.has_bfloat16_pairs)
     winograd = get("METAOP_WINOGRAD")
     return Machine(tile, threads, filters=winograd, cache_bytes=_last_cache_bytes())
 

@@ -42,6 +42,11 @@ class Target:
         return self.has("f16c")
 
     @property
+    def has_bfloat16_pairs(self) -> bool:
+        """Multiply-adds of pairs of bfloat16, in vectors of 64 bytes."""
+        return self.has_avx512 and self.has("avx512bf16")
+
+    @property
     def has_fma(self) -> bool:
         """Fused multiply-add of 32-byte vectors or wider."""
         return self.has("fma")

@@ -13,13 +13,17 @@ SHORTEST_RUN = 32
 
 @dataclass(frozen=True)
 class Tile:
-    """The register tile of the machine's micro-kernel, and the block sizes around it."""
+    """The register tile of the machine's micro-kernel, and the block sizes around it.
+
+    `pairs` tells whether it has instructions that multiply pairs of bfloat16.
+    """
 
     rows: int = 8
     columns: int = 32
     depth: int = 384
     block_rows: int = 512
     block_columns: int = 256
+    pairs: bool = False
 
 
 class Grid(NamedTuple):

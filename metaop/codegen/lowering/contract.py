@@ -10,6 +10,9 @@ A left factor that lies in memory with neighbours along the depth is read where 
 depth then end where a run of neighbours does. One that would have to be gathered element by element
 is brought into that order first, by a launch of its own (`prepared.py`).
 
+Of factors in bfloat16, processors multiply two neighbours along the depth in one step, if they know
+how to; the panels then hold pairs.
+
 The depth of a convolution runs over the offsets of the window outside and over channels inside:
 then what a panel reads, and where its padding lies, changes with the offset only.
 """
@@ -97,12 +100,17 @@ class Contract(Positions):
         self.tile_columns = width if columns > width // 2 else width // 2
         # One tile for all but the shortest: a changed batch size must not need another kernel.
         self.tile_rows = tile.rows if rows > 2 * tile.rows else balanced(rows, tile.rows)
+        # How many neighbours along the depth a step multiplies, and the type of packed elements.
+        self.step, self.panel = 1, self.scalar
         self.prepared: Node | None = None
         self.packed: Node | None = None
         if self.case.is_empty:
             self.block_rows, self.block_columns = 1, columns
             return
-        self._choose_depth(tile, rows, columns, depth)
+        windows = window_axes(self.contraction, self.kernel.shape, self.storage.has_buffer)
+        if tile.pairs and not windows and self.has_factors_of(dtypes.bfloat16):
+            self.step, self.panel, self.in_place = 2, dtypes.int32, dtypes.bfloat16
+        self._choose_depth(tile, windows, (rows, columns, depth))
         if rows <= _ROWS_PER_PACKING and self.right_is_shared():
             self.packed = packed(self, -(-depth // self.block_depth) * self.block_depth)
         panels, strips = -(-rows // self.tile_rows), -(-columns // self.tile_columns)
@@ -121,14 +129,17 @@ class Contract(Positions):
         )
         self.block_rows, self.block_columns = panel * self.tile_rows, strip * self.tile_columns
 
-    def _choose_depth(self, tile: Tile, rows: int, columns: int, depth: int) -> None:
+    def _choose_depth(
+        self, tile: Tile, windows: Sequence[int], extents: tuple[int, int, int]
+    ) -> None:
         """The order of the depth, its blocks, and how the left factor is read."""
+        rows, columns, depth = extents
         self.block_depth = exact_block(depth, tile.depth) or balanced(depth, tile.depth)
+        self.block_depth += self.block_depth % self.step
         self.run = depth
         self.left_stride = None if rows % self.tile_rows else self._unpacked_left(tile)
-        windows = window_axes(self.contraction, self.kernel.shape, self.storage.has_buffer)
         offsets = math.prod(self.kernel.shape[k] for k in windows)
-        is_gathered = self.left_stride is None and self.left_is_gathered()
+        is_gathered = self.left_stride is None and self.step == 1 and self.left_is_gathered()
         enough = _COLUMNS_PER_RELAYOUT if is_gathered else _COLUMNS_PER_REORDER
         is_window = 1 < offsets <= _MOST_OFFSETS
         if columns < enough or not (is_gathered or is_window):
@@ -149,7 +160,7 @@ class Contract(Positions):
         for first in range(len(self.depth)):
             run = math.prod(self.depth[first:])
             block = exact_block(run, tile.depth)
-            if block is None or (first and run < SHORTEST_RUN):
+            if block is None or block % self.step or (first and run < SHORTEST_RUN):
                 continue
             stride = self._stride_of_left(first)
             if stride is not None:
@@ -222,14 +233,14 @@ class Contract(Positions):
         """Scratch buffers get their numbers last, behind all parameters."""
         self.right, self.left, self.target = -1, -2, -3
         sizes = (
-            (self.right, self.block_depth * self.block_columns),
-            (self.left, self.block_depth * self.block_rows),
-            (self.target, self.target_rows * self.target_columns),
+            (self.right, self.block_depth // self.step * self.block_columns, self.panel),
+            (self.left, self.block_depth // self.step * self.block_rows, self.panel),
+            (self.target, self.target_rows * self.target_columns, self.scalar),
         )
         elsewhere = {self.left: self.left_stride is not None, self.right: self.packed is not None}
-        for number, elements in sizes:
+        for number, elements, dtype in sizes:
             if not elsewhere.get(number):
-                self.values.emit(ir.Alloc(number, elements, self.scalar))
+                self.values.emit(ir.Alloc(number, elements, dtype))
 
     # --- packing ------------------------------------------------------------------------------
 
@@ -238,7 +249,7 @@ class Contract(Positions):
         strip = index_expr.axis("s", strips)
         lane = index_expr.axis("l", self.tile_columns)
         column = self.column_start + strip * self.tile_columns + lane
-        offset = strip * (self.block_depth * self.tile_columns) + lane
+        offset = strip * (self.block_depth // self.step * self.tile_columns) + lane
         self.pack(
             self.contraction.right,
             self.right,
@@ -254,7 +265,7 @@ class Contract(Positions):
         panel = index_expr.axis("q", panels)
         lane = index_expr.axis("r", self.tile_rows)
         row = self.row_start + panel * self.tile_rows + lane
-        offset = panel * (self.block_depth * self.tile_rows) + lane
+        offset = panel * (self.block_depth // self.step * self.tile_rows) + lane
         self.pack(
             self.contraction.left,
             self.left,
@@ -280,16 +291,20 @@ class Contract(Positions):
         start, depth = bounds
         for name, _, _ in loops:
             values.open(name)
-        inner = self.inner if self.block_depth % self.inner == 0 else self.block_depth
+        steps = self.block_depth // self.step
+        inner = self.inner if self.step == 1 and steps % self.inner == 0 else steps
         values.open("w")
         values.open("k")
-        step = index_expr.axis("w", self.block_depth // inner) * inner + index_expr.axis("k", inner)
-        value = self.factor(factor, outer, (start + step, depth))
+        step = index_expr.axis("w", steps // inner) * inner + index_expr.axis("k", inner)
+        places = (start + step * self.step + k for k in range(self.step))
+        value, *others = (self.factor(factor, outer, (place, depth)) for place in places)
+        if others:
+            value = ir.Apply("bfloat16_pair", (value, *others), self.panel, self.scalar)
         values.emit(ir.Store(number, values.sum(offset + step * stride), value))
         values.emit(ir.For("k", inner, "serial", values.close()))
         offsets = values.close()
-        if inner < self.block_depth:
-            offsets = (ir.For("w", self.block_depth // inner, "serial", offsets),)
+        if inner < steps:
+            offsets = (ir.For("w", steps // inner, "serial", offsets),)
         for statement in offsets:
             values.emit(statement)
         for name, extent, vector in reversed(loops):
@@ -320,10 +335,11 @@ class Contract(Positions):
                 self.target_columns,
                 self.tile_rows,
                 self.tile_columns,
-                ir.Sum((), self.block_depth),
+                ir.Sum((), self.block_depth // self.step),
                 values.sum(block),
                 self.scalar,
                 self.left_stride,
+                self.step == 2,
             )
         )
         if not self.is_finished:
@@ -334,7 +350,8 @@ class Contract(Positions):
         """Where the rows of a panel begin: in scratch memory, or in the left factor itself."""
         values = self.values
         if self.left_stride is None:
-            return self.left, values.sum(panel * (self.block_depth * self.tile_rows))
+            steps = self.block_depth // self.step
+            return self.left, values.sum(panel * (steps * self.tile_rows))
         place = dict(self.place)
         row = self.row_start + panel * self.tile_rows
         if self.prepared is not None:
@@ -352,10 +369,13 @@ class Contract(Positions):
         """Where the columns of a strip begin: in scratch memory, or in the packed right factor."""
         values = self.values
         if self.packed is None:
-            return self.right, values.sum(strip * (self.block_depth * self.tile_columns))
-        batch = [self.place[k] for k in self.contraction.batch]
-        first = index_expr.linear_offset(batch, self.batch), self.first_strip + strip, start
-        offset = index_expr.linear_offset((*first, index_expr.constant(0)), self.packed.shape)
+            steps = self.block_depth // self.step
+            return self.right, values.sum(strip * (steps * self.tile_columns))
+        batch = index_expr.linear_offset(
+            [self.place[k] for k in self.contraction.batch], self.batch
+        )
+        at = batch, self.first_strip + strip, start // self.step, index_expr.constant(0)
+        offset = index_expr.linear_offset(at, self.packed.shape)
         return self.parameter(self.packed, "read"), values.sum(offset)
 
     def _epilogue(self, rows: int, columns: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel, Lowering
 from metaop.codegen.lowering.prepared import right_as_read
-from metaop.codegen.lowering.values import Values
+from metaop.codegen.lowering.values import Values, widened
 from metaop.errors import InternalError
 from metaop.fusion.cases import WHOLE, Case
 from metaop.fusion.inline import map_at
@@ -23,6 +23,7 @@ from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, Within
+from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
 
@@ -51,6 +52,8 @@ class Positions(Lowering):
         self.contraction = replace(contraction, batch=kept[0], rows=kept[1], columns=kept[2])
         self.root = kernel.roots[0]
         self.scalar = dtypes.float64 if self.root.dtype is dtypes.float64 else dtypes.float32
+        # The type of factors that can be read where they are.
+        self.in_place = self.scalar
         shape = kernel.shape
         self.batch, self.rows, self.columns = ([shape[k] for k in axes] for axes in kept)
         self.depth = self._depth_extents()
@@ -137,6 +140,12 @@ class Positions(Lowering):
         """Whether guards make a factor zero at a place, whatever its buffer holds."""
         return any(guard.never for guard in self.behind_views(factor, place)[2])
 
+    def has_factors_of(self, dtype: DType) -> bool:
+        """Whether both factors have elements of a type, that were widened at most."""
+        return all(
+            _narrow(factor) is dtype for factor in (self.contraction.left, self.contraction.right)
+        )
+
     def right_is_shared(self) -> bool:
         """Whether several kernels read the right factor in the same way, and it repeats nothing."""
         contraction = self.kernel.contraction
@@ -170,7 +179,7 @@ class Positions(Lowering):
             variable = index_expr.axis(name, math.prod(sizes))
             place.update(zip(axes, unravel_within(variable, sizes)))
         element = probe.element(self.contraction.left, self.box(place))
-        if element is None or element.dtype is not self.scalar:
+        if element is None or element.dtype is not self.in_place:
             return None
         strides = {"r": 0, "k": 0}
         nested: set[str] = set()
@@ -254,6 +263,14 @@ def unravel_within(position: IndexExpr, extents: Sequence[int]) -> tuple[IndexEx
 
 def _looks_up(*_: object) -> IndexExpr:
     raise InternalError("a map without index operands looks something up")
+
+
+def _narrow(factor: Node) -> DType:
+    """The type that holds all elements of a factor."""
+    while isinstance(factor.op, Reindex) and not factor.op.fill:
+        factor = factor.inputs[0]
+    source = widened(factor)
+    return factor.dtype if source is None else source.dtype
 
 
 def _axes_inside(factor: ir.Factor) -> set[str]:

@@ -81,8 +81,8 @@ def packed(contract: Contract, blocks: int) -> Node:
     """
     contraction = contract.contraction
     strips = -(-math.prod(contract.columns) // contract.tile_columns)
-    shape = (math.prod(contract.batch), strips, blocks, contract.tile_columns)
-    return Node(right_as_read(contraction).op, (contraction.right,), shape, contract.scalar)
+    shape = (math.prod(contract.batch), strips, blocks // contract.step, contract.tile_columns)
+    return Node(right_as_read(contraction).op, (contraction.right,), shape, contract.panel)
 
 
 def lower_packing(contract: Contract) -> LoweredKernel:
@@ -92,13 +92,14 @@ def lower_packing(contract: Contract) -> LoweredKernel:
     """
     node, values, contraction = contract.packed, contract.values, contract.contraction
     assert node is not None
-    batch, strips, contract.block_depth, width = node.shape
+    batch, strips, steps, width = node.shape
+    contract.block_depth = steps * contract.step
     values.open("p")
     task, lane = index_expr.axis("p", batch * strips), index_expr.axis("l", width)
     indices = index_expr.unravel(task // strips, contract.batch)
     contract.place = dict(zip(contraction.batch, indices))
     column = task % strips * width + lane
-    size = contract.block_depth * width
+    size = steps * width
     contract.pack(
         contraction.right,
         contract.parameter(node, "write"),

@@ -277,10 +277,16 @@ class Values:
         return ir.Load(number, offset, node.dtype, self.conditions(guards), fill)
 
     def element(self, node: Node, at: Indices) -> ir.Load | None:
-        """The load that `node` is at indices `at`; None if it is computed, or read under guards."""
+        """The load that `node` is at indices `at`; None if it is computed, or read under guards.
+
+        It may have a narrower type than the node, which holds the same numbers.
+        """
         number = self.buffers.number_of(node)
         if number is not None:
             return self.load(number, node, at, (), 0)
+        source = widened(node)
+        if source is not None:
+            return self.element(source, at)
         if not isinstance(node.op, Reindex) or len(node.inputs) > 1:
             return None
         targets, guards = map_at(node.op.map, at, lambda atom, inside, own: index_expr.of(atom))
@@ -305,6 +311,14 @@ class Values:
         self.scopes[-1].known[place] = ir.Name(name, dtypes.int64)
         self.scopes = inner
         return index_expr.symbol(name, 0, atom.bound - 1)
+
+
+def widened(node: Node) -> Node | None:
+    """The 16-bit floats of which a node is the same numbers in a wider type."""
+    is_cast = isinstance(node.op, Elementwise) and node.op.function.name == "cast"
+    source = node.inputs[0] if is_cast else node
+    is_wider = source.dtype.compute is not source.dtype and node.dtype is source.dtype.compute
+    return source if is_cast and is_wider else None
 
 
 def _together(outer: Guards, inner: Guards) -> Guards:

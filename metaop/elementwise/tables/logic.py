@@ -9,6 +9,7 @@ import numpy as np
 
 from metaop.elementwise import reference
 from metaop.elementwise.scalar_function import ScalarFunction, to_bool
+from metaop.unified_graph import dtype as dtypes
 
 
 def _comparison(name: str, numpy: Callable[..., Any], symbol: str) -> ScalarFunction:
@@ -89,6 +90,18 @@ ROWS = (
         llvm=lambda b, x, y: b.shift_right(x, y),
         cuda="metaop_right_shift({0}, {1})",
         accepts=("int",),
+    ),
+    # Two numbers side by side in 32 bits, as processors multiply pairs: the first in the low half.
+    ScalarFunction(
+        "bfloat16_pair",
+        2,
+        numpy=reference.bfloat16_pair,
+        llvm=lambda b, x, y: b.pair_of_bfloat16(x, y),
+        cuda="((int)((unsigned)__float_as_int({0}) >> 16)"
+        " | (int)((unsigned)__float_as_int({1}) & 0xffff0000u))",
+        accepts=("float",),
+        operand=lambda dtype: dtypes.float32,
+        result=lambda dtype: dtypes.int32,
     ),
     ScalarFunction(
         "isnan",
