@@ -9,6 +9,7 @@ import numpy as np
 
 from metaop.tensor.core import Tensor
 from metaop.tensor.creation import as_tensor, tensor
+from metaop.tensor.generator import host_random
 from metaop.tensor.options import DeviceLike
 from metaop.tensor.promotion import Number
 from metaop.unified_graph.dtype import DType
@@ -131,8 +132,6 @@ def make_tensor(
     memory_format: Any = None,
 ) -> Tensor:
     """Uniform random numbers between `low` and `high` (-9 … 9 by default, for bools 0 and 1)."""
-    from metaop.tensor.generator import host_random
-
     sizes = tuple(shape[0]) if shape and not isinstance(shape[0], int) else shape
     low = (0 if dtype.kind == "bool" or not dtype.signed else -9) if low is None else low
     if high is None:

@@ -17,8 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from metaop.codegen.llvm.runtime import runtime
 from metaop.data.fetch import Fetch, fetcher
 from metaop.data.transfer import send
+from metaop.tensor.generator import manual_seed
+from metaop.unified_graph.cut import recorder
 
 
 @dataclass(frozen=True)
@@ -155,9 +158,6 @@ def _failure(error: Exception, number: int) -> Failure:
 
 def _prepare_process(seed: int) -> None:
     """One thread, no work inherited from the main process, random numbers of its own."""
-    from metaop.tensor.generator import manual_seed
-    from metaop.unified_graph.cut import recorder
-
     # Interrupts are the main process's business: it closes the connection.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["METAOP_NUM_THREADS"] = "1"
@@ -170,8 +170,6 @@ def _prepare_process(seed: int) -> None:
 
 
 def _use_one_thread() -> None:
-    from metaop.codegen.llvm.runtime import runtime
-
     if runtime.cache_info().currsize:
         runtime().set_num_threads(1)
 

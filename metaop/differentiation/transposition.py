@@ -9,7 +9,7 @@ from metaop.elementwise.meta_op import Elementwise, apply, cast, where
 from metaop.errors import UnsupportedError
 from metaop.reduce.meta_op import Reduce, reduce_with_map
 from metaop.reindex.meta_op import Reindex, reindex
-from metaop.reindex.views import reshape, slice_dimension
+from metaop.reindex.views import concatenate, reshape, slice_dimension
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
@@ -140,8 +140,6 @@ def _halving_product(source: Node, dims: Sequence[int], node: Node) -> Node:
             right = slice_dimension(result, dim, half, half)
             product = left * right
             if extent % 2:
-                from metaop.reindex.views import concatenate
-
                 rest = slice_dimension(result, dim, extent - 1, 1)
                 product = concatenate([product, rest], dim)
             result = product

@@ -14,6 +14,7 @@ from metaop.graph.structure import Structure
 from metaop.tensor.core import Tensor
 from metaop.tensor.creation import from_numpy
 from metaop.tensor.joining import cat
+from metaop.tensor.random import randint
 
 
 def _common(frames: Sequence[Frame]) -> dict[str, Tensor]:
@@ -176,8 +177,6 @@ def knn_graph(x: Tensor, k: int) -> Graph:
 
 def rand_graph(num_nodes: int, num_edges: int) -> Graph:
     """Edges between nodes drawn at random, by metaop's generator."""
-    from metaop.tensor.random import randint
-
     ends = randint(0, num_nodes, (2, num_edges)).numpy()
     return graph((ends[0], ends[1]), num_nodes)
 

@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 
 from metaop import settings
+from metaop.codegen.llvm.runtime import runtime
+from metaop.codegen.llvm.target import host_target
+from metaop.nn.functional import softmax
 
 _LIBRARIES = (
     *("numpy", "llvmlite", "cffi", "networkx", "ml-dtypes", "safetensors"),
@@ -49,9 +52,6 @@ def _versions() -> list[tuple[str, str]]:
 
 
 def _processor() -> list[tuple[str, str]]:
-    from metaop.codegen.llvm.runtime import runtime
-    from metaop.codegen.llvm.target import host_target
-
     target = host_target()
     features = ("avx2", "fma", "f16c", "avx512f", "avx512bf16", "avx512fp16", "amx-bf16")
     return [
@@ -119,8 +119,6 @@ def _check_matmul() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_softmax() -> tuple[np.ndarray, np.ndarray]:
-    from metaop.nn.functional import softmax
-
     tensor, values = _random(7, 50)
     powers = np.exp(values)
     return softmax(tensor, -1).numpy(), powers / powers.sum(-1, keepdims=True)

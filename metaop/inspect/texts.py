@@ -5,7 +5,10 @@ Nothing is run: the tensors stay pending.
 
 from __future__ import annotations
 
-from metaop.codegen.schedule import Schedule, schedule
+from metaop.codegen.llvm import engine
+from metaop.codegen.llvm.emit import emit
+from metaop.codegen.llvm.target import host_target
+from metaop.codegen.schedule import Schedule, optimise, schedule
 from metaop.codegen.show_nest import show_nest
 from metaop.dist.assign import assign
 from metaop.dist.picture import show_plan
@@ -38,8 +41,6 @@ def graph(*tensors: Tensor, optimised: bool = False) -> str:
     Of global tensors it shows the plan of their ranks: how each value lies, by which signature it
     is computed, and the collectives between with the bytes that the first rank sends.
     """
-    from metaop.codegen.schedule import optimise
-
     pending = _pending(tensors)
     inputs, outputs = pending.expand()
     placement = pending.outputs[0].type.device.placement
@@ -65,15 +66,10 @@ def llvm(*tensors: Tensor) -> str:
 
 def assembly(*tensors: Tensor) -> str:
     """The machine code of the kernels that compute the tensors, for this processor."""
-    from metaop.codegen.llvm import engine
-
     return "\n".join(engine.assembly(text) for text in _llvm_texts(tensors))
 
 
 def _llvm_texts(tensors: tuple[Tensor, ...]) -> list[str]:
-    from metaop.codegen.llvm.emit import emit
-    from metaop.codegen.llvm.target import host_target
-
     launches = _schedule(tensors).launches
     return [emit(launch.nest, host_target(), _SYMBOL) for launch in launches]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from metaop.errors import ArgumentError
 from metaop.nn import functional as F
+from metaop.nn.init import constant_
 from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor
@@ -230,8 +231,6 @@ class PReLU(Module):
 
     def reset_parameters(self) -> None:
         """All slopes as given at construction."""
-        from metaop.nn.init import constant_
-
         constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:

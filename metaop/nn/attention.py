@@ -62,15 +62,7 @@ class MultiheadAttention(Module):
         self.dropout = dropout
         self.batch_first = batch_first
         self.head_dim = embed_dim // num_heads
-        shapes: dict[str, tuple[int, ...]] = {}
-        if self._qkv_same_embed_dim:
-            shapes["in_proj_weight"] = (3 * embed_dim, embed_dim)
-        else:
-            shapes["q_proj_weight"] = (embed_dim, embed_dim)
-            shapes["k_proj_weight"] = (embed_dim, self.kdim)
-            shapes["v_proj_weight"] = (embed_dim, self.vdim)
-        if bias:
-            shapes["in_proj_bias"] = (3 * embed_dim,)
+        shapes = self._projection_shapes(bias)
         for name in _PROJECTIONS:
             weight = Parameter(empty(shapes[name], **options)) if name in shapes else None
             self.register_parameter(name, weight)
@@ -83,6 +75,15 @@ class MultiheadAttention(Module):
             self.register_parameter("bias_v", None)
         self.add_zero_attn = add_zero_attn
         self._reset_parameters()
+
+    def _projection_shapes(self, bias: bool) -> dict[str, tuple[int, ...]]:
+        """The shapes of the projections that the layer has: one packed matrix, or three."""
+        size = self.embed_dim
+        shapes: dict[str, tuple[int, ...]] = {"in_proj_bias": (3 * size,)} if bias else {}
+        if self._qkv_same_embed_dim:
+            return {"in_proj_weight": (3 * size, size), **shapes}
+        separate = {"q": size, "k": self.kdim, "v": self.vdim}
+        return {**{f"{x}_proj_weight": (size, n) for x, n in separate.items()}, **shapes}
 
     def _reset_parameters(self) -> None:
         """Xavier-uniform projections, zero biases."""

@@ -10,6 +10,7 @@ from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.nn.lie import SbpChoice, lie_by_name
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor
+from metaop.tensor.creation import empty_like
 from metaop.tensor.global_tensor import spread_first
 from metaop.tensor.gradients import no_grad
 from metaop.tensor.options import device_of
@@ -151,8 +152,6 @@ class ConversionMixin:
 
     def to_empty(self: Self, *, device: Any, recurse: bool = True) -> Self:
         """Moves the module without its values: they are zero afterwards."""
-        from metaop.tensor.creation import empty_like
-
         return self._apply(lambda t: empty_like(t, device=device), recurse=recurse)
 
     def share_memory(self: Self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from metaop.elementwise.meta_op import cast
 from metaop.errors import DTypeError, ShapeError
 from metaop.reduce.meta_op import reduce_axes
-from metaop.reindex.views import reshape, unsqueeze
+from metaop.reindex.views import reshape, transpose, unsqueeze
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.node import Node
 
@@ -60,6 +60,4 @@ def bilinear(left: Node, right: Node, weight: Node, bias: Node | None) -> Node:
 
 
 def _swap_last(node: Node) -> Node:
-    from metaop.reindex.views import transpose
-
     return transpose(node, node.ndim - 2, node.ndim - 1)

@@ -17,6 +17,7 @@ from itertools import combinations
 from math import prod
 from typing import Any
 
+from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.meta_op import reindex
 from metaop.reindex.views import reshape, slice_dimension
 from metaop.unified_graph import index_expr
@@ -37,8 +38,6 @@ def invert(node: Node) -> Node | None:
     elements can meet in one place. None when the map looks indices up in a tensor, unless its other
     indices determine every axis: `y[n, t[n]] += x[n]` is `y[n, c] = x[n] where t[n] == c`.
     """
-    from metaop.reduce.meta_op import reduce_axes
-
     op: Any = node.op
     source, index_map = node.inputs[0], op.map
     identity = op.reducer.identity(node.dtype)

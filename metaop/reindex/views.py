@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from metaop.elementwise.meta_op import where
 from metaop.reindex.meta_op import reindex
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap, Within
 from metaop.unified_graph.index_expr import IndexExpr, constant, lookup
-from metaop.unified_graph.node import Node, Scalar, Shape
+from metaop.unified_graph.node import Node, Scalar, Shape, index_node
 
 
 def broadcast_to(node: Node, shape: Shape) -> Node:
@@ -160,8 +161,6 @@ def take(node: Node, dim: int, index: Node) -> Node:
 
 def concatenate(nodes: Sequence[Node], dim: int) -> Node:
     """Tensors of one dtype behind each other along `dim`: guarded reads joined by selection."""
-    from metaop.elementwise.meta_op import where
-
     total = sum(node.shape[dim] for node in nodes)
     shape = (*nodes[0].shape[:dim], total, *nodes[0].shape[dim + 1 :])
     position = index_expr.axis(dim, total)
@@ -184,6 +183,4 @@ def concatenate(nodes: Sequence[Node], dim: int) -> Node:
 
 def index_node_below(position: IndexExpr, bound: int, shape: Shape) -> Node:
     """The truth of `position < bound` at every point of `shape`."""
-    from metaop.unified_graph.node import index_node
-
     return index_node(position, shape) < bound

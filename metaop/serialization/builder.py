@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from metaop.nn.parameter import Parameter
 from metaop.serialization.damage import Damage
 from metaop.tensor.core import Tensor, from_array
 from metaop.unified_graph.dtype import DType
@@ -96,8 +97,6 @@ class Builder:
         return tensor.requires_grad_() if requires_grad else tensor
 
     def parameter(self, data: Any, requires_grad: bool) -> Any:
-        from metaop.nn.parameter import Parameter
-
         return Parameter(data, requires_grad)
 
     def _alone(self, storage: StorageReference, region: Region) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from metaop.errors import CheckpointError
+from metaop.nn.parameter import Parameter
 from metaop.serialization.storage_types import CLASS_OF_DTYPE
 from metaop.tensor.core import Tensor
 from metaop.tensor.size import Size
@@ -106,8 +107,6 @@ class CheckpointPickler(_Pickler):
         )
 
     def _tensor(self, tensor: Tensor) -> Any:
-        from metaop.nn.parameter import Parameter
-
         requires_grad = tensor.requires_grad
         if isinstance(tensor, Parameter):
             data = tensor.detach()

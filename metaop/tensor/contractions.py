@@ -12,6 +12,7 @@ from metaop.operators import einsum as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.promotion import result_type
+from metaop.tensor.ranges import triu_indices
 from metaop.unified_graph.recording import record
 
 
@@ -155,8 +156,6 @@ def cdist(
 
 def pdist(input: Tensor, p: float = 2) -> Tensor:
     """The distances between all pairs of different rows, in the order of the upper triangle."""
-    from metaop.tensor.ranges import triu_indices
-
     rows, columns = triu_indices(len(input), len(input), 1)
     return (input.index_select(0, rows) - input.index_select(0, columns)).norm(p, 1)
 

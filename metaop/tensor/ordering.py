@@ -10,6 +10,7 @@ from metaop.errors import ArgumentError, DimensionError, ShapeError
 from metaop.operators import scan as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.joining import stack
 from metaop.tensor.reductions import ValuesAndIndices
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.recording import record
@@ -213,8 +214,6 @@ def _quantile(
         found = [one.reshape((1,) * rank) for one in found]
     if parts.ndim == 0:
         return found[0]
-    from metaop.tensor.joining import stack
-
     return stack(found, 0)
 
 

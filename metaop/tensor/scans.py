@@ -6,6 +6,7 @@ from metaop.errors import ShapeError
 from metaop.operators import scan as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.joining import cat
 from metaop.tensor.promotion import defaults
 from metaop.tensor.reductions import ValuesAndIndices
 from metaop.unified_graph import dtype as dtypes
@@ -70,8 +71,6 @@ def diff(
         return input.clone()
     pieces = [piece for piece in (prepend, input, append) if piece is not None]
     if len(pieces) > 1:
-        from metaop.tensor.joining import cat
-
         input = cat(pieces, position)
     for _ in range(min(n, input.shape[position])):
         input = wrap(record(operators.difference, (input.call,), (position,)))

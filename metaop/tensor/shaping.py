@@ -14,6 +14,7 @@ from metaop.tensor.arguments import infer_size, sizes, wrap_dim, wrap_dims
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.core import view as view_of
 from metaop.tensor.strides import contiguous_strides, is_row_major, view_layout
+from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Shape
 from metaop.unified_graph.recording import record
 
@@ -35,8 +36,6 @@ def _reshaped(input: Tensor, shape: Shape) -> Tensor:
 
 def view(input: Tensor, *shape: Any) -> Tensor:
     """`reshape` that never copies: ShapeError when the layout does not allow a view."""
-    from metaop.unified_graph.dtype import DType
-
     if len(shape) == 1 and isinstance(shape[0], DType):
         if shape[0] is input.dtype:
             return alias(input)

@@ -13,6 +13,7 @@ import numpy as np
 
 from metaop.errors import ArgumentError, ShapeError, UnsupportedError
 from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.joining import cat
 from metaop.tensor.layouts import layout, sparse_coo, sparse_csr
 from metaop.tensor.size import Size
 from metaop.unified_graph import dtype as dtypes
@@ -320,8 +321,6 @@ class SparseTensor:
 
 
 def _concatenated(left: Any, right: Any) -> Tensor:
-    from metaop.tensor.joining import cat
-
     return cat([left, right])
 
 

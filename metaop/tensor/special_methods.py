@@ -19,6 +19,7 @@ from metaop.tensor import (
     pointwise,
     printing,
 )
+from metaop.tensor.complex_tensor import as_complex
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.promotion import binary
 from metaop.tensor.writing import in_place
@@ -36,8 +37,6 @@ def _is_complex(value: Any) -> bool:
 
 def _whole(value: Any) -> Tensor:
     """A number or a tensor as a complex tensor, whose own operators go on."""
-    from metaop.tensor.complex_tensor import as_complex
-
     return as_complex(value)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import Access, IndexMap
 from metaop.unified_graph.dtype import DType
-from metaop.unified_graph.index_expr import IndexExpr
+from metaop.unified_graph.index_expr import IndexExpr, evaluate
 
 Shape = tuple[int, ...]
 Scalar = int | float | bool
@@ -191,8 +191,6 @@ class Index(MetaOp):
         return Access(node.shape, (), IndexMap.identity(node.shape))
 
     def reference(self, node: Node, inputs: Sequence[np.ndarray]) -> np.ndarray:
-        from metaop.unified_graph.index_expr import evaluate
-
         grids = np.indices(node.shape, sparse=True) if node.shape else ()
         value = evaluate(self.expr, lambda atom: grids[atom.name])  # type: ignore[attr-defined]
         return np.broadcast_to(np.asarray(value, np.int64), node.shape).copy()

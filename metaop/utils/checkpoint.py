@@ -32,59 +32,76 @@ def checkpoint(
     """
     if not modes.gradients:
         return function(*args, **kwargs)
-    state = get_rng_state() if preserve_rng_state else None
-    casts, started = modes.casts, next_sequence()
+    segment = _Segment(function, args, kwargs, preserve_rng_state)
+    started = next_sequence()
     results = function(*args, **kwargs)
-    single = not isinstance(results, (tuple, list))
-    outputs = [results] if single else list(results)
+    outputs = _listed(results)
     places = [k for k, x in enumerate(outputs) if isinstance(x, Tensor) and x.requires_grad]
     if not places:
         return results
-    given = [x for x in args if isinstance(x, Tensor) and x.requires_grad]
-    sources = [x.call for x in given]
+    sources = [x.call for x in args if isinstance(x, Tensor) and x.requires_grad]
     leaves, inside = _survey([outputs[k].call for k in places], set(sources), started)
     for call in inside:
         call.requires_grad = False
-
-    def again(cotangents: Sequence[Call | None]) -> Sequence[Call | None]:
-        later, previous = get_rng_state(), modes.casts
-        modes.casts = casts
-        try:
-            if state is not None:
-                set_rng_state(state)
-            copies, arguments = _copied(args)
-            with enable_grad():
-                found = function(*arguments, **kwargs)
-        finally:
-            modes.casts = previous
-            if state is not None:
-                set_rng_state(later)
-        listed = [found] if single else list(found)
-        roots = [
-            (listed[k].call, cotangent)
-            for k, cotangent in zip(places, cotangents)
-            if cotangent is not None
-        ]
-        targets = [copy.call for copy in copies] + leaves
-        gradients = backward(
-            roots,
-            retain_graph=True,
-            create_graph=modes.gradients,
-            targets=targets,
-            accumulate=False,
-        )
-        return [gradients.get(call) for call in targets]
-
     hub = Call(None, (), outputs[places[0]].call.type, True)
     hub.tape = TapeEntry(
-        function=again,
+        function=lambda cotangents: segment.gradients(places, leaves, cotangents),
         sources=(*sources, *leaves),
         outputs=len(places),
         name="CheckpointBackward",
     )
     for position, k in enumerate(places):
         outputs[k] = wrap(output_of(outputs[k].call, hub, position))
-    return outputs[0] if single else type(results)(outputs)
+    return type(results)(outputs) if isinstance(results, (tuple, list)) else outputs[0]
+
+
+def _listed(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+class _Segment:
+    """A call that is made again in backward, from the state in which it was made first."""
+
+    def __init__(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, keep_state: bool
+    ) -> None:
+        self.function, self.args, self.kwargs = function, args, kwargs
+        self.state = get_rng_state() if keep_state else None
+        self.casts = modes.casts
+
+    def gradients(
+        self, places: list[int], leaves: list[Call], cotangents: Sequence[Call | None]
+    ) -> Sequence[Call | None]:
+        """The gradients of the arguments that track and of `leaves`, from those at `places`."""
+        copies, arguments = _copied(self.args)
+        outputs = self._run(arguments)
+        roots = [
+            (outputs[k].call, cotangent)
+            for k, cotangent in zip(places, cotangents)
+            if cotangent is not None
+        ]
+        targets = [copy.call for copy in copies] + leaves
+        found = backward(
+            roots,
+            retain_graph=True,
+            create_graph=modes.gradients,
+            targets=targets,
+            accumulate=False,
+        )
+        return [found.get(call) for call in targets]
+
+    def _run(self, arguments: list[Any]) -> list[Any]:
+        later, previous = get_rng_state(), modes.casts
+        modes.casts = self.casts
+        try:
+            if self.state is not None:
+                set_rng_state(self.state)
+            with enable_grad():
+                return _listed(self.function(*arguments, **self.kwargs))
+        finally:
+            modes.casts = previous
+            if self.state is not None:
+                set_rng_state(later)
 
 
 def _copied(args: tuple[Any, ...]) -> tuple[list[Tensor], list[Any]]:

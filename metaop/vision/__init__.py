@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from metaop.errors import UnsupportedError
+
 _SUBMODULES = ("datasets", "io", "models", "ops", "transforms", "utils")
 
 
@@ -20,8 +22,6 @@ def __getattr__(name: str) -> Any:
 def set_image_backend(backend: str) -> None:
     """Accepted for "PIL"; Pillow reads all images."""
     if backend != "PIL":
-        from metaop.errors import UnsupportedError
-
         raise UnsupportedError(f"the image backend {backend!r} is not supported", fix="use 'PIL'")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from metaop.errors import ArgumentError, DatasetError
 from metaop.vision.datasets.base import Folder, Transform, VisionDataset, open_image
+from metaop.vision.transforms.conversion import to_pil_image
 
 IMG_EXTENSIONS = (*(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"),)
 
@@ -166,8 +167,6 @@ class FakeData(VisionDataset):
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         import numpy as np
-
-        from metaop.vision.transforms.conversion import to_pil_image
 
         if not 0 <= index < self.size:
             raise IndexError(f"{type(self).__name__} index out of range")
