@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 
-from metaop.elementwise.meta_op import where
+from metaop.elementwise.meta_op import apply, where
 from metaop.operators.random import random_bits
+from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.node import Node, Shape, constant
 
@@ -18,8 +19,9 @@ _SATURATION = -1.7580993408473766
 
 def _kept(seed: Node, shape: Shape, probability: float) -> Node:
     """A truth value per element, true with the probability 1 - `probability`."""
-    bound = int(probability * 2.0**64) - (1 << 63)
-    return random_bits(seed, shape) >= min(bound, (1 << 63) - 1)
+    bound = int(probability * 2.0**32) - (1 << 31)
+    upper = apply("right_shift", random_bits(seed, shape), constant(32, dtypes.int64))
+    return upper >= min(bound, (1 << 31) - 1)
 
 
 def _mask_shape(shape: Shape, lead: int | None) -> Shape:

@@ -17,14 +17,18 @@ from metaop.unified_graph.composite import composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node, Shape, constant, index_node
 
+_LOW_WORD = (1 << 32) - 1
 # Bits of a uniform number: as many as the significand holds, so that none rounds up to 1.
 _BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 
 
 def random_bits(seed: Node, shape: Shape, stride: int = 1, offset: int = 0) -> Node:
     """64 random bits per element, as int64; element `k` uses counter `stride * k + offset`."""
-    place = index_expr.linear_offset(IndexMap.axes(shape), shape)
-    counter = index_node(place * stride + offset, shape)
+    place = index_expr.linear_offset(IndexMap.axes(shape), shape) * stride + offset
+    counter = index_node(place, shape)
+    if place.high <= _LOW_WORD:
+        # Nothing changes, but it is plain that one half of the counter is zero.
+        counter = apply("bitwise_and", counter, constant(_LOW_WORD, dtypes.int64))
     return apply("random_bits", broadcast_to(seed, shape), counter)
 
 
