@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from metaop.fusion.kernel import Indices, Kernel, box_axes
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.index_expr import Axis, IndexExpr
+from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Quotient, Remainder
 
 # Joined reduced axes stay below this length: every loop level adds up its own partial results.
 _LONGEST_REDUCTION = 1 << 14
@@ -17,6 +17,9 @@ _LONGEST_REDUCTION = 1 << 14
 _LARGEST_WINDOW = 64
 _FEWEST_LANES = 8
 _LONGEST_STRIDE = 4
+# Divisors whose remainders are stored in turn by shuffling registers, and the multiples of which
+# fill vectors.
+_INTERLEAVED, _FILLING = (2, 4), 16
 # Both loops of a transposition have so many iterations that tiles of them pay.
 _FEWEST_TURNED = 8
 
@@ -149,6 +152,49 @@ def turned(
         if loop.extent >= _FEWEST_TURNED and any(x.coefficient(axis) == 1 for x in apart):
             return replace(plan, turned=loop.name)
     return plain
+
+
+def divided(plan: LoopPlan, exprs: Iterable[IndexExpr]) -> LoopPlan:
+    """The plan of a map with its last loop cut in two where index expressions divide by a number.
+
+    Quotient and remainder become loops of their own. Of a small divisor, the remainders are
+    computed side by side, and lanes run along the quotient; of one that fills vectors, lanes run
+    along the remainder. `exprs` are those of the plan itself.
+    """
+    last = plan.loops[-1]
+    divisors = _divisors(index_expr.axis(last.name, last.extent), exprs)
+    if last.reduced or len(divisors) != 1:
+        return plan
+    (divisor,) = divisors
+    if last.extent % divisor:
+        return plan
+    quotient = Loop(f"{last.name}q", last.extent // divisor, False)
+    remainder = Loop(f"{last.name}r", divisor, False)
+    parts = [index_expr.axis(loop.name, loop.extent) for loop in (quotient, remainder)]
+    place = parts[0] * divisor + parts[1]
+    axes = tuple(
+        index.substitute(lambda atom: place if _is_loop(atom, last) else None)
+        for index in plan.axes
+    )
+    if divisor % _FILLING == 0:
+        return LoopPlan((*plan.loops[:-1], quotient, remainder), axes)
+    if divisor in _INTERLEAVED and quotient.extent >= _FEWEST_LANES:
+        return LoopPlan((*plan.loops[:-1], quotient), axes, written_out=(remainder,))
+    return plan
+
+
+def _divisors(axis: IndexExpr, exprs: Iterable[IndexExpr]) -> set[int]:
+    """The numbers by which an axis is divided."""
+    return {
+        atom.divisor
+        for expr in exprs
+        for atom in expr.atoms()
+        if isinstance(atom, (Quotient, Remainder)) and atom.dividend == axis
+    }
+
+
+def _is_loop(atom: Atom, loop: Loop) -> bool:
+    return isinstance(atom, Axis) and atom.name == loop.name
 
 
 def _uses(index: IndexExpr, loop: Loop) -> bool:

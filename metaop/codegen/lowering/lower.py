@@ -8,7 +8,13 @@ from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.columns import Columns, column_width
 from metaop.codegen.lowering.contract import Contract, Tile
 from metaop.codegen.lowering.custom import lower_code
-from metaop.codegen.lowering.loops import joined_plan, lanes_lie_apart, plain_plan, turned
+from metaop.codegen.lowering.loops import (
+    divided,
+    joined_plan,
+    lanes_lie_apart,
+    plain_plan,
+    turned,
+)
 from metaop.codegen.lowering.rows import Rows
 from metaop.codegen.lowering.scatter import Scatter, lower_fill
 from metaop.codegen.lowering.stencil import lower_stencil
@@ -91,4 +97,11 @@ def _lower_rows(
         found = Columns(kernel, storage, uses, plan, width).lower_columns()
         if found is not None:
             return found
-    return machine.rows(kernel, storage, uses, plan).lower()
+    rows = machine.rows(kernel, storage, uses, plan)
+    lowered = rows.lower()
+    if kernel.reduced or not plan.loops or plan.turned or not machine.rows.TURNS:
+        return lowered
+    finer = divided(plan, rows.values.offsets)
+    if finer is plan:
+        return lowered
+    return (Windows if finer.written_out else machine.rows)(kernel, storage, uses, finer).lower()

@@ -1,5 +1,7 @@
 """The schedule of small windows: reductions of few elements, written out for neighbouring results.
 
+Maps that treat neighbours by turns are such windows of one element.
+
 Lanes run along the innermost kept axis. All elements of a window stand in one body, where its
 offsets are literals: what a guard excludes is not computed at all, and a second pass over a window
 finds its elements in registers. Kept axes that decide in guards over which offsets to sum are
