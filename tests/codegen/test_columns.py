@@ -40,7 +40,7 @@ GRAPHS = {
     "several outer axes": lambda: [reduce_axes("add", _input(0, 5, 9, 2, 128), [0, 1])],
     "mean and extremes": _mean_and_extremes,
     "a factor for each row": _weighted,
-    "float64": lambda: [reduce_axes("mul", _input(0, 33, 160, dtype=dtypes.float64), [0])],
+    "float64": lambda: [reduce_axes("mul", _input(0, 51, 160, dtype=dtypes.float64), [0])],
     "integers": lambda: [reduce_axes("add", _input(0, 40, 128, dtype=dtypes.int64), [0])],
 }
 

@@ -104,4 +104,5 @@ def _lower_rows(
     finer = divided(plan, rows.values.offsets)
     if finer is plan:
         return lowered
-    return (Windows if finer.written_out else machine.rows)(kernel, storage, uses, finer).lower()
+    schedule = Windows if finer.written_out else machine.rows
+    return schedule(kernel, storage, uses, finer).lower()
