@@ -67,10 +67,11 @@ def affine(
     """`matrix` relates places measured from the centres of the new and the old image."""
     height, width = size
     rows, columns = image.shape[-2:]
-    x, y = np.meshgrid(np.arange(width) + 0.5 - width / 2, np.arange(height) + 0.5 - height / 2)
-    seen = matrix[:, :2] @ np.stack([x.reshape(-1), y.reshape(-1)]) + matrix[:, 2:]
-    seen_x, seen_y = seen.reshape(2, height, width)
-    return _gathered(image, seen_x + columns / 2 - 0.5, seen_y + rows / 2 - 0.5, mode, fill)
+    x, y = np.arange(width) + 0.5 - width / 2, np.arange(height) + 0.5 - height / 2
+    (xx, xy, moved_x), (yx, yy, moved_y) = matrix.tolist()
+    seen_x = (xx * x + (moved_x + columns / 2 - 0.5)) + (xy * y)[:, None]
+    seen_y = (yx * x + (moved_y + rows / 2 - 0.5)) + (yy * y)[:, None]
+    return _gathered(image, seen_x, seen_y, mode, fill)
 
 
 @on_pixels
@@ -111,33 +112,38 @@ def _gathered(
             fix="use nearest or bilinear for tensors",
         )
     values = cast(image, working_type(image))
+    kind = dtype_of(values).numpy
     left, top = np.floor(x), np.floor(y)
+    right_share, lower_share = (x - left).astype(kind), (y - top).astype(kind)
     result: Any = 0.0
-    total = np.zeros(x.shape)
-    for down in (0, 1):
-        for across in (0, 1):
-            weight = np.abs(1 - across - (x - left)) * np.abs(1 - down - (y - top))
+    total: Any = 0.0
+    for down, vertical in ((0, 1 - lower_share), (1, lower_share)):
+        for across, horizontal in ((0, 1 - right_share), (1, right_share)):
             value, inside = _tap(values, left + across, top + down)
-            weight = np.where(inside, weight, 0.0)
-            total += weight
-            result = result + value * constant(weight.astype(dtype_of(values).numpy), values)
+            weight = vertical * horizontal * inside
+            total = total + weight
+            result = result + value * constant(weight, values)
     if fill is not None:
         # As in torchvision, what lies partly outside is weighed a second time.
-        share = constant(total.astype(dtype_of(values).numpy), values)
+        share = constant(total, values)
         result = result * share + (1.0 - share) * _background(fill, values)
     return rounded_to(result, dtype_of(image))
 
 
 def _tap(image: Pixels, x: np.ndarray, y: np.ndarray) -> tuple[Pixels, np.ndarray]:
-    """The pixels at whole places, and which of them lie in the image."""
+    """The pixels at whole places, and which of them lie in the image; outside, some pixel."""
     rows, columns = image.shape[-2:]
-    inside = (x >= 0) & (x < columns) & (y >= 0) & (y < rows)
-    places = np.clip(y, 0, rows - 1).astype(np.int64) * columns
-    places += np.clip(x, 0, columns - 1).astype(np.int64)
+    # Places infinitely far away become the smallest integer.
+    with np.errstate(invalid="ignore"):
+        x, y = x.astype(np.int64), y.astype(np.int64)
+    # As unsigned numbers, negative ones are too large.
+    inside = (x.view(np.uint64) < columns) & (y.view(np.uint64) < rows)
+    places = (y * columns + x) * inside
     flat = image.reshape(*image.shape[:-2], rows * columns)
     chosen = places.reshape(-1)
     if isinstance(flat, np.ndarray):
-        values = flat.take(chosen, -1)
+        # All places are inside; "wrap" only saves looking for others first.
+        values = flat.take(chosen, -1, mode="wrap")
     else:
         values = flat.index_select(-1, constant(chosen, image))
     return values.reshape(*image.shape[:-2], *places.shape), inside
