@@ -32,7 +32,12 @@ def compile_subgraph(subgraph: Subgraph) -> Program:
     if device.placement is not None:
         from metaop.dist.program import DistributedProgram
 
-        return DistributedProgram(*subgraph.expand(), device.placement.world, compile_local)
+        compile_part: Any = compile_local
+        if device.type == "cuda":
+            from metaop.codegen.cuda.local_program import local_compiler
+
+            compile_part = local_compiler(device.placement.memory.index)
+        return DistributedProgram(*subgraph.expand(), device.placement.world, compile_part)
     if device.type == "cuda":
         from metaop.codegen.cuda.program import compile_for_cuda
 

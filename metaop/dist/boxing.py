@@ -48,7 +48,7 @@ def shard(value: np.ndarray, sbp: Sbp, ranks: int, rank: int) -> np.ndarray:
     """What one rank holds of a value; of a partial one the first rank holds all."""
     if isinstance(sbp, Split):
         start, stop = block(value.shape[sbp.axis], ranks, rank)
-        return np.ascontiguousarray(np.take(value, range(start, stop), axis=sbp.axis))
+        return value[(slice(None),) * sbp.axis + (slice(start, stop),)].copy()
     if isinstance(sbp, Partial) and rank:
         dtype = dtypes.from_numpy_dtype(value.dtype)
         assert dtype is not None
@@ -85,7 +85,7 @@ def _padded(
     part: np.ndarray, source: Split, ranks: int, rank: int, shape: Sequence[int]
 ) -> np.ndarray:
     """A block with zeros around it."""
-    whole = np.zeros(shape, part.dtype)
+    whole = np.zeros_like(part, shape=tuple(shape))
     start, stop = block(shape[source.axis], ranks, rank)
     whole[(slice(None),) * source.axis + (slice(start, stop),)] = part
     return whole

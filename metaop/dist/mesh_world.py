@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from metaop.dist.boxing import World as Line
 from metaop.dist.collectives import MPIWorld
 from metaop.dist.cost import HOST
 from metaop.dist.exchange import Exchange
+from metaop.dist.memory import HOST_MEMORY, GpuMemory, HostMemory, Memory
 from metaop.dist.moves import Move, path
 from metaop.dist.sbp import BROADCAST, Mesh, NdSbp, Partial, Split, mesh_shape, replaced
 
@@ -29,6 +30,7 @@ class MeshWorld(Protocol):
     mesh: Mesh
     size: int
     owned: tuple[int, ...]
+    memory: Memory
 
     def line(self, axis: int, place: Place) -> Line:
         """The ranks along one axis through a place."""
@@ -90,6 +92,7 @@ class _Lines:
     mesh: Mesh
     size: int
     owned: tuple[int, ...]
+    memory: Memory = HOST_MEMORY
 
     def line(self, axis: int, place: Place) -> Line:
         raise NotImplementedError
@@ -161,8 +164,8 @@ def _first(place: Place, axis: int) -> Place:
 class SimulatedMesh(_Lines):
     """All ranks of a mesh in this process; `sent` are the bytes that each would have sent."""
 
-    def __init__(self, mesh: Mesh) -> None:
-        self.mesh = mesh
+    def __init__(self, mesh: Mesh, memory: Memory = HOST_MEMORY) -> None:
+        self.mesh, self.memory = mesh, memory
         self.size = prod(mesh)
         self.owned = tuple(range(self.size))
         self._lines: dict[tuple[int, Place], SimulatedWorld] = {}
@@ -189,9 +192,9 @@ class SimulatedMesh(_Lines):
 class MPIMesh(_Lines):
     """A mesh of processes; this one is the rank that the communicator says."""
 
-    def __init__(self, communicator: Any, mesh: Mesh) -> None:
-        self.mesh = mesh
-        self.all = MPIWorld(communicator)
+    def __init__(self, communicator: Any, mesh: Mesh, memory: Memory = HOST_MEMORY) -> None:
+        self.mesh, self.memory = mesh, memory
+        self.all = MPIWorld(communicator) if len(mesh) > 1 else _world(communicator, memory)
         self.size = communicator.size
         self.rank: int = communicator.rank
         self.owned = (self.rank,)
@@ -200,7 +203,7 @@ class MPIMesh(_Lines):
         while len(self._lines) < len(mesh):
             axis = len(self._lines)
             color = self.rank_at(_first(place, axis))
-            self._lines.append(MPIWorld(communicator.Split(color, place[axis])))
+            self._lines.append(_world(communicator.Split(color, place[axis]), memory))
 
     def line(self, axis: int, place: Place) -> MPIWorld:
         return self._lines[axis]
@@ -231,6 +234,15 @@ class MPIMesh(_Lines):
     def first(self, value: np.ndarray) -> np.ndarray:
         self.verify(f"the value of rank 0: {value.dtype}{list(value.shape)}")
         return self.all.first(value)
+
+
+def _world(communicator: Any, memory: Memory) -> MPIWorld:
+    """The ranks of a communicator, whose parts MPI moves between hosts and NCCL between GPUs."""
+    if isinstance(memory, HostMemory):
+        return MPIWorld(communicator)
+    from metaop.dist.nccl import NcclWorld
+
+    return NcclWorld(communicator, cast(GpuMemory, memory))
 
 
 class AbsentMesh(_Lines):

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from metaop.dist.collectives import everyone
+from metaop.dist.memory import HOST_MEMORY, Memory, gpu_memory
 from metaop.dist.mesh_world import AbsentMesh, MeshWorld, MPIMesh, SimulatedMesh
 from metaop.dist.program import ShardedBuffer
 from metaop.dist.sbp import BROADCAST
-from metaop.errors import ArgumentError, DistributedError, UnsupportedError
+from metaop.errors import ArgumentError, DistributedError
 from metaop.unified_graph.tensor_type import Device
 
 
@@ -41,13 +42,15 @@ class Placement:
 
     `ranks` is an array of rank numbers, each once; its dimensions are the axes of the mesh, the
     outermost first. `simulate` keeps all ranks in this process, for tests and for trying things
-    out. Example: `placement("cpu", ranks=[[0, 1], [2, 3]])`, `placement.all("cpu")`.
+    out. On "cuda" every rank holds its parts on a GPU of its host, and NCCL moves them.
+    Example: `placement("cpu", ranks=[[0, 1], [2, 3]])`, `placement.all("cpu")`.
     """
 
     _table: dict[tuple, Placement] = {}
     type: str
     ranks: np.ndarray
     simulated: bool
+    memory: Memory
     device: PlacementDevice
     _world: MeshWorld | None
 
@@ -57,17 +60,16 @@ class Placement:
         found = cls._table.get(key)
         if found is not None:
             return found
-        if type != "cpu":
-            raise UnsupportedError(
-                f"global tensors on {type!r} are not there yet", fix='use placement("cpu", ...)'
-            )
+        if type not in ("cpu", "cuda"):
+            raise ArgumentError(f"a placement of type {type!r}", fix='use "cpu" or "cuda"')
         if array.size == 0 or np.unique(array).size != array.size or array.min() < 0:
             raise ArgumentError(
                 f"a placement on ranks {array.tolist()}", fix="name every rank once, from 0"
             )
         found = object.__new__(cls)
         found.type, found.ranks, found.simulated = type, array, simulate
-        found._world = SimulatedMesh(array.shape) if simulate else None
+        found.memory = gpu_memory() if type == "cuda" else HOST_MEMORY
+        found._world = SimulatedMesh(array.shape, found.memory) if simulate else None
         found.device = PlacementDevice(found)
         cls._table[key] = found
         return found
@@ -110,7 +112,7 @@ class Placement:
         if communicator.rank not in self.ranks:
             return AbsentMesh(self.shape)
         group = communicator.group.Incl(self.ranks.ravel().tolist())
-        return MPIMesh(communicator.Create_group(group), self.shape)
+        return MPIMesh(communicator.Create_group(group), self.shape, self.memory)
 
     def __reduce__(self) -> tuple:
         return (Placement, (self.type, self.ranks.tolist(), self.simulated))

@@ -70,7 +70,7 @@ def _parts(argument: Any, node: Node, world: MeshWorld) -> Parts:
         value = np.asarray(argument).astype(node.dtype.numpy)
     else:
         value = argument.view(node.shape, node.dtype.numpy)
-    return dict.fromkeys(world.owned, value)
+    return dict.fromkeys(world.owned, world.memory.put(value))
 
 
 class ShardedBuffer:
@@ -106,7 +106,7 @@ class ShardedBuffer:
                 kind = f"{np.dtype(dtype)}{list(self.shape)}"
                 self.world.verify(f"read {kind} {nd_text(self.states)}")
             parts = self.world.box(self.parts, self.states, whole, self.shape)
-            self._whole = parts[self.world.owned[0]]
+            self._whole = self.world.memory.get(parts[self.world.owned[0]])
         return self._whole.view(np.dtype(dtype)).reshape(tuple(shape))
 
     def _check_member(self) -> None:

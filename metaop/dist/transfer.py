@@ -98,7 +98,9 @@ def transfer(
             fix="simulate both, or none",
         )
     settled = _settled(buffer.states, buffer.shape, source.shape)
-    parts = buffer.world.box(buffer.parts, buffer.states, settled, buffer.shape)
+    moved = buffer.world.box(buffer.parts, buffer.states, settled, buffer.shape)
+    # Between placements values travel through host memory.
+    parts = {rank: source.memory.get(part) for rank, part in moved.items()}
     lists = messages(buffer.shape, (settled, source), (states, target))
     made = _Target(buffer, target, states)
     if source.simulated:
@@ -109,7 +111,8 @@ def transfer(
             f"move {list(buffer.shape)} {nd_text(settled)} {source} -> {nd_text(states)} {target}"
         )
         _exchange(lists, parts, (settled, source), made, text)
-    return ShardedBuffer(made.parts, states, target.world, buffer.shape, buffer.dtype)
+    there = {rank: target.memory.put(part) for rank, part in made.parts.items()}
+    return ShardedBuffer(there, states, target.world, buffer.shape, buffer.dtype)
 
 
 def _settled(states: NdSbp, shape: Sequence[int], mesh: Mesh) -> NdSbp:

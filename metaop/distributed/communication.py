@@ -68,7 +68,7 @@ is_mpi_available = is_available
 
 
 def is_nccl_available() -> bool:
-    """False: ranks talk through MPI."""
+    """False: process groups talk through MPI. Placements on GPUs use NCCL where cupy has it."""
     return False
 
 

@@ -46,7 +46,7 @@ class Border:
             states = nothing_partial(buffer.states)
             parts = buffer.world.box(buffer.parts, buffer.states, states, buffer.shape)
             found.append(np.frombuffer(pickle.dumps(states), np.uint8).copy())
-            found.append(parts[buffer.world.owned[0]])
+            found.append(buffer.world.memory.get(parts[buffer.world.owned[0]]))
         return found
 
     def fill(self, arrays: Sequence[np.ndarray]) -> None:
@@ -55,9 +55,8 @@ class Border:
             states = pickle.loads(header.tobytes())
             kind = register.type
             world = kind.device.placement.world
-            register.buffer = ShardedBuffer(
-                {world.owned[0]: part}, states, world, kind.shape, kind.dtype.numpy
-            )
+            parts = {world.owned[0]: world.memory.put(part)}
+            register.buffer = ShardedBuffer(parts, states, world, kind.shape, kind.dtype.numpy)
 
 
 class MicroBatch:

@@ -255,7 +255,7 @@ def _local_part(value: Tensor, count: int, number: int) -> Tensor:
     axes = [k for k, state in enumerate(whole.states) if state == Split(0)]
     total = _micro_rows(value.shape[0], [whole.world.mesh[k] for k in axes], count, number)
     shape = (total, *value.shape[1:])
-    parts = {k: np.ascontiguousarray(part) for k, part in parts.items()}
+    parts = {k: part.copy() for k, part in parts.items()}
     buffer = ShardedBuffer(parts, whole.states, whole.world, shape, value.dtype.numpy)
     return wrap(leaf(TensorType(shape, value.dtype, value.device), buffer))
 

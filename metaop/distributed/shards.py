@@ -152,7 +152,7 @@ def _own_boxes(name: str, tensor: Tensor) -> Iterator[tuple[Box, np.ndarray]]:
     for box, numbers in holders.items():
         writer = numbers[crc32(piece_name(name, box).encode()) % len(numbers)]
         if writer in parts:
-            yield box, parts[writer]
+            yield box, buffer.world.memory.get(parts[writer])
 
 
 def _box_of(number: int, states: NdSbp, buffer: ShardedBuffer) -> Box:
@@ -219,7 +219,8 @@ class InShards:
         buffer: Any = like.buffer()
         states = nothing_partial(buffer.states)
         world = buffer.world
-        parts = {number: self._read(_box_of(number, states, buffer)) for number in world.owned}
+        put = world.memory.put
+        parts = {k: put(self._read(_box_of(k, states, buffer))) for k in world.owned}
         made = ShardedBuffer(parts, states, world, self.shape, self._dtype.numpy)
         return wrap(leaf(TensorType(self.shape, self._dtype, placement.device), made))
 

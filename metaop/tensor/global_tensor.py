@@ -21,7 +21,7 @@ from metaop.errors import ArgumentError, DistributedError, ShapeError
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.unified_graph.recording import Call, leaf, modes, record
 from metaop.unified_graph.reshard import reshard, reshard_gradient
-from metaop.unified_graph.tensor_type import TensorType
+from metaop.unified_graph.tensor_type import Device, TensorType
 
 SbpLike = Sbp | Sequence[Sbp]
 
@@ -73,8 +73,10 @@ def distribute_tensor(input: Tensor, placement: Placement, sbp: SbpLike) -> Tens
     """The global tensor whose value is `input`, which every rank has: each keeps its part."""
     states = _fitting(_states(sbp, input.ndim, placement), input.shape, placement)
     value, world = input._array(), placement.world
+    put = world.memory.put
     parts = {
-        k: mesh_shard(value, states, placement.shape, world.place(k)).copy() for k in world.owned
+        k: put(mesh_shard(value, states, placement.shape, world.place(k)).copy())
+        for k in world.owned
     }
     result = _global(parts, states, placement, value.shape, input)
     return _linked(result, input, lambda gradient: full_tensor(gradient))
@@ -107,8 +109,13 @@ def to_local(input: Tensor, *, copy: bool = False) -> Tensor:
     Raises DistributedError on a rank that is not in the tensor's placement.
     """
     placement, states = input.device.placement, _memory(input).states
-    part = _memory(input).local()
-    result = from_array(part.copy() if copy else part, input.dtype)
+    buffer = _memory(input)
+    part, memory = buffer.local(), buffer.world.memory
+    if copy:
+        part = part.copy()
+    result = from_array(memory.get(part), input.dtype)
+    if placement.type != "cpu":
+        result = result.to(Device("cuda", memory.index))  # type: ignore[attr-defined]
     return _linked(result, input, lambda gradient: _from_parts(gradient, placement, states, states))
 
 
@@ -217,7 +224,7 @@ def _from_parts(
         known = ["*" if k in cut else extent for k, extent in enumerate(part.shape)]
         world.verify(f"to_global {input.dtype.name}{known} {nd_text(states)}".replace("'", ""))
     shape = world.whole_shape(part.shape, states)
-    parts = {rank: part.copy() for rank in world.owned}
+    parts = {rank: world.memory.put(part.copy()) for rank in world.owned}
     result = _global(parts, states, placement, shape, input)
     return _linked(result, input, lambda gradient: to_local(to_global(gradient, sbp=back)))
 

@@ -65,6 +65,12 @@ class Runtime(Protocol):
     def copy_to_host(self, target: Buffer, source: DeviceBuffer) -> None:
         """Copies the bytes that `target` has room for."""
 
+    def buffer_of(self, array: Any) -> DeviceBuffer:
+        """The memory of an array on the device."""
+
+    def array_of(self, buffer: DeviceBuffer, shape: Sequence[int], dtype: Any) -> Any:
+        """An array on the memory of a buffer."""
+
     def clear(self, target: DeviceBuffer) -> None:
         """Sets all bytes to zero."""
 
@@ -125,6 +131,17 @@ class CupyRuntime:
         driver = self._cupy.cuda.runtime
         with self.device:
             driver.memcpyAsync(target, source, nbytes, getattr(driver, kind), self._stream().ptr)
+
+    def buffer_of(self, array: Any) -> DeviceBuffer:
+        with self.device:
+            held = self._cupy.ascontiguousarray(array)
+        return DeviceBuffer(held.data.ptr, held.nbytes, self, held)
+
+    def array_of(self, buffer: DeviceBuffer, shape: Sequence[int], dtype: Any) -> Any:
+        cuda = self._cupy.cuda
+        memory = cuda.UnownedMemory(buffer.address, buffer.nbytes, buffer, self.index)
+        pointer = cuda.MemoryPointer(memory, 0)
+        return self._cupy.ndarray(tuple(shape), dtype, pointer)
 
     def clear(self, target: DeviceBuffer) -> None:
         with self.device:

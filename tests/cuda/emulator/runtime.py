@@ -40,6 +40,16 @@ class EmulatedRuntime:
     def copy_to_host(self, target: Buffer, source: DeviceBuffer) -> None:
         ctypes.memmove(target.address, source.address, target.nbytes)
 
+    def buffer_of(self, array: np.ndarray) -> DeviceBuffer:
+        held = np.ascontiguousarray(array)
+        return DeviceBuffer(held.ctypes.data, held.nbytes, self, held)
+
+    def array_of(self, buffer: DeviceBuffer, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        memory: np.ndarray = buffer._owner
+        offset = buffer.address - memory.ctypes.data
+        raw = memory.reshape(-1).view(np.uint8)[offset : offset + buffer.nbytes]
+        return raw.view(dtype).reshape(tuple(shape))
+
     def clear(self, target: DeviceBuffer) -> None:
         ctypes.memset(target.address, 0, target.nbytes)
 
