@@ -102,6 +102,12 @@ class Placement:
         """What a process that has no rank here holds of a tensor."""
         return ShardedBuffer({}, (BROADCAST,) * self.ranks.ndim, self.world, shape, dtype)
 
+    def everywhere(self, value: np.ndarray) -> ShardedBuffer:
+        """A value that every rank has by itself."""
+        world, states = self.world, (BROADCAST,) * self.ranks.ndim
+        parts = {rank: self.memory.put(value) for rank in world.owned}
+        return ShardedBuffer(parts, states, world, value.shape, value.dtype)
+
     def _connect(self) -> MeshWorld:
         communicator = everyone()
         if self.ranks.max() >= communicator.size:

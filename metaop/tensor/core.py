@@ -319,7 +319,9 @@ class Tensor(_Bound):
         if call.buffer is None:
             if call.scalar is not None:
                 value = np.asarray(call.scalar).astype(call.type.dtype.numpy)
-                call.buffer = Buffer.from_numpy(value)
+                placement = call.type.device.placement
+                spread = Buffer.from_numpy if placement is None else placement.everywhere
+                call.buffer = spread(value)
             else:
                 realize(call)
         buffer = call.buffer

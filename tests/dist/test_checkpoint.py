@@ -112,6 +112,14 @@ def training(
     return model, optimizer, run
 
 
+def test_numbers_on_a_placement(tmp_path: Path) -> None:
+    value = metaop.tensor(3.0).to(ROW.device)
+    number = metaop.full((), 7.0, placement=ROW, sbp=BROADCAST)
+    checkpoint.save({"value": value, "number": number}, checkpoint_id=tmp_path)
+    found = metaop.load(tmp_path)
+    assert (found["value"].item(), found["number"].item()) == (3, 7)
+
+
 @pytest.mark.parametrize("name", ["Adam", "SGD", "RMSprop"])
 def test_training_goes_on_on_another_mesh(name: str, tmp_path: Path) -> None:
     *_, alone = training(None, None, name)
