@@ -1,73 +1,113 @@
 """All-reduce of 100 MB between processes of one host, beside PyTorch's gloo and memory copies.
 
     metaop run -np 2 benchmarks/allreduce.py
+    metaop run -np 2 benchmarks/allreduce.py --megabytes 4 --what reduce_scatter
 
-Prints one JSON line on rank 0: medians in seconds. `window` is the reduction in memory that the
-ranks share (what DistributedDataParallel uses), `message` is MPI_Allreduce.
+Everything is measured in turns; prints one JSON line on rank 0 with the minima over rounds of the
+slowest rank's seconds. `two copies` is every rank copying the array twice, `window` the collective
+through memory that the ranks share (what global tensors and DistributedDataParallel use), from
+private memory to private memory, `message` that of MPI.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from metaop.dist.arena import SharedSum
-from metaop.dist.collectives import mpi
-
-ELEMENTS = 25_000_000
-ROUNDS = 7
-
-
-def measured(action: Callable[[], object], communicator: object) -> float:
-    """The median over rounds of the slowest rank's time."""
-    times = []
-    for _ in range(ROUNDS):
-        communicator.Barrier()  # type: ignore[attr-defined]
-        start = time.perf_counter()
-        action()
-        times.append(communicator.allreduce(time.perf_counter() - start, mpi().MAX))  # type: ignore[attr-defined]
-    return statistics.median(times)
+from metaop.dist.carriers import Carrier, carrier_of
+from metaop.dist.collectives import MPIWorld, mpi
+from metaop.dist.packing import Packed
+from metaop.dist.sbp import block
 
 
-def gloo(values: np.ndarray, communicator: object) -> float | None:
-    """PyTorch's time, or None where PyTorch is not installed."""
+class Ways:
+    """The same collective by each carrier."""
+
+    def __init__(self, elements: int) -> None:
+        self.communicator: Any = mpi().COMM_WORLD
+        self.world = MPIWorld(self.communicator)
+        self.values = np.ones(elements, np.float32)
+        self.total = np.empty_like(self.values)
+        rank, ranks = self.communicator.rank, self.communicator.size
+        blocks = [block(elements, ranks, k) for k in range(ranks)]
+        self.counts = [stop - start for start, stop in blocks]
+        self.mine = np.ones(self.counts[rank], np.float32)
+
+    def all_reduce(self, carrier: Carrier) -> None:
+        """From `values` to `total`."""
+        self._wait(carrier.all_reduce(Packed.alone(self.values), self.total, "add"))
+
+    def reduce_scatter(self, carrier: Carrier) -> None:
+        """From `values` to `mine`."""
+        self._wait(carrier.reduce_scatter(self.values, self.mine, self.counts, "add"))
+
+    def _wait(self, request: Any) -> None:
+        self.world.wait(request, "the benchmark")
+
+    def two_copies(self) -> None:
+        """What the time of a collective is compared with."""
+        np.copyto(self.total, self.values)
+        np.copyto(self.total, self.values)
+
+
+def gloo(values: np.ndarray, communicator: Any) -> Callable[[], object] | None:
+    """PyTorch's all-reduce, or None where PyTorch is not installed."""
     try:
         import torch
         import torch.distributed as distributed
     except ImportError:
         return None
-    rank, size = communicator.rank, communicator.size  # type: ignore[attr-defined]
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29511")
-    distributed.init_process_group("gloo", rank=rank, world_size=size)
+    distributed.init_process_group("gloo", rank=communicator.rank, world_size=communicator.size)
     tensor = torch.from_numpy(values.copy())
-    found = measured(lambda: distributed.all_reduce(tensor), communicator)
-    distributed.destroy_process_group()
-    return found
+    return lambda: distributed.all_reduce(tensor)
+
+
+def minima(ways: dict[str, Callable[[], object]], communicator: Any, rounds: int) -> dict:
+    """The least seconds of the slowest rank for each way, measured in turns."""
+    best = dict.fromkeys(ways, float("inf"))
+    for _ in range(rounds):
+        for name, action in ways.items():
+            communicator.Barrier()
+            start = time.perf_counter()
+            action()
+            seconds = communicator.allreduce(time.perf_counter() - start, mpi().MAX)
+            best[name] = min(best[name], seconds)
+    return best
 
 
 def main() -> None:
-    """Measures the ways one after another, on the same data."""
-    module = mpi()
-    communicator = module.COMM_WORLD
-    values = np.ones(ELEMENTS, np.float32)
-    copied, total = np.empty_like(values), np.empty_like(values)
-    shared = SharedSum(communicator, ELEMENTS, np.float32)
-    shared.mine[:] = values
-    rows = {
-        "ranks": communicator.size,
-        "bytes": values.nbytes,
-        "copy": measured(lambda: np.copyto(copied, values), communicator),
-        "window": measured(shared.reduce, communicator),
-        "message": measured(lambda: communicator.Allreduce(values, total), communicator),
-        "gloo": gloo(values, communicator),
+    """Measures the ways in turns, on the same data."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--what", choices=("all_reduce", "reduce_scatter"), default="all_reduce")
+    parser.add_argument("--megabytes", type=float, default=100)
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args()
+    test = Ways(int(options.megabytes * 250_000))
+    communicator, collective = test.communicator, getattr(test, options.what)
+    window, message = carrier_of(communicator), Carrier(communicator)
+    ways: dict[str, Callable[[], object]] = {
+        "two copies": test.two_copies,
+        "window": lambda: collective(window),
+        "message": lambda: collective(message),
     }
+    if options.what == "all_reduce" and (other := gloo(test.values, communicator)):
+        ways["gloo"] = other
+    best = minima(ways, communicator, options.rounds)
     if communicator.rank == 0:
-        print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in rows.items()}))
+        rows: dict[str, object] = {name: round(seconds, 6) for name, seconds in best.items()}
+        rows |= {
+            f"window / {name}": round(best["window"] / best[name], 2)
+            for name in best
+            if name != "window"
+        }
+        print(json.dumps({"ranks": communicator.size, **vars(options), **rows}))
 
 
 if __name__ == "__main__":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaop.codegen.backend import IndexFault, Program
+from metaop.codegen.backend import IndexFault, Program, Watchable
 from metaop.codegen.memory import Buffer
 from metaop.codegen.reference import evaluate
 from metaop.compiler import compile_subgraph
@@ -20,6 +20,9 @@ from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.cut import Subgraph, cut_at, finish, frontier, recorder
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import state
+
+# Is told of a call that has been computed and of its value, or of none.
+Watch = Callable[[Call | None, np.ndarray | None], None]
 
 
 class Compiled(NamedTuple):
@@ -48,6 +51,15 @@ _ONLY_THE_SEQUENCE = _holders([object()], 0)
 
 def realize(*calls: Call) -> None:
     """Computes the values of `calls`, and with them everything pending that a handle can see."""
+    realize_and_watch(calls)
+
+
+def realize_and_watch(calls: Sequence[Call], watch: Watch | None = None) -> None:
+    """`realize`, and `watch` is called between kernels: with each call that got its value, which
+    stays as it is, and with None where none did. So what is computed can be sent meanwhile.
+
+    Only programs of the host are watched: `watch` may hear of no call.
+    """
     trace = state.trace
     if trace is not None:
         if any(call.is_pending for call in calls):
@@ -61,7 +73,7 @@ def realize(*calls: Call) -> None:
         for group in _by_device(roots):
             subgraph = cut_at(group, live_residuals)
             if not _is_elsewhere(subgraph):
-                run(subgraph)
+                run(subgraph, watch)
 
 
 def _is_elsewhere(subgraph: Subgraph) -> bool:
@@ -110,8 +122,8 @@ def _by_device(roots: list[Call]) -> list[list[Call]]:
     return groups
 
 
-def run(subgraph: Subgraph) -> tuple[int, ...]:
-    """Runs a subgraph and hands the values to its calls.
+def run(subgraph: Subgraph, watch: Watch | None = None) -> tuple[int, ...]:
+    """Runs a subgraph and hands the values to its calls; `watch` as in `realize_and_watch`.
 
     Returns the numbers of the outputs that got a copy, because another value has their memory.
     """
@@ -124,7 +136,7 @@ def run(subgraph: Subgraph) -> tuple[int, ...]:
         memory = {number: arguments[slot] for number, slot in donors if slot in dying}
     _running.append(subgraph)
     try:
-        buffers = compiled.program.run(arguments, memory)
+        buffers = _run_program(compiled.program, arguments, memory, subgraph.outputs, watch)
     except IndexFault as fault:
         raise _located(fault, subgraph) from None
     finally:
@@ -139,6 +151,28 @@ def run(subgraph: Subgraph) -> tuple[int, ...]:
         call.buffer = buffer
     finish(subgraph)
     return tuple(copied)
+
+
+def _run_program(
+    program: Program,
+    arguments: Sequence[object],
+    memory: Mapping[int, object] | None,
+    outputs: Sequence[Call],
+    watch: Watch | None,
+) -> list[Any]:
+    if watch is None or not isinstance(program, Watchable):
+        return program.run(arguments, memory)
+    finished = program.finished_after
+
+    def between(steps: int, results: list[Buffer]) -> None:
+        done = [number for number, last in enumerate(finished) if last == steps]
+        for number in done:
+            call = outputs[number]
+            watch(call, results[number].view(call.type.shape, call.type.dtype.numpy))
+        if not done:
+            watch(None, None)
+
+    return program.run(arguments, memory, between)
 
 
 def _dying(compiled: Compiled, subgraph: Subgraph, arguments: Sequence[object]) -> frozenset[int]:

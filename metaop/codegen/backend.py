@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from metaop.codegen.memory import Buffer
 
@@ -26,6 +26,24 @@ class Program(Protocol):
         `memory` has buffers that nobody needs, by the number of the result that may take each:
         that of its donor, or one that the program does not read. A program need not use them.
         """
+
+
+@runtime_checkable
+class Watchable(Protocol):
+    """A program that can be watched while it runs."""
+
+    @property
+    def finished_after(self) -> Sequence[int]:
+        """For each result, after how many steps its value is complete."""
+
+    def run(
+        self,
+        arguments: Sequence[Any],
+        memory: Mapping[int, Any] | None = None,
+        between: Callable[[int, list[Any]], None] | None = None,
+    ) -> list[Any]:
+        """As any program; `between` is called before the first step and after each with the number
+        of steps done and the results, of which some are not computed yet."""
 
 
 class Observer(Protocol):

@@ -23,7 +23,7 @@ class LocalProgram:
         self.outputs = outputs
         self.program = LLVMProgram(schedule(inputs, outputs, host_machine()))
         self.arena_bytes: int = self.program.layout.arena_bytes
-        self._finished_after = self.program.finished_after()
+        self._finished_after = self.program.finished_after
 
     def __call__(
         self, arrays: Sequence[np.ndarray], ready: Callable[[int, Any], None] | None = None

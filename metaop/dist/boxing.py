@@ -18,7 +18,8 @@ from metaop.unified_graph import dtype as dtypes
 
 Parts = dict[int, np.ndarray]
 
-_COMBINE = {
+# How NumPy combines partial values.
+COMBINE = {
     "add": np.add,
     "mul": np.multiply,
     "max": np.maximum,
@@ -63,7 +64,7 @@ def assemble(parts: Sequence[np.ndarray], sbp: Sbp) -> np.ndarray:
     if isinstance(sbp, Partial):
         total = parts[0]
         for part in parts[1:]:
-            total = _COMBINE[sbp.op](total, part)
+            total = COMBINE[sbp.op](total, part)
         return total
     return parts[0]
 

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from metaop.dist.boxing import Parts, box_alone
+from metaop.dist.carriers import Carrier, carrier_of
 from metaop.dist.environment import check_launcher, launched
 from metaop.dist.exchange import Exchange, start
 from metaop.dist.faults import install_hooks
 from metaop.dist.job import job, may_lose_ranks
 from metaop.dist.sbp import Sbp, block
+from metaop.dist.startup import meet
 from metaop.dist.watchdog import Watchdog
 from metaop.errors import DistributedError, describe_location, user_location
 
@@ -27,6 +29,8 @@ Numbers = tuple[int | float | bool, ...]
 
 def mpi() -> Any:
     """The module mpi4py.MPI; DistributedError with a fix when there is no MPI."""
+    if "mpi4py.MPI" not in sys.modules:
+        meet(launched())
     try:
         import mpi4py
 
@@ -74,18 +78,27 @@ class MPIWorld:
         self.owned: tuple[int, ...] = (self.rank,)
         self.sent = 0
 
+    @property
+    def carrier(self) -> Carrier:
+        """What carries collectives; the first time, every rank has to ask for it."""
+        return carrier_of(self.communicator)
+
+    def wait(self, request: Any, what: str) -> None:
+        """Waits for a request of the carrier; late ranks are named."""
+        self.watchdog.wait(request.Test, what, lambda: request.news)
+
     def box(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Parts:
         """The part of this rank, after the exchange that `source` → `target` takes."""
         alone = box_alone(parts, source, target, self.size, shape)
         if alone is not None:
             return alone
         exchange = self.start(parts, source, target, shape)
-        self.watchdog.wait(exchange.is_done, f"{source!r} -> {target!r} of {list(shape)}")
+        self.wait(exchange.request, f"{source!r} -> {target!r} of {list(shape)}")
         return {self.rank: exchange.result()}
 
     def start(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Exchange:
         """`box` under way: the ranks go on until they need the result."""
-        exchange = start(self.communicator, parts[self.rank], source, target, shape)
+        exchange = start(self.carrier, parts[self.rank], source, target, shape)
         self.sent += exchange.sent
         return exchange
 

@@ -24,6 +24,8 @@ _SETTINGS = {
     "OMPI_MCA_btl": "self,sm",
     "OMPI_MCA_osc": "^ucx",
 }
+# Where Open MPI keeps the files of memory that ranks share.
+_BACKING = ("OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_osc_sm_backing_directory")
 _HOSTS_TRANSPORT = "self,sm,tcp"
 
 
@@ -80,11 +82,16 @@ def _run(arguments: argparse.Namespace) -> int:
         program = ["-m", arguments.module, *program]
     command = command_line(arguments.ranks, program, arguments.hosts, arguments.with_ft)
     environment = launch_environment(arguments.ranks, arguments.hosts)
-    if not arguments.with_ft or arguments.hosts:
+    if arguments.hosts:
         return subprocess.run(command, env=environment, check=False).returncode
-    with TemporaryDirectory() as folder:
+    # What ranks that are killed leave in shared memory goes with this folder.
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with TemporaryDirectory(prefix="metaop-", dir=memory) as folder:
+        for name in _BACKING:
+            environment.setdefault(name, folder)
         # A job that may lose ranks ends with code 0 even when it has lost them all.
         finished = Path(folder) / "finished"
-        environment[FINISHED] = str(finished)
+        if arguments.with_ft:
+            environment[FINISHED] = str(finished)
         status = subprocess.run(command, env=environment, check=False).returncode
-        return status or int(not finished.exists())
+        return status or int(arguments.with_ft and not finished.exists())

@@ -82,7 +82,7 @@ class _Exchanging(Moving):
         return self.exchange.is_done()
 
     def result(self) -> Parts:
-        self.line.watchdog.wait(self.exchange.is_done, self.what)
+        self.line.wait(self.exchange.request, self.what)
         return {self.rank: self.exchange.result()}
 
 

@@ -6,6 +6,7 @@ answer are the ones that everybody waits for. Nothing is sent as long as all ran
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -29,28 +30,49 @@ class Watchdog:
         self.count = 0
         self.sent: list[Any] = []
 
-    def wait(self, is_done: Callable[[], bool], what: str) -> None:
+    def wait(
+        self, is_done: Callable[[], bool], what: str, news: Callable[[], int] = lambda: 0
+    ) -> None:
         """Returns when `is_done`; DistributedError after METAOP_TIMEOUT_SECONDS.
 
         After METAOP_WATCHDOG_SECONDS, and again and again, the ranks that are missing are named.
+        The time counts from when `news` changed last: it says that there is some progress.
         """
         self.count += 1
-        started, pause = time.perf_counter(), _PAUSE
-        while not is_done():
+        while not self._wait_for_news(is_done, what, news):
+            pass
+
+    def _wait_for_news(
+        self, is_done: Callable[[], bool], what: str, news: Callable[[], int]
+    ) -> bool:
+        """True when it is done, False when there has been progress."""
+        started, pause, last = time.perf_counter(), _PAUSE, news()
+        while pause < _LONGEST_PAUSE:
+            if is_done():
+                return True
+            if news() != last:
+                return False
             if time.perf_counter() - started < _BUSY:
+                os.sched_yield()
                 continue
             time.sleep(pause)
-            pause = min(pause * 1.2, _LONGEST_PAUSE)
-            if pause == _LONGEST_PAUSE:
-                self._wait_long(is_done, what, started)
-                return
+            pause *= 1.2
+        return self._wait_long(is_done, what, lambda: news() != last, started)
 
-    def _wait_long(self, is_done: Callable[[], bool], what: str, started: float) -> None:
+    def _wait_long(
+        self,
+        is_done: Callable[[], bool],
+        what: str,
+        has_news: Callable[[], bool],
+        started: float,
+    ) -> bool:
         patience = settings.get("METAOP_WATCHDOG_SECONDS")
         timeout = settings.get("METAOP_TIMEOUT_SECONDS")
         asked = 0.0
         waiting: set[int] = set()
         while not is_done():
+            if has_news():
+                return False
             time.sleep(_LONGEST_PAUSE)
             self._answer()
             self._collect(waiting)
@@ -61,6 +83,7 @@ class Watchdog:
             elif not asked and waited > min(patience, timeout):
                 asked, waiting = waited, {self.communicator.rank}
                 self._ask()
+        return True
 
     def _others(self) -> list[int]:
         communicator = self.communicator

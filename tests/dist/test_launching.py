@@ -12,7 +12,7 @@ import pytest
 
 from metaop.dist.environment import adopt, check_launcher, launched
 from metaop.dist.launch import launch_environment
-from tests.dist.test_processes import PROGRAMS, ROOT, needs_mpi, run
+from tests.dist.jobs import PROGRAMS, ROOT, needs_mpi, run
 
 OMPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}
 LOCAL = {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from metaop.dist.launch import launch_environment
-from tests.dist.test_processes import PROGRAMS, ROOT, needs_mpi
+from tests.dist.jobs import PROGRAMS, ROOT, needs_mpi
 
 # Namespaces and the addresses of the two ends of the cable between them.
 HOSTS = {"metaop-a": "10.77.0.1", "metaop-b": "10.77.0.2"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,7 @@ class LLVMProgram:
         self._steps_address = self._table.address
         self._run = runtime().run
 
+    @cached_property
     def finished_after(self) -> list[int]:
         """For each result, after how many steps its value is complete."""
         first = len(self.layout.input_types)

@@ -21,13 +21,12 @@ class DistributedDataParallel(Module):
 
     At the start all ranks take the parameters and buffers of rank 0. When a backward pass that
     reached a parameter has ended, the gradients are averaged over the ranks, in buckets of
-    `bucket_cap_mb` MB; a parameter that only some ranks used counts as zero on the others, one that
-    none used keeps no gradient. On one host the ranks add up in memory that they share; between
-    hosts a bucket travels while the gradients of the next ones are computed (`overlap` decides
-    otherwise). With `broadcast_buffers` all ranks take the buffers of rank 0 at every forward pass
-    in training; with `gradient_as_bucket_view` gradients stay in the buckets, where the next
-    backward pass overwrites them. Arguments about devices and about finding unused parameters are
-    accepted and change nothing.
+    `bucket_cap_mb` MB, each while the gradients of the next ones are computed; on one host the
+    ranks add up in memory that they share. A parameter that only some ranks used counts as zero on
+    the others, one that none used keeps no gradient. With `broadcast_buffers` all ranks take the
+    buffers of rank 0 at every forward pass in training; with `gradient_as_bucket_view` gradients
+    stay in the buckets, where the next backward pass overwrites them. Arguments about devices and
+    about finding unused parameters are accepted and change nothing.
 
     Ranks that differ in their parameters' names, shapes or types fail here, on all ranks.
     """
@@ -46,8 +45,6 @@ class DistributedDataParallel(Module):
         check_reduction: bool = False,
         gradient_as_bucket_view: bool = False,
         static_graph: bool = False,
-        *,
-        overlap: bool | None = None,
     ) -> None:
         super().__init__()
         self.module = module
@@ -62,7 +59,7 @@ class DistributedDataParallel(Module):
         parameters = [p for p in module.parameters() if p.requires_grad]
         size = 25 if bucket_cap_mb is None else bucket_cap_mb
         self._reducer = GradientReducer(
-            self._world, parameters, size * 2**20, gradient_as_bucket_view, overlap
+            self._world, parameters, size * 2**20, gradient_as_bucket_view
         )
         for parameter in parameters:
             parameter.register_post_accumulate_grad_hook(self._reached)
@@ -101,7 +98,8 @@ class DistributedDataParallel(Module):
         """One message for all of them."""
         arrays = [tensor.detach()._array().reshape(-1).view(np.uint8) for tensor in tensors]
         message = np.concatenate(arrays) if arrays else np.empty(0, np.uint8)
-        self._world.communicator.Bcast(message, 0)
+        request = self._world.carrier.broadcast(message, 0)
+        self._world.wait(request, "a broadcast of parameters and buffers")
         if self._world.rank:
             start = 0
             for array in arrays:

@@ -1,49 +1,68 @@
-"""Averaging gradients over ranks, bucket by bucket, in the order in which backward has them."""
+"""Averaging gradients over ranks, bucket by bucket, while backward computes the next ones."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
-from metaop.dist.arena import GradientArena, gradient_arena, is_one_host
+from metaop.codegen.memory import allocate
 from metaop.dist.collectives import MPIWorld
-from metaop.executor import realize_in_turns
+from metaop.dist.packing import Packed, Packing
+from metaop.executor import realize_and_watch
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import from_array
-
-Means = list[np.ndarray]
+from metaop.unified_graph.recording import Call
 
 
 class Bucket:
-    """Some parameters and the memory in which their gradients are averaged."""
+    """Parameters of one type whose gradients are averaged together.
+
+    With `in_place` the means stay in memory of the bucket, where the next ones overwrite them.
+    """
 
     def __init__(self, parameters: Sequence[Parameter], world: MPIWorld, in_place: bool) -> None:
         self.parameters = list(parameters)
-        kinds = [(tuple(p.shape), np.dtype(p.dtype.numpy)) for p in parameters]
-        self.arena: GradientArena = gradient_arena(world.communicator, kinds, in_place)
+        self.world = world
+        self.dtype = np.dtype(parameters[0].dtype.numpy)
+        self.packing = Packing([tuple(p.shape) for p in parameters], self.dtype)
+        self.memory = self._new_memory() if in_place else None
+        # Of the gradients that are being averaged: the arrays, the means and the request.
+        self.arrays: dict[Parameter, np.ndarray] = {}
+        self.means = np.empty(0, self.dtype)
+        self.request: Any = None
 
-    def gradients(self) -> list[np.ndarray]:
-        """The gradients as arrays; zeros for a parameter that this rank did not use."""
-        return [
-            np.zeros(p.shape, p.dtype.numpy) if p.grad is None else p.grad.detach()._array()
-            for p in self.parameters
-        ]
+    def _new_memory(self) -> np.ndarray:
+        size = self.packing.size
+        return allocate(size * self.dtype.itemsize).view((size,), self.dtype)
 
-    def put(self, means: Sequence[np.ndarray], used: set[Parameter]) -> None:
+    @property
+    def is_complete(self) -> bool:
+        """Whether all gradients are there."""
+        return len(self.arrays) == len(self.parameters)
+
+    def start(self) -> None:
+        """Starts the averaging of the gradients."""
+        arrays = [self.arrays[parameter] for parameter in self.parameters]
+        self.means = self._new_memory() if self.memory is None else self.memory
+        carrier = self.world.carrier
+        packed = Packed(self.packing, arrays)
+        self.request = carrier.all_reduce(packed, self.means, "add", 1.0 / carrier.size)
+
+    def finish(self, used: set[Parameter]) -> None:
         """Makes the means the gradients of the parameters that some rank used."""
-        for parameter, mean in zip(self.parameters, means):
+        self.world.wait(self.request, f"averaging of {self.means.nbytes} bytes of gradients")
+        for parameter, mean in zip(self.parameters, self.packing.parts(self.means)):
             if parameter in used:
                 parameter.grad = from_array(mean, parameter.dtype)
+        self.arrays, self.request = {}, None
 
 
 class GradientReducer:
     """Averages the gradients of `parameters`, which are equal in number and shape on all ranks.
 
-    With `overlap` a bucket travels while the gradients of the next ones are computed: worth it
-    where ranks are on several hosts, which is the default. Within a host it would only cut the
-    backward pass into more programs.
+    A bucket travels while the gradients of the next ones are computed.
     """
 
     def __init__(
@@ -52,14 +71,12 @@ class GradientReducer:
         parameters: Sequence[Parameter],
         bucket_bytes: float,
         in_place: bool = False,
-        overlap: bool | None = None,
     ) -> None:
         self.world = world
         self.parameters = list(parameters)
         self.buckets = [
             Bucket(chosen, world, in_place) for chosen in _packed(self.parameters, bucket_bytes)
         ]
-        self.overlap = not is_one_host(world.communicator) if overlap is None else overlap
 
     def reduce(self) -> None:
         """Replaces every gradient by its mean over the ranks; all ranks have to call it.
@@ -69,33 +86,64 @@ class GradientReducer:
         """
         self.world.agree("averaging of gradients", "collectives")
         used = self._used_somewhere()
-        if not self.overlap:
-            for bucket in self.buckets:
-                bucket.put(bucket.arena.mean(bucket.gradients()), used)
-            return
-        groups = [
-            [p.grad.call for p in bucket.parameters if p.grad is not None]
-            for bucket in self.buckets
-        ]
-        under_way: list[Future[Means]] = []
-        with ThreadPoolExecutor(1, "gradients") as sender:
-            for bucket, _ in zip(self.buckets, realize_in_turns(groups)):
-                under_way.append(sender.submit(bucket.arena.mean, bucket.gradients()))
-            for bucket, means in zip(self.buckets, under_way):
-                bucket.put(means.result(), used)
+        averaging = _Averaging(self.buckets)
+        calls = [p.grad.call for p in self.parameters if p.grad is not None]
+        realize_and_watch(calls, averaging.progress)
+        averaging.start_all()
+        for bucket in self.buckets:
+            bucket.finish(used)
 
     def _used_somewhere(self) -> set[Parameter]:
         mine = np.array([p.grad is not None for p in self.parameters], np.uint8)
         return {p for p, used in zip(self.parameters, self.world.maximum(mine)) if used}
 
 
+class _Averaging:
+    """The buckets of a backward pass, which start in the same order on every rank."""
+
+    def __init__(self, buckets: Sequence[Bucket]) -> None:
+        self.waiting = list(reversed(buckets))
+        self.under_way: list[Bucket] = []
+        self.owners: dict[Call, list[tuple[Bucket, Parameter]]] = {}
+        for bucket in buckets:
+            for parameter in bucket.parameters:
+                if parameter.grad is None:
+                    bucket.arrays[parameter] = np.zeros(parameter.shape, bucket.dtype)
+                else:
+                    self.owners.setdefault(parameter.grad.call, []).append((bucket, parameter))
+
+    def progress(self, call: Call | None, value: np.ndarray | None) -> None:
+        """Takes a gradient that has been computed, and moves on what is under way."""
+        if call is not None and value is not None:
+            for bucket, parameter in self.owners.pop(call, ()):
+                bucket.arrays[parameter] = value
+        while self.waiting and self.waiting[-1].is_complete:
+            self._start_next()
+        for bucket in self.under_way:
+            bucket.request.Test()
+
+    def start_all(self) -> None:
+        """Starts the rest, when all gradients are computed."""
+        for owners in self.owners.values():
+            for bucket, parameter in owners:
+                assert parameter.grad is not None
+                bucket.arrays[parameter] = parameter.grad.detach()._array()
+        while self.waiting:
+            self._start_next()
+
+    def _start_next(self) -> None:
+        bucket = self.waiting.pop()
+        bucket.start()
+        self.under_way.append(bucket)
+
+
 def _packed(parameters: Sequence[Parameter], limit: float) -> list[list[Parameter]]:
-    """The parameters, last first, in lists of at most `limit` bytes or one parameter."""
+    """The parameters, last first, in lists of one type and of at most `limit` bytes or one."""
     buckets: list[list[Parameter]] = []
     room = 0.0
     for parameter in reversed(parameters):
         nbytes = parameter.call.type.nbytes
-        if not buckets or nbytes > room:
+        if not buckets or nbytes > room or buckets[-1][0].dtype is not parameter.dtype:
             buckets.append([])
             room = limit
         buckets[-1].append(parameter)

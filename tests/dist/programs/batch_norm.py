@@ -24,7 +24,7 @@ def network() -> nn.Module:
 
 alone = network()
 together = nn.SyncBatchNorm.convert_sync_batchnorm(network())
-together = nn.parallel.DistributedDataParallel(together, bucket_cap_mb=0.002, overlap=True)
+together = nn.parallel.DistributedDataParallel(together, bucket_cap_mb=0.002)
 assert ranks == 1 or len(together._reducer.buckets) > 1
 for _ in range(20):
     losses = []

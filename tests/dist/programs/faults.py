@@ -8,26 +8,82 @@ import time
 
 import numpy as np
 
-import metaop
-from metaop.distributed import barrier, distribute_tensor, get_rank, placement, sbp
+kind = sys.argv[1]
+started_as = int(os.environ["OMPI_COMM_WORLD_RANK"])
+if kind == "absent" and started_as == 1:
+    time.sleep(60)
 
-rank, kind = get_rank(), sys.argv[1]
+import metaop  # noqa: E402
+from metaop.distributed import (  # noqa: E402
+    barrier,
+    checkpoint,
+    distribute_tensor,
+    get_rank,
+    placement,
+    sbp,
+)
+
+rank = get_rank()
+if rank == 0:
+    memory = next(v for k, v in os.environ.items() if k.endswith("btl_sm_backing_directory"))
+    print("shared memory in", memory, flush=True)
 everywhere = placement.all("cpu")
+# Large enough for the window of the host, and for more than all of its slots.
+LARGE = 3_000_000
 
 
 def fail() -> None:
     raise ValueError("deliberate")
 
 
-if rank == 1:
-    if kind == "raise":
-        fail()
-    if kind == "thread":
-        threading.Thread(target=fail).start()
-    if kind == "exit":
-        sys.exit(3)
-    if kind == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
+def leave_in_the_middle(action: str) -> None:
+    """Rank 1 is lost while gradients are averaged: after the first of them have been put."""
+    model = metaop.nn.parallel.DistributedDataParallel(metaop.nn.Linear(1000, LARGE // 1000))
+    loss = model(metaop.ones(1, 1000)).sum()
+    if rank == 1:
+        from metaop.dist.rounds import AllReduce
+
+        put = AllReduce.put
+
+        def lost(self: AllReduce, number: int, slot: np.ndarray) -> None:
+            if number == 2:
+                actions[action]()
+            put(self, number, slot)
+
+        AllReduce.put = lost
+    loss.backward()
+
+
+def save_and_be_killed(path: str) -> None:
+    """Rank 0 is killed while it writes a file over a complete one."""
+    state = {"x": metaop.ones(1000)}
+    checkpoint.save(state, checkpoint_id=path)
+    os.replace = lambda *_: actions["kill"]()
+    checkpoint.save({"x": metaop.zeros(1000)}, checkpoint_id=path)
+
+
+def vanish() -> None:
+    os._exit(0)
+
+
+actions = {
+    "raise": fail,
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "sleep": lambda: time.sleep(3),
+    "exit": lambda: sys.exit(3),
+    "raise exit": lambda: exec("raise SystemExit(3)"),
+    "text": lambda: sys.exit("bad data"),
+    "vanish": vanish,
+    "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "thread": lambda: threading.Thread(target=fail).start(),
+    "interrupt": lambda: os.kill(os.getpid(), signal.SIGINT),
+}
+if kind in actions and rank == 1:
+    actions[kind]()
+if kind.startswith("averaging "):
+    leave_in_the_middle(kind.split()[1])
+if kind == "checkpoint":
+    save_and_be_killed(sys.argv[2])
 if kind == "shape":
     part = metaop.tensor(np.ones((4, 4 + rank)))
     part.to_global(placement=everywhere, sbp=sbp.partial_sum).full_tensor()

@@ -1,0 +1,233 @@
+"""What carries the collectives of a communicator: messages, and memory where ranks share a host.
+
+Arrays are flat and parts may be uneven. Everything is started, and moves on while its request is
+tested. Large reductions go through the window of a host; what is only moved does not, because MPI
+copies it once, from process to process. Sums over several hosts are first made within each, then
+between the ranks that have the same number on every host, and then read by all: so each byte goes
+between two hosts once, however many ranks there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from metaop.dist.host_window import HostWindow
+from metaop.dist.job import may_lose_ranks
+from metaop.dist.packing import Packed
+from metaop.dist.rounds import AllReduce, Ranges, ReduceScatter
+from metaop.dist.sbp import block
+
+# Smaller arrays are messages: their latency is lower.
+WINDOW_BYTES = 1 << 17
+
+_OPERATIONS = {
+    "add": "SUM", "mul": "PROD", "max": "MAX", "min": "MIN", "and": "LAND", "or": "LOR",
+}  # fmt: skip
+
+
+class _AfterRequest:
+    """A request of MPI, and what makes its result the one that was asked for.
+
+    MPI reads and writes `memory` until it is done, and holds no reference to it.
+    """
+
+    news = 0
+
+    def __init__(self, request: Any, finish: Any, *memory: np.ndarray) -> None:
+        self.request, self.finish, self.memory = request, finish, memory
+
+    def Test(self) -> bool:
+        """Whether the result is there."""
+        if self.finish is not None and self.request.Test():
+            self.finish()
+            self.finish = None
+        return self.finish is None
+
+
+def is_narrow(dtype: np.dtype) -> bool:
+    """Whether it is a 16-bit float, which MPI does not know."""
+    return dtype.kind not in "iub" and dtype.itemsize == 2
+
+
+def _carried(array: np.ndarray) -> np.ndarray:
+    """The same memory as a type that MPI knows."""
+    return array.view(np.uint16) if is_narrow(array.dtype) else array
+
+
+def _operation(name: str) -> Any:
+    from mpi4py import MPI
+
+    return getattr(MPI, _OPERATIONS[name])
+
+
+def _nothing() -> None:
+    """Results are where they should be."""
+
+
+class Carrier:
+    """Collectives by messages."""
+
+    def __init__(self, communicator: Any) -> None:
+        self.communicator = communicator
+
+    @property
+    def rank(self) -> int:
+        """The number of this process among the ranks."""
+        number: int = self.communicator.rank
+        return number
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        count: int = self.communicator.size
+        return count
+
+    def all_reduce(self, given: Packed, total: np.ndarray, op: str, factor: float = 1.0) -> Any:
+        """The combination over the ranks, times `factor`, in `total`."""
+        flat = given.flat()
+        if is_narrow(flat.dtype):
+            flat = flat.astype(np.float32)
+        result = total if total.dtype == flat.dtype else np.empty_like(flat)
+
+        def finish() -> None:
+            if factor != 1.0:
+                np.multiply(result, factor, out=result)
+            if result is not total:
+                total[...] = result
+
+        request = self.communicator.Iallreduce(flat, result, _operation(op))
+        return _AfterRequest(request, finish, flat, result, total)
+
+    def reduce_in_place(self, array: np.ndarray, op: str) -> Any:
+        """The combination over the ranks where the summands are."""
+        from mpi4py import MPI
+
+        if is_narrow(array.dtype):
+            return Carrier.all_reduce(self, Packed.alone(array), array, op)
+        return self.communicator.Iallreduce(MPI.IN_PLACE, array, _operation(op))
+
+    def reduce_scatter(
+        self, given: np.ndarray, mine: np.ndarray, counts: Sequence[int], op: str
+    ) -> Any:
+        """This rank's part, of `counts` elements, of the combination over the ranks in `mine`."""
+        flat, result = given, mine
+        if is_narrow(given.dtype):
+            flat, result = given.astype(np.float32), np.empty(mine.size, np.float32)
+
+        def finish() -> None:
+            if result is not mine:
+                mine[...] = result
+
+        request = self.communicator.Ireduce_scatter(flat, result, counts, _operation(op))
+        return _AfterRequest(request, finish, flat, result, mine)
+
+    def all_gather(self, mine: np.ndarray, whole: np.ndarray, counts: Sequence[int]) -> Any:
+        """The parts of all ranks one after another in `whole`."""
+        request = self.communicator.Iallgatherv(_carried(mine), [_carried(whole), counts])
+        return _AfterRequest(request, _nothing, mine, whole)
+
+    def all_to_all(
+        self,
+        given: np.ndarray,
+        counts: Sequence[int],
+        received: np.ndarray,
+        arriving: Sequence[int],
+    ) -> Any:
+        """Part k of `given` goes to rank k."""
+        request = self.communicator.Ialltoallv(
+            [_carried(given), counts], [_carried(received), arriving]
+        )
+        return _AfterRequest(request, _nothing, given, received)
+
+    def broadcast(self, array: np.ndarray, root: int) -> Any:
+        """What `root` has in `array` in that of every rank."""
+        return _AfterRequest(self.communicator.Ibcast(_carried(array), root), _nothing, array)
+
+
+class HostCarrier(Carrier):
+    """Large reductions through memory that the ranks of a host share.
+
+    `host` are the ranks of this host. Where there are others, `across` are the ranks that have the
+    same number on theirs, and the first `speakers` ranks of every host talk to them.
+    """
+
+    def __init__(self, communicator: Any, host: Any, across: Any = None, speakers: int = 0) -> None:
+        super().__init__(communicator)
+        self.window = HostWindow(host)
+        self.across = Carrier(across) if across is not None else None
+        self.speakers = speakers or host.size
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether all ranks are on this host."""
+        return self.across is None
+
+    def all_reduce(self, given: Packed, total: np.ndarray, op: str, factor: float = 1.0) -> Any:
+        if total.nbytes < WINDOW_BYTES:
+            return super().all_reduce(given, total, op, factor)
+        ranges = [block(total.size, self.speakers, k) for k in range(self.speakers)]
+        rank = self.window.rank
+        rounds = AllReduce(given, total, op, ranges, rank, factor, self.across)
+        return self.window.begin(rounds)
+
+    def reduce_scatter(
+        self, given: np.ndarray, mine: np.ndarray, counts: Sequence[int], op: str
+    ) -> Any:
+        if not self.is_alone or given.nbytes < WINDOW_BYTES:
+            return super().reduce_scatter(given, mine, counts, op)
+        rounds = ReduceScatter(Packed.alone(given), mine, op, _ranges(counts), self.window.rank)
+        return self.window.begin(rounds)
+
+
+def _ranges(counts: Sequence[int]) -> Ranges:
+    stops = np.cumsum(counts).tolist()
+    return list(zip([0, *stops[:-1]], stops))
+
+
+def carrier_of(communicator: Any) -> Carrier:
+    """The carrier of a communicator; the first time, every rank has to ask for it."""
+    key = _keyval()
+    found: Carrier | None = communicator.Get_attr(key)
+    if found is None:
+        found = _new_carrier(communicator)
+        communicator.Set_attr(key, found)
+    return found
+
+
+_keyvals: list[int] = []
+
+
+def _keyval() -> int:
+    if not _keyvals:
+        from mpi4py import MPI
+
+        _keyvals.append(MPI.Comm.Create_keyval())
+    return _keyvals[0]
+
+
+def _new_carrier(communicator: Any) -> Carrier:
+    from mpi4py import MPI
+
+    # Open MPI's shared windows do not survive the loss of a rank.
+    if communicator.size == 1 or may_lose_ranks():
+        return Carrier(communicator)
+    host = communicator.Split_type(MPI.COMM_TYPE_SHARED)
+    sizes = communicator.allgather(host.size)
+    if min(sizes) == communicator.size:
+        return HostCarrier(communicator, host)
+    if max(sizes) == 1:
+        return Carrier(communicator)
+    return over_hosts(communicator, host, min(sizes))
+
+
+def over_hosts(communicator: Any, host: Any, speakers: int) -> HostCarrier:
+    """The carrier of hosts that have at least `speakers` ranks each."""
+    from mpi4py import MPI
+
+    color = host.rank if host.rank < speakers else MPI.UNDEFINED
+    across = communicator.Split(color)
+    # A rank that talks to no other host needs to know that others do.
+    return HostCarrier(communicator, host, across, speakers)

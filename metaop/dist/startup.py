@@ -1,0 +1,55 @@
+"""Meeting before MPI is started, which cannot be interrupted while it waits for all ranks."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from metaop import settings
+from metaop.dist.environment import Launched
+from metaop.errors import DistributedError, describe_location, user_location
+
+# Open MPI's folder of the job on this host, which it removes, and the name of the job.
+_FOLDER, _JOB = "PMIX_SERVER_TMPDIR", "PMIX_NAMESPACE"
+# Seconds.
+_PAUSE, _LONGEST_PAUSE = 1e-4, 1e-2
+
+
+def meet(place: Launched | None) -> None:
+    """Returns when all ranks of this host have called it.
+
+    After METAOP_WATCHDOG_SECONDS, and again and again, those that have not are named;
+    DistributedError after METAOP_TIMEOUT_SECONDS. Launchers that have no folder for the ranks of a
+    host to meet in are trusted.
+    """
+    if place is None or _FOLDER not in os.environ or not Path(os.environ[_FOLDER]).is_dir():
+        return
+    name = f"metaop-{os.environ.get(_JOB, '')}-"
+    marks = [Path(os.environ[_FOLDER]) / f"{name}{k}" for k in range(place.local_size)]
+    alone = place.size == place.local_size
+    number = place.rank if alone else place.local_rank
+    marks[number].touch()
+    patience = settings.get("METAOP_WATCHDOG_SECONDS")
+    timeout = settings.get("METAOP_TIMEOUT_SECONDS")
+    started, pause = time.perf_counter(), _PAUSE
+    while late := [rank for rank, mark in enumerate(marks) if not mark.exists()]:
+        time.sleep(pause)
+        pause = min(1.5 * pause, _LONGEST_PAUSE)
+        waited = time.perf_counter() - started
+        if waited < min(patience, timeout):
+            continue
+        kind = "rank" if alone else "local rank"
+        names = ", ".join(f"{kind} {rank}" for rank in late)
+        where = describe_location(user_location())
+        text = f"rank {place.rank} has waited {waited:.0f} s for {names} to use MPI"
+        text += f" at {where}" if where else ""
+        if waited >= timeout:
+            raise DistributedError(
+                text, fix="let every rank come to it, or set METAOP_TIMEOUT_SECONDS higher"
+            )
+        # One voice is enough.
+        if number == min(set(range(place.local_size)) - set(late)):
+            print(f"metaop: {text}", file=sys.stderr, flush=True)
+        patience *= 2
