@@ -5,7 +5,7 @@ planes that its windows see, with their padding, to scratch memory; all taps are
 there, in whole vectors and without conditions. Columns of a plane lie apart by their residue, so
 that a window with a stride reads neighbours. Several rows of results are computed at once: rows of
 the plane that their windows share are read but once. For the gradient by the weight each tap has a
-sum of its own, in every lane.
+sum of its own, in every lane. Meanwhile the next planes come from memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, Within
-from metaop.unified_graph.index_expr import Axis, IndexExpr
+from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Symbol
 from metaop.unified_graph.node import Node
 
 # What a task keeps of planes, in elements, lest it leave the nearest cache.
@@ -32,6 +32,8 @@ _NEAR = 6144
 # Products in the body of the innermost loop.
 _MOST_PRODUCTS = 64
 _FEWEST_TASKS = 16
+# Neighbours that come to the processor together.
+_LINE = 16
 
 
 class Group(NamedTuple):
@@ -72,7 +74,9 @@ class _Planes(Positions):
         self.residues = stencil.residues
         # The number of the band of a plane that is at hand.
         self.band = index_expr.constant(0)
-        self.plane, self.sums = -1, -2
+        self.plane = -1
+        # The axis of the loop over the blocks.
+        self.blocks = "p"
         # A row of a plane has the columns of each residue side by side.
         self.run = -(-self.along.reach(self.along.size) // self.along.stride)
         self.pitch = self.run * self.along.stride
@@ -134,12 +138,28 @@ class _Planes(Positions):
             number = index_expr.axis("b", width) + start
             column = number * self.along.stride + residue
             place = self._seen_at(self._plane_at(axes, first + plane), self.band, row, column)
+            known = len(values.reads)
             value = self.padded(self.contraction.right, place, self._ends(column))
+            self._prefetch(values.reads[known:], residue)
             offset = plane * self._elements() + row * self.pitch + residue * self.run + number
             values.emit(ir.Store(self.plane, values.sum(offset), value))
             self._close("b", width, vector=True)
         self._close("a", height)
         self._close("u", planes)
+
+    def _prefetch(self, reads: Sequence[tuple[int, IndexExpr]], residue: int) -> None:
+        """Asks for what the next block will read here.
+
+        Without it, nothing would be read from memory while products are added.
+        """
+        for number, place in reads:
+            following = place.substitute(self._next_block) + residue * _LINE
+            if not any(isinstance(atom, Symbol) for atom in place.atoms()):
+                self.values.emit(ir.Prefetch(number, self.values.sum(following)))
+
+    def _next_block(self, atom: Atom) -> IndexExpr | None:
+        is_block = isinstance(atom, Axis) and atom.name == self.blocks
+        return index_expr.of(atom) + 1 if is_block else None
 
     def _seen_at(
         self, place: dict[int, IndexExpr], band: IndexExpr, row: IndexExpr, column: IndexExpr
@@ -300,7 +320,7 @@ class _Forward(_Planes):
 
 
 class _ByWeight(_Planes):
-    """A result for each tap; planes are summed over, in every lane for itself."""
+    """A result for each tap; planes are summed over."""
 
     def lower(self) -> LoweredKernel:
         values, contraction = self.values, self.contraction
@@ -312,65 +332,48 @@ class _ByWeight(_Planes):
         values.open("p")
         batch = index_expr.unravel(index_expr.axis("p", tasks), self.batch)
         self.place = dict(zip(contraction.batch, batch))
-        taps, width = list(self._taps()), self.along.size
-        values.emit(ir.Alloc(self.sums, len(taps) * width, self.scalar))
-        self._clear(len(taps) * width)
+        sums = {tap: values.fresh("s") for tap in self._taps()}
         blocks = count // planes * self.bands
+        self.blocks = "r" if blocks > 1 else "p"
         values.open("r")
         block = index_expr.axis("r", blocks)
         self.band, first = block % self.bands, block // self.bands * planes
         self._copy_planes(axes, first, planes)
-        self._add_products(taps, axes, first, planes)
-        self._close("r", blocks)
-        self._store_sums(taps)
+        self._add_products(sums, axes, first, planes)
+        accumulators = tuple(ir.Accumulator(name, "add", self.scalar) for name in sums.values())
+        self._close("r", blocks, accumulators=accumulators)
+        for tap, name in sums.items():
+            self.store(self._tap_at(self.place, tap), (), ir.Name(name, self.scalar))
         values.emit(ir.For("p", tasks, "parallel", values.close()))
         return self.finish("stencil", values.close(), 1)
 
-    def _clear(self, extent: int) -> None:
-        values = self.values
-        values.open("n")
-        place = values.sum(index_expr.axis("n", extent))
-        values.emit(ir.Store(self.sums, place, ir.Number(0, self.scalar)))
-        self._close("n", extent, vector=True)
-
     def _add_products(
-        self, taps: Sequence[tuple[int, int]], axes: Sequence[int], first: IndexExpr, planes: int
+        self,
+        sums: dict[tuple[int, int], str],
+        axes: Sequence[int],
+        first: IndexExpr,
+        planes: int,
     ) -> None:
-        values, width = self.values, self.along.size
-        names = [values.fresh("s") for _ in taps]
+        """Adds what a block gives to each tap, in every lane for itself."""
+        values = self.values
         values.open("n")
         values.open("u")
         plane = index_expr.axis("u", planes)
         place = self._plane_at(axes, first + plane)
-        for group in self._groups(len(taps)):
+        for group in self._groups(len(sums)):
             values.open("m")
             start = index_expr.axis("m", group.times) * group.rows + group.first
             for k in range(group.rows):
-                left = values.fresh("g")
+                left, known = values.fresh("g"), len(values.reads)
                 values.emit(ir.Let(left, self._left_at(self._at(place, start + k))))
-                factor = ir.Name(left, self.scalar)
-                for name, tap in zip(names, taps):
+                self._prefetch(values.reads[known:], 0)
+                for tap, name in sums.items():
                     seen = self._seen(plane, start + k, self._positions(tap))
-                    product = self._apply("mul", factor, seen)
+                    product = self._apply("mul", ir.Name(left, self.scalar), seen)
                     values.emit(ir.Accumulate(name, product))
             self._close("m", group.times)
-        sums = tuple(ir.Accumulator(name, "add", self.scalar) for name in names)
-        self._close("u", planes, accumulators=sums)
-        for number, name in enumerate(names):
-            offset = values.sum(index_expr.axis("n", width) + number * width)
-            values.emit(ir.Update(self.sums, offset, "add", ir.Name(name, self.scalar)))
-        self._close("n", width, vector=True)
-
-    def _store_sums(self, taps: Sequence[tuple[int, int]]) -> None:
-        values, width = self.values, self.along.size
-        for number, tap in enumerate(taps):
-            name = values.fresh("s")
-            values.open("n")
-            offset = values.sum(index_expr.axis("n", width) + number * width)
-            values.emit(ir.Accumulate(name, ir.Load(self.sums, offset, self.scalar)))
-            accumulator = (ir.Accumulator(name, "add", self.scalar),)
-            self._close("n", width, vector=True, accumulators=accumulator)
-            self.store(self._tap_at(self.place, tap), (), ir.Name(name, self.scalar))
+        self._close("u", planes)
+        self._close("n", self.along.size, vector=True)
 
 
 def _inside(guards: Sequence[Guard], axis: str, extent: int) -> tuple[int, int]:
