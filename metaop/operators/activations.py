@@ -163,7 +163,7 @@ def rrelu(input: Node, seed: Node, lower: float, upper: float) -> Node:
 
 @composite
 @in_compute_type
-def gumbel_softmax(input: Node, seed: Node, tau: float, hard: bool, dim: int) -> Node:
+def gumbel_softmax(input: Node, seed: Node, tau: Node, hard: bool, dim: int) -> Node:
     """softmax((x + Gumbel noise) / tau): a sample of one class, soft or, in value, one-hot."""
     uniform = unit_uniform(seed, input.shape, input.dtype)
     noise = -apply("log", -apply("log1p", -uniform) + _TINY)

@@ -48,6 +48,15 @@ def with_exact_zeros(attributes: tuple[Any, ...]) -> tuple[Any, ...]:
     return attributes
 
 
+def with_one_nan(attributes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The attributes with every NaN made the same object, so that equal signatures are found."""
+    for position, value in enumerate(attributes):
+        if type(value) is float and value != value and value is not math.nan:
+            rest = with_one_nan(attributes[position + 1 :])
+            return (*attributes[:position], math.nan, *rest)
+    return attributes
+
+
 class Composite:
     """An operator defined by its expansion into meta-operators.
 
@@ -78,10 +87,10 @@ class Composite:
         self, types: tuple[TensorType | None, ...], attributes: tuple[Any, ...]
     ) -> Signature:
         """The signature for these input types and attributes; expanded on first use."""
-        key = (types, attributes)
+        key = (types, with_one_nan(attributes))
         found = self.signatures.get(key) or self.signatures.revive(key)
         if found is None:
-            found = self.signatures.add(key, Signature(self, types, attributes))
+            found = self.signatures.add(key, Signature(self, *key))
         return found
 
     def __repr__(self) -> str:

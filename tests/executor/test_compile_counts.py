@@ -130,3 +130,22 @@ def test_steps_of_a_recursion_share_their_kernels(compiled: list[str]) -> None:
     kernels(12)
     # Fewer than one a step, though each step has several.
     assert kernels(24) < 24
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, k: F.gumbel_softmax(x, tau=1 / (k + 1)),
+        lambda x, k: F.pad(x, (1, 1), value=float("nan")),
+        lambda x, k: x.nan_to_num(float("nan"), k * float("inf")),
+        lambda x, k: x * k + x ** (k + 0.5),
+    ],
+    ids=["temperature", "NaN", "infinities", "factors"],
+)
+def test_numbers_compile_nothing(function: Callable[[metaop.Tensor, int], metaop.Tensor]) -> None:
+    x = metaop.rand(3, 4)
+    for k in range(3, 6):
+        function(x, k).numpy()
+        if k == 4:
+            programs = len(executor._programs)
+    assert len(executor._programs) == programs

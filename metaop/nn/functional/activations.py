@@ -12,6 +12,7 @@ from metaop.operators.pointwise import POINTWISE
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.generator import seed_call
+from metaop.tensor.selection import operand_call
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record
@@ -168,10 +169,14 @@ def rrelu(
 def gumbel_softmax(
     logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:
-    """A differentiable sample of one class along `dim`; one-hot with `hard`. `eps` is ignored."""
+    """A differentiable sample of one class along `dim`; one-hot with `hard`. `eps` is ignored.
+
+    The temperature `tau` may change from step to step: it compiles nothing.
+    """
     source = logits.call
-    calls = (source, seed_call(None, source.type.device))
-    attributes = (float(tau), hard, wrap_dim(dim, logits.ndim))
+    device = source.type.device
+    calls = (source, seed_call(None, device), operand_call(tau, source.type.dtype, device))
+    attributes = (hard, wrap_dim(dim, logits.ndim))
     return wrap(record(operators.gumbel_softmax, calls, attributes))
 
 
