@@ -47,6 +47,10 @@ from metaop.codegen.loop_nest import (
 _WINDOW = 8
 # Lanes at most so far apart are loaded in whole vectors.
 _LONGEST_STRIDE = 4
+# Whole numbers from here on are counts of elements, not factors or flags.
+_LARGE = 64
+# Vector loops of at most so many iterations run over the rows or columns of register tiles.
+_WIDEST_TILE = 32
 # Numbers with which code gets simpler.
 _PLAIN_NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5)
 
@@ -74,11 +78,14 @@ def generalise(nest: LoopNest, varying: frozenset[int], reals: bool = True) -> L
 def always_general(nest: LoopNest) -> frozenset[int]:
     """The positions that are arguments in the first kernel of a family already.
 
-    Maps gain nothing from literal sizes, and nests that read under conditions or at constant
-    offsets come from padding, slicing, shifting and windows, of which programs use many sizes:
-    there, everything is an argument, strides included because they follow from the sizes; only
-    small serial loops stay literal. Where quotients and remainders need literal divisors to be
-    fast, at least the offsets and bounds are arguments. Register tiles start out with literals.
+    The extents of parallel loops and of loops around other loops are arguments everywhere: they
+    cost nothing, and a changed batch size finds its kernel. Maps gain nothing from other literal
+    sizes, and nests that read under conditions or at constant offsets come from padding, slicing,
+    shifting and windows, of which programs use many sizes: there, everything is an argument,
+    strides included because they follow from the sizes; only small serial loops stay literal.
+    Where quotients and remainders need literal divisors to be fast, at least the offsets and bounds
+    are arguments. Around register tiles, whose blocks follow from the sizes, all but strides and
+    constant offsets are.
     """
     return walked(nest).general()
 
@@ -106,20 +113,26 @@ class Walker:
         self.integers: list[int] = []
         self.added: list[int] = []
         self.windows: set[int] = set()
-        self.offsets: set[int] = set()  # constants of sums and bounds of conditions
-        self.places: set[int] = set()  # integers of the same in scratch memory
-        self.windowed = False  # there are neighbours in scratch memory
+        self.tasks: set[int] = set()  # extents of parallel loops
+        self.outer: set[int] = set()  # extents of loops around others
+        self.tiles: set[int] = set()  # extents of short vector loops
+        self.constants: set[int] = set()  # of sums
+        self.bounds: set[int] = set()  # of conditions
         self.strides: set[int] = set()  # coefficients and divisors
-        self.reals: set[int] = set()  # bits of real numbers
+        self.places: set[int] = set()  # the same, and constants, in scratch memory
+        self.numbers: set[int] = set()  # bits of real numbers, and large whole ones
         self.shifted = False  # some load has conditions or a constant offset
         self.reduces = False  # some loop carries an accumulator
         self.divided = False  # there are quotients or remainders
         self.tiled = False  # there is a register tile
+        self.windowed = False  # there are neighbours in scratch memory
         self._lanes: set[Factor] = set()  # the variables of vector loops
         self._in_scratch = False  # the index at hand is one of scratch memory
+        self._is_bound = False  # the index at hand is bound to a name
         self._arguments = arguments
         self._names: dict[str, int] = {}
         self._seen: dict[int, tuple[int, Expr]] = {}
+        self._dividends: dict[Sum, tuple[int, Sum]] = {}
         self._numbers = itertools.count()
 
     def nest(self, nest: LoopNest) -> LoopNest:
@@ -132,33 +145,48 @@ class Walker:
 
     def general(self) -> frozenset[int]:
         """The positions that are arguments from the start."""
-        if self.tiled or self.windowed or (self.reduces and not self.shifted):
-            return frozenset()
+        every = frozenset(range(len(self.integers))) - self.numbers
+        if self.tiled:
+            fixed = self.special() | self.constants | (self.windows - self.outer)
+            return every - fixed
+        if self.windowed:
+            return frozenset(self.tasks)
+        around = self.tasks | self.outer - self.windows
+        if self.reduces and not self.shifted:
+            return frozenset(self.numbers | around)
         if self.divided:
-            return frozenset(self.offsets)
-        return frozenset(range(len(self.integers))) - self.windows - self.reals
+            return frozenset(self.constants | self.bounds | around)
+        return every - self.windows
 
     def special(self) -> frozenset[int]:
         """The positions of integers that are worth a kernel of their own.
 
         Neighbours in scratch memory are read many times: their addresses should be literal.
         """
-        if self.windowed and not self.tiled:
+        neighbours = self.places if self.windowed else set()
+        if self.tiled:
+            return frozenset(self.strides | self.tiles | neighbours)
+        if self.windowed:
             return frozenset(self.places)
-        return frozenset(self.strides) if self.tiled or self.divided else frozenset()
+        return frozenset(self.strides) if self.divided else frozenset()
 
     # --- integers and names -----------------------------------------------------------------
 
-    def _integer(self, value: Integer) -> Integer:
+    def _integer(self, value: Integer, positions: set[int] | None = None) -> Integer:
+        """An integer that counts; its position is added to those of its sort."""
         if isinstance(value, Argument):
             self.tokens.append(("argument", value.position))
             return value
-        self.tokens.append("#")
+        # Whether numbers are negative tells kernels apart, but for offsets and bits.
+        is_signed = positions is self.constants or positions is self.numbers
+        self.tokens.append("#" if is_signed or value >= 0 else "-#")
+        if positions is not None:
+            positions.add(len(self.integers))
         self.integers.append(value)
         if len(self.integers) - 1 not in self.varying:
             return value
         self.added.append(value)
-        return Argument(self._arguments + len(self.added) - 1)
+        return Argument(self._arguments + len(self.added) - 1, value >= 0 and not is_signed)
 
     def _coefficient(self, value: Integer, factor: Factor) -> Integer:
         decisive = _LONGEST_STRIDE if factor in self._lanes else 1
@@ -168,15 +196,9 @@ class Walker:
         return self._stride(value)
 
     def _stride(self, value: Integer) -> Integer:
-        if isinstance(value, int):
-            (self.places if self._in_scratch else self.strides).add(len(self.integers))
-        return self._integer(value)
-
-    def _offset(self, value: Integer) -> Integer:
-        if isinstance(value, int):
-            self.windowed |= self._in_scratch and value != 0
-            (self.places if self._in_scratch else self.offsets).add(len(self.integers))
-        return self._integer(value)
+        if self._is_bound or not isinstance(value, int):
+            return self._integer(value)
+        return self._integer(value, self.places if self._in_scratch else self.strides)
 
     def _name(self, name: str) -> str:
         self.tokens.append(self._names.setdefault(name, len(self._names)))
@@ -187,9 +209,23 @@ class Walker:
     def _sum(self, index: Sum) -> Sum:
         self.tokens.append(len(index.terms))
         terms = tuple((self._factor(f), self._coefficient(c, f)) for f, c in index.terms)
-        return Sum(terms, self._offset(index.constant))
+        self.windowed |= self._in_scratch and index.constant != 0
+        positions = self.places if self._in_scratch else self.constants
+        return Sum(terms, self._integer(index.constant, positions))
 
-    def _buffer_offset(self, buffer: int, offset: Sum) -> Sum:
+    def _dividend(self, index: Sum) -> Sum:
+        """One that comes again is a reference to the first: quotients and remainders of one
+        dividend have the same arguments, so that the printer sees where they change together."""
+        seen = self._dividends.get(index)
+        if seen is None:
+            result = self._sum(index)
+            seen = self._dividends[index] = len(self._dividends), result
+        else:
+            self.tokens.append(("dividend", seen[0]))
+        return seen[1]
+
+    def _place(self, buffer: int, offset: Sum) -> Sum:
+        """An offset in a buffer."""
         self._in_scratch = buffer < 0
         result = self._sum(offset)
         self._in_scratch = False
@@ -201,7 +237,7 @@ class Walker:
             self._name(factor[0])
             return factor
         self.divided = True
-        dividend = self._sum(factor.dividend)
+        dividend = self._dividend(factor.dividend)
         return type(factor)(dividend, self._stride(factor.divisor))
 
     def _conditions(self, conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
@@ -210,7 +246,7 @@ class Walker:
 
     def _condition(self, condition: Condition) -> Condition:
         self.tokens.append(type(condition).__name__)
-        return type(condition)(self._sum(condition.index), self._offset(condition[1]))
+        return type(condition)(self._sum(condition.index), self._integer(condition[1], self.bounds))
 
     # --- expressions ------------------------------------------------------------------------
 
@@ -229,9 +265,12 @@ class Walker:
     def _number(self, expr: Number) -> Expr:
         if self.takes_reals and _is_general(expr):
             self.tokens.append(expr.dtype.name)
-            self.reals.add(len(self.integers))
-            bits = self._integer(int(np.float64(expr.value).view(np.int64)))
+            bits = self._integer(int(np.float64(expr.value).view(np.int64)), self.numbers)
             return RealArgument(bits, expr.dtype) if isinstance(bits, Argument) else expr
+        if expr.dtype.name == "int64" and abs(expr.value) >= _LARGE:
+            self.tokens.append("int64")
+            count = self._integer(int(expr.value), self.numbers)
+            return IndexValue(Sum((), count)) if isinstance(count, Argument) else expr
         # 1, True and 1.0 are equal, -0.0 equals 0.0 and NaN nothing: the text tells them apart.
         self.tokens += (repr(expr.value), expr.dtype.name)
         return expr
@@ -244,7 +283,7 @@ class Walker:
         self.tokens += (expr.buffer, expr.dtype.name, repr(expr.fill))
         if expr.conditions or expr.offset.constant != 0:
             self.shifted = True
-        offset = self._buffer_offset(expr.buffer, expr.offset)
+        offset = self._place(expr.buffer, expr.offset)
         return expr._replace(offset=offset, conditions=self._conditions(expr.conditions))
 
     def _index_value(self, expr: IndexValue) -> Expr:
@@ -275,7 +314,16 @@ class Walker:
         return _STATEMENTS[type(statement)](self, statement)
 
     def _let(self, statement: Let) -> Statement:
-        value = self._expr(statement.value)
+        value = statement.value
+        if isinstance(value, IndexValue):
+            # Computed once, outside of the loops that use it.
+            self.tokens += ("IndexValue", len(value.index.terms))
+            self._is_bound = True
+            terms = tuple((self._factor(f), self._integer(c)) for f, c in value.index.terms)
+            value = IndexValue(Sum(terms, self._integer(value.index.constant)))
+            self._is_bound = False
+        else:
+            value = self._expr(value)
         return Let(self._name(statement.name), value)
 
     def _accumulate(self, statement: Accumulate) -> Statement:
@@ -294,13 +342,14 @@ class Walker:
         if isinstance(statement, Update):
             self.tokens += (statement.reducer, statement.atomic)
         value = self._expr(statement.value)
-        offset = self._buffer_offset(statement.buffer, statement.offset)
+        offset = self._place(statement.buffer, statement.offset)
         conditions = self._conditions(statement.conditions)
         return statement._replace(value=value, offset=offset, conditions=conditions)
 
     def _prefetch(self, statement: Prefetch) -> Statement:
         self.tokens.append(statement.buffer)
-        return statement._replace(offset=self._buffer_offset(statement.buffer, statement.offset))
+        offset = self._place(statement.buffer, statement.offset)
+        return statement._replace(offset=offset)
 
     def _alloc(self, statement: Alloc) -> Statement:
         self.tokens += (statement.buffer, statement.dtype.name, statement.space)
@@ -315,8 +364,10 @@ class Walker:
         changed: dict[str, Any] = {}
         value: Any
         for name, value in zip(statement._fields, statement):
-            if isinstance(value, Sum):
-                changed[name] = self._buffer_offset(statement.target, value)
+            if name == "depth" and not value.terms:
+                changed[name] = Sum((), self._integer(value.constant))
+            elif isinstance(value, Sum):
+                changed[name] = self._place(statement.target, value)
             elif name in ("target_stride", "left_stride") and value is not None:
                 changed[name] = self._integer(value)
             else:
@@ -350,7 +401,13 @@ class Walker:
         small = isinstance(loop.extent, int) and loop.extent < _WINDOW
         if small and loop.kind == "serial" and not loop.vector:
             self.windows.add(len(self.integers))
-        return self._integer(loop.extent)
+        is_outer = any(isinstance(one, (For, MicroKernel)) for one in loop.body)
+        if loop.kind == "parallel":
+            return self._integer(loop.extent, self.tasks)
+        if is_outer and not loop.vector:
+            return self._integer(loop.extent, self.outer)
+        is_tile = loop.vector and isinstance(loop.extent, int) and loop.extent <= _WIDEST_TILE
+        return self._integer(loop.extent, self.tiles if is_tile else None)
 
 
 _EXPRESSIONS: dict[type, Callable[[Any, Any], Expr]] = {

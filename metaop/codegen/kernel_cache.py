@@ -75,6 +75,6 @@ class KernelCache:
             values = None
             family = families.get(values)
         if family is None:
-            general = walker.general() if values is not None else special
+            general = walker.general() | (special if values is None else frozenset())
             family = families[values] = _Family(tuple(walker.integers), general)
         return family

@@ -18,9 +18,13 @@ from metaop.unified_graph.dtype import DType
 
 
 class Argument(NamedTuple):
-    """An integer that the kernel receives when it runs: element `position` of its scalars."""
+    """An integer that the kernel receives when it runs: element `position` of its scalars.
+
+    A natural one is never negative.
+    """
 
     position: int
+    is_natural: bool = False
 
     def __repr__(self) -> str:
         return f"arg{self.position}"

@@ -65,7 +65,12 @@ class IndexWriter(Conditions):
 
     def integer(self, value: Integer) -> Coefficient:
         """A literal, or the name of an argument's value."""
-        return f"%a{value.position}" if isinstance(value, Argument) else value
+        if not isinstance(value, Argument):
+            return value
+        name = f"%a{value.position}"
+        if value.is_natural:
+            self.limits[name] = math.inf
+        return name
 
     def extent(self, value: Integer | ValueIndex) -> Coefficient:
         """How many iterations a loop has."""

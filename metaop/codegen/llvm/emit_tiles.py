@@ -66,7 +66,7 @@ class TileWriter:
         lanes, memory = self.index.lanes, self.memory
         every = [load.offset, *(condition.index for condition in load.conditions)]
         terms = [term for part in every for term in _all_terms(part)]
-        if any(isinstance(factor, ValueIndex) for factor, _ in terms):
+        if any(isinstance(factor, ValueIndex) and self._changes(factor) for factor, _ in terms):
             return False
         along = [c for factor, c in load.offset.terms if factor == LoopIndex(axis)]
         nested = any(factor == LoopIndex(axis) for factor, _ in _nested_terms(load.offset))
@@ -86,6 +86,11 @@ class TileWriter:
             if there.lane == 1 and not there.vectors:
                 return True
             return memory.segments(load.dtype, there) is not None
+
+    def _changes(self, factor: ValueIndex) -> bool:
+        """Whether a value is not known before the loop, or differs among lanes."""
+        found = self.index.bindings.get((factor.name, 0))
+        return found is None or found.lanes > 1
 
     # --- tiles ------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ from metaop.codegen.lowering.blocks import (
 from metaop.codegen.lowering.positions import Outer, Positions, unravel_within
 from metaop.codegen.lowering.prepared import lower_packing, lower_relayout, packed, relaid
 from metaop.codegen.lowering.scatter import fill_with
+from metaop.codegen.lowering.tasks import TASK, Blocks, bind_tiles, counted
 from metaop.fusion.cases import WHOLE, Case, cases
 from metaop.fusion.kernel import Kernel, box_axes
 from metaop.fusion.recognise import window_axes
@@ -191,14 +192,18 @@ class Contract(Positions):
         row_blocks = -(-rows // self.block_rows)
         column_blocks = -(-columns // self.block_columns)
         tasks = math.prod(self.batch) * row_blocks * column_blocks
-        values.open("p")
-        task = index_expr.axis("p", tasks)
-        self.row_start = (task % row_blocks) * self.block_rows
-        rest = task // row_blocks
-        self.column_start = (rest % column_blocks) * self.block_columns
-        self.first_strip = (rest % column_blocks) * (self.block_columns // self.tile_columns)
-        batch = index_expr.unravel(rest // column_blocks, self.batch)
-        self.place = dict(zip(self.contraction.batch, batch))
+        values.open(TASK)
+        first_panel, self.first_strip, batch = bind_tiles(
+            values,
+            (
+                Blocks("panel", row_blocks, self.block_rows // self.tile_rows),
+                Blocks("strip", column_blocks, self.block_columns // self.tile_columns),
+                Blocks("batch", math.prod(self.batch), 1),
+            ),
+        )
+        self.row_start = first_panel * self.tile_rows
+        self.column_start = self.first_strip * self.tile_columns
+        self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
         run_blocks = -(-self.run // self.block_depth)
         depth_blocks = depth // self.run * run_blocks
         # With one block of the depth, a tile is finished while it is in the nearest cache.
@@ -226,7 +231,7 @@ class Contract(Positions):
             panels = self.block_rows // self.tile_rows
             values.emit(ir.For("q", panels, "serial", values.close()))
             values.emit(ir.For("kb", 1, "serial", values.close()))
-        values.emit(ir.For("p", tasks, "parallel", values.close()))
+        values.emit(ir.For(TASK, tasks, "parallel", values.close()))
         return self.finish("contraction", values.close(), 1)
 
     def _allocate(self) -> None:
@@ -246,7 +251,7 @@ class Contract(Positions):
 
     def _pack_right(self, start: IndexExpr, depth: int, columns: int) -> None:
         strips = self.block_columns // self.tile_columns
-        strip = index_expr.axis("s", strips)
+        strip = counted("s", strips)
         lane = index_expr.axis("l", self.tile_columns)
         column = self.column_start + strip * self.tile_columns + lane
         offset = strip * (self.block_depth // self.step * self.tile_columns) + lane
@@ -262,7 +267,7 @@ class Contract(Positions):
 
     def _pack_left(self, start: IndexExpr, depth: int, rows: int) -> None:
         panels = self.block_rows // self.tile_rows
-        panel = index_expr.axis("q", panels)
+        panel = counted("q", panels)
         lane = index_expr.axis("r", self.tile_rows)
         row = self.row_start + panel * self.tile_rows + lane
         offset = panel * (self.block_depth // self.step * self.tile_rows) + lane
@@ -318,7 +323,7 @@ class Contract(Positions):
         values = self.values
         panels = self.block_rows // self.tile_rows
         strips = self.block_columns // self.tile_columns
-        panel, strip = index_expr.axis("q", panels), index_expr.axis("s", strips)
+        panel, strip = counted("q", panels), counted("s", strips)
         values.open("q")
         left, left_offset = self._left_panel(panel, start)
         tile = panel * (self.tile_rows * self.block_columns) + strip * self.tile_columns
@@ -388,8 +393,8 @@ class Contract(Positions):
         offset = values.sum(row * self.target_columns + column)
         first_row, first_column = self.row_start, self.column_start
         if self.is_finished:
-            panel = index_expr.axis("q", self.block_rows // self.tile_rows)
-            strip = index_expr.axis("s", self.block_columns // self.tile_columns)
+            panel = counted("q", self.block_rows // self.tile_rows)
+            strip = counted("s", self.block_columns // self.tile_columns)
             first_row = first_row + panel * self.tile_rows
             first_column = first_column + strip * self.tile_columns
         self.results(

@@ -109,6 +109,12 @@ class Values:
         """Appends a statement to the innermost body."""
         self.scopes[-1].statements.append(statement)
 
+    def bind_index(self, name: str, index: ir.Sum, high: int) -> IndexExpr:
+        """An index between 0 and `high`, bound to a name in the innermost body."""
+        self.emit(ir.Let(name, ir.IndexValue(index)))
+        self.depth_of_name[name] = len(self.scopes) - 1
+        return index_expr.symbol(name, 0, high)
+
     def fresh(self, prefix: str) -> str:
         """A new name."""
         self._names += 1

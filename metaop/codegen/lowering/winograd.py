@@ -22,6 +22,7 @@ from metaop.codegen.lowering.base import GRAIN, LoweredKernel
 from metaop.codegen.lowering.blocks import Tile, balanced
 from metaop.codegen.lowering.positions import unravel_within
 from metaop.codegen.lowering.prepared import Prepared
+from metaop.codegen.lowering.tasks import TASK, Blocks, bind_tiles, counted
 from metaop.codegen.lowering.transforms import Transforms
 from metaop.codegen.lowering.winograd_geometry import Geometry, strip_of
 from metaop.fusion.kernel import Kernel
@@ -82,7 +83,10 @@ class _Short(Transforms):
         raise NotImplementedError
 
     def _choose_blocks(self, threads: int) -> None:
-        """As many tiles as fit near the processor; fewer rows where tasks would be missing."""
+        """As many tiles as fit near the processor; fewer rows where tasks would be missing.
+
+        Scratch memory is laid out for the largest blocks, so that it has one layout.
+        """
         strips, panels = -(-self.tile_count // self.strip), self.height // self.tile_rows
         kept = self.points * (self.channel_count + self.height) * self.strip
         most = min(max(_MOST_KEPT // kept, 1), max(_MOST_TILES // self.strip, 1))
@@ -91,6 +95,7 @@ class _Short(Transforms):
         wanted = min(-(-threads // blocks), panels)
         parts = next(n for n in range(wanted, panels + 1) if panels % n == 0)
         self.block_rows, self.block_tiles = self.height // parts, self.strips * self.strip
+        self.tiles_pitch = most * self.strip
 
     def _taps_at(
         self, place: dict[int, IndexExpr], steps: tuple[IndexExpr, IndexExpr]
@@ -164,12 +169,16 @@ class _Products(_Short):
         row_blocks = self.height // self.block_rows
         tile_blocks = -(-self.tile_count // self.block_tiles)
         tasks = self.batch_count * row_blocks * tile_blocks
-        values.open("p")
-        task = index_expr.axis("p", tasks)
-        self.row_start = (task % row_blocks) * self.block_rows
-        rest = task // row_blocks
-        self.tile_start = (rest % tile_blocks) * self.block_tiles
-        batch = rest // tile_blocks
+        values.open(TASK)
+        panel, strip, batch = bind_tiles(
+            values,
+            (
+                Blocks("panel", row_blocks, self.block_rows // self.tile_rows),
+                Blocks("strip", tile_blocks, self.strips),
+                Blocks("batch", self.batch_count, 1),
+            ),
+        )
+        self.row_start, self.tile_start = panel * self.tile_rows, strip * self.strip
         self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
         self._allocate()
         self._evaluate_inputs()
@@ -179,7 +188,7 @@ class _Products(_Short):
         self._combine(row)
         self._store_lines(self.row_start + row)
         self.close("m", self.block_rows)
-        self.close("p", tasks, "parallel")
+        self.close(TASK, tasks, "parallel")
         return self.finish("winograd", values.close(), 1)
 
     def _allocate(self) -> None:
@@ -187,12 +196,12 @@ class _Products(_Short):
         results = self.outside.results * self.inside.results
         sizes = (
             (self.inputs, self.points * self.channel_count),
-            (self.products, self.points * self.block_rows),
+            (self.products, self.points * self.height),
             (self.partial, self.points),
             (self.lines, results),
         )
         for number, each in sizes:
-            self.values.emit(ir.Alloc(number, each * self.block_tiles, self.scalar))
+            self.values.emit(ir.Alloc(number, each * self.tiles_pitch, self.scalar))
 
     # --- inputs: [point][strip][channel][tile] ------------------------------------------------
 
@@ -201,7 +210,7 @@ class _Products(_Short):
         values, outer, inner = self.values, self.outside, self.inside
         for name in "scl":
             values.open(name)
-        strip = index_expr.axis("s", self.strips)
+        strip = counted("s", self.strips)
         channel, lane = (
             index_expr.axis("c", self.channel_count),
             index_expr.axis("l", self.strip),
@@ -214,7 +223,7 @@ class _Products(_Short):
             lambda k: (self.partial, (row * inner.points + k) * self.strip + lane),
         )  # fmt: skip
         step = index_expr.axis("b", inner.points)
-        size = self.channel_count * self.block_tiles
+        size = self.channel_count * self.tiles_pitch
         start = (strip * self.channel_count + channel) * self.strip + lane
         self.transform(
             "b", inner.points, outer.data,
@@ -249,11 +258,11 @@ class _Products(_Short):
         for name in "tqs":
             values.open(name)
         point = index_expr.axis("t", self.points)
-        panel, strip = index_expr.axis("q", panels), index_expr.axis("s", self.strips)
+        panel, strip = counted("q", panels), counted("s", self.strips)
         row = self.row_start + panel * self.tile_rows
         left = ((batch * self.height + row) * self.points + point) * self.taps_pitch
-        right = (point * self.strips + strip) * (self.channel_count * self.strip)
-        target = (point * self.block_rows + panel * self.tile_rows) * self.block_tiles
+        right = (point * self.tiles_pitch + strip * self.strip) * self.channel_count
+        target = (point * self.height + panel * self.tile_rows) * self.tiles_pitch
         values.emit(
             ir.MicroKernel(
                 self.parameter(self.prepared, "read"),
@@ -262,7 +271,7 @@ class _Products(_Short):
                 values.sum(right),
                 self.products,
                 values.sum(target + strip * self.strip),
-                self.block_tiles,
+                self.tiles_pitch,
                 self.tile_rows,
                 self.strip,
                 ir.Sum((), self.channel_count),
@@ -279,9 +288,9 @@ class _Products(_Short):
 
     def _combine(self, row: IndexExpr) -> None:
         """The results of a row from its products, those of neighbouring tiles beside each other."""
-        values, outer, inner, width = self.values, self.outside, self.inside, self.block_tiles
+        values, outer, inner, width = self.values, self.outside, self.inside, self.tiles_pitch
         values.open("n")
-        lane, size = index_expr.axis("n", width), self.block_rows * width
+        lane, size = index_expr.axis("n", self.block_tiles), self.height * width
         start = row * width + lane
         step = index_expr.axis("b", inner.points)
         self.transform(
@@ -295,12 +304,12 @@ class _Products(_Short):
             lambda k: self.load(self.partial, (line * inner.points + k) * width + lane),
             lambda k: (self.lines, (line * width + lane) * inner.results + k),
         )  # fmt: skip
-        self.close("n", width, vector=True)
+        self.close("n", self.block_tiles, vector=True)
 
     def _store_lines(self, row: IndexExpr) -> None:
         """Stores the results of one row, through the elementwise roots that were fused behind."""
         values, geometry, results = self.values, self.geometry, self.inside.results
-        length = self.block_tiles * results
+        length, pitch = self.block_tiles * results, self.tiles_pitch * results
         values.open("i")
         values.open("n")
         line, lane = index_expr.axis("i", self.outside.results), index_expr.axis("n", length)
@@ -318,6 +327,6 @@ class _Products(_Short):
         for slide, _ in geometry.slides:
             guards.append(Within(place[slide.column], self.kernel.shape[slide.column]))
         kept = tuple(guard for guard in guards if not guard.always)
-        self.store(place, kept, self.load(self.lines, line * length + lane))
+        self.store(place, kept, self.load(self.lines, line * pitch + lane))
         self.close("n", length, vector=True)
         self.close("i", self.outside.results)

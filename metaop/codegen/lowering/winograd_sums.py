@@ -17,6 +17,7 @@ from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.blocks import Tile, balanced
 from metaop.codegen.lowering.positions import unravel_within
 from metaop.codegen.lowering.short_products import short_product
+from metaop.codegen.lowering.tasks import TASK, Blocks, bind_tiles, counted
 from metaop.codegen.lowering.transforms import Transforms
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.sliding import TAPS, Slide, slides
@@ -115,17 +116,21 @@ class LongWindows(Transforms):
         row_blocks = -(-self.row_count // self.block_rows)
         channel_blocks = -(-self.channel_count // self.block_channels)
         tasks = math.prod(self.batch) * row_blocks * channel_blocks
-        values.open("p")
-        task = index_expr.axis("p", tasks)
-        self.row_start = (task % row_blocks) * self.block_rows
-        rest = task // row_blocks
-        self.channel_start = (rest % channel_blocks) * self.block_channels
-        batch = index_expr.unravel(rest // channel_blocks, self.batch)
-        self.place = dict(zip(self.contraction.batch, batch))
+        values.open(TASK)
+        panel, strip, batch = bind_tiles(
+            values,
+            (
+                Blocks("panel", row_blocks, self.block_rows // self.tile_rows),
+                Blocks("strip", channel_blocks, self.strips),
+                Blocks("batch", math.prod(self.batch), 1),
+            ),
+        )
+        self.row_start, self.channel_start = panel * self.tile_rows, strip * self.strip
+        self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
         self._allocate()
         steps = -(-self.tile_count // _TILES)
         values.open("kb")
-        step = index_expr.axis("kb", steps)
+        step = counted("kb", steps)
         self.tile_start = step * _TILES
         self._evaluate_left()
         self._evaluate_right()
@@ -136,7 +141,7 @@ class LongWindows(Transforms):
         self._combine(row)
         self._store_row(row)
         self.close("m", self.block_rows)
-        self.close("p", tasks, "parallel")
+        self.close(TASK, tasks, "parallel")
         return self.finish("winograd_sums", values.close(), 1)
 
     def _allocate(self) -> None:
@@ -197,7 +202,7 @@ class LongWindows(Transforms):
         """The tiles of the right factor at all points: [point][strip][tile][channel]."""
         values, n = self.values, _POINTS
         values.open("s")
-        strip = index_expr.axis("s", self.strips)
+        strip = counted("s", self.strips)
         channel, lane = index_expr.axis("c", self.strip), index_expr.axis("l", _TILES)
         values.open("c")
         values.open("l")
@@ -263,7 +268,7 @@ class LongWindows(Transforms):
         for name in "tqs":
             values.open(name)
         point = index_expr.axis("t", _ALL_POINTS)
-        panel, strip = index_expr.axis("q", panels), index_expr.axis("s", self.strips)
+        panel, strip = counted("q", panels), counted("s", self.strips)
         row = panel * self.tile_rows
         target = point * self.sum_pitch + row * self.block_channels + strip * self.strip
         values.emit(
