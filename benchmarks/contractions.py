@@ -30,6 +30,7 @@ from metaop.operators.convolution import convolution
 from metaop.operators.linear_algebra import matmul
 from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node, input_node
 
 _SECONDS = 0.06  # of one contender in one round
@@ -140,9 +141,9 @@ def _case(
     buffers = [Buffer.from_numpy(array) for array in arrays]
 
     def check() -> float:
-        wanted = theirs[0]().numpy()
-        found = program.run(buffers)[0].view(output.shape, np.float32)
-        return float(np.abs(found - wanted).max() / np.abs(wanted).max())
+        wanted = theirs[0]().float().numpy()
+        found = program.run(buffers)[0].view(output.shape, output.dtype.numpy)
+        return float(np.abs(found.astype(np.float32) - wanted).max() / np.abs(wanted).max())
 
     return Case(family, name, work, lambda: program.run(buffers), theirs, check, count)
 
@@ -151,31 +152,35 @@ def _random(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
 
 
-def products() -> Iterator[Case]:
+def products(family: str = "product", dtype: DType = dtypes.float32) -> Iterator[Case]:
     """Matrix products; N and T tell whether a factor is transposed in memory."""
     for rows, columns, depth in PRODUCTS:
         for left_turned, right_turned in ((0, 0), (0, 1), (1, 0), (1, 1)):
             left_shape = (depth, rows) if left_turned else (rows, depth)
             right_shape = (columns, depth) if right_turned else (depth, columns)
             a, b = _random(*left_shape), _random(*right_shape)
-            left = input_node(0, left_shape, dtypes.float32)
-            right = input_node(1, right_shape, dtypes.float32)
+            left, right = input_node(0, left_shape, dtype), input_node(1, right_shape, dtype)
             output = matmul(
                 views.transpose(left, 0, 1) if left_turned else left,
                 views.transpose(right, 0, 1) if right_turned else right,
             )
-            x = torch.from_numpy(a.T if left_turned else a)
-            y = torch.from_numpy(b.T if right_turned else b)
+            x, y = (torch.from_numpy(array).to(getattr(torch, dtype.name)) for array in (a, b))
+            x, y = x.T if left_turned else x, y.T if right_turned else y
             form = "NT"[left_turned] + "NT"[right_turned]
             yield _case(
-                "product",
+                family,
                 f"{rows}x{columns}x{depth} {form}",
                 2.0 * rows * columns * depth,
                 [left, right],
                 output,
-                [a, b],
+                [a.astype(dtype.numpy), b.astype(dtype.numpy)],
                 [lambda x=x, y=y: x @ y],
             )
+
+
+def products_of_bfloat16() -> Iterator[Case]:
+    """The same of bfloat16, as automatic mixed precision makes them."""
+    yield from products("product of bfloat16", dtypes.bfloat16)
 
 
 def convolutions() -> Iterator[Case]:
@@ -329,7 +334,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     print("| case | metaop G/s | PyTorch G/s | ratio | error |\n|---|---|---|---|---|", flush=True)
     results = []
-    for cases in (products, convolutions, depthwise, permutations):
+    for cases in (products, products_of_bfloat16, convolutions, depthwise, permutations):
         for case in cases():
             if options.only not in f"{case.family} {case.name}":
                 continue
