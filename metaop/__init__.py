@@ -44,7 +44,7 @@ from metaop.tensor.creation import (
     full_like, ones, ones_like, scalar_tensor, tensor, zeros, zeros_like,
 )
 from metaop.tensor.decompositions import (
-    det, inverse, legacy_cholesky as cholesky, legacy_svd as svd, logdet, qr, slogdet,
+    det, inverse, legacy_cholesky as cholesky, legacy_qr as qr, legacy_svd as svd, logdet, slogdet,
 )
 from metaop.tensor.dlpack import from_dlpack
 from metaop.tensor.finite_differences import gradient

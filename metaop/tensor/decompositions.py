@@ -313,6 +313,11 @@ def legacy_cholesky(input: Tensor, upper: bool = False) -> Tensor:
     return cholesky(input, upper=upper)
 
 
-legacy_svd.__name__, legacy_cholesky.__name__ = "svd", "cholesky"
-SPECIAL = {"svd": legacy_svd, "cholesky": legacy_cholesky}
-METHODS = ("det", "slogdet", "logdet", "qr", "inverse")
+def legacy_qr(input: Tensor, some: bool = True) -> Orthogonal:
+    """`linalg.qr`, complete unless `some`."""
+    return qr(input, "reduced" if some else "complete")
+
+
+legacy_svd.__name__, legacy_cholesky.__name__, legacy_qr.__name__ = "svd", "cholesky", "qr"
+SPECIAL = {"svd": legacy_svd, "cholesky": legacy_cholesky, "qr": legacy_qr}
+METHODS = ("det", "slogdet", "logdet", "inverse")

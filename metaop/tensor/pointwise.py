@@ -73,7 +73,6 @@ bitwise_xor = binary_function("bitwise_xor")
 bitwise_left_shift = binary_function("bitwise_left_shift", "left_shift")
 bitwise_right_shift = binary_function("bitwise_right_shift", "right_shift")
 fmod = binary_function("fmod")
-heaviside = binary_function("heaviside")
 hypot = binary_function("hypot")
 logaddexp = binary_function("logaddexp")
 maximum = binary_function("maximum")
@@ -143,6 +142,11 @@ def copysign(input: Operand, other: Operand) -> Tensor:
 def xlogy(input: Operand, other: Operand) -> Tensor:
     """`input * log(other)`, 0 where `input` is 0."""
     return _in_floats("xlogy", input, other)
+
+
+def heaviside(input: Tensor, values: Tensor) -> Tensor:
+    """0 where `input` is negative, 1 where it is positive, else `values`."""
+    return binary(POINTWISE["heaviside"], input, values)
 
 
 def atan2(input: Tensor, other: Tensor) -> Tensor:

@@ -298,6 +298,11 @@ def storage_offset(input: Tensor) -> int:
     return _layout(input)[1]
 
 
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
+    """`transpose` under NumPy's name."""
+    return transpose(input, axis0, axis1)
+
+
 def _in_place_form(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The form of a view function that changes the shape of the tensor itself."""
 
@@ -310,7 +315,8 @@ def _in_place_form(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 squeeze_ = _in_place_form(squeeze)
 unsqueeze_ = _in_place_form(unsqueeze)
-transpose_ = swapaxes_ = swapdims_ = _in_place_form(transpose)
+transpose_ = swapdims_ = _in_place_form(transpose)
+swapaxes_ = _in_place_form(swapaxes)
 t_ = _in_place_form(t)
 
 
@@ -355,7 +361,7 @@ def reversed_dims(input: Tensor) -> Tensor:
 
 
 moveaxis = movedim
-swapaxes = swapdims = transpose
+swapdims = transpose
 
 T = H = reversed_dims
 mT = mH = adjoint

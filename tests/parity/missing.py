@@ -50,7 +50,6 @@ SIGNATURES: dict[str, str] = {
     "Tensor.amin": "the documented default None is ()",
     "Tensor.resize_as_": "documented as tensor, but the parameter is called the_template",
     "torch.profiler.tensorboard_trace_handler": "an option of PyTorch's own trace export",
-    "torch.swapaxes": "axis0 and axis1 are called dim0 and dim1",
     "torch.trapezoid": "the documented default None means 1",
     "Tensor.fmod_": "documented as divisor, but the parameter is called other",
 }
