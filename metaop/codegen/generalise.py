@@ -391,7 +391,7 @@ class Walker:
         self.reduces = self.reduces or bool(statement.accumulators)
         for accumulator in statement.accumulators:
             self._name(accumulator.name)
-            self.tokens += (accumulator.reducer, accumulator.dtype.name)
+            self.tokens += (accumulator.reducer, accumulator.dtype.name, accumulator.running)
         return statement._replace(extent=extent, body=self._body(statement.body))
 
     def _extent(self, loop: For) -> Integer | ValueIndex:

@@ -274,11 +274,16 @@ class Update(NamedTuple):
 
 
 class Accumulator(NamedTuple):
-    """A value that a loop carries: starts at the reducer's identity, combined by Accumulate."""
+    """A value that a loop carries: starts at the reducer's identity, combined by Accumulate.
+
+    In the body, behind Accumulate, the name of one that is `running` is bound to the value so far,
+    in a vector loop to that of every lane.
+    """
 
     name: str
     reducer: str
     dtype: DType
+    running: bool = False
 
 
 @_never_equal_to_others

@@ -154,7 +154,7 @@ class _Kernel:
                 value = self.expressions.value(statement.value, copy)
                 self.index.bindings[statement.name, copy] = value
             elif isinstance(statement, Accumulate):
-                self.loops.accumulate(statement, copy)
+                self.loops.accumulators.accumulate(statement, copy)
             elif isinstance(statement, CheckedIndex):
                 self.effects.check(statement, copy)
             elif isinstance(statement, Update):

@@ -31,7 +31,7 @@ class EffectWriter:
         self.index = index
         self.memory = memory
         self.expressions = expressions
-        self.loops = loops
+        self.accumulators = loops.accumulators
 
     # --- checked indices --------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class EffectWriter:
         buffer, offset, conditions = statement.buffer, statement.offset, statement.conditions
         dtype = self.memory.buffers[buffer][1]
         old = self.memory.load(Load(buffer, offset, dtype, conditions), copy)
-        new = self.loops.combined(statement.reducer, value, old)
+        new = self.accumulators.combined(statement.reducer, value, old)
         self.memory.store(buffer, offset, new, conditions, copy)
 
     def _update_shared(
@@ -144,7 +144,7 @@ class EffectWriter:
             condition = self.code.value(mask, "i1", value.lanes)
             with self.code.placed(self.code.level_among(mask, value.text)):
                 value = self.code.select(condition, value, self.memory.constant(identity, dtype))
-        value = self.loops.across_lanes(statement.reducer, value)
+        value = self.accumulators.across_lanes(statement.reducer, value)
         address = self.memory.address(statement.buffer, index)
         self._combine_at(statement, address, value, scalar)
 
@@ -183,7 +183,7 @@ class EffectWriter:
         element = storage_type(dtype)
         stored = code.here(f"load {element}, ptr {address}, align {dtype.itemsize}")
         old = self.memory.widened(code.value(stored, element, 1, dtype.is_signed), dtype)
-        new = self.memory.narrowed(self.loops.combined(statement.reducer, old, value), dtype)
+        new = self.memory.narrowed(self.accumulators.combined(statement.reducer, old, value), dtype)
         code.store(new, code.value(address, "ptr"))
 
     def _combine_atomically(self, statement: Update, address: str, value: Value) -> None:
@@ -203,7 +203,7 @@ class EffectWriter:
         stored = code.bitcast(code.value(expected, bits), element)
         stored = code.value(stored.text, element, 1, dtype.is_signed)
         old = self.memory.widened(stored, dtype)
-        new = self.memory.narrowed(self.loops.combined(statement.reducer, old, value), dtype)
+        new = self.memory.narrowed(self.accumulators.combined(statement.reducer, old, value), dtype)
         wanted = code.bitcast(new, bits)
         pair = code.here(
             f"cmpxchg ptr {address}, {bits} {expected}, {wanted.typed} monotonic monotonic"

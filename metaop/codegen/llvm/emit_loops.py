@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from metaop.codegen.llvm.emit_accumulators import Accumulators
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_expression import ExpressionWriter
 from metaop.codegen.llvm.emit_index import IndexWriter
@@ -16,8 +17,7 @@ from metaop.codegen.llvm.emit_survey import Survey
 from metaop.codegen.llvm.emit_tiles import TileWriter
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import Accumulate, Accumulator, For, Load, Statement
-from metaop.reduce.reducers import REDUCERS
+from metaop.codegen.loop_nest import For, Load, Statement
 
 Run = Callable[[Coefficient, list[Value]], list[Value]]
 # Independent chains that hide the latency of an addition, while the body has at most so many
@@ -49,15 +49,15 @@ class LoopWriter:
         self.target = target
         self.write_body = write_body
         self.tiles = TileWriter(code, index, memory, self.loop)
-        self._accumulators: dict[str, Accumulator] = {}
+        self.accumulators = Accumulators(code, index, memory, expressions)
         self._surveys: dict[int, Survey] = {}
 
     def write(self, loop: For) -> None:
         """Writes a loop and binds the results of its accumulators."""
         survey = self.survey(loop)
-        for accumulator in loop.accumulators:
-            self._accumulators[accumulator.name] = accumulator
-        names = [name for name in self._accumulators if name in survey.accumulated]
+        known = self.accumulators.known
+        known.update({accumulator.name: accumulator for accumulator in loop.accumulators})
+        names = [name for name in known if name in survey.accumulated]
         names += [a.name for a in loop.accumulators if a.name not in names]
         own = {accumulator.name for accumulator in loop.accumulators}
         outer = dict(self.index.bindings)
@@ -68,11 +68,11 @@ class LoopWriter:
             results = self._vector(loop, start, stop, names)
             for name in names:
                 if name not in own:
-                    results[name] = self._combine(name, outer[name, 0], results[name])
+                    results[name] = self.accumulators.combine(name, outer[name, 0], results[name])
             ended = {(name, 0): value for name, value in results.items()}
         else:
             for name in own:
-                self._start(name, self.index.lanes.count)
+                self.accumulators.start(name, self.index.lanes.count)
             if loop.kind == "unroll":
                 self._unrolled(loop, stop)
             else:
@@ -83,7 +83,7 @@ class LoopWriter:
         self.index.bindings.update(outer)
         self.index.bindings.update(ended)
         for name in own:
-            del self._accumulators[name]
+            del known[name]
 
     def survey(self, loop: For) -> Survey:
         """The facts about the body of a loop."""
@@ -91,41 +91,6 @@ class LoopWriter:
         if found is None:
             found = self._surveys[id(loop)] = Survey(loop.body, self.memory.buffers)
         return found
-
-    # --- accumulators -----------------------------------------------------------------------
-
-    def accumulate(self, statement: Accumulate, copy: int) -> None:
-        """Combines a value into an accumulator; lanes that do not exist keep theirs."""
-        bindings, name = self.index.bindings, statement.name
-        old = bindings[name, copy]
-        # The new value first: what is known of it alone does not wait for the old one.
-        new = self._combine(name, self.expressions.value(statement.value, copy), old)
-        mask = self.index.lanes.mask
-        if mask is not None:
-            new = self.code.select(self.code.value(mask, "i1", old.lanes), new, old)
-        bindings[name, copy] = new
-
-    def _start(self, name: str, lanes: int) -> None:
-        accumulator = self._accumulators[name]
-        identity = REDUCERS[accumulator.reducer].identity(accumulator.dtype)
-        value = self.memory.constant(identity, accumulator.dtype, lanes)
-        for copy in range(self.index.lanes.copies):
-            self.index.bindings[name, copy] = value
-
-    def _combine(self, name: str, left: Value, right: Value) -> Value:
-        return self.combined(self._accumulators[name].reducer, left, right)
-
-    def combined(self, reducer: str, left: Value, right: Value) -> Value:
-        """Two values brought together by a reducer."""
-        return self.expressions.apply(REDUCERS[reducer].combine, left, right)
-
-    def across_lanes(self, reducer: str, value: Value) -> Value:
-        """All lanes combined, as a tree."""
-        while value.lanes > 1:
-            with self.code.placed(self.code.level_among(value.text)):
-                halves = self.code.halves(value)
-            value = self.combined(reducer, *halves)
-        return value
 
     # --- the blocks of a loop ---------------------------------------------------------------
 
@@ -294,8 +259,9 @@ class LoopWriter:
     ) -> dict[str, Value]:
         """A vector loop: several vectors at a time, single vectors, and the rest."""
         count, copies = self._width(loop, start, stop)
+        self.accumulators.running = frozenset(a.name for a in loop.accumulators if a.running)
         binary = self.index.binary
-        partial = self._identities(names, count)
+        partial = self.accumulators.identities(names, count)
         stores = [] if names and not self.target.has_avx512 else self.streams.stores(loop, count)
         if stores:
             aligned = self.streams.first_aligned(stores, loop, start, stop, count)
@@ -315,8 +281,8 @@ class LoopWriter:
             start, length = end, binary("sub", length, rounded)
         self.memory.streamed = frozenset()
         if count > 1 and self.target.has_avx512 and length != 1:
-            return self._across(self._partly(loop, start, stop, count, partial))
-        return self._stage(loop, start, stop, NO_LANES, self._across(partial))
+            return self.accumulators.across(self._partly(loop, start, stop, count, partial))
+        return self._stage(loop, start, stop, NO_LANES, self.accumulators.across(partial))
 
     def _partly(
         self,
@@ -331,26 +297,12 @@ class LoopWriter:
             return self._stage(loop, start, stop, NO_LANES, partial)
         return self._stage(loop, start, stop, Lanes(loop.axis, 0, count), partial, True)
 
-    def _identities(self, names: list[str], count: int) -> dict[str, Value]:
-        result = {}
-        for name in names:
-            accumulator = self._accumulators[name]
-            identity = REDUCERS[accumulator.reducer].identity(accumulator.dtype)
-            result[name] = self.memory.constant(identity, accumulator.dtype, count)
-        return result
-
-    def _across(self, partial: dict[str, Value]) -> dict[str, Value]:
-        return {
-            name: self.across_lanes(self._accumulators[name].reducer, value)
-            for name, value in partial.items()
-        }
-
     def _width(self, loop: For, start: Coefficient, stop: Coefficient) -> tuple[int, int]:
         """How many lanes, and how many vectors at a time."""
         survey = self.survey(loop)
         count = max(2, self.target.vector_bytes // survey.element_bytes)
-        copies = 1
-        if survey.accumulated or survey.has_inner_accumulators:
+        copies, runs_on = 1, any(one.running for one in loop.accumulators)
+        if not runs_on and (survey.accumulated or survey.has_inner_accumulators):
             copies = _CHAINS
             while copies > 1 and survey.work * copies > _WORK_IN_COPIES:
                 copies //= 2
@@ -376,7 +328,7 @@ class LoopWriter:
             return partial
         bindings, index = self.index.bindings, self.index
         keys = [(name, copy) for name in partial for copy in range(lanes.copies)]
-        first = self._identities(list(partial), lanes.count)
+        first = self.accumulators.identities(list(partial), lanes.count)
         carried = [partial[name] if copy == 0 else first[name] for name, copy in keys]
 
         def run(base: Coefficient, values: list[Value]) -> list[Value]:
@@ -392,10 +344,4 @@ class LoopWriter:
         written = frozenset(self.survey(loop).written)
         ended = dict(zip(keys, self.loop(start, stop, step, carried, written, run)))
         index.lanes = NO_LANES
-        return {name: self._tree(name, ended, lanes.copies) for name in partial}
-
-    def _tree(self, name: str, ended: dict[tuple[str, int], Value], copies: int) -> Value:
-        values = [ended[name, copy] for copy in range(copies)]
-        while len(values) > 1:
-            values = [self._combine(name, *values[k : k + 2]) for k in range(0, len(values), 2)]
-        return values[0]
+        return {name: self.accumulators.tree(name, ended, lanes.copies) for name in partial}

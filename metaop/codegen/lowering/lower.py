@@ -15,6 +15,7 @@ from metaop.codegen.lowering.loops import (
     plain_plan,
     turned,
 )
+from metaop.codegen.lowering.prefixes import Prefixes, triangle_of
 from metaop.codegen.lowering.rows import Rows
 from metaop.codegen.lowering.scatter import Scatter, lower_fill
 from metaop.codegen.lowering.stencil import lower_stencil
@@ -82,6 +83,9 @@ def _lower_rows(
     kernel: Kernel, storage: Storage, uses: dict[Node, int], machine: Machine
 ) -> LoweredKernel:
     """Lowers twice: only the finished index expressions tell which axes can be one loop."""
+    triangle = triangle_of(kernel, storage) if machine.rows.TURNS else None
+    if triangle is not None:
+        return Prefixes(kernel, storage, uses, triangle).lower()
     written_out = windows_plan(kernel, storage, uses) if machine.windows else None
     if written_out is not None:
         return Windows(kernel, storage, uses, written_out).lower()
