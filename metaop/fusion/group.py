@@ -235,17 +235,29 @@ class _Grouping:
         return storage
 
     def _ordered_roots(self, order: Sequence[Node]) -> list[Node]:
-        """What is computed, each node after what it reads; pieces stand for the whole.
-
-        A copy that makes a piece may be the same node as one that is read again much later.
-        """
+        """What is computed, each node after what it reads; pieces stand for the whole."""
         roots: dict[Node, None] = {}
         for node in order:
             if node in self.pieces:
-                roots.update(dict.fromkeys(self.pieces[node]))
+                self._add_pieces(node, roots)
             elif node in self.storage.stored and node.size:
                 roots[node] = None
         return list(roots)
+
+    def _add_pieces(self, node: Node, roots: dict[Node, None]) -> None:
+        """Adds a node, or its pieces, behind what they read.
+
+        That may be pieces, too, of something that comes later in the graph: a copy that makes a
+        piece of one whole is the same node as one that another whole reads.
+        """
+        if node in roots or isinstance(node.op, Input):
+            return
+        for piece in self.pieces.get(node, ()):
+            self._add_pieces(piece, roots)
+        if node not in self.pieces:
+            for source in self._sources(node)[0]:
+                self._add_pieces(source, roots)
+            roots[node] = None
 
     def run(self) -> list[Kernel]:
         for root in self.roots:

@@ -15,7 +15,7 @@ example.LAYERS, example.MICRO, example.BATCH, example.WORDS = 2, 2, 12, 41
 # Parts of the data, of the layers and of the depth for each model.
 WAYS = {
     2: {"gpt": [(1, 1, 2)], "bert": [(1, 2, 1)], "vit": [(2, 1, 1)]},
-    4: {"gpt": [(1, 2, 2)], "bert": [(2, 1, 2)], "vit": [(2, 1, 2)]},
+    4: {"gpt": [(1, 2, 2)], "bert": [(2, 1, 2)], "vit": [(2, 2, 1)]},
 }
 STEPS = 20
 for model, ways in WAYS[get_world_size()].items():
