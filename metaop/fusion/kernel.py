@@ -68,13 +68,15 @@ class Kernel:
                 return row_indices(root, axes)
         if root.shape == self.shape:
             return axes
-        if root.shape == tuple(self.shape[k] for k in self.kept):
-            return tuple(axes[k] for k in self.kept)
-        if root.shape == tuple(1 if k in self.reduced else n for k, n in enumerate(self.shape)):
-            return tuple(
-                index_expr.constant(0) if k in self.reduced else axis for k, axis in enumerate(axes)
-            )
-        return None
+        # Row-level: the kept axes in order, but for those of extent 1, which come and go.
+        kept = [k for k in self.kept if self.shape[k] != 1]
+        longer = [d for d, extent in enumerate(root.shape) if extent != 1]
+        if [self.shape[k] for k in kept] != [root.shape[d] for d in longer]:
+            return None
+        at = [index_expr.constant(0)] * root.ndim
+        for k, d in zip(kept, longer):
+            at[d] = axes[k]
+        return tuple(at)
 
 
 def row_indices(reduce_node: Node, axes: Sequence[IndexExpr]) -> Indices:

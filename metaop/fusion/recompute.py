@@ -32,6 +32,8 @@ _SUMMARY = 4
 _MOST_WORK = 80
 # Sums of at most so many products are cheap if the result is larger than both factors together.
 _CHEAP_DEPTH = 128
+# The larger of two factors that are both data has at most so many times the elements.
+_MOST_UNLIKE = 8
 
 
 class Recomputed(NamedTuple):
@@ -201,14 +203,20 @@ def _dear(order: Sequence[Node], early: set[Node]) -> set[Node]:
 
 
 def _is_cheap_contraction(node: Node) -> bool:
-    """Whether a sum of few products makes much of little, as the scores of attention do."""
+    """Whether a sum of few products makes much of little, as the scores of attention do.
+
+    A factor that is much smaller than the other is a weight. What a layer makes of it is no larger
+    than other results that are kept, and to store it again, and all that follows, takes long.
+    """
     reduced = reduced_axes(node)
     product = node.inputs[0]
     if reduced is None or not is_product(product):
         return False
     if product.size > _CHEAP_DEPTH * node.size:
         return False
-    elements = [_elements_of_plain_view(factor) for factor in product.inputs]
+    elements = sorted(_elements_of_plain_view(factor) for factor in product.inputs)
+    if elements[0] * _MOST_UNLIKE < elements[1]:
+        return False
     return all(elements) and node.size >= sum(elements)
 
 

@@ -27,8 +27,8 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
 
-# A body has at most so many points, and so many nodes at all of them.
-_MOST_POINTS, _MOST_NODES = 36, 600
+# A window has at most so many elements, a body so many points, and so many nodes at all of them.
+_LARGEST_WINDOW, _MOST_POINTS, _MOST_NODES = 31, 36, 600
 # Fewer lanes are not worth a vector.
 _FEWEST_LANES = 3
 # Planes are tasks if there are so many, and their rows a loop inside.
@@ -40,7 +40,7 @@ def windows_plan(kernel: Kernel, storage: Storage, uses: dict[Node, int]) -> Loo
     reductions = [root for root in kernel.roots if isinstance(root.op, Reduce)]
     others = [root for root in kernel.roots if root not in reductions]
     window = math.prod(kernel.shape[k] for k in kernel.reduced)
-    if not 1 < window <= _MOST_POINTS or any(root.shape == kernel.shape for root in others):
+    if not 1 < window <= _LARGEST_WINDOW or any(root.shape == kernel.shape for root in others):
         return None
     sources = [root.inputs[0] for root in reductions]
     residues = residue_axes(sources, kernel.shape, kernel.reduced, storage.has_buffer)
