@@ -8,11 +8,12 @@ import pytest
 from metaop.codegen.lowering import Machine
 from metaop.codegen.reference import evaluate
 from metaop.codegen.schedule import Schedule, schedule
-from metaop.elementwise.meta_op import apply
+from metaop.elementwise.meta_op import apply, where
 from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.views import broadcast_to
 from metaop.unified_graph import dtype as dtypes
-from metaop.unified_graph.node import Input, Node, input_node, topological
+from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.node import Input, Node, index_node, input_node, topological
 from tests.codegen.interpret import run_schedule
 from tests.codegen.run_nest import check_nest
 
@@ -34,7 +35,16 @@ def _weighted() -> list[Node]:
     return [reduce_axes("add", x * broadcast_to(scale, x.shape), [0])]
 
 
+def _place_of_maximum() -> list[Node]:
+    x = _input(0, _ROWS, _COLUMNS)
+    largest = reduce_axes("max", x, [0], keepdim=True)
+    row = index_node(IndexMap.axes(x.shape)[0], x.shape)
+    found = where(x.equals(largest), row, _ROWS)
+    return [reduce_axes("min", found, [0])]
+
+
 GRAPHS = {
+    "the place of the maximum": _place_of_maximum,
     "sums": lambda: [reduce_axes("add", _input(0, _ROWS, _COLUMNS), [0])],
     "a middle axis": lambda: [reduce_axes("add", _input(0, 3, 37, 384), [1])],
     "several outer axes": lambda: [reduce_axes("add", _input(0, 5, 9, 2, 128), [0, 1])],

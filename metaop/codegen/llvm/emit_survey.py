@@ -62,11 +62,14 @@ class Survey:
 
     @property
     def element_bytes(self) -> int:
-        """The size of the elements that fill the vector registers: the most frequent, then the
-        largest."""
+        """The size of the elements that fill the vector registers: the most frequent one.
+
+        Among equals it is the largest below 8 bytes: vectors of twice the length are cheap to
+        halve, and lanes of 8 bytes are often integers of which half is computed.
+        """
         if not self.weights:
             return 1
-        return max(self.weights, key=lambda size: (self.weights[size], size))
+        return max(self.weights, key=lambda size: (self.weights[size], size < 8, size))
 
 
 def walk(expr: Expr, seen: set[int]) -> Iterator[Expr]:

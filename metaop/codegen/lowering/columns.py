@@ -61,46 +61,51 @@ class Columns(Rows):
         super().__init__(kernel, storage, uses, plan)
         self.width = width
         self.column = index_expr.axis("c", width)
+        # Where the results of the passes that are done lie.
+        self.scratch: dict[Node, int] = {}
 
     def lower_columns(self) -> LoweredKernel | None:
-        """The kernel; None if it has several passes, or reads other than along its columns."""
-        if max(self.stage_of.values()) > 0 or any(map(self._is_element, self.kernel.roots)):
+        """The kernel; None if it does more than reduce, or reads other than along its columns."""
+        last_pass = max(self.stage_of.values())
+        others = [root for root in self.kernel.roots if not isinstance(root.op, Reduce)]
+        if any(self._is_inside(root) or self.stage_of[root] < last_pass for root in others):
             return None
         *outer, last = self.plan.kept()
         blocks = Loop(f"{last.name}o", last.extent // self.width, False)
         place = index_expr.axis(blocks.name, blocks.extent) * self.width + self.column
         self._replace({last.name: place})
         tasks = self._parallel([*outer, blocks])
-        reductions = [root for root in self.kernel.roots if isinstance(root.op, Reduce)]
-        self._start(reductions)
-        self._accumulate(reductions)
+        for stage in range(last_pass + 1):
+            members = [root for root in self.kernel.roots if self.stage_of[root] == stage]
+            self._pass([root for root in members if isinstance(root.op, Reduce)])
         if not self._is_along_columns():
             return None
-        self._finish(reductions)
+        self._finish(others)
         reduced = math.prod(loop.extent for loop in self.plan.reduced())
         body = self._outermost(ir.For("p", tasks, "parallel", self.values.close()))
         return self.finish("columns", body, GRAIN // (reduced * self.width))
-
-    def _is_element(self, root: Node) -> bool:
-        return not isinstance(root.op, Reduce) and self._is_inside(root)
 
     def _close_columns(self) -> None:
         body = self.values.close()
         self.values.emit(ir.For("c", self.width, "serial", body, (), True))
 
-    def _start(self, reductions: list[Node]) -> None:
-        """Partial results before the first row."""
+    def _pass(self, reductions: list[Node]) -> None:
+        """One pass over all rows, from partial results that hold nothing."""
         values, at = self.values, self.values.sum(self.column)
-        for number, root in enumerate(reductions, start=1):
-            values.emit(ir.Alloc(-number, self.width, root.dtype))
+        first = len(self.scratch) + 1
+        found = {root: -number for number, root in enumerate(reductions, start=first)}
+        for root, number in found.items():
+            values.emit(ir.Alloc(number, self.width, root.dtype))
         values.open("c")
-        for number, root in enumerate(reductions, start=1):
+        for root, number in found.items():
             identity = _reducer(root).identity(root.dtype)
-            values.emit(ir.Store(-number, at, ir.Number(identity, root.dtype)))
+            values.emit(ir.Store(number, at, ir.Number(identity, root.dtype)))
         self._close_columns()
+        self._accumulate(found)
+        self.scratch.update(found)
 
-    def _accumulate(self, reductions: list[Node]) -> None:
-        """The pass over all rows, of which some are combined at once."""
+    def _accumulate(self, reductions: dict[Node, int]) -> None:
+        """The loops over all rows, of which some are combined at once."""
         values, loops = self.values, list(self.plan.reduced())
         last = loops.pop()
         together = next(n for n in _ROWS_AT_ONCE if last.extent % n == 0)
@@ -109,6 +114,7 @@ class Columns(Rows):
         for loop in loops:
             values.open(loop.name)
         values.open("c")
+        self._recall()
         every = self.axes
         found: list[list[ir.Expr]] = [[] for _ in reductions]
         for row in range(together):
@@ -117,9 +123,9 @@ class Columns(Rows):
             for parts, root in zip(found, reductions):
                 parts.append(values.value(root.inputs[0], self.axes))
         self.axes = every
-        for number, (parts, root) in enumerate(zip(found, reductions), start=1):
-            place = values.sum(self.column)
-            values.emit(ir.Update(-number, place, _reducer(root).name, _combined(root, parts)))
+        place = values.sum(self.column)
+        for (root, number), parts in zip(reductions.items(), found):
+            values.emit(ir.Update(number, place, _reducer(root).name, _combined(root, parts)))
         self._close_columns()
         for loop in reversed(loops):
             values.emit(ir.For(loop.name, loop.extent, "serial", values.close()))
@@ -134,19 +140,23 @@ class Columns(Rows):
             place.coefficient(column) in (0, 1) for place in moving
         )
 
-    def _finish(self, reductions: list[Node]) -> None:
-        """Stores the results, and what is computed from them alone."""
+    def _recall(self) -> None:
+        """Binds the results of earlier passes."""
         values, at = self.values, self.values.sum(self.column)
-        values.open("c")
-        for number, root in enumerate(reductions, start=1):
+        for root, number in self.scratch.items():
             name = values.fresh("a")
-            values.emit(ir.Let(name, ir.Load(-number, at, root.dtype)))
+            values.emit(ir.Let(name, ir.Load(number, at, root.dtype)))
             values.reduced[root] = ir.Name(name, root.dtype)
-        for root in reductions:
+
+    def _finish(self, others: list[Node]) -> None:
+        """Stores the results, and what is computed from them alone."""
+        self.values.open("c")
+        self._recall()
+        for root in self.scratch:
             self.waiting.discard(root)
             if root not in self.kernel.private:
-                self._store(root, self._indices(root), values.reduced[root])
-        self._compute_roots([root for root in self.kernel.roots if root not in reductions])
+                self._store(root, self._indices(root), self.values.reduced[root])
+        self._compute_roots(others)
         self._close_columns()
 
 
