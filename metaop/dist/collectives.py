@@ -160,7 +160,8 @@ class MPIWorld:
             f"the ranks are about to run different {what}: entry {entry} is "
             f"{_entry(left, entry)} on rank 0 (at {lines[0]}) and {_entry(right, entry)} "
             f"on rank {other} (at {lines[other]})",
-            fix="let every rank run the same program on tensors of the same shapes",
+            fix="let every rank run the same program on tensors of the same shapes; reading a "
+            "global tensor (print, item) is part of it",
         )
 
 

@@ -49,6 +49,15 @@ def fits(shape: Sequence[int], states: NdSbp, mesh: Mesh) -> bool:
     return all(shape[axis] >= ranks for axis, ranks in need.items())
 
 
+def shared_out(states: NdSbp, shape: Sequence[int], mesh: Mesh) -> NdSbp:
+    """`states` with dimension 0 split along every axis that has the value whole, where it fits."""
+    for axis, state in enumerate(states):
+        cut = replaced(states, axis, Split(0))
+        if state == BROADCAST and shape and fits(shape, cut, mesh):
+            states = cut
+    return states
+
+
 @lru_cache(maxsize=4096)
 def states_of(shape: Shape, mesh: Mesh) -> tuple[NdSbp, ...]:
     """All states of a tensor of this shape but partial ones."""

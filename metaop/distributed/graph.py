@@ -28,8 +28,8 @@ from typing import Any
 from metaop.amp.autocast import autocast
 from metaop.dist.assign import Plan
 from metaop.dist.collectives import everyone, is_running
+from metaop.dist.moves import shared_out
 from metaop.dist.placement import Placement
-from metaop.dist.sbp import BROADCAST, Split
 from metaop.dist.search import explain_plan
 from metaop.distributed.graph_config import GraphConfig, ModuleConfig
 from metaop.distributed.graph_layout import common_placement, lay_out, made_global
@@ -250,17 +250,16 @@ def _checkpointed(module: Module) -> Iterator[None]:
 
 
 def _split_parameters(module: Module) -> None:
-    """Cuts up the parameters that are whole on every rank of their placement."""
+    """Cuts up the parameters along the mesh axes that have them whole."""
     for parameter in module._parameters.values():
         if parameter is None or parameter.device.placement is None:
             continue
         placement = parameter.device.placement
         buffer: Any = parameter.buffer()
-        if all(state == BROADCAST for state in buffer.states) and placement.world.owned:
-            first = (Split(0), *[BROADCAST] * (placement.ranks.ndim - 1))
-            if parameter.ndim and parameter.shape[0] >= placement.shape[0]:
-                data: Tensor = parameter.data
-                parameter.data = data.to_global(sbp=first)  # type: ignore[attr-defined]
+        states = shared_out(buffer.states, parameter.shape, placement.shape)
+        if states != buffer.states and placement.world.owned:
+            data: Tensor = parameter.data
+            parameter.data = data.to_global(sbp=states)  # type: ignore[attr-defined]
 
 
 def _shared_out(optimizer: Optimizer, stage: int) -> Optimizer:

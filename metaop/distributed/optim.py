@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from metaop.dist.moves import shared_out
 from metaop.dist.placement import Placement
-from metaop.dist.sbp import BROADCAST, Split
+from metaop.dist.sbp import BROADCAST, NdSbp
 from metaop.nn.parameter import Parameter
 from metaop.optim.optimizer import Group, Optimizer
 from metaop.optim.update import run_closure
@@ -20,10 +21,10 @@ _SETTINGS_OF_ITS_OWN = ("params", "param_names")
 class ZeroRedundancyOptimizer(Optimizer):
     """Any optimizer, with each rank keeping and updating its block of every parameter.
 
-    Blocks are of dimension 0 and may be uneven; a parameter with fewer rows than ranks is kept
-    whole. Nothing of the optimizer is rewritten for that: the blocks are a global tensor that lies
-    as `split(0)`, so its states do too, and its rule is derived for them. After a step the
-    parameters are gathered.
+    Blocks are of dimension 0, along the mesh axes that have the parameter whole, and may be uneven;
+    a parameter with fewer rows than ranks is kept whole. Nothing of the optimizer is rewritten for
+    that: the blocks are a global tensor, so its states lie as they do, and its rule is derived for
+    them. After a step the parameters are gathered.
 
     With local parameters, whose gradients `DistributedDataParallel` has averaged, this is ZeRO
     stage 1. With global parameters the gradients are summed up straight into the blocks: stage 2.
@@ -47,6 +48,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         self._stage = stage
         self._placement = Placement.all("cpu")
         self._blocks: dict[Tensor, Parameter] = {}
+        self._lies: dict[Tensor, NdSbp] = {}
         self._optimizer_class = optimizer_class
         self.optim: Optimizer | None = None
         super().__init__(params, defaults)
@@ -65,12 +67,21 @@ class ZeroRedundancyOptimizer(Optimizer):
     def _blocks_of(self, group: Group) -> Group:
         """The group with blocks for parameters."""
         for parameter in group["params"]:
-            self._blocks[parameter] = Parameter(self._shared_out(parameter.detach()))
+            self._lies[parameter] = self._lie_of(parameter)
+            self._blocks[parameter] = Parameter(self._shared_out(parameter, parameter.detach()))
         settings = {k: v for k, v in group.items() if k not in _SETTINGS_OF_ITS_OWN}
         return {**settings, "params": [self._blocks[p] for p in group["params"]]}
 
-    def _shared_out(self, value: Tensor) -> Tensor:
-        return spread(value, value.device.placement or self._placement, Split(0))
+    def _lie_of(self, parameter: Tensor) -> NdSbp:
+        """How the blocks of a parameter lie."""
+        placement = parameter.device.placement or self._placement
+        buffer: Any = parameter.buffer()
+        states = getattr(buffer, "states", (BROADCAST,) * placement.ranks.ndim)
+        return shared_out(states, parameter.shape, placement.shape)
+
+    def _shared_out(self, parameter: Tensor, value: Tensor) -> Tensor:
+        """A value as large as a parameter, lying as its blocks do."""
+        return spread(value, value.device.placement or self._placement, self._lies[parameter])
 
     @no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -82,21 +93,23 @@ class ZeroRedundancyOptimizer(Optimizer):
         updated = [(p, block) for p, block in self._blocks.items() if p.grad is not None]
         for parameter, block in updated:
             # Somebody may have written the parameter since the last step.
-            block.data = self._shared_out(parameter.detach())
-            block.grad = self._gradient(parameter.grad)
+            block.data = self._shared_out(parameter, parameter.detach())
+            block.grad = self._gradient(parameter)
         self.optim.step()
         for parameter, block in updated:
             if parameter.device.placement is None:
                 parameter.data = full_tensor(block.detach())
             else:
-                parameter._assign(to_global(block.detach(), sbp=BROADCAST).call, "step")
+                # It comes to lie as the parameter does.
+                parameter._assign(block.detach().call, "step")
             block.grad = None
         return loss
 
-    def _gradient(self, gradient: Any) -> Tensor:
+    def _gradient(self, parameter: Tensor) -> Tensor:
+        gradient: Any = parameter.grad
         if self._stage == 1 and gradient.device.placement is not None:
-            gradient = to_global(gradient, sbp=BROADCAST)
-        return self._shared_out(gradient.detach())
+            gradient = to_global(gradient, sbp=parameter.sbp)  # type: ignore[attr-defined]
+        return self._shared_out(parameter, gradient.detach())
 
     def state_dict(self) -> dict[str, Any]:
         """Settings and whole states: every rank has to ask for it, one may write it to a file."""
@@ -108,12 +121,7 @@ class ZeroRedundancyOptimizer(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over what `state_dict` gave, here or on another number of ranks, on all ranks."""
         assert self.optim is not None
-
-        def placed(value: Tensor) -> Tensor:
-            return self._shared_out(value) if value.ndim else value
-
-        state = {key: _mapped(value, placed) for key, value in state_dict["state"].items()}
-        self.optim.load_state_dict({**state_dict, "state": state})
+        self.optim.load_state_dict(state_dict)
         for group, blocks in zip(self.param_groups, self.optim.param_groups):
             group.update((k, v) for k, v in blocks.items() if k not in _SETTINGS_OF_ITS_OWN)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tarfile
 import tempfile
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Union
 
+from metaop.dist.collectives import everyone, is_running
 from metaop.errors import CheckpointError
 from metaop.serialization.builder import Placement
 from metaop.serialization.damage import Damage
@@ -22,22 +24,32 @@ from metaop.serialization.safetensors_format import (
 )
 from metaop.serialization.sharded_format import ShardedReader, mapped
 from metaop.serialization.zip_format import read_zip, write_zip
-from metaop.tensor.core import from_array
+from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.global_tensor import full_tensor
 from metaop.unified_graph.tensor_type import CPU, Device
 
 File = Union[str, "os.PathLike[str]", IO[bytes]]
 MapLocation = str | Device | Mapping[str, str] | Callable[[Any, str], Any] | None
 
 
-def save(obj: Any, f: File, *_ignored: Any, **_options: Any) -> None:
+def save(
+    obj: Any, f: File, *_ignored: Any, global_dst_rank: int | None = None, **_options: Any
+) -> None:
     """Writes an object to a file that PyTorch can read too.
 
     `obj` is a state_dict or another nest of tensors, numbers, texts and plain containers. A name
     that ends in `.safetensors` takes a flat mapping of names to tensors; all others get PyTorch's
     zip format. A file appears whole or not at all. PyTorch's further arguments are accepted.
-    Raises CheckpointError for objects of other types.
+    Of global tensors the whole values are written; every rank of a job has to call it then, and
+    with `global_dst_rank` only this one writes. Raises CheckpointError for objects of other types.
     Example: `metaop.save(model.state_dict(), "model.pth")`
     """
+    if global_dst_rank is not None and is_running():
+        whole = mapped(obj, lambda _, value: _whole(value))
+        if everyone().rank == global_dst_rank:
+            save(whole, f)
+        everyone().Barrier()
+        return
     if not isinstance(f, (str, os.PathLike)):
         _write(obj, f, "")
         return
@@ -54,6 +66,11 @@ def save(obj: Any, f: File, *_ignored: Any, **_options: Any) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def _whole(value: Any) -> Any:
+    is_global = isinstance(value, Tensor) and value.device.placement is not None
+    return full_tensor(value.detach()) if is_global else value
 
 
 def _umask() -> int:
@@ -76,6 +93,7 @@ def load(
     *,
     weights_only: bool | None = None,
     mmap: bool | None = None,
+    global_src_rank: int | None = None,
     **_options: Any,
 ) -> Any:
     """Reads what `save` or `torch.save` wrote, a safetensors file, or a sharded checkpoint.
@@ -85,11 +103,15 @@ def load(
     The format is found from the content. Tensors that shared memory share it again.
     `map_location` says where tensors go: a device, a mapping of saved to wanted devices, or a
     function of (storage, saved device). No code of the file ever runs, whatever `weights_only`
-    says; `pickle_module` and `mmap` are accepted and change nothing.
+    says; `pickle_module` and `mmap` are accepted and change nothing. With `global_src_rank` one
+    rank of a job reads the file and sends its content to the others.
     Raises CheckpointError, with the file and the reason, for damaged files and for objects that
     are not on the list of harmless types.
     """
     placement = _placement_of(map_location)
+    if global_src_rank is not None and is_running() and isinstance(f, (str, os.PathLike)):
+        content = Path(f).read_bytes() if everyone().rank == global_src_rank else b""
+        return _read(io.BytesIO(everyone().bcast(content, global_src_rank)), placement, str(f))
     if isinstance(f, (str, os.PathLike)):
         if os.path.isdir(f):
             return _read_folder(Path(f), placement)

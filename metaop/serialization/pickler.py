@@ -70,7 +70,9 @@ class CheckpointPickler(_Pickler):
             return None
         base = obj.base
         kind = self.name("torch", CLASS_OF_DTYPE[base.dtype])
-        return ("storage", kind, obj.key, str(base.device), base.numel())  # type: ignore
+        # Global tensors are written as the whole values that they stand for.
+        place = "cpu" if base.device.placement is not None else str(base.device)
+        return ("storage", kind, obj.key, place, base.numel())  # type: ignore
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> None:
         if isinstance(obj, DType):

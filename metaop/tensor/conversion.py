@@ -207,8 +207,8 @@ ndimension = dim
 
 
 def copy_(input: Tensor, src: Any, non_blocking: Any = False) -> Tensor:
-    """Writes the values of `src` into the tensor, converted and broadcast."""
-    source = src.to(input.dtype) if isinstance(src, Tensor) else src
+    """Writes the values of `src` into the tensor, converted, broadcast and moved to its device."""
+    source = src.to(input.device, input.dtype) if isinstance(src, Tensor) else src
     return in_place(input, _copied, source)
 
 

@@ -121,7 +121,7 @@ def to_local(input: Tensor, *, copy: bool = False) -> Tensor:
 
 def full_tensor(input: Tensor) -> Tensor:
     """The whole value of a global tensor as a local one, on every rank."""
-    placement = input.device.placement
+    placement = _placement_of(input)
     whole = (BROADCAST,) * placement.ranks.ndim
     result = from_array(input._array().copy(), input.dtype)
     return _linked(result, input, lambda gradient: distribute_tensor(gradient, placement, whole))

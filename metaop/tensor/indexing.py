@@ -105,6 +105,8 @@ def split_key(input: Tensor, key: Any) -> tuple[tuple[Any, ...], list[Tensor], t
     for item in _without_ellipsis(items, input.ndim - consumed):
         taken = _dims_of(item)
         if isinstance(item, Tensor):
+            if item.device is CPU:
+                item = item.to(input.device)  # type: ignore[attr-defined]
             found = _index_tensors(item, input._shape[source_dim : source_dim + taken], source_dim)
             # A mask without dimensions selects in a new dimension.
             basic.extend([_FULL] * taken or [None])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -81,6 +83,36 @@ def _losses(
     if placement is not None:
         assert [value.sbp for value in values] == [weights] * 4
     return losses
+
+
+def test_lists_and_local_tensors_are_indices() -> None:
+    value = np.random.default_rng(0).normal(size=(5, 4))
+    tensor = distribute_tensor(metaop.tensor(value), row(3), Split(0))
+    np.testing.assert_array_equal(tensor[:, [2, 0]].numpy(), value[:, [2, 0]])
+    np.testing.assert_array_equal(tensor[metaop.tensor([4, 1])].numpy(), value[[4, 1]])
+    tensor[[0, 3]] = 7.0
+    value[[0, 3]] = 7
+    np.testing.assert_array_equal(tensor.numpy(), value)
+    assert tensor.sbp == Split(0)
+
+
+def test_states_are_loaded_to_where_a_module_is() -> None:
+    first, second = metaop.nn.Linear(4, 6), metaop.nn.Linear(4, 6)
+    spread = metaop.nn.Linear(4, 6).to_global(row(3), Split(0))
+    spread.load_state_dict(first.state_dict())
+    second.load_state_dict(spread.state_dict())
+    for name, value in first.state_dict().items():
+        assert spread.state_dict()[name].sbp == Split(0)
+        assert second.state_dict()[name].is_local
+        np.testing.assert_array_equal(second.state_dict()[name].numpy(), value.numpy())
+
+
+def test_a_file_has_whole_values(tmp_path: Path) -> None:
+    spread = metaop.nn.Linear(4, 6).to_global(row(3), Split(0))
+    metaop.save(spread.state_dict(), tmp_path / "model.pth")
+    found = metaop.load(tmp_path / "model.pth")
+    assert found["weight"].is_local
+    np.testing.assert_array_equal(found["weight"].numpy(), spread.weight.detach().numpy())
 
 
 def test_local_tensors_refuse_to_mix_with_global_ones() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import metaop
+from metaop import nn
 from metaop.dist.placement import Placement
 from metaop.dist.sbp import (
     BROADCAST,
@@ -166,3 +167,38 @@ def test_what_cannot_be_is_said() -> None:
         distribute_tensor(metaop.ones(3, 8), mesh(2, 2), Split(0))
     with pytest.raises(ArgumentError, match="every rank once"):
         Placement("cpu", [0, 0], simulate=True)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_states_are_shared_out_along_the_axes_that_have_them_whole(stage: int) -> None:
+    class Step(nn.Graph):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+            self.add_optimizer(metaop.optim.Adam(model.parameters(), lr=0.01))
+
+        def build(self, x: metaop.Tensor) -> metaop.Tensor:
+            loss = self.model(x).square().mean()
+            loss.backward()
+            return loss
+
+    def losses(placement: Placement | None) -> tuple[Step, list[float]]:
+        metaop.manual_seed(0)
+        model, x = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 4)), metaop.randn(6, 6)
+        if placement is not None:
+            column, row = (BROADCAST, Split(0)), (BROADCAST, Split(1))
+            model.to_global(placement, {"0.*": column, "2.weight": row})
+            x = distribute_tensor(x, placement, (Split(0), BROADCAST))
+        step = Step(model)
+        if placement is not None:
+            step.config.enable_zero(stage=stage)
+        return step, [step(x).item() for _ in range(3)]
+
+    step, found = losses(mesh(2, 2))
+    np.testing.assert_allclose(found, losses(None)[1], rtol=1e-5)
+    optimizer = step._optimizers[0][0]
+    inner = optimizer if stage == 3 else optimizer.optim
+    lies = [state["exp_avg"].sbp for state in inner.state_dict()["state"].values()]
+    assert lies == [(Split(0), Split(0))] * 2 + [(Split(0), Split(1)), (Split(0), Split(0))]
+    weights = (Split(0), Split(0)) if stage == 3 else (BROADCAST, Split(0))
+    assert step.model[0].weight.sbp == weights

@@ -1,9 +1,14 @@
 """Tensors and modules that are made global, on all ranks and on some, against one process."""
 
+import os
+import tempfile
+from pathlib import Path
+
 import numpy as np
 
 import metaop
 from metaop import nn
+from metaop.dist.collectives import everyone
 from metaop.distributed import get_rank, get_world_size, global_mode, placement, sbp
 from metaop.errors import DistributedError
 
@@ -53,4 +58,15 @@ if rank == 0:
         assert "of which it is none" in str(error)
     else:
         raise AssertionError("rank 0 has no part of it")
+# One rank writes, one rank reads.
+path = (
+    Path(tempfile.gettempdir()) / f"metaop-{os.environ['OMPI_COMM_WORLD_RANK']}-{os.getppid()}.pth"
+)
+path = everyone().bcast(path, ranks - 1)
+metaop.save(layer.state_dict(), path, global_dst_rank=ranks - 1)
+loaded = metaop.load(path, global_src_rank=ranks - 1)
+np.testing.assert_array_equal(loaded["weight"].numpy(), layer.weight.detach().numpy())
+everyone().Barrier()
+if rank == 0:
+    path.unlink()
 print(f"rank {rank} agrees")
