@@ -81,9 +81,9 @@ def collect(
     collector = Collector()
     run = executor.run
 
-    def watched(subgraph: Subgraph) -> Any:
+    def watched(subgraph: Subgraph, *options: Any) -> Any:
         collector.watch(subgraph)
-        return run(subgraph)
+        return run(subgraph, *options)
 
     monkeypatch.setenv("METAOP_BACKEND", "reference")
     monkeypatch.setattr(executor, "run", watched)

@@ -1,9 +1,10 @@
-"""The derivation rule on every operator of the library: no signature is numerically wrong."""
+"""Rules for whole families on every operator of the library: signatures, and maps over a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -13,7 +14,10 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import metaop
 from metaop import nn
+from metaop.batching.rules import batched
+from metaop.codegen.reference import evaluate
 from metaop.inspect.documents import _operator_modules
+from metaop.unified_graph.node import input_node
 from tests.dist.every_operator import Case, collect
 from tests.dist.oracle import check_graph
 from tests.parity.op_db import is_public
@@ -38,6 +42,7 @@ def programs() -> Iterator[Callable[[], metaop.Tensor]]:
     yield lambda: functional.lp_pool2d(normal(4, 4, 8, 8).abs() + 0.1, 2, 2)
     yield lambda: functional.dropout(normal(6, 8))
     yield lambda: functional.gumbel_softmax(normal(6, 8))
+    yield lambda: metaop.vmap(functional.dropout, randomness="different")(normal(6, 8))
     yield lambda: nn.LSTM(4, 5).double()(normal(4, 4, 4))[0]
     yield lambda: nn.GRUCell(4, 5).double()(normal(4, 4))
     yield lambda: functional.affine_grid(normal(4, 2, 3), (4, 4, 4, 4), align_corners=False)
@@ -64,6 +69,44 @@ def test_every_signature_of_every_operator(cases: dict[str, Case], ranks: int) -
         except AssertionError as error:
             wrong.append(f"{name}: {' '.join(str(error).split())[:200]}")
     assert not wrong
+
+
+def test_every_operator_over_a_batch(cases: dict[str, Case]) -> None:
+    random = np.random.default_rng(0)
+    wrong = []
+    for name, case in cases.items():
+        flags = [bool(random.integers(2)) for _ in case.inputs]
+        flags[random.integers(len(flags))] = True
+        try:
+            check_batch(case, flags)
+        except AssertionError as error:
+            wrong.append(f"{name} {flags}: {' '.join(str(error).split())[:200]}")
+    assert not wrong
+
+
+def check_batch(case: Case, flags: list[bool]) -> None:
+    """Three elements, of which inputs with a flag have values of their own, at once and alone."""
+    size = 3
+    values = [_variants(x) if flag else x for x, flag in zip(case.values, flags)]
+    inputs = [
+        input_node(k, (size, *node.shape) if flag else node.shape, node.dtype)
+        for k, (node, flag) in enumerate(zip(case.inputs, flags))
+    ]
+    varies = frozenset(node for node, flag in zip(case.inputs, flags) if flag)
+    outputs = batched(case.outputs, dict(zip(case.inputs, inputs)), varies, size)
+    alone = [
+        evaluate(case.outputs, [x[k] if flag else x for x, flag in zip(values, flags)])
+        for k in range(size)
+    ]
+    for got, *wanted in zip(evaluate(outputs, values), *alone):
+        np.testing.assert_allclose(got, np.stack(wanted), rtol=1e-9, atol=1e-9)
+
+
+def _variants(value: np.ndarray) -> np.ndarray:
+    """The value, its rows in reverse, and for floats its half: all are valid operands."""
+    backwards = value[::-1] if value.ndim else value
+    half = (value * 0.5).astype(value.dtype) if value.dtype.kind == "f" else value
+    return np.stack([value, backwards, half])
 
 
 def test_the_library_is_covered(cases: dict[str, Case]) -> None:
