@@ -6,6 +6,8 @@ do not divide.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.dist.jobs import EXAMPLES, check_done, needs_mpi, run, run_all
@@ -39,3 +41,17 @@ def test_the_example_of_a_mesh_gives_the_losses_of_one_process() -> None:
     assert several.returncode == one.returncode == 0, several.stderr + one.stderr
     assert several.stdout == one.stdout
     assert several.stdout.count("loss") == 5
+
+
+def test_the_example_of_a_search_goes_on_with_another_number_of_ranks(tmp_path: Path) -> None:
+    def losses(*ranks: int) -> list[float]:
+        folder = str(tmp_path / "-".join(map(str, ranks)))
+        found = []
+        for count in ranks:
+            done = run(EXAMPLES / "auto_parallel.py", count, folder)
+            assert done.returncode == 0, done.stderr
+            assert ("0.weight S0, 0.bias S0, 2.weight S1" in done.stdout) == (count > 1)
+            found += [float(line.split()[3]) for line in done.stdout.splitlines()[:5]]
+        return found
+
+    assert losses(3, 2) == pytest.approx(losses(1, 1), rel=1e-4, abs=2e-5)
