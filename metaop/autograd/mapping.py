@@ -188,7 +188,7 @@ def _at_once(
     order = depending([*calls, *written], elements)
     if _has_own_gradients(order, elements):
         return None
-    _check_writes(order, [*values, *firsts], trace.started)
+    _check_writes(order, elements, [*values, *firsts], trace.started)
     if outer is not None:
         outer.steps += trace.steps
         outer.reasons += trace.reasons
@@ -227,14 +227,16 @@ def _has_own_gradients(order: Sequence[Call], elements: dict[Call, Call]) -> boo
     )
 
 
-def _check_writes(order: Sequence[Call], kept: Sequence[Tensor], started: int) -> None:
+def _check_writes(
+    order: Sequence[Call], elements: dict[Call, Call], kept: Sequence[Tensor], started: int
+) -> None:
     """A tensor that is not mapped cannot take the values of a batch."""
     if not _reads_overwritten(order, started):
-        if not _written_elsewhere(order, kept):
+        if not _written_elsewhere(elements, kept, started):
             return
         # What only cycles hold is not alive.
         gc.collect()
-        if not _written_elsewhere(order, kept):
+        if not _written_elsewhere(elements, kept, started):
             return
     raise UnsupportedError(
         "vmap: the function writes a tensor that is not mapped",
@@ -253,18 +255,17 @@ def _reads_overwritten(order: Sequence[Call], started: int) -> bool:
     return any(epoch.ended_at > started for epoch in epochs)
 
 
-def _written_elsewhere(order: Sequence[Call], kept: Sequence[Tensor]) -> bool:
-    """Whether a tensor that is no result was written and is alive."""
-    inside = set(order)
+def _written_elsewhere(elements: dict[Call, Call], kept: Sequence[Tensor], started: int) -> bool:
+    """Whether a tensor that is no result took a value that varies, and is alive."""
     known = {id(storage) for tensor in kept for storage in (tensor, tensor._base, tensor._cell)}
     handles = [reference() for reference in recorder.handles]
-    return any(
-        isinstance(handle, Tensor)
-        and handle._writes > 0
-        and handle._call in inside
-        and id(handle) not in known
+    written = [
+        handle._call
         for handle in handles
-    )
+        if isinstance(handle, Tensor) and handle._writes > 0 and id(handle) not in known
+    ]
+    recent = [call for call in written if call.sequence > started]
+    return not set(depending(recent, elements)).isdisjoint(recent)
 
 
 def _write_back(

@@ -173,6 +173,10 @@ def test_a_tensor_that_is_not_mapped_cannot_be_written() -> None:
         func.vmap(lambda x: total.add_(x))(metaop.ones(3, 2))
     with pytest.raises(RuntimeError, match="not mapped"):
         func.vmap(lambda x: total.copy_(x) * 2)(metaop.ones(3, 2))
+    with pytest.raises(RuntimeError, match="not mapped"):
+        func.vmap(lambda x: (total.copy_(x), x * 2)[1])(metaop.ones(3, 2))
+    layer = nn.BatchNorm1d(2).eval()
+    assert func.vmap(layer)(metaop.randn(3, 5, 2)).shape == (3, 5, 2)
 
 
 def test_models_side_by_side() -> None:
