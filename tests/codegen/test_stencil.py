@@ -107,6 +107,40 @@ def test_several_weights_for_a_channel(stride: int, target: str) -> None:
     np.testing.assert_allclose(run(plan, arrays, y), wanted, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("groups, outputs, stride", [(2, 6, 1), (1, 3, 2), (4, 8, 1)])
+def test_few_channels_in_a_group(groups: int, outputs: int, stride: int, target: str) -> None:
+    torch = pytest.importorskip("torch")
+    x = input_node(0, (2, 8, 30, 37), dtypes.float32)
+    w = input_node(1, (outputs, 8 // groups, 3, 3), dtypes.float32)
+    strides, pads = (stride, stride), (1, 1)
+    y = convolution(x, w, None, strides, pads, pads, (1, 1), groups)
+    g = input_node(2, y.shape, dtypes.float32)
+    (by_input,) = pullback([y], [g], [x])
+    assert by_input is not None
+    arrays = arrays_of([x, w, g])
+    ours, weight, cotangent = (torch.from_numpy(one).double().requires_grad_() for one in arrays)
+    wanted = torch.nn.functional.conv2d(ours, weight, None, stride, 1, groups=groups)
+    wanted.backward(cotangent)
+    for output, exactly in ((y, wanted.detach()), (by_input, ours.grad)):
+        plan = schedule([x, w, g], [output], host_machine())
+        found = run(plan, arrays, output)
+        np.testing.assert_allclose(found, exactly.numpy(), rtol=0, atol=2e-5)
+    names = [launch.nest.name for launch in schedule([x, w], [y], host_machine()).launches]
+    assert names == ["stencil_add"]
+
+
+def test_nests_over_channels_mean_the_layer() -> None:
+    x, w = input_node(0, (1, 4, 6, 7), dtypes.float32), input_node(1, (4, 2, 3, 3), dtypes.float32)
+    y = convolution(x, w, None, (1, 1), (1, 1), (1, 1), (1, 1), 2)
+    plan = schedule([x, w], [y], host_machine())
+    assert [launch.nest.name for launch in plan.launches] == ["stencil_add"]
+    arrays = arrays_of([x, w])
+    (found,) = run_schedule(plan, arrays)
+    torch = pytest.importorskip("torch")
+    wanted = torch.nn.functional.conv2d(*map(torch.from_numpy, arrays), None, 1, 1, groups=2)
+    np.testing.assert_allclose(found, wanted.numpy(), rtol=0, atol=1e-5)
+
+
 def test_zero_weights_do_not_meet_what_their_tap_does_not_see() -> None:
     """Infinities spoil those results only whose windows see them, in the gradient as well."""
     nodes, outputs = layer((1, 1, 8, 8, (3, 3), 2, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,9 +20,11 @@ from metaop.unified_graph.node import Node
 _STEPS = (1, 2, 3, -1)
 _MOST_TAPS = 49
 # Results at each place of the plane: residues of a stride, or several weights for one channel.
-_MOST_RESULTS, _MOST_RESIDUES = 9, 4
+_MOST_RESULTS, _MOST_RESIDUES = 12, 4
 # Planes with more elements would not stay near the processor.
 _MOST_ELEMENTS = 1 << 16
+# The same for a band of rows of all channels, so many times as high as the window.
+_MOST_IN_BANDS, BAND = 1 << 15, 2
 
 
 class Window(NamedTuple):
@@ -71,12 +74,14 @@ class Stencil(NamedTuple):
     """The sum of products in a kernel, and the windows along the height and the width.
 
     The right factor has the windows. Rows of the contraction and residues are the results at each
-    place.
+    place. Channels are the reduced axes that are no taps; for the gradient by the weight there are
+    none.
     """
 
     contraction: Contraction
     windows: tuple[Window, Window]
     residues: tuple[Residue, ...]
+    channels: tuple[int, ...]
     is_by_weight: bool
 
 
@@ -105,25 +110,55 @@ def _stencils(
     columns, depth = contraction.columns, contraction.depth
     if len(columns) < 2 or len(depth) < 2:
         return
-    for is_by_weight in (False, True):
-        long, short = (depth[-2:], columns) if is_by_weight else (columns[-2:], depth)
-        if len(short) != 2 or math.prod(shape[k] for k in short) > _MOST_TAPS:
-            continue
-        residues = [] if is_by_weight else _residues(contraction, long, shape, storage)
-        results = [*contraction.rows, *(residue.axis for residue in residues)]
-        if math.prod(shape[k] for k in results) > (1 if is_by_weight else _MOST_RESULTS):
-            continue
-        box = list(box_axes(shape))
-        for residue in residues:
-            box[residue.axis] = index_expr.constant(0)
-        found = [_window(contraction.right, pair, box, shape, storage) for pair in zip(long, short)]
-        if found[0] is None or found[1] is None:
-            continue
-        down, along = (_moved(window, k, residues) for k, window in enumerate(found) if window)
-        if down.reach(down.size) * along.reach(along.size) <= _MOST_ELEMENTS:
-            kept = tuple(k for k in contraction.batch if k not in results)
-            whole = replace(contraction, batch=kept)
-            yield Stencil(whole, (down, along), tuple(residues), is_by_weight)
+    if math.prod(shape[k] for k in contraction.rows) > _MOST_RESULTS:
+        return
+    residues = _residues(contraction, columns[-2:], shape, storage)
+    results = [*contraction.rows, *(residue.axis for residue in residues)]
+    if math.prod(shape[k] for k in results) <= _MOST_RESULTS:
+        for short in itertools.permutations(depth, 2):
+            windows = _windows(contraction.right, columns[-2:], short, residues, shape, storage)
+            channels = tuple(k for k in depth if k not in short)
+            if windows is not None and _fits(windows, math.prod(shape[k] for k in channels)):
+                kept = tuple(k for k in contraction.batch if k not in results)
+                whole = replace(contraction, batch=kept)
+                yield Stencil(whole, windows, tuple(residues), channels, False)
+    if not contraction.rows and len(columns) == 2:
+        windows = _windows(contraction.right, depth[-2:], columns, [], shape, storage)
+        if windows is not None and _fits(windows, 1):
+            yield Stencil(contraction, windows, (), (), True)
+
+
+def _windows(
+    factor: Node,
+    long: tuple[int, ...],
+    short: tuple[int, ...],
+    residues: list[Residue],
+    shape: tuple[int, ...],
+    storage: Storage,
+) -> tuple[Window, Window] | None:
+    """The windows of two pairs of axes."""
+    if math.prod(shape[k] for k in short) > _MOST_TAPS:
+        return None
+    box = list(box_axes(shape))
+    for residue in residues:
+        box[residue.axis] = index_expr.constant(0)
+    found = []
+    for number, pair in enumerate(zip(long, short)):
+        window = _window(factor, pair, box, shape, storage)
+        if window is None:
+            return None
+        found.append(_moved(window, number, residues))
+    return found[0], found[1]
+
+
+def _fits(windows: tuple[Window, Window], channels: int) -> bool:
+    """Whether planes, or bands of all channels, stay near the processor."""
+    down, along = windows
+    width = along.reach(along.size)
+    if down.reach(down.size) * width > _MOST_ELEMENTS:
+        return False
+    band = min(down.size, BAND * down.taps)
+    return channels == 1 or channels * down.reach(band) * width <= _MOST_IN_BANDS
 
 
 def _residues(

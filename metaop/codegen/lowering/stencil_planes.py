@@ -1,0 +1,245 @@
+"""Planes in scratch memory: what the windows of a stencil see, with the zeros around it.
+
+Columns of a plane lie apart by their residue, so that a window with a stride reads neighbours.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.lowering.positions import Positions
+from metaop.codegen.lowering.stencil_geometry import BAND, Stencil
+from metaop.fusion.kernel import Kernel
+from metaop.fusion.storage import Storage
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import Guard, Within
+from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Symbol
+from metaop.unified_graph.node import Node
+
+# What a task keeps of planes, in elements, lest it leave the nearest cache; with channels, whose
+# planes are read again for each result, the next one.
+_NEAR, _NEAR_CHANNELS = 6144, 24576
+# Products in the body of the innermost loop.
+_MOST_PRODUCTS = 64
+# Neighbours that come to the processor together.
+_LINE = 16
+
+
+class Group(NamedTuple):
+    """Rows of results that are computed at once, so many times one after another."""
+
+    first: int
+    rows: int
+    times: int
+
+
+class Planes(Positions):
+    """What both directions share: planes in scratch memory, and taps.
+
+    A block is a few whole planes, or a band of the rows of one.
+    """
+
+    def __init__(
+        self, kernel: Kernel, storage: Storage, uses: dict[Node, int], stencil: Stencil
+    ) -> None:
+        super().__init__(kernel, storage, uses)
+        self.down, self.along = stencil.windows
+        self.residues, self.channels = stencil.residues, stencil.channels
+        # So many planes are summed over for each one of results.
+        self.depth_planes = math.prod(kernel.shape[k] for k in self.channels)
+        # The number of the band of a plane that is at hand.
+        self.band = index_expr.constant(0)
+        self.plane = -1
+        # The axis of the loop over the blocks.
+        self.blocks = "p"
+        # A row of a plane has the columns of each residue side by side.
+        self.run = -(-self.along.reach(self.along.size) // self.along.stride)
+        self.pitch = self.run * self.along.stride
+        self.near = _NEAR if self.depth_planes == 1 else _NEAR_CHANNELS
+        self.band_rows = self._rows_of_a_band()
+        self.bands = self.down.size // self.band_rows
+
+    def lower(self) -> LoweredKernel:
+        """The nest of the launch."""
+        raise NotImplementedError
+
+    def _rows_of_a_band(self) -> int:
+        """The rows of results in equal bands of which all channels stay near the processor."""
+        size, least = self.down.size, BAND * self.down.taps
+        fitting = [n for n in range(size, least - 1, -1) if size % n == 0] or [size]
+        most = self.near // (self.pitch * self.depth_planes)
+        return next((n for n in fitting if self.down.reach(n) <= most), fitting[-1])
+
+    def elements_of_plane(self) -> int:
+        """The elements of a plane, or of a band of one, in scratch memory."""
+        return self.down.reach(self.band_rows) * self.pitch
+
+    def planes_in_block(self, planes: int, most: int) -> int:
+        """How many planes, of so many, a block has."""
+        if self.bands > 1:
+            return 1
+        most = max(1, min(most, self.near // (self.elements_of_plane() * self.depth_planes)))
+        return max(n for n in range(1, most + 1) if planes % n == 0)
+
+    def groups(self, products: int) -> list[Group]:
+        """The rows of a band, with so many products for each element of a row."""
+        most = max(1, min(_MOST_PRODUCTS // max(products, 1), self.band_rows))
+        fitting = max(n for n in range(1, most + 1) if self.band_rows % n == 0)
+        rows = fitting if 2 * fitting > most else most
+        times, rest = divmod(self.band_rows, rows)
+        groups = [Group(0, rows, times)]
+        return [*groups, Group(times * rows, rest, 1)] if rest else groups
+
+    def hold_planes(self, planes: int) -> None:
+        """Scratch memory for so many planes; the zeros around them are written once."""
+        values, size = self.values, planes * self.elements_of_plane()
+        values.emit(ir.Alloc(self.plane, size, self.scalar))
+        stretches = [self._rows_inside(), *map(self._columns_inside, range(self.along.stride))]
+        wholes = [self.down.reach(self.band_rows), *[self.run] * self.along.stride]
+        if [(0, whole) for whole in wholes] == stretches:
+            return
+        values.open("z")
+        place = values.sum(index_expr.axis("z", size))
+        values.emit(ir.Store(self.plane, place, ir.Number(0, self.scalar)))
+        self.close("z", size, vector=True)
+
+    def copy_planes(self, axes: Sequence[int], first: IndexExpr, planes: int) -> None:
+        """What the windows of a block see, but for the zeros around it."""
+        values = self.values
+        top, height = self._rows_inside()
+        values.open("u")
+        plane = index_expr.axis("u", planes)
+        values.open("a")
+        row = index_expr.axis("a", height) + top
+        for residue in range(self.along.stride):
+            start, width = self._columns_inside(residue)
+            values.open("b")
+            number = index_expr.axis("b", width) + start
+            column = number * self.along.stride + residue
+            place = self._seen_at(self.plane_at(axes, first + plane), self.band, row, column)
+            known = len(values.reads)
+            value = self.padded(self.contraction.right, place, self._ends(column))
+            self.prefetch(values.reads[known:], residue)
+            offset = (
+                plane * self.elements_of_plane() + row * self.pitch + residue * self.run + number
+            )
+            values.emit(ir.Store(self.plane, values.sum(offset), value))
+            self.close("b", width, vector=True)
+        self.close("a", height)
+        self.close("u", planes)
+
+    def prefetch(self, reads: Sequence[tuple[int, IndexExpr]], residue: int) -> None:
+        """Asks for what the next block will read here.
+
+        Without it, nothing would be read from memory while products are added.
+        """
+        for number, place in reads:
+            following = place.substitute(self._next_block) + residue * _LINE
+            if not any(isinstance(atom, Symbol) for atom in place.atoms()):
+                self.values.emit(ir.Prefetch(number, self.values.sum(following)))
+
+    def _next_block(self, atom: Atom) -> IndexExpr | None:
+        is_block = isinstance(atom, Axis) and atom.name == self.blocks
+        return index_expr.of(atom) + 1 if is_block else None
+
+    def _seen_at(
+        self, place: dict[int, IndexExpr], band: IndexExpr, row: IndexExpr, column: IndexExpr
+    ) -> dict[int, IndexExpr]:
+        """Where the right factor is read for a place of a plane."""
+        fixed = {residue.axis: index_expr.constant(0) for residue in self.residues}
+        below = row + band * (self.down.stride * self.band_rows)
+        return {**place, **fixed, **self.down.at(below), **self.along.at(column)}
+
+    def _ends(self, column: IndexExpr) -> list[Guard]:
+        """Not every residue has as many columns."""
+        inside = Within(column, self.along.reach(self.along.size))
+        return [] if inside.always else [inside]
+
+    def _rows_inside(self) -> tuple[int, int]:
+        """The first row of a plane that is not zero in all planes alike, and how many follow."""
+        height = self.down.reach(self.band_rows)
+        return _inside(self._guards(height, index_expr.constant(0)), "a", height)
+
+    def _columns_inside(self, residue: int) -> tuple[int, int]:
+        """The same for the columns of a residue."""
+        column = index_expr.axis("b", self.run) * self.along.stride + residue
+        return _inside(self._guards(1, column), "b", self.run)
+
+    def _guards(self, height: int, column: IndexExpr) -> list[Guard]:
+        """The guards without which the right factor is zero, at a column of any plane."""
+        places = {k: index_expr.axis(f"o{k}", n) for k, n in enumerate(self.kernel.shape)}
+        band, row = index_expr.axis("band", self.bands), index_expr.axis("a", height)
+        place = self._seen_at(places, band, row, column)
+        return [*self.behind_views(self.contraction.right, place)[2], *self._ends(column)]
+
+    def plane_at(self, axes: Sequence[int], number: IndexExpr) -> dict[int, IndexExpr]:
+        """A place of the outer axes, by the number of a plane."""
+        indices = index_expr.unravel(number, [self.kernel.shape[k] for k in axes])
+        return {**self.place, **dict(zip(axes, indices))}
+
+    def taps(self) -> Iterator[tuple[int, int]]:
+        """The taps of both windows."""
+        return itertools.product(range(self.down.taps), range(self.along.taps))
+
+    def seen(self, plane: IndexExpr, row: IndexExpr, tap: tuple[int, int]) -> ir.Expr:
+        """What the position of a tap sees in a plane from a row of results, in all columns."""
+        turn, residue = divmod(tap[1], self.along.stride)
+        column = index_expr.axis("n", self.along.size) + residue * self.run + turn
+        seen = row * self.down.stride + tap[0]
+        offset = plane * self.elements_of_plane() + seen * self.pitch + column
+        return ir.Load(self.plane, self.values.sum(offset), self.scalar)
+
+    def positions(self, tap: tuple[int, int]) -> tuple[int, int]:
+        """The positions that a tap sees, beside those of the windows."""
+        return self.down.tap(tap[0]), self.along.tap(tap[1])
+
+    def row_at(self, place: dict[int, IndexExpr], row: IndexExpr) -> dict[int, IndexExpr]:
+        """The place of the results in a row of a band."""
+        column = index_expr.axis("n", self.along.size)
+        below = self.band * self.band_rows + row
+        return {**place, self.down.long: below, self.along.long: column}
+
+    def tap_at(self, place: dict[int, IndexExpr], tap: tuple[int, int]) -> dict[int, IndexExpr]:
+        """A place with a tap."""
+        down, along = map(index_expr.constant, tap)
+        return {**place, self.down.short: down, self.along.short: along}
+
+    def left_at(self, place: dict[int, IndexExpr]) -> ir.Expr:
+        """The left factor at a place."""
+        return self.padded(self.contraction.left, place, [])
+
+    def close(
+        self,
+        axis: str,
+        extent: int,
+        vector: bool = False,
+        accumulators: tuple[ir.Accumulator, ...] = (),
+    ) -> None:
+        """Ends the loop over an axis."""
+        body = self.values.close()
+        self.values.emit(ir.For(axis, extent, "serial", body, accumulators, vector))
+
+    def apply(self, function: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
+        """A function of two values."""
+        return ir.Apply(function, (left, right), self.scalar, self.scalar)
+
+
+def _inside(guards: Sequence[Guard], axis: str, extent: int) -> tuple[int, int]:
+    """The first index of an axis where the guards of that axis alone hold, and how many follow."""
+    first, stop = 0, extent
+    for guard in guards:
+        if not isinstance(guard, Within) or len(guard.expr.terms) != 1:
+            continue
+        (atom, step), start = guard.expr.terms[0], guard.expr.constant
+        if not isinstance(atom, Axis) or atom.name != axis:
+            continue
+        # 0 <= step * index + start < guard.extent
+        ends = (-start, guard.extent - start) if step > 0 else (start - guard.extent + 1, start + 1)
+        first = max(first, -(-ends[0] // abs(step)))
+        stop = min(stop, -(-ends[1] // abs(step)))
+    return first, max(stop - first, 0)
