@@ -171,6 +171,7 @@ _SUBMODULES = frozenset(
 _ELSEWHERE = {"load": "serialization", "save": "serialization", "profile": "inspect"}
 _ELSEWHERE["jit"] = "capture"
 _ELSEWHERE["spmm"] = "sparse"
+_ELSEWHERE |= dict.fromkeys(("placement", "sbp"), "distributed")
 _ELSEWHERE["vmap"] = "func"
 _ELSEWHERE |= dict.fromkeys(("code", "kernel"), "kernels")
 _ELSEWHERE |= dict.fromkeys(

@@ -209,6 +209,8 @@ class Graph:
             lines += [f"  {line}" for line in explain_plan(self._plan).splitlines()]
         return "\n".join(lines)
 
+    __repr__ = describe
+
     def _stages(self) -> list[tuple[Placement, Module]]:
         """The placements of the pipeline stages and their modules, in order."""
         found: dict[int, tuple[Placement, Module]] = {}

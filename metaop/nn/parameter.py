@@ -58,6 +58,8 @@ class _Owned(Tensor):
     def __repr__(self) -> str:
         return f"{type(self).__name__} containing:\n{super().__repr__()}"
 
+    __str__ = __repr__
+
 
 _TENSOR_FIELDS = {"_call", "grad", "_base", "_steps", "_cell", "_seen", "_writes"}
 

@@ -141,7 +141,13 @@ def _block(values: np.ndarray, indent: int, formatter: Formatter, summarize: boo
 def text_of(input: Tensor, prefix: str = "tensor(") -> str:
     """The tensor as `repr` shows it."""
     suffixes = []
-    if input.device.type != "cpu":
+    placement = input.device.placement
+    if placement is not None:
+        if not placement.world.owned:
+            # This rank has nothing of the value.
+            return _with_suffixes(f"{prefix}...", [f"size={tuple(input.shape)}", str(placement)], 0)
+        suffixes += [str(placement), f"sbp={input.sbp}"]  # type: ignore[attr-defined]
+    elif input.device.type != "cpu":
         suffixes.append(f"device='{input.device}'")
     natural = input.dtype in (defaults.dtype, dtypes.int64, dtypes.bool_)
     size = input.numel()  # type: ignore[attr-defined]

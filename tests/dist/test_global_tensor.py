@@ -107,6 +107,12 @@ def test_states_are_loaded_to_where_a_module_is() -> None:
         np.testing.assert_array_equal(second.state_dict()[name].numpy(), value.numpy())
 
 
+def test_what_is_printed_says_where_it_lies() -> None:
+    tensor = metaop.ones(3, 2, placement=row(3), sbp=Split(0))
+    assert repr(tensor).endswith('placement(type="cpu", ranks=[0, 1, 2]), sbp=S0)')
+    assert repr(tensor).startswith("tensor([[1., 1.],")
+
+
 def test_a_file_has_whole_values(tmp_path: Path) -> None:
     spread = metaop.nn.Linear(4, 6).to_global(row(3), Split(0))
     metaop.save(spread.state_dict(), tmp_path / "model.pth")
