@@ -21,16 +21,8 @@ from metaop.errors import ArgumentTypeError, GradientError, ShapeError
 from metaop.executor import realize
 from metaop.operators.basic import overwrite
 from metaop.operators.view_write import view_write
-from metaop.tensor.history import (
-    Cell,
-    accumulator,
-    is_leaf_call,
-    leaf_write,
-    move_hooks,
-    own,
-    untracked,
-    with_history,
-)
+from metaop.tensor import history
+from metaop.tensor.history import Cell
 from metaop.tensor.lie import keep_lie
 from metaop.tensor.size import Size
 from metaop.tensor.strides import has_overlap
@@ -88,7 +80,7 @@ class Tensor(_Bound):
             if self._seen != base._writes:
                 for step, attributes in self._steps:
                     source = _viewed(source, step, attributes)
-                self._adopt(source, keep_history=is_leaf_call(self._call))
+                self._adopt(source, keep_history=history.is_leaf_call(self._call))
                 self._seen = base._writes
         elif self._cell is not None and self._seen != self._cell.writes:
             self._adopt(self._cell._call, keep_history=self._call.requires_grad)
@@ -98,7 +90,7 @@ class Tensor(_Bound):
     def _adopt(self, value: Call, keep_history: bool) -> None:
         call = value
         if keep_history:
-            call = with_history(value, self._call)
+            call = history.with_history(value, self._call)
             share_epoch(value, call)
         self._bind(call)
 
@@ -127,12 +119,12 @@ class Tensor(_Bound):
             call = keep_lie(old, call)
         if old.requires_grad:
             if not modes.gradients:
-                call = with_history(call, old)
-            elif is_leaf_call(old):
-                raise leaf_write(operator)
+                call = history.with_history(call, old)
+            elif history.is_leaf_call(old):
+                raise history.leaf_write(operator)
             elif not call.requires_grad:
                 call = record(overwrite, (old, call))
-            move_hooks(old, call)
+            history.move_hooks(old, call)
         if self._base is not None:
             self._write_base(call, operator, started)
         if old.epoch is not None:
@@ -186,8 +178,8 @@ class Tensor(_Bound):
     def _show_as(self, step: Composite, attributes: tuple[Any, ...]) -> Tensor:
         """Turns this tensor into a view of what it was: in-place changes of the shape."""
         call = self.call
-        if call.requires_grad and is_leaf_call(call):
-            raise leaf_write(step.name + "_")
+        if call.requires_grad and history.is_leaf_call(call):
+            raise history.leaf_write(step.name + "_")
         if self._base is None:
             storage = wrap(call)
             storage._cell, storage._writes = self._cell, self._writes
@@ -250,10 +242,10 @@ class Tensor(_Bound):
                 f"only floating point tensors can require gradients, not {call.type.dtype.name}",
                 fix="convert with .float() first",
             )
-        epoch, call = call.epoch, own(call)
+        epoch, call = call.epoch, history.own(call)
         call.epoch = epoch
         call.requires_grad = requires_grad
-        call.tape = TapeEntry(accumulate=accumulator(self)) if requires_grad else None
+        call.tape = TapeEntry(accumulate=history.accumulator(self)) if requires_grad else None
         self._call = call
         if call.buffer is None:
             recorder.watch(self)
@@ -270,7 +262,7 @@ class Tensor(_Bound):
     @property
     def is_leaf(self) -> bool:
         call = self.call
-        return not call.requires_grad or is_leaf_call(call)
+        return not call.requires_grad or history.is_leaf_call(call)
 
     def detach(self) -> Tensor:
         """The same storage without gradient tracking."""
@@ -284,10 +276,10 @@ class Tensor(_Bound):
     @data.setter
     def data(self, value: Tensor) -> None:
         other = value.detach()
-        old, call = self.call, own(other.call)
+        old, call = self.call, history.own(other.call)
         call.requires_grad, call.tape = old.requires_grad, old.tape
-        if old.requires_grad and not is_leaf_call(old):
-            call = with_history(call, old)
+        if old.requires_grad and not history.is_leaf_call(old):
+            call = history.with_history(call, old)
         self._base, self._cell = other._base, other._cell
         if other._base is not None:
             self._steps = other._steps
@@ -296,7 +288,7 @@ class Tensor(_Bound):
 
     def _peer(self, link: Callable[[Call, Call], None] | None) -> Tensor:
         source = self.call
-        call = untracked(source) if link is not None else own(source)
+        call = history.untracked(source) if link is not None else history.own(source)
         if link is not None and call is not source:
             link(source, call)
         peer = wrap(call)
@@ -381,7 +373,7 @@ def view(source: Tensor, step: Composite, attributes: tuple[Any, ...] = ()) -> T
     call = source.call
     tensor = wrap(_viewed(call, step, attributes))
     base = source._base
-    if base is None or (call.requires_grad and is_leaf_call(call)):
+    if base is None or (call.requires_grad and history.is_leaf_call(call)):
         tensor._base, tensor._steps = source, ((step, attributes),)
     else:
         tensor._base, tensor._steps = base, (*source._steps, (step, attributes))
