@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 
 # A slot fits into the cache of a core; all slots of a rank into that of a host.
-SLOT_BYTES = 1 << 19
-_SLOTS = 16
+SLOT_BYTES = 1 << 20
+_SLOTS = 8
 _PAGE = 4096
 
 

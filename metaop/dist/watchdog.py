@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from metaop import settings
+from metaop.dist.environment import launched
 from metaop.errors import DistributedError, describe_location, user_location
 
 _QUESTION, _ANSWER = 32001, 32002
@@ -27,6 +28,9 @@ class Watchdog:
 
     def __init__(self, communicator: Any) -> None:
         self.communicator = communicator
+        place = launched()
+        # With more ranks than cores, who waits makes room for who works.
+        self.shares_cores = place is not None and place.local_size > (os.cpu_count() or 1)
         self.count = 0
         self.sent: list[Any] = []
 
@@ -53,7 +57,8 @@ class Watchdog:
             if news() != last:
                 return False
             if time.perf_counter() - started < _BUSY:
-                os.sched_yield()
+                if self.shares_cores:
+                    os.sched_yield()
                 continue
             time.sleep(pause)
             pause *= 1.2

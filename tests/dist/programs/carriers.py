@@ -25,6 +25,7 @@ def carriers() -> list[Carrier]:
     found = [Carrier(everyone), carrier_of(everyone)]
     assert isinstance(found[1], HostCarrier) and found[1].is_alone
     assert carrier_of(everyone) is found[1]
+    found[1].by_messages = False
     for first in {ranks // 2, 1} if ranks > 2 else ():
         host = everyone.Split(rank < first)
         found.append(over_hosts(everyone, host, min(first, ranks - first)))
