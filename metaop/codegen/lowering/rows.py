@@ -16,7 +16,7 @@ from metaop.fusion.kernel import Indices, Kernel
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.index_expr import Axis, IndexExpr, Symbol
+from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
 
 # Vector loops shorter than this waste most of their lanes; two axes run side by side then.
@@ -311,18 +311,11 @@ class Rows(Lowering):
         if math.prod(loop.extent for loop in loops) > _LONGEST_AHEAD:
             return
         lane = Axis(loops[-1].name, loops[-1].extent)
-        for number, place in self._fresh:
-            following = place.substitute(_next_row)
-            is_known = not any(isinstance(atom, Symbol) for atom in place.atoms())
-            if abs(place.coefficient(lane)) == 1 and is_known and following != place:
-                self.values.emit(ir.Prefetch(number, self.values.sum(following)))
+        self.values.prefetch(
+            (one for one in self._fresh if abs(one[1].coefficient(lane)) == 1), "p"
+        )
         self._fresh = [one for one in dict.fromkeys(self.values.reads) if one not in self._seen]
         self._seen.update(self._fresh)
-
-
-def _next_row(atom: index_expr.Atom) -> IndexExpr | None:
-    is_row = isinstance(atom, Axis) and atom.name == "p"
-    return index_expr.of(atom) + 1 if is_row else None
 
 
 def _blocked(loops: list[Loop], replace: Callable[[dict[str, IndexExpr]], None]) -> list[Loop]:

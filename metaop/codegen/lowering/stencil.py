@@ -195,7 +195,7 @@ class _ByWeight(Planes):
             for k in range(group.rows):
                 left, known = values.fresh("g"), len(values.reads)
                 values.emit(ir.Let(left, self.left_at(self.row_at(place, start + k))))
-                self.prefetch(values.reads[known:], 0)
+                values.prefetch(values.reads[known:], self.blocks)
                 for tap, name in sums.items():
                     seen = self.seen(plane, start + k, self.positions(tap))
                     product = self.apply("mul", ir.Name(left, self.scalar), seen)

@@ -18,7 +18,7 @@ from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, Within
-from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Symbol
+from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
 
 # What a task keeps of planes, in elements, lest it leave the nearest cache; with channels, whose
@@ -124,7 +124,7 @@ class Planes(Positions):
             place = self._seen_at(self.plane_at(axes, first + plane), self.band, row, column)
             known = len(values.reads)
             value = self.padded(self.contraction.right, place, self._ends(column))
-            self.prefetch(values.reads[known:], residue)
+            values.prefetch(values.reads[known:], self.blocks, residue * _LINE)
             offset = (
                 plane * self.elements_of_plane() + row * self.pitch + residue * self.run + number
             )
@@ -132,20 +132,6 @@ class Planes(Positions):
             self.close("b", width, vector=True)
         self.close("a", height)
         self.close("u", planes)
-
-    def prefetch(self, reads: Sequence[tuple[int, IndexExpr]], residue: int) -> None:
-        """Asks for what the next block will read here.
-
-        Without it, nothing would be read from memory while products are added.
-        """
-        for number, place in reads:
-            following = place.substitute(self._next_block) + residue * _LINE
-            if not any(isinstance(atom, Symbol) for atom in place.atoms()):
-                self.values.emit(ir.Prefetch(number, self.values.sum(following)))
-
-    def _next_block(self, atom: Atom) -> IndexExpr | None:
-        is_block = isinstance(atom, Axis) and atom.name == self.blocks
-        return index_expr.of(atom) + 1 if is_block else None
 
     def _seen_at(
         self, place: dict[int, IndexExpr], band: IndexExpr, row: IndexExpr, column: IndexExpr

@@ -7,7 +7,11 @@ from collections.abc import Callable
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.positions import Positions
 from metaop.codegen.lowering.short_products import Matrix, combined
-from metaop.unified_graph.index_expr import IndexExpr
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr
+
+# Lanes of the longest vectors, which are tiles, and how many tiles lie in a cache line.
+_VECTOR, _TILES_OF_LINE = 16, 4
 
 
 class Transforms(Positions):
@@ -20,11 +24,20 @@ class Transforms(Positions):
         matrix: Matrix,
         read: Callable[[int], ir.Expr],
         place: Callable[[int], tuple[int, IndexExpr]],
+        channel: str = "",
     ) -> None:
-        """A loop that stores the product of a matrix and of what is read."""
-        values = self.values
+        """A loop that stores the product of a matrix and of what is read.
+
+        Where that comes from memory, the loop over channels outside is named: planes of channels
+        lie farther apart than processors look ahead.
+        """
+        values, known = self.values, len(self.values.reads)
         values.open(axis)
         numbers = [self.named(read(k)) for k in range(len(matrix[0]))]
+        if channel:
+            for number, first in dict(reversed(values.reads[known:])).items():
+                for lane in range(0, _VECTOR, _TILES_OF_LINE):
+                    values.prefetch([(number, _moved(first, lane))], channel)
         for k, value in enumerate(combined(matrix, numbers, self.named, self.scalar)):
             number, offset = place(k)
             values.emit(ir.Store(number, values.sum(offset), value))
@@ -45,3 +58,13 @@ class Transforms(Positions):
     def close(self, axis: str, extent: int, kind: str = "serial", vector: bool = False) -> None:
         """Ends the loop over an axis."""
         self.values.emit(ir.For(axis, extent, kind, self.values.close(), (), vector))
+
+
+def _moved(place: IndexExpr, lanes: int) -> IndexExpr:
+    """A place so many lanes further."""
+
+    def move(atom: Atom) -> IndexExpr | None:
+        is_lane = isinstance(atom, Axis) and atom.name == "l"
+        return index_expr.of(atom) + lanes if is_lane else None
+
+    return place.substitute(move)

@@ -282,6 +282,27 @@ class Values:
         offset = self.sum(place)
         return ir.Load(number, offset, node.dtype, self.conditions(guards), fill)
 
+    def prefetch(self, reads: Iterable[tuple[int, IndexExpr]], loop: str, ahead: int = 0) -> None:
+        """Asks for what some reads, and elements so far ahead, will be in a loop's next iteration.
+
+        Without it, nothing would be read from memory while much is computed.
+        """
+
+        def move(atom: Atom) -> IndexExpr | None:
+            is_loop = isinstance(atom, Axis) and atom.name == loop
+            return index_expr.of(atom) + 1 if is_loop else None
+
+        axes = [scope.axis for scope in self.scopes]
+        if loop not in axes:
+            return
+        level = axes.index(loop)
+        for number, place in reads:
+            following = place.substitute(move)
+            symbols = (atom.name for atom in place.atoms() if isinstance(atom, Symbol))
+            is_known = all(self.depth_of_name.get(name, 0) < level for name in symbols)
+            if following != place and is_known:
+                self.emit(ir.Prefetch(number, self.sum(following + ahead)))
+
     def element(self, node: Node, at: Indices) -> ir.Load | None:
         """The load that `node` is at indices `at`; None if it is computed, or read under guards.
 

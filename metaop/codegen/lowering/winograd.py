@@ -221,6 +221,7 @@ class _Products(_Short):
             "a", outer.points, inner.data,
             lambda k: self._input(tile, channel, (row, index_expr.constant(k))),
             lambda k: (self.partial, (row * inner.points + k) * self.strip + lane),
+            channel="c",
         )  # fmt: skip
         step = index_expr.axis("b", inner.points)
         size = self.channel_count * self.tiles_pitch

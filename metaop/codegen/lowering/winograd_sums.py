@@ -174,6 +174,7 @@ class LongWindows(Transforms):
             "a", _TILE, _PRODUCT.window,
             lambda k: self._left_at(row, lane, (outside, index_expr.constant(k))),
             lambda k: (self.partial, (outside * n + k) * _TILES + lane),
+            channel="m",
         )  # fmt: skip
         step = index_expr.axis("b", n)
         start = row * _TILES + lane
@@ -212,6 +213,7 @@ class LongWindows(Transforms):
             "a", n, _PRODUCT.data,
             lambda k: self._right_at(position, lane, (outside, index_expr.constant(k))),
             lambda k: (self.partial, (outside * n + k) * _TILES + lane),
+            channel="c",
         )  # fmt: skip
         step = index_expr.axis("b", n)
         start = channel * _TILES + lane
