@@ -186,6 +186,10 @@ def _add_missing(state: Any, other: Any) -> None:
                 _add_missing(state[key], value)
             else:
                 state[key] = value
+    elif isinstance(state, list) and isinstance(other, list):
+        for mine, theirs in zip(state, other):
+            _add_missing(mine, theirs)
+        state.extend(other[len(state) :])
 
 
 def _raise_first(problems: Sequence[str], folder: Path) -> None:

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.mpi, needs_mpi]
 
 # Each group is one job.
 LOCAL = ("transitions", "carriers", "data_parallel", "batch_norm", "zero", "pipeline")
-GLOBAL = ("graph", "network", "placing", "meshes", "predicted", "found")
+GLOBAL = ("graph", "network", "placing", "stages", "meshes", "predicted", "found")
 MODELS = ("models",)
 
 

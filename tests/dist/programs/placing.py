@@ -69,4 +69,3 @@ np.testing.assert_array_equal(loaded["weight"].numpy(), layer.weight.detach().nu
 everyone().Barrier()
 if rank == 0:
     path.unlink()
-print(f"rank {rank} agrees")
