@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from metaop.codegen import loop_nest as ir
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.memory import Buffer
@@ -21,6 +22,7 @@ CASES = [
     ((2, 3, 61, 61), (3, 3), (2, 2), (0, 0), (1, 1), True),
     ((2, 70, 12, 12), (3, 3), (1, 1), (1, 1), (1, 1), True),
     ((1, 4, 3, 3), (3, 3), (1, 1), (1, 1), (1, 1), False),
+    ((2, 5, 7, 6), (3, 3), (1, 1), (1, 1), (1, 1), False),
     ((3, 2, 14, 9), (3, 3), (2, 2), (1, 1), (1, 1), False),
     ((1, 2, 15, 40), (3, 2), (2, 3), (1, 1), (1, 1), True),
     ((2, 2, 17, 13), (5, 3), (3, 1), (2, 0), (1, 2), False),
@@ -128,6 +130,15 @@ def test_other_types(dtype: dtypes.DType, target: str) -> None:
     wanted = [array.max(1), array.sum(1, dtype=dtype.numpy), array.min(1)]
     for found, other in zip(run(plan, [array]), wanted, strict=True):
         assert np.array_equal(found, other)
+
+
+def test_short_rows_are_joined_where_memory_goes_on() -> None:
+    """Results of 3 x 3 windows with padding lie as their elements do: one loop over all of them."""
+    for case, joined in ((CASES[3], True), (CASES[4], False)):
+        nodes, (maxima, _) = pooled(case, maximum=True)
+        (launch,) = schedule(nodes, [maxima], host_machine()).launches
+        extents = [s.extent for s in launch.nest.body if isinstance(s, ir.For) and s.vector]
+        assert extents == ([maxima.size] if joined else [])
 
 
 def test_positions_are_kept_in_the_shortest_type() -> None:

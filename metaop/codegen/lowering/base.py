@@ -70,8 +70,9 @@ class Lowering:
         """Writes an element of a root wherever it is kept."""
         for buffer, place in self.storage.places(node, at):
             number = self.parameter(buffer, "write")
-            offset = self.values.sum(index_expr.linear_offset(place, buffer.shape))
-            self.values.emit(ir.Store(number, offset, value, conditions))
+            target = index_expr.linear_offset(place, buffer.shape)
+            self.values.targets.append(target)
+            self.values.emit(ir.Store(number, self.values.sum(target), value, conditions))
         self.waiting.discard(node)
 
     def elements_worth_a_task(self) -> int:

@@ -17,6 +17,10 @@ _LONGEST_REDUCTION = 1 << 14
 _LARGEST_WINDOW = 64
 _FEWEST_LANES = 8
 _LONGEST_STRIDE = 4
+# Fewer lanes than this are not worth bodies that are written out.
+_FEWEST_WRITTEN_OUT = 3
+# Rows of fewer results leave too many lanes of a vector idle.
+_SHORT_ROW = 12
 # Divisors whose remainders are stored in turn by shuffling registers, and the multiples of which
 # fill vectors.
 _INTERLEAVED, _FILLING = (2, 4), 16
@@ -67,23 +71,31 @@ def plain_plan(kernel: Kernel) -> LoopPlan:
 def written_out_plan(
     kernel: Kernel,
     exprs: Sequence[IndexExpr],
-    places: Iterable[IndexExpr],
+    places: Sequence[IndexExpr],
+    targets: Sequence[IndexExpr],
     residues: Set[int],
-    fewest: int,
 ) -> LoopPlan | None:
     """The joined plan with reduced loops and those of `residues` written out, if lanes can run.
 
-    They need a kept loop of `fewest` iterations, of which neighbours read what lies close together.
+    They need a kept loop of whose iterations neighbours read what lies close together. Short rows
+    are joined where the places that are read and the `targets` stay affine, though guards do not.
     """
-    loops, axes = _joined_loops(kernel, exprs, residues)
+    found = _written_out(_joined_loops(kernel, exprs, residues), residues)
+    if found.loops and found.loops[-1].extent < _SHORT_ROW:
+        found = _written_out(_joined_loops(kernel, [*places, *targets], residues), residues)
+    window = math.prod(loop.extent for loop in found.written_out)
+    if window < 2 or not found.loops or found.loops[-1].extent < _FEWEST_WRITTEN_OUT:
+        return None
+    lane = Axis(found.loops[-1].name, found.loops[-1].extent)
+    inside = {Axis(f"i{k}", extent): found.axes[k] for k, extent in enumerate(kernel.shape)}
+    along = (place.substitute(inside.get) for place in places)  # type: ignore[arg-type]
+    return None if any(abs(x.coefficient(lane)) > _LONGEST_STRIDE for x in along) else found
+
+
+def _written_out(joined: tuple[list[Loop], Indices], residues: Set[int]) -> LoopPlan:
+    loops, axes = joined
     inside = [loop for loop in loops if loop.reduced or int(loop.name[1:]) in residues]
     outside = tuple(loop for loop in loops if loop not in inside)
-    window = math.prod(loop.extent for loop in inside)
-    if window < 2 or not outside or outside[-1].extent < fewest:
-        return None
-    lane = Axis(outside[-1].name, outside[-1].extent)
-    if any(abs(place.coefficient(lane)) > _LONGEST_STRIDE for place in places):
-        return None
     return LoopPlan(outside, axes, written_out=tuple(inside))
 
 

@@ -86,6 +86,8 @@ class Values:
         self.offsets: list[IndexExpr] = []
         # The buffers that are read, and those of the offsets at which they are.
         self.reads: list[tuple[int, IndexExpr]] = []
+        # The offsets at which results are written.
+        self.targets: list[IndexExpr] = []
         self._names = 0
         self._depths: dict[int, int] = {}
         self._sums: dict[IndexExpr, ir.Sum] = {}

@@ -29,8 +29,6 @@ from metaop.unified_graph.node import Node
 
 # A window has at most so many elements, a body so many points, and so many nodes at all of them.
 _LARGEST_WINDOW, _MOST_POINTS, _MOST_NODES = 31, 36, 600
-# Fewer lanes are not worth a vector.
-_FEWEST_LANES = 3
 # Planes are tasks if there are so many, and their rows a loop inside.
 _ENOUGH_PLANES = 64
 
@@ -45,8 +43,8 @@ def windows_plan(kernel: Kernel, storage: Storage, uses: dict[Node, int]) -> Loo
     sources = [root.inputs[0] for root in reductions]
     residues = residue_axes(sources, kernel.shape, kernel.reduced, storage.has_buffer)
     probe = Rows(kernel, storage, uses, plain_plan(kernel))
-    places = probe.places_in_box()
-    plan = written_out_plan(kernel, probe.values.offsets, places, residues, _FEWEST_LANES)
+    places, values = probe.places_in_box(), probe.values
+    plan = written_out_plan(kernel, values.offsets, places, values.targets, residues)
     if plan is None:
         return None
     points = math.prod(loop.extent for loop in plan.written_out)
@@ -85,7 +83,8 @@ class Windows(Rows):
             self.values.emit(ir.For("p", tasks, "parallel", self.values.close()))
         points = math.prod(loop.extent for loop in self.plan.written_out)
         each = points * math.prod(loop.extent for loop in (*rows, lane)) if outer else points
-        return self.finish("windows", self.values.close(), GRAIN // each)
+        grain = max(GRAIN // each, 1)
+        return self.finish("windows", self.values.close(), grain if outer else -(-grain // 64) * 64)
 
     def _written_out(self) -> None:
         """The results at all residues; they are stored last, so that neighbours come together."""
