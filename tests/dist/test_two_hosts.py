@@ -67,22 +67,25 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @needs_mpi
 @pytest.mark.mpi
-@pytest.mark.parametrize("program", ["data_parallel.py", "pipeline.py"])
-def test_ranks_on_two_hosts_agree_with_one_process(program: str, hosts: Path) -> None:
-    where = ",".join(f"{address}:1" for address in HOSTS.values())
-    environment = launch_environment(2, where)
+@pytest.mark.parametrize(
+    ("program", "slots"), [("data_parallel.py", 1), ("pipeline.py", 1), ("carriers.py", 2)]
+)
+def test_ranks_on_two_hosts_agree_with_one_process(program: str, slots: int, hosts: Path) -> None:
+    where = ",".join(f"{address}:{slots}" for address in HOSTS.values())
+    ranks = 2 * slots
+    environment = launch_environment(ranks, where)
     environment |= {
         "PYTHONPATH": str(ROOT),
         "PRTE_MCA_plm_ssh_agent": str(hosts),
-        "OMPI_MCA_btl": "self,tcp",
+        "OMPI_MCA_btl": "self,sm,tcp",
         "OMPI_MCA_btl_tcp_if_include": "10.77.0.0/24",
         "PRTE_MCA_prte_if_include": "10.77.0.0/24",
     }
-    command = [sys.executable, "-m", "metaop", "run", "-np", "2", "--hosts", where]
+    command = [sys.executable, "-m", "metaop", "run", "-np", str(ranks), "--hosts", where]
     inside = ["ip", "netns", "exec", next(iter(HOSTS)), *command, str(PROGRAMS / program)]
     done = subprocess.run(
         inside, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for rank in range(2):
+    for rank in range(ranks):
         assert f"rank {rank} agrees" in done.stdout

@@ -22,11 +22,13 @@ SIZES = (0, 1, 77, 70_001, 300_007, 2_700_011)
 
 def carriers() -> list[Carrier]:
     """Of one host; with more than two ranks also as if they were on two, alike and not."""
-    found = [Carrier(everyone), carrier_of(everyone)]
-    assert isinstance(found[1], HostCarrier) and found[1].is_alone
-    assert carrier_of(everyone) is found[1]
-    found[1].by_messages = False
-    for first in {ranks // 2, 1} if ranks > 2 else ():
+    chosen = carrier_of(everyone)
+    assert carrier_of(everyone) is chosen and isinstance(chosen, HostCarrier)
+    here = everyone.Split_type(mpi().COMM_TYPE_SHARED)
+    assert chosen.is_alone == (here.size == ranks)
+    chosen.by_messages = False
+    found = [Carrier(everyone), chosen]
+    for first in {ranks // 2, 1} if ranks > 2 and chosen.is_alone else ():
         host = everyone.Split(rank < first)
         found.append(over_hosts(everyone, host, min(first, ranks - first)))
         assert not found[-1].is_alone
