@@ -222,7 +222,10 @@ def svd(A: Tensor, full_matrices: bool = True) -> Singular:
     """The singular value decomposition; gradients need `full_matrices=False`."""
 
     def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
-        if full_matrices and A.shape[-1] != A.shape[-2] and (cotangents[0] or cotangents[2]):
+        if not A.numel():
+            return [zeros_like(A)]
+        vectors = cotangents[0] is not None or cotangents[2] is not None
+        if full_matrices and A.shape[-1] != A.shape[-2] and vectors:
             raise UnsupportedError(
                 "linalg.svd: the singular vectors of full_matrices=True have no gradient",
                 fix="pass full_matrices=False",
