@@ -129,6 +129,21 @@ def test_few_channels_in_a_group(groups: int, outputs: int, stride: int, target:
     assert names == ["stencil_add"]
 
 
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_what_is_fused_behind_is_computed_in_each_row(groups: int) -> None:
+    torch = pytest.importorskip("torch")
+    x = input_node(0, (3, 4, 5, 9), dtypes.float32)
+    w = input_node(1, (4, 4 // groups, 2, 2), dtypes.float32)
+    bias = input_node(2, (4,), dtypes.float32)
+    y = convolution(x, w, bias, (1, 1), (1, 1), (1, 1), (1, 1), groups)
+    arrays = arrays_of([x, w, bias])
+    plan = schedule([x, w, bias], [y], host_machine())
+    assert {launch.nest.parameters[-1].role for launch in plan.launches} == {"write"}
+    exactly = [torch.from_numpy(one).double() for one in arrays]
+    wanted = torch.nn.functional.conv2d(*exactly, 1, 1, groups=groups).numpy()
+    np.testing.assert_allclose(run(plan, arrays, y), wanted, rtol=0, atol=1e-5)
+
+
 def test_nests_over_channels_mean_the_layer() -> None:
     x, w = input_node(0, (1, 4, 6, 7), dtypes.float32), input_node(1, (4, 2, 3, 3), dtypes.float32)
     y = convolution(x, w, None, (1, 1), (1, 1), (1, 1), (1, 1), 2)

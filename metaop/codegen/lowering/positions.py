@@ -238,6 +238,8 @@ class Positions(Lowering):
     ) -> list[tuple[Node, Indices, ir.Expr]]:
         """The values of all roots at a place, with their indices there."""
         values = self.values
+        # What was stored at other places is not read here.
+        self.waiting.update(self.kernel.roots)
         if self.root.dtype is not self.scalar:
             total = ir.Apply("cast", (total,), self.root.dtype, self.scalar)
         name = values.fresh("t")
