@@ -342,6 +342,7 @@ class _Solver:
 def _choose(terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
     """Splits a sum into terms to leave free, as few values as possible, and digits to determine.
 
+    Among equals the last axes are left free: those of a window stand behind those of its positions.
     The digits come largest step first; the smaller ones never add up to the step of a larger one.
     """
     if not terms:
@@ -350,7 +351,7 @@ def _choose(terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
     for count in range(len(terms)):
         for free in combinations(terms, count):
             cost = prod(atom.high - atom.low + 1 for atom, _ in free)
-            if best is not None and cost >= best[0]:
+            if best is not None and (cost, count) > (best[0], len(best[1])):
                 continue
             digits = sorted((t for t in terms if t not in free), key=lambda term: -abs(term[1]))
             if index_expr.are_digits(digits):

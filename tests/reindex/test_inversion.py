@@ -197,3 +197,17 @@ def test_simplification_looks_at_every_node_a_few_times(monkeypatch: pytest.Monk
         return visits
 
     assert chain(40) == 4 * chain(10)
+
+
+def test_windows_as_large_as_the_image_sum_over_their_offsets() -> None:
+    """Results and offsets of a window are as many: the offsets stay, and need no computing."""
+    image = input_node(0, (2, 4, 3, 3), dtypes.float32)
+    shown = views.windows(image, (3, 3), (1, 1), (1, 1), (1, 1))
+    assert isinstance(shown.op, Reindex)
+    source = input_node(1, shown.shape, dtypes.float32)
+    scattered = reduce_with_map("add", source, shown.op.map, image.shape)
+    inverted = invert(scattered)
+    assert inverted is not None
+    gathered = inverted.inputs[0].op
+    assert isinstance(gathered, Reindex)
+    assert gathered.map.indices[-2:] == gathered.map.axes(gathered.map.domain)[-2:]
