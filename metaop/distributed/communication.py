@@ -8,12 +8,14 @@ are done, so the `Work` that `async_op=True` gives has nothing to wait for.
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from metaop.dist.collectives import mpi
+from metaop.dist.packing import Packed
 from metaop.distributed.process_group import ProcessGroup, group, make_group, world_group
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor, from_array
@@ -204,10 +206,11 @@ def reduce_scatter(
     members = _agreed(f"reduce_scatter {op} {kinds}", group)
     _check_count("reduce_scatter", input_list, members)
     flat = np.concatenate([_value(source).reshape(-1) for source in input_list])
-    total = _combined(members, flat, op)
-    start = sum(source.numel() for source in input_list[: members.rank()])  # type: ignore
-    mine = total[start : start + output.numel()]  # type: ignore[attr-defined]
-    _put(output, mine.reshape(tuple(output.shape)))
+    counts = [math.prod(source.shape) for source in input_list]
+    mine = np.empty(counts[members.rank()], flat.dtype)
+    request = members.world.carrier.reduce_scatter(flat, mine, counts, _operation(op))
+    members.world.wait(request, f"reduce_scatter {op} of {kinds}")
+    _put(output, _averaged(mine, op, members).reshape(tuple(output.shape)))
     return Work()
 
 
@@ -290,19 +293,25 @@ def _put(tensor: Tensor, value: np.ndarray) -> None:
     tensor.copy_(from_array(array, tensor.dtype))  # type: ignore[attr-defined]
 
 
-def _combined(members: ProcessGroup, value: np.ndarray, op: str) -> np.ndarray:
-    """The combination over the ranks; MPI knows no 16-bit floats."""
-    module = mpi()
-    names = {"sum": "SUM", "avg": "SUM", "prod": "PROD", "max": "MAX", "min": "MIN"}
+def _operation(op: str) -> str:
+    """The name of a reduction among the reducers; of a mean that of the sum."""
+    names = {"sum": "add", "avg": "add", "prod": "mul", "max": "max", "min": "min"}
     if op not in names:
         raise ArgumentError(f"unknown reduction {op!r}", fix=f"use one of {', '.join(names)}")
-    narrow = value.dtype.itemsize == 2 and value.dtype.kind not in "iu"
-    wide = value.astype(np.float32) if narrow else value
-    total = np.empty_like(wide)
-    members.communicator.Allreduce(wide, total, getattr(module, names[op]))
-    if op == "avg":
-        total = total / members.size()
-    return total.astype(value.dtype, copy=False)
+    return names[op]
+
+
+def _averaged(total: np.ndarray, op: str, members: ProcessGroup) -> np.ndarray:
+    return (total / members.size()).astype(total.dtype) if op == "avg" else total
+
+
+def _combined(members: ProcessGroup, value: np.ndarray, op: str) -> np.ndarray:
+    """The combination over the ranks."""
+    total = np.empty_like(value)
+    given = Packed.alone(value.reshape(-1))
+    request = members.world.carrier.all_reduce(given, total.reshape(-1), _operation(op))
+    members.world.wait(request, f"all_reduce {op} of {value.dtype}{list(value.shape)}")
+    return _averaged(total, op, members)
 
 
 def _check_count(name: str, tensors: Sequence[Tensor] | None, members: ProcessGroup) -> None:

@@ -15,7 +15,15 @@ from tests.dist.jobs import EXAMPLES, check_done, needs_mpi, run, run_all
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
 # Each group is one job.
-LOCAL = ("transitions", "carriers", "data_parallel", "batch_norm", "zero", "pipeline")
+LOCAL = (
+    "transitions",
+    "carriers",
+    "communication",
+    "data_parallel",
+    "batch_norm",
+    "zero",
+    "pipeline",
+)
 GLOBAL = ("graph", "network", "placing", "stages", "meshes", "predicted", "found")
 MODELS = ("models",)
 
@@ -29,7 +37,7 @@ def test_ranks_agree_with_one_process(name: str, group: tuple[str, ...], ranks: 
 
 
 def test_large_values_in_the_window_of_a_host_agree_as_small_ones_in_messages() -> None:
-    modes = ("carriers", "transitions", "data_parallel", "batch_norm", "zero")
+    modes = ("carriers", "communication", "transitions", "data_parallel", "batch_norm", "zero")
     done = run_all(3, "--window", *modes)
     for name in modes:
         check_done(name, 3, done)
