@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import metaop
+from metaop.codegen import streaming
+from metaop.codegen.llvm import machine
 from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.loop_nest import For, LoopNest, Parameter, Prefetch, Statement, Store
@@ -131,3 +134,41 @@ def test_rows_ask_for_the_next_row() -> None:
     passes = [part for part in rows.body if isinstance(part, For)]
     asking = [any(isinstance(x, Prefetch) for x in loop.body) for loop in passes]
     assert asking == [False, True, False]
+
+
+# --- whole programs -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def everything_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All results that may go around the caches do."""
+    monkeypatch.setenv("METAOP_DISK_CACHE", "0")
+    monkeypatch.setattr(streaming, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(machine, "_last_cache_bytes", lambda: 1)
+
+
+@pytest.mark.usefixtures("everything_streamed")
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [(37, 1013), (5, 3, 331), (2, 4099)])
+def test_programs_whose_results_are_all_streamed(shape: tuple[int, ...], threads: int) -> None:
+    before = metaop.get_num_threads()
+    metaop.set_num_threads(threads)
+    try:
+        # One element behind an aligned address: what is read lies across cache lines.
+        numbers = np.random.default_rng(threads).normal(size=(*shape[:-1], shape[-1] + 1))
+        numbers[..., 7] = np.nan
+        numbers[..., 0, -1] = np.inf
+        whole = metaop.tensor(numbers.astype(np.float32))
+        x, expected = whole[..., 1:], numbers[..., 1:].astype(np.float32).astype(np.float64)
+        y = metaop.cat([x * 2.0, x], -1) + threads
+        wanted = np.concatenate([expected * 2.0, expected], -1) + threads
+        np.testing.assert_allclose(y.numpy(), wanted, rtol=1e-6)
+        clean = metaop.nan_to_num(x, 0.5, 3.0, -3.0)
+        wanted = np.nan_to_num(expected, nan=0.5, posinf=3.0, neginf=-3.0)
+        powers = np.exp(wanted - wanted.max(-1, keepdims=True))
+        softmax = metaop.softmax(clean, -1)
+        np.testing.assert_allclose(softmax.numpy(), powers / powers.sum(-1, keepdims=True), 1e-5)
+        clean += softmax
+        np.testing.assert_allclose(clean.numpy(), wanted + softmax.numpy(), 1e-6)
+    finally:
+        metaop.set_num_threads(before)
