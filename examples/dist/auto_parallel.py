@@ -7,7 +7,7 @@ row. Run it again, on another number of ranks: it goes on where the folder's che
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import metaop
@@ -55,4 +55,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="where the checkpoint is kept")
+    main(parser.parse_args().folder)

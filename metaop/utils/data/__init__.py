@@ -22,6 +22,7 @@ from metaop.data import (
     random_split,
 )
 from metaop.data.pipes import IterDataPipe, functional_datapipe
+from metaop.utils.data import dataloader, dataset, distributed, sampler
 
 __all__ = [
     "BatchSampler",
@@ -40,9 +41,13 @@ __all__ = [
     "TensorDataset",
     "WeightedRandomSampler",
     "WorkerInfo",
+    "dataloader",
+    "dataset",
     "default_collate",
     "default_convert",
+    "distributed",
     "functional_datapipe",
     "get_worker_info",
     "random_split",
+    "sampler",
 ]
