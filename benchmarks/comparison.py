@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.frameworks import Framework, frameworks
+from benchmarks.frameworks import COMPILED, Framework, frameworks
 from benchmarks.roofline import Roofline
-from benchmarks.workload import Workload
+from benchmarks.workload import Prepared, Workload
 
 # Idle threads of one framework spin for a while and would take a core from the other.
 _PAUSE = 0.004
@@ -37,7 +37,10 @@ class Timing(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """A row of the table; `share` is the share of the roofline that metaop's median reached."""
+    """A row of the table; `share` is the share of the roofline that metaop's median reached.
+
+    `excluded` tells why PyTorch cannot run the workload in a mode.
+    """
 
     name: str
     group: str
@@ -45,6 +48,7 @@ class Comparison(NamedTuple):
     error: float
     tolerance: float
     share: float | None
+    excluded: dict[str, str]
 
     @property
     def best(self) -> str:
@@ -72,27 +76,48 @@ class Comparison(NamedTuple):
 def compare(
     workload: Workload, modes: Sequence[str], effort: Effort, roofline: Roofline
 ) -> Comparison:
-    """Measures one workload."""
-    participants = frameworks(modes)
-    prepared = [(each, workload.prepare(each)) for each in participants]
-    observed, firsts = [], []
-    for framework, one in prepared:
-        start = effort.clock()
-        results = one.run()
-        framework.finish()
-        firsts.append(effort.clock() - start)
-        watched = one.observe() if one.observe else _flat(results)
-        observed.append([framework.numpy(value) for value in watched])
-        del results
-    error = max(_difference(observed[0], other) for other in observed[1:])
-    bursts = interleaved([_finished(*each) for each in prepared], effort)
+    """Measures one workload.
+
+    What PyTorch's compiler refuses is told in the row; eager PyTorch and metaop have to run it.
+    """
+    started, excluded = [], {}
+    for framework in frameworks(modes):
+        try:
+            started.append(_start(framework, workload, effort))
+        except Exception as error:  # whatever a compiler raises for what it does not support
+            if framework.name != COMPILED:
+                raise
+            excluded[framework.name] = f"{type(error).__name__}: {error}".split("\n")[0]
+    difference = max(_difference(started[0].values, other.values) for other in started[1:])
+    bursts = interleaved([_finished(each.framework, each.prepared) for each in started], effort)
     timings = {
-        framework.name: Timing(first, min(times), statistics.median(times))
-        for framework, first, times in zip(participants, firsts, bursts)
+        each.framework.name: Timing(each.seconds, min(times), statistics.median(times))
+        for each, times in zip(started, bursts)
     }
     least = roofline.seconds(workload.nbytes, workload.flops)
     share = least / timings["metaop"].median if least else None
-    return Comparison(workload.name, workload.group, timings, error, workload.tolerance, share)
+    return Comparison(
+        workload.name, workload.group, timings, difference, workload.tolerance, share, excluded
+    )
+
+
+class _Started(NamedTuple):
+    """A workload after its first run in a framework: the time it took, and what it computed."""
+
+    framework: Framework
+    prepared: Prepared
+    seconds: float
+    values: list[np.ndarray]
+
+
+def _start(framework: Framework, workload: Workload, effort: Effort) -> _Started:
+    prepared = workload.prepare(framework)
+    start = effort.clock()
+    results = prepared.run()
+    framework.finish()
+    seconds = effort.clock() - start
+    watched = prepared.observe() if prepared.observe else _flat(results)
+    return _Started(framework, prepared, seconds, [framework.numpy(value) for value in watched])
 
 
 def interleaved(runs: Sequence[Callable[[], Any]], effort: Effort) -> list[list[float]]:

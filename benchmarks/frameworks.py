@@ -16,7 +16,8 @@ import numpy as np
 
 # A module NAME of this repository is found as torch_twin.NAME with PyTorch in metaop's place.
 _TWIN = "torch_twin."
-_MODES = ("torch", "torch-fused", "torch-compile")
+COMPILED = "torch-compile"
+_MODES = ("torch", "torch-fused", COMPILED)
 
 
 class _TwinSource(importlib.abc.SourceLoader):
@@ -162,7 +163,7 @@ class Torch(Framework):
         return value.to(memory_format=self.library.channels_last)
 
     def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return self.library.compile(function) if self.name == "torch-compile" else function
+        return self.library.compile(function) if self.name == COMPILED else function
 
     def optimizer(self, name: str, parameters: Iterable[Any], **options: Any) -> Any:
         return super().optimizer(name, parameters, fused=self._channels_last or None, **options)

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import platform
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import compiling
@@ -66,6 +66,7 @@ class Report:
             ]
             head = ("| group | geometric mean of the ratios | of minima |", "| --- | ---: | ---: |")
             parts.append("\n".join([*head, *lines]) + "\n")
+            parts.extend(_modes(self.comparisons))
         if self.metrics:
             head = ("| what | framework | value | target |", "| --- | --- | ---: | ---: |")
             parts.append("\n".join([*head, *map(_metric_row, self.metrics)]) + "\n")
@@ -93,6 +94,26 @@ def markdown_row(row: Comparison) -> str:
         f"| {theirs.median * 1e3:.3f} ({theirs.least * 1e3:.3f}) | {row.best} "
         f"| {row.ratio:.2f} ({row.ratio_of_minima:.2f}) | {share} | {same} |"
     )
+
+
+def _modes(rows: Sequence[Comparison]) -> Iterator[str]:
+    """Each of PyTorch's modes beside metaop, if there are several, and why some are missing."""
+    modes = list(dict.fromkeys(name for row in rows for name in (*row.timings, *row.excluded)))
+    modes.remove("metaop")
+    if len(modes) < 2:
+        return
+    lines = [f"| median ratio to | {' | '.join(modes)} |", "| --- |" + " ---: |" * len(modes)]
+    for row in rows:
+        ours = row.timings["metaop"].median
+        cells = [
+            f"{row.timings[mode].median / ours:.2f}" if mode in row.timings else "excluded"
+            for mode in modes
+        ]
+        lines.append(f"| {row.name} | {' | '.join(cells)} |")
+    yield "\n".join(lines) + "\n"
+    for row in rows:
+        for mode, why in row.excluded.items():
+            yield f"- {mode} excluded from {row.name}: {why}"
 
 
 def geometric_means(rows: Sequence[Comparison]) -> dict[str, tuple[float, float]]:
