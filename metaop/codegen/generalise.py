@@ -128,7 +128,7 @@ class Walker:
         self.windowed = False  # there are neighbours in scratch memory
         self._lanes: set[Factor] = set()  # the variables of vector loops
         self._in_scratch = False  # the index at hand is one of scratch memory
-        self._is_bound = False  # the index at hand is bound to a name
+        self._is_cheap = False  # the index at hand is computed outside of inner loops
         self._arguments = arguments
         self._names: dict[str, int] = {}
         self._seen: dict[int, tuple[int, Expr]] = {}
@@ -196,7 +196,7 @@ class Walker:
         return self._stride(value)
 
     def _stride(self, value: Integer) -> Integer:
-        if self._is_bound or not isinstance(value, int):
+        if self._is_cheap or not isinstance(value, int):
             return self._integer(value)
         return self._integer(value, self.places if self._in_scratch else self.strides)
 
@@ -230,6 +230,14 @@ class Walker:
         result = self._sum(offset)
         self._in_scratch = False
         return result
+
+    def _cheap(self, index: Sum) -> Sum:
+        """An index that is computed outside of the loops that use it."""
+        self._is_cheap = True
+        self.tokens.append(len(index.terms))
+        terms = tuple((self._factor(f), self._integer(c)) for f, c in index.terms)
+        self._is_cheap = False
+        return Sum(terms, self._integer(index.constant))
 
     def _factor(self, factor: Factor) -> Factor:
         self.tokens.append(type(factor).__name__)
@@ -316,12 +324,8 @@ class Walker:
     def _let(self, statement: Let) -> Statement:
         value = statement.value
         if isinstance(value, IndexValue):
-            # Computed once, outside of the loops that use it.
-            self.tokens += ("IndexValue", len(value.index.terms))
-            self._is_bound = True
-            terms = tuple((self._factor(f), self._integer(c)) for f, c in value.index.terms)
-            value = IndexValue(Sum(terms, self._integer(value.index.constant)))
-            self._is_bound = False
+            self.tokens.append("IndexValue")
+            value = IndexValue(self._cheap(value.index))
         else:
             value = self._expr(value)
         return Let(self._name(statement.name), value)
@@ -366,6 +370,8 @@ class Walker:
         for name, value in zip(statement._fields, statement):
             if name == "depth" and not value.terms:
                 changed[name] = Sum((), self._integer(value.constant))
+            elif name in ("left_offset", "right_offset"):
+                changed[name] = self._cheap(value)
             elif isinstance(value, Sum):
                 changed[name] = self._place(statement.target, value)
             elif name in ("target_stride", "left_stride") and value is not None:
