@@ -69,7 +69,12 @@ def test_a_changed_batch_size_compiles_in_its_first_step_only(compiled: list[str
 
     first = step(64)
     assert first > 0 and step(64) == 0
-    assert step(32) <= first and step(32) == 0
+    # Of few kernels the second size needs another form, and the third finds it.
+    assert step(32) <= first // 4 and step(32) == 0
+    assert step(48) == 0
+    # Blocks that do not fit exactly have a form of their own.
+    assert step(100) <= first // 2
+    assert step(17) <= first // 4
     assert step(64) == 0
 
 
