@@ -118,6 +118,9 @@ def _stencils(
         for short in itertools.permutations(depth, 2):
             windows = _windows(contraction.right, columns[-2:], short, residues, shape, storage)
             channels = tuple(k for k in depth if k not in short)
+            # Small images are no windows of those that slide over them.
+            if channels and _size(shape, short) > _size(shape, columns[-2:]):
+                continue
             if windows is not None and _fits(windows, math.prod(shape[k] for k in channels)):
                 kept = tuple(k for k in contraction.batch if k not in results)
                 whole = replace(contraction, batch=kept)
@@ -126,6 +129,10 @@ def _stencils(
         windows = _windows(contraction.right, depth[-2:], columns, [], shape, storage)
         if windows is not None and _fits(windows, 1):
             yield Stencil(contraction, windows, (), (), True)
+
+
+def _size(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
+    return math.prod(shape[k] for k in axes)
 
 
 def _windows(
