@@ -15,23 +15,27 @@ Path = tuple[int, ...]
 class _Accesses:
     """Where each buffer is read and written: the offset, the loop body, and the time in it.
 
-    Neighbouring stores happen at one time, because their values are all computed first.
+    Neighbouring stores happen at one time, because their values are all computed first. `sources`
+    tells from which buffers names, and what is written to buffers, are computed.
     """
 
     reads: dict[int, list[tuple[ir.Sum, Path, int]]] = field(default_factory=dict)
     writes: dict[int, list[tuple[ir.Sum, Path, int]]] = field(default_factory=dict)
+    sources: dict[str | int, set[int]] = field(default_factory=dict)
 
 
-def exact_pairs(nest: ir.LoopNest) -> set[tuple[int, int]]:
+def exact_pairs(nest: ir.LoopNest) -> list[tuple[int, int]]:
     """Pairs (written buffer, read buffer) of which the written one may overwrite the read one.
 
     Every read happens at the element that the same iteration writes afterwards, so no iteration
-    sees what another one has written. The buffers have elements of one size.
+    sees what another one has written. The buffers have elements of one size. Results that are
+    computed from the operand come first, and among them those with few such operands: then a
+    state that a step changes stays where it is.
     """
     accesses = _Accesses()
     _collect(nest.body, (), accesses)
     sizes = [parameter.dtype.itemsize for parameter in nest.parameters]
-    pairs: set[tuple[int, int]] = set()
+    pairs: list[tuple[int, int]] = []
     for written, places in accesses.writes.items():
         if written < 0 or len(places) != 1 or written in accesses.reads:
             continue
@@ -40,8 +44,15 @@ def exact_pairs(nest: ir.LoopNest) -> set[tuple[int, int]]:
             is_parameter = read >= 0 and nest.parameters[read].role == "read"
             is_exact = all((o, p) == (offset, path) and t <= time for o, p, t in sources)
             if is_parameter and sizes[read] == sizes[written] and is_exact:
-                pairs.add((written, read))
-    return pairs
+                pairs.append((written, read))
+
+    def preference(pair: tuple[int, int]) -> tuple[bool, int, int, int]:
+        written, read = pair
+        sources = accesses.sources[written]
+        own = [other for other in pairs if other[0] == written and other[1] in sources]
+        return read not in sources, len(own), written, read
+
+    return sorted(pairs, key=preference)
 
 
 class IndexCheck(NamedTuple):
@@ -100,7 +111,7 @@ def _collect(body: tuple[ir.Statement, ...], path: Path, accesses: _Accesses) ->
             if isinstance(statement, ir.Update):
                 # It reads what it writes, under indices that may meet.
                 accesses.reads.setdefault(statement.buffer, [])
-            _read(statement.value, path, time, accesses)
+            _read(statement.value, statement.buffer, path, time, accesses)
         elif isinstance(statement, ir.MicroKernel):
             # A panel is read as a whole, so it matches no single element.
             for buffer, offset in (
@@ -114,10 +125,12 @@ def _collect(body: tuple[ir.Statement, ...], path: Path, accesses: _Accesses) ->
                 whole = (ir.Sum((), 0), (*path, position), time)
                 accesses.reads.setdefault(buffer, []).append(whole)
         elif isinstance(statement, (ir.Let, ir.CheckedIndex, ir.Accumulate)):
-            _read(statement.value, path, time, accesses)
+            _read(statement.value, statement.name, path, time, accesses)
 
 
-def _read(expr: ir.Expr, path: Path, time: int, accesses: _Accesses) -> None:
+def _read(expr: ir.Expr, result: str | int, path: Path, time: int, accesses: _Accesses) -> None:
+    """Notes what a name, or an element of a buffer, is computed from."""
+    sources = accesses.sources.setdefault(result, set())
     stack = [expr]
     seen: set[int] = set()
     while stack:
@@ -127,6 +140,9 @@ def _read(expr: ir.Expr, path: Path, time: int, accesses: _Accesses) -> None:
         seen.add(id(current))
         if isinstance(current, ir.Load):
             accesses.reads.setdefault(current.buffer, []).append((current.offset, path, time))
+            sources.add(current.buffer)
+        elif isinstance(current, ir.Name):
+            sources |= accesses.sources.get(current.name, set())
         elif isinstance(current, ir.Apply):
             stack.extend(current.operands)
         elif isinstance(current, ir.Choose):

@@ -127,7 +127,7 @@ def _shared_blocks(
             if first.get(node) != step or node in block:
                 continue
             block[node] = node
-            for written, read in sorted(pairs):
+            for written, read in pairs:
                 source = launch.buffers[read]
                 dies = last.get(source) == step and source not in taken
                 if written == number and dies and source.nbytes == node.nbytes:
@@ -137,10 +137,10 @@ def _shared_blocks(
     return block
 
 
-def _exact_pairs(launch: LoweredKernel) -> set[tuple[int, int]]:
+def _exact_pairs(launch: LoweredKernel) -> list[tuple[int, int]]:
     """The pairs whose operand is given to the kernel but once, so that all its reads are known."""
     times = Counter(launch.buffers)
-    return {pair for pair in exact_pairs(launch.nest) if times[launch.buffers[pair[1]]] == 1}
+    return [pair for pair in exact_pairs(launch.nest) if times[launch.buffers[pair[1]]] == 1]
 
 
 def _last_failure(launches: Sequence[LoweredKernel]) -> int:
@@ -173,7 +173,7 @@ def donations(schedule: Schedule) -> dict[Node, Node]:
     found: dict[Node, Node] = {}
     for step in reversed(range(_last_failure(schedule.launches) + 1, len(schedule.launches))):
         launch = schedule.launches[step]
-        for written, read in sorted(_exact_pairs(launch)):
+        for written, read in _exact_pairs(launch):
             output, source = launch.buffers[written], launch.buffers[read]
             if output not in outputs or output in found or first[output] != step:
                 continue

@@ -18,11 +18,22 @@ X = input_node(0, (40, 50), dtypes.float32)
 
 def pairs_of(node: Node) -> set[tuple[int, int]]:
     (launch,) = schedule([X], [node]).launches
-    return exact_pairs(launch.nest)
+    return set(exact_pairs(launch.nest))
 
 
 def test_elementwise_results_may_overwrite_their_operand() -> None:
     assert pairs_of(apply("exp", X) + X) == {(1, 0)}
+
+
+def test_results_lie_where_the_operand_is_that_they_change() -> None:
+    """A step of momentum: the gradient takes no state's place before the state's successor does."""
+    x, momentum, weight = (input_node(k, (8, 8), dtypes.float32) for k in range(3))
+    gradient = x * 2.0
+    following = momentum * 0.9 + gradient
+    plan = schedule([x, momentum, weight], [gradient, following, weight - following])
+    found = donations(plan)
+    assert found[following] is momentum
+    assert found[weight - following] is weight
 
 
 def test_moved_reads_forbid_it() -> None:
