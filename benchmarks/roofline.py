@@ -45,13 +45,15 @@ define void @multiply_add(ptr %buffers, ptr %scalars, i64 %begin, i64 %end, ptr 
 entry:
   %to = load ptr, ptr %buffers
   %factor = load {vector}, ptr %to, align 4
+  %tasks = sub i64 %end, %begin
+  %turns = mul i64 %tasks, {turns}
   br label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %next, %loop ]
 {phis}
 {steps}
   %next = add i64 %i, 1
-  %more = icmp slt i64 %next, {turns}
+  %more = icmp slt i64 %next, %turns
   br i1 %more, label %loop, label %done
 done:
 {stores}
