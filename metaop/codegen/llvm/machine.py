@@ -10,7 +10,7 @@ from pathlib import Path
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.lowering import Machine
-from metaop.codegen.lowering.contract import Tile
+from metaop.codegen.lowering.blocks import Tile
 from metaop.settings import get
 
 # Accumulators of a tile fill about half of the vector registers (32 with AVX-512, else 16).

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.contract import Contract, Tile
+from metaop.codegen.lowering.blocks import Tile
+from metaop.codegen.lowering.contract import Contract
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.lowering.columns import Columns, column_width
-from metaop.codegen.lowering.contract import Contract, Tile
+from metaop.codegen.lowering.contract import Contract
 from metaop.codegen.lowering.custom import lower_code
 from metaop.codegen.lowering.loops import (
     divided,

@@ -19,6 +19,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.node import MetaOp, Node, Shape
 
 if TYPE_CHECKING:
+    from metaop.codegen.lowering.blocked import Blocked
     from metaop.codegen.lowering.contract import Contract
 
 
@@ -33,7 +34,7 @@ class Prepared(MetaOp):
     name: ClassVar[str] = "prepared"
 
 
-def relaid(contract: Contract, shape: Shape) -> Node:
+def relaid(contract: Blocked, shape: Shape) -> Node:
     """The left factor as (batch, rows, depth), with zeros behind the ends of rows and depth."""
     contraction, case = contract.contraction, contract.case
     parts = (contraction.batch, contraction.rows, contraction.depth)
@@ -74,7 +75,7 @@ def right_as_read(contraction: Contraction) -> Node:
     return Node(Prepared(order), (contraction.right,), (), contraction.right.dtype)
 
 
-def packed(contract: Contract, blocks: int) -> Node:
+def packed(contract: Blocked, blocks: int) -> Node:
     """The right factor as (batch, strips, depth, columns of a strip), with zeros behind the ends.
 
     The depth is one of so many blocks.
