@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from metaop.codegen.llvm.emit_accumulators import Accumulators
 from metaop.codegen.llvm.emit_code import Code
@@ -26,6 +27,14 @@ _CHAINS = 4
 _WORK_IN_COPIES = 64
 # Bodies of so few operations are repeated for every iteration of a tile.
 _WORK_UNROLLED = 8
+
+
+class _Tiled(NamedTuple):
+    """A loop, the names that it accumulates, and its loads in tiles, each in every copy."""
+
+    loop: For
+    names: list[str]
+    places: list[tuple[Load, int]]
 
 
 class LoopWriter:
@@ -193,58 +202,64 @@ class LoopWriter:
         loads: Sequence[Load],
     ) -> Coefficient:
         """Runs a loop with some loads read in tiles; gives the first iteration that is left."""
-        count, binary, tiled = self.index.lanes.count, self.index.binary, self.memory.tiled
+        count, binary = self.index.lanes.count, self.index.binary
         places = [(load, copy) for load in loads for copy in range(self.index.lanes.copies)]
+        tiled = _Tiled(loop, names, places)
         length = binary("sub", stop, start)
         rounded = (
             length // count * count if isinstance(length, int) else binary("and", length, -count)
         )
         end = binary("add", start, rounded)
-
-        def tile(
-            first: Coefficient, last: Coefficient | None
-        ) -> dict[tuple[int, int], list[Value]]:
-            forget()
-            return {
-                (id(load), copy): self.tiles.read(load, copy, loop.axis, first, last)
-                for load, copy in places
-            }
-
-        def forget() -> None:
-            for load, copy in places:
-                tiled.pop((id(load), copy), None)
-
-        def kept(first: Coefficient, last: Coefficient | None) -> None:
-            columns = tile(first, last)
-            rooms = {key: self.tiles.keep(values) for key, values in columns.items()}
-
-            def once(index: Coefficient) -> None:
-                number = binary("sub", index, first)
-                for key, values in columns.items():
-                    tiled[key] = self.tiles.fetch(rooms[key], number, values[0])
-                self.write_body(loop.body)
-
-            after = self.index.lesser(binary("add", first, count), last)
-            self._iterations(loop, first, after, 1, names, once)
-
-        def unrolled(first: Coefficient) -> None:
-            columns = tile(first, None)
-            for number in range(count):
-                self.index.loops[loop.axis] = binary("add", first, number)
-                tiled.update({key: values[number] for key, values in columns.items()})
-                self.write_body(loop.body)
-
         is_small = self.survey(loop).work * len(places) <= _WORK_UNROLLED
-        whole = unrolled if is_small else lambda first: kept(first, None)
+        run = self._tile_unrolled if is_small else self._tile_kept
         if self.index.lanes.mask is None:
-            self._iterations(loop, start, end, count, names, whole)
+            self._iterations(loop, start, end, count, names, lambda first: run(tiled, first, None))
         else:
             end = start
         if end != stop and all(self.memory.has_masks(load.dtype) for load in loads):
-            self._iterations(loop, end, stop, count, names, lambda first: kept(first, stop))
+            last = stop
+            self._iterations(
+                loop, end, stop, count, names, lambda first: self._tile_kept(tiled, first, last)
+            )
             end = stop
-        forget()
+        self._forget(tiled)
         return end
+
+    def _tile_unrolled(self, tiled: _Tiled, first: Coefficient, last: Coefficient | None) -> None:
+        """The iterations of a whole tile, written one after another."""
+        columns = self._columns(tiled, first, last)
+        for number in range(self.index.lanes.count):
+            self.index.loops[tiled.loop.axis] = self.index.binary("add", first, number)
+            self.memory.tiled.update({key: values[number] for key, values in columns.items()})
+            self.write_body(tiled.loop.body)
+
+    def _tile_kept(self, tiled: _Tiled, first: Coefficient, last: Coefficient | None) -> None:
+        """A loop over the iterations of a tile, up to `last`, whose values wait in memory."""
+        columns = self._columns(tiled, first, last)
+        rooms = {key: self.tiles.keep(values) for key, values in columns.items()}
+
+        def once(index: Coefficient) -> None:
+            number = self.index.binary("sub", index, first)
+            for key, values in columns.items():
+                self.memory.tiled[key] = self.tiles.fetch(rooms[key], number, values[0])
+            self.write_body(tiled.loop.body)
+
+        after = self.index.lesser(self.index.binary("add", first, self.index.lanes.count), last)
+        self._iterations(tiled.loop, first, after, 1, tiled.names, once)
+
+    def _columns(
+        self, tiled: _Tiled, first: Coefficient, last: Coefficient | None
+    ) -> dict[tuple[int, int], list[Value]]:
+        """The tiles from an iteration on, as the values of one iteration after another."""
+        self._forget(tiled)
+        return {
+            (id(load), copy): self.tiles.read(load, copy, tiled.loop.axis, first, last)
+            for load, copy in tiled.places
+        }
+
+    def _forget(self, tiled: _Tiled) -> None:
+        for load, copy in tiled.places:
+            self.memory.tiled.pop((id(load), copy), None)
 
     def _unrolled(self, loop: For, extent: Coefficient) -> None:
         assert isinstance(extent, int)
