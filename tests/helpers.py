@@ -66,7 +66,7 @@ def assert_same(actual: Tensor, expected: Any, what: str, tolerance: float | Non
     expected = expected.detach()
     if actual.dtype.kind == "float":
         tolerance = TOLERANCE[actual.dtype.name] if tolerance is None else tolerance
-        want, got = expected.double().numpy(), actual.detach().numpy().astype(np.float64)
+        want, got = expected.double().numpy(force=True), actual.detach().numpy().astype(np.float64)
         np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance, err_msg=what)
     else:
         np.testing.assert_array_equal(actual.numpy(), expected.numpy(), err_msg=what)

@@ -58,6 +58,10 @@ APPROXIMATE = {
 }
 
 
+# Products of matrices round relative to the largest element; so many roundings may add up.
+OF_MATRICES, _ROUNDINGS = {"matrix_exp"}, 16
+
+
 class Difference(AssertionError):
     """A result of metaop that is not PyTorch's."""
 
@@ -146,7 +150,9 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def compare(actual: Any, expected: Any, random: bool, scale: float = 1.0) -> None:
+def compare(
+    actual: Any, expected: Any, random: bool, scale: float = 1.0, of_matrices: bool = False
+) -> None:
     """Raises `Difference` unless two results agree in everything that is defined."""
     mine, theirs = list(leaves(actual)), list(leaves(expected))
     if len(mine) != len(theirs):
@@ -168,15 +174,19 @@ def compare(actual: Any, expected: Any, random: bool, scale: float = 1.0) -> Non
         if other.dtype.is_complex:
             one, other = metaop.view_as_real(one), torch.view_as_real(other.resolve_conj())
         if not random:
-            compare_values(one, other.resolve_neg(), scale)
+            compare_values(one, other.resolve_neg(), scale, of_matrices)
 
 
-def compare_values(one: Any, other: torch.Tensor, scale: float) -> None:
+def compare_values(one: Any, other: torch.Tensor, scale: float, of_matrices: bool) -> None:
     got = one.detach().numpy().astype(np.float64)
     # PyTorch keeps gradients of zero without memory.
     want = other.detach().to(torch.float64).numpy(force=True)
     tolerance = scale * TOLERANCES.get(other.dtype, 0.0)
-    if not np.allclose(got, want, rtol=tolerance, atol=tolerance, equal_nan=True):
+    least = tolerance
+    if of_matrices and other.dtype.is_floating_point:
+        rounding = torch.finfo(other.dtype).eps * np.abs(want).max(initial=0)
+        least = max(tolerance, _ROUNDINGS * rounding)
+    if not np.allclose(got, want, rtol=tolerance, atol=least, equal_nan=True):
         with np.errstate(all="ignore"):
             error = np.nanmax(np.abs(got - want))
         raise Difference(f"values differ by up to {error:.2g}")
@@ -209,7 +219,7 @@ class Comparison:
         self.failures: list[str] = []
         self.compared = 0
         self.out_of_scope: set[str] = set()
-        self._scale = APPROXIMATE.get(entry.name, 1e-7) / 1e-7
+        self._bounds = APPROXIMATE.get(entry.name, 1e-7) / 1e-7, entry.name in OF_MATRICES
 
     def run(self) -> Comparison:
         """Compares all samples of all dtypes."""
@@ -270,7 +280,7 @@ class Comparison:
         actual = self._prepared(sample, with_metaop)
         gradients = _gradients(mine, theirs, actual, expected, self.entry.name in RANDOM)
         random = self.entry.name in RANDOM or sample.kwargs.get("dropout_p", 0) > 0
-        compare(actual, expected, random, self._scale)
+        compare(actual, expected, random, *self._bounds)
         if not random:
             self._compare_gradients(*gradients)
 
@@ -340,7 +350,7 @@ class Comparison:
                 return
             self.function(mine, *args, **options, out=out)
             prepared = (self._prepared(sample, out), self._prepared(sample, expected))
-            compare(*prepared, self.entry.name in RANDOM, self._scale)
+            compare(*prepared, self.entry.name in RANDOM, *self._bounds)
 
     def _prepared(self, sample: Any, result: Any) -> Any:
         """The part of a result that is unique."""

@@ -46,7 +46,9 @@ def test_expressions_stay_interned_when_their_table_is_emptied() -> None:
     assert IndexMap.identity((3, 4)) is identity
 
 
-def test_ever_new_shapes_do_not_fill_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ever_new_shapes_do_not_fill_the_tables(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     tables: list[InternTable] = [Atom._table, IndexExpr._table, IndexMap._table, TensorType._table]
     composites = [found for found in gc.get_objects() if type(found) is Composite]
     for table in (*tables, *(each.signatures for each in composites)):
@@ -54,6 +56,9 @@ def test_ever_new_shapes_do_not_fill_the_tables(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(composite, "_SIGNATURES", 8)
     monkeypatch.setattr(executor, "_KEPT_PROGRAMS", 3)
     executor.clear_programs()
+    # Collections then look at what this test makes only, not at what hundreds of tests have left.
+    gc.freeze()
+    request.addfinalizer(gc.unfreeze)
 
     def most_alive(sizes: range) -> list[int]:
         """The greatest numbers of things alive while gradients of so many shapes are taken."""
