@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from metaop.dist.placement import Placement
 from metaop.errors import ArgumentError, ArgumentTypeError
-from metaop.nn.lie import SbpChoice, lie_by_name
 from metaop.nn.parameter import Parameter
+from metaop.nn.signature_choice import SbpChoice, signature_by_name
 from metaop.tensor.core import Tensor
 from metaop.tensor.creation import empty_like
 from metaop.tensor.global_tensor import spread_first
@@ -77,7 +77,9 @@ class ConversionMixin:
         """
         if sbp is None:
             raise ArgumentError("to_global() needs sbp", fix="use sbp.broadcast or sbp.split(0)")
-        lie = lie_by_name(sbp, [*dict(self.named_parameters()), *dict(self.named_buffers())])
+        choose = signature_by_name(
+            sbp, [*dict(self.named_parameters()), *dict(self.named_buffers())]
+        )
 
         def placed(name: str, tensor: Tensor) -> Tensor:
             target = placement or tensor.device.placement
@@ -86,7 +88,7 @@ class ConversionMixin:
                     f"to_global() of the local {name} needs a placement",
                     fix='to_global(placement.all("cpu"), sbp.broadcast)',
                 )
-            return spread_first(tensor, target, lie(name, tensor, target))
+            return spread_first(tensor, target, choose(name, tensor, target))
 
         for name, parameter in self.named_parameters():
             parameter.data = placed(name, parameter.data)

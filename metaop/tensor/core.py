@@ -23,7 +23,7 @@ from metaop.operators.basic import overwrite
 from metaop.operators.view_write import view_write
 from metaop.tensor import history
 from metaop.tensor.history import Cell
-from metaop.tensor.lie import keep_lie
+from metaop.tensor.kept_signature import keep_signature
 from metaop.tensor.size import Size
 from metaop.tensor.strides import has_overlap
 from metaop.unified_graph.composite import Composite
@@ -116,7 +116,7 @@ class Tensor(_Bound):
                 fix="use the out-of-place form",
             )
         if call.type.device.placement is not None:
-            call = keep_lie(old, call)
+            call = keep_signature(old, call)
         if old.requires_grad:
             if not modes.gradients:
                 call = history.with_history(call, old)
@@ -152,7 +152,7 @@ class Tensor(_Bound):
             return
         old = self._call
         if call.type.device.placement is not None:
-            call = keep_lie(old, call)
+            call = keep_signature(old, call)
         if old.requires_grad:
             call.requires_grad = True
             call.tape = old.tape

@@ -14,7 +14,7 @@ SbpLike = Sbp | Sequence[Sbp]
 SbpChoice = SbpLike | Mapping[str, SbpLike] | Callable[[str, Tensor], SbpLike]
 
 
-def lie_by_name(
+def signature_by_name(
     sbp: SbpChoice, names: Sequence[str]
 ) -> Callable[[str, Tensor, Placement], SbpLike]:
     """How a value lies, from its name, itself and its placement.
@@ -33,12 +33,12 @@ def lie_by_name(
 
         def by_pattern(name: str, tensor: Tensor, placement: Placement) -> SbpLike:
             whole = (BROADCAST,) * placement.ranks.ndim
-            found = (lie for pattern, lie in patterns.items() if fnmatchcase(name, pattern))
+            found = (states for pattern, states in patterns.items() if fnmatchcase(name, pattern))
             return next(found, whole)
 
         return by_pattern
     if isinstance(sbp, (Split, Broadcast, Partial, Sequence)):
-        lie: SbpLike = sbp
-        return lambda name, tensor, placement: lie
+        signature: SbpLike = sbp
+        return lambda name, tensor, placement: signature
     choose = sbp
     return lambda name, tensor, placement: choose(name, tensor)

@@ -12,13 +12,13 @@ from metaop.unified_graph.reshard import reshard
 _SAME = (alias, clone)
 
 
-def keep_lie(old: Call, new: Call) -> Call:
+def keep_signature(old: Call, new: Call) -> Call:
     """`new`, asked to lie as `old` does; parameters stay where they were put."""
-    states = _lie(old)
+    states = _signature(old)
     return new if states is None else record(reshard, (new,), (states,))
 
 
-def _lie(call: Call) -> Any:
+def _signature(call: Call) -> Any:
     states = None
     while call.buffer is None and call.signature is not None and call.signature.composite in _SAME:
         call = call.inputs[0]
