@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from metaop.codegen.loop_nest import (
+    LONGEST_STRIDE,
     Accumulate,
     Alloc,
     Apply,
@@ -45,8 +46,6 @@ from metaop.codegen.loop_nest import (
 
 # Serial loops of fewer iterations, the windows of pooling and convolution, keep their extents.
 _WINDOW = 8
-# Lanes at most so far apart are loaded in whole vectors.
-_LONGEST_STRIDE = 4
 # Whole numbers from here on are counts of elements, not factors or flags.
 _LARGE = 64
 # Vector loops of at most so many iterations run over the rows or columns of register tiles.
@@ -189,7 +188,7 @@ class Walker:
         return Argument(self._arguments + len(self.added) - 1, value >= 0 and not is_signed)
 
     def _coefficient(self, value: Integer, factor: Factor) -> Integer:
-        decisive = _LONGEST_STRIDE if factor in self._lanes else 1
+        decisive = LONGEST_STRIDE if factor in self._lanes else 1
         if isinstance(value, int) and -decisive <= value <= decisive:
             self.tokens.append(value)
             return value

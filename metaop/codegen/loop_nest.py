@@ -32,6 +32,9 @@ class Argument(NamedTuple):
 
 Integer = int | Argument
 
+# Lanes at most so many elements apart are read in whole vectors, others one by one.
+LONGEST_STRIDE = 4
+
 
 def _never_equal_to_others(kind: type[Kind]) -> type[Kind]:
     """Tells `p // 7` from `p % 7`: tuples of different classes with equal fields are equal."""

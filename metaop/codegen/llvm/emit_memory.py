@@ -12,14 +12,12 @@ from metaop.codegen.llvm.emit_lanes import Resolved, Segment
 from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import Condition, Load, Sum
+from metaop.codegen.loop_nest import LONGEST_STRIDE, Condition, Load, Sum
 from metaop.unified_graph.dtype import DType
 
 # More runs of neighbours in a vector than this are gathered, and fewer when lanes lie apart: each
 # vector that is read needs a mask, and there are eight mask registers.
 _MOST_SEGMENTS, _MOST_MASKS = 4, 6
-# Elements farther apart than this are gathered.
-_LONGEST_STRIDE = 4
 _STORAGE_TYPES = {"bool": "i8", "float16": "i16", "bfloat16": "i16"}
 
 
@@ -178,10 +176,10 @@ class MemoryWriter:
 
     def is_near(self, stride: object) -> bool:
         """Whether elements so far apart are read as runs rather than gathered."""
-        return isinstance(stride, int) and 1 <= stride <= _LONGEST_STRIDE
+        return isinstance(stride, int) and 1 <= stride <= LONGEST_STRIDE
 
     def segments(
-        self, dtype: DType, index: Resolved, longest: int = _LONGEST_STRIDE
+        self, dtype: DType, index: Resolved, longest: int = LONGEST_STRIDE
     ) -> list[Segment] | None:
         """The runs of lanes at most `longest` apart, when masked accesses to them are fast."""
         stride = index.lane

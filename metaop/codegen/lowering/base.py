@@ -18,6 +18,13 @@ from metaop.unified_graph.node import Node
 # Work worth handing to another thread, in elements of so many operations.
 GRAIN = 16384
 _OPERATIONS = 16
+# Parts of a vector loop hold so many elements or a multiple, which are whole vectors of any type.
+_WHOLE_VECTORS = 64
+
+
+def whole_vectors(grain: int) -> int:
+    """The next larger number of elements that is a multiple of every vector's lanes."""
+    return -(-grain // _WHOLE_VECTORS) * _WHOLE_VECTORS
 
 
 @dataclass(frozen=True)

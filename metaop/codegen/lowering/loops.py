@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
+from metaop.codegen.loop_nest import LONGEST_STRIDE
 from metaop.fusion.kernel import Indices, Kernel, box_axes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Quotient, Remainder
@@ -16,7 +17,6 @@ _LONGEST_REDUCTION = 1 << 14
 # those are enough to fill a vector and lie close to each other.
 _LARGEST_WINDOW = 64
 _FEWEST_LANES = 8
-_LONGEST_STRIDE = 4
 # Fewer lanes than this are not worth bodies that are written out.
 _FEWEST_WRITTEN_OUT = 3
 # Rows of fewer results leave too many lanes of a vector idle.
@@ -89,7 +89,7 @@ def written_out_plan(
     lane = Axis(found.loops[-1].name, found.loops[-1].extent)
     inside = {Axis(f"i{k}", extent): found.axes[k] for k, extent in enumerate(kernel.shape)}
     along = (place.substitute(inside.get) for place in places)  # type: ignore[arg-type]
-    return None if any(abs(x.coefficient(lane)) > _LONGEST_STRIDE for x in along) else found
+    return None if any(abs(x.coefficient(lane)) > LONGEST_STRIDE for x in along) else found
 
 
 def _written_out(joined: tuple[list[Loop], Indices], residues: Set[int]) -> LoopPlan:
@@ -145,7 +145,7 @@ def lanes_lie_apart(kernel: Kernel, places: Iterable[IndexExpr]) -> bool:
     if kernel.reduced or not loops or loops[-1].extent < _FEWEST_TURNED:
         return False
     last = Axis(loops[-1].name, loops[-1].extent)
-    return any(abs(place.coefficient(last)) > _LONGEST_STRIDE for place in places)
+    return any(abs(place.coefficient(last)) > LONGEST_STRIDE for place in places)
 
 
 def turned(
@@ -157,7 +157,7 @@ def turned(
     the axes of the box at which buffers are read.
     """
     last = Axis(plain_plan(kernel).loops[-1].name, plain_plan(kernel).loops[-1].extent)
-    apart = [place for place in places if abs(place.coefficient(last)) > _LONGEST_STRIDE]
+    apart = [place for place in places if abs(place.coefficient(last)) > LONGEST_STRIDE]
     for loop in plan.loops[:-1]:
         inside = [k for k, index in enumerate(plan.axes) if _uses(index, loop)]
         axis = Axis(f"i{inside[-1]}", kernel.shape[inside[-1]])
@@ -234,7 +234,7 @@ def _is_distant(lane: Loop, window: int, places: Iterable[IndexExpr]) -> bool:
     Reading with a stride pays when the windows are large beside it.
     """
     axis = Axis(lane.name, lane.extent)
-    longest = max(1, min(_LONGEST_STRIDE, (window - 1) // 2))
+    longest = max(1, min(LONGEST_STRIDE, (window - 1) // 2))
     return any(abs(place.coefficient(axis)) > longest for place in places)
 
 

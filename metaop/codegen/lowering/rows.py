@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import LoweredKernel, Lowering
+from metaop.codegen.lowering.base import LoweredKernel, Lowering, whole_vectors
 from metaop.codegen.lowering.blocks import exact_block
 from metaop.codegen.lowering.loops import Loop, LoopPlan, split_index
 from metaop.codegen.lowering.values import Carried
@@ -77,7 +77,7 @@ class Rows(Lowering):
         total = math.prod(loop.extent for loop in kept) * per_row
         each = max(total // max(int(parallel.extent), 1), 1)  # type: ignore[arg-type]
         grain = max(self.elements_worth_a_task() // each, 1)
-        return self.finish(name, body, -(-grain // 64) * 64 if parallel.vector else grain)
+        return self.finish(name, body, whole_vectors(grain) if parallel.vector else grain)
 
     def _row_loops(self, kept: list[Loop], reduced: list[Loop]) -> tuple[ir.Statement, ...]:
         """Lanes run along the innermost reduced loop; rows are the tasks."""

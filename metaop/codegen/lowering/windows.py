@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.codegen.lowering.base import GRAIN, LoweredKernel, whole_vectors
 from metaop.codegen.lowering.loops import Loop, LoopPlan, plain_plan, written_out_plan
 from metaop.codegen.lowering.rows import Rows
 from metaop.fusion.cases import residue_axes
@@ -84,7 +84,7 @@ class Windows(Rows):
         points = math.prod(loop.extent for loop in self.plan.written_out)
         each = points * math.prod(loop.extent for loop in (*rows, lane)) if outer else points
         grain = max(GRAIN // each, 1)
-        return self.finish("windows", self.values.close(), grain if outer else -(-grain // 64) * 64)
+        return self.finish("windows", self.values.close(), grain if outer else whole_vectors(grain))
 
     def _written_out(self) -> None:
         """The results at all residues; they are stored last, so that neighbours come together."""
