@@ -170,10 +170,13 @@ def _check(
         )
     found = input.shape[-spatial - 1]
     if found != channels or groups < 1 or weight.shape[0] % groups:
+        divides = groups > 0 and weight.shape[0] % groups == 0
         raise ShapeError(
             f"{operator}{spatial}d: weight {list(weight.shape)} with groups={groups} expects input "
             f"with {channels} channels, got input {list(input.shape)} with {found}",
-            fix="in_channels and out_channels must be multiples of groups",
+            fix=f"give it an input with {channels} channels, or make the layer for {found}"
+            if divides
+            else "in_channels and out_channels must be multiples of groups",
         )
 
 

@@ -89,3 +89,12 @@ def test_steps_have_a_gradient_of_zero(name: str) -> None:
         x = library.tensor(NUMBERS).requires_grad_()
         getattr(x, name)().sum().backward()
         assert not x.grad.any()
+
+
+@pytest.mark.parametrize(
+    "weight, groups, fix",
+    [((12, 3, 3, 3), 1, "an input with 3 channels"), ((5, 2, 3, 3), 2, "multiples of groups")],
+)
+def test_convolutions_name_what_would_fit(weight: tuple[int, ...], groups: int, fix: str) -> None:
+    with pytest.raises(MetaopError, match=fix):
+        metaop.nn.functional.conv2d(metaop.ones(2, 4, 8, 8), metaop.ones(*weight), groups=groups)
