@@ -82,10 +82,13 @@ class Tensor(_Bound):
                     source = _viewed(source, step, attributes)
                 self._adopt(source, keep_history=history.is_leaf_call(self._call))
                 self._seen = base._writes
-        elif self._cell is not None and self._seen != self._cell.writes:
-            self._adopt(self._cell._call, keep_history=self._call.requires_grad)
-            self._writes += self._cell.writes - self._seen - 1
-            self._seen = self._cell.writes
+        elif self._cell is not None:
+            if self._seen != self._cell.writes:
+                self._adopt(self._cell._call, keep_history=self._call.requires_grad)
+                self._writes += self._cell.writes - self._seen - 1
+                self._seen = self._cell.writes
+            if not history.is_shared(self):
+                self._cell = None
 
     def _adopt(self, value: Call, keep_history: bool) -> None:
         call = value
@@ -301,6 +304,8 @@ class Tensor(_Bound):
             self._cell = Cell(source)
             self._seen = 0
         peer._cell, peer._seen = self._cell, self._cell.writes
+        if link is not None:
+            peer._writes = self._writes
         return peer
 
     # --- values -----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import getrefcount
 from typing import Any
 from weakref import ref
 
@@ -31,6 +32,22 @@ class Cell:
         self._call = untracked(call)
         if self._call.buffer is None:
             recorder.watch(self)
+
+
+class _Holder:
+    """What `getrefcount` says of a cell that one tensor alone holds."""
+
+    def __init__(self) -> None:
+        self._cell = object()
+        self.count = getrefcount(self._cell)
+
+
+_HELD_ONCE = _Holder().count
+
+
+def is_shared(holder: Any) -> bool:
+    """Whether another tensor has the cell of `holder`: the peers may be gone."""
+    return getrefcount(holder._cell) != _HELD_ONCE
 
 
 def is_leaf_call(call: Call) -> bool:

@@ -150,6 +150,22 @@ def test_detached_peers_share_storage_but_not_history() -> None:
         assert y.tolist() == [20.0, 0.0, 0.0]
 
 
+def test_writes_through_a_peer_outlive_it() -> None:
+    for x in both([1.0, 2.0], requires_grad=True):
+        y = x * 2
+        for factor in (2, 5):
+            peer = y.detach()
+            peer.mul_(factor)
+            assert y._version == peer._version
+            del peer
+        assert y.tolist() == [20.0, 40.0] and y.requires_grad
+        x.data.add_(1)
+        again = x.detach()
+        assert x.tolist() == again.tolist() == [2.0, 3.0]
+        x.data = x.data * 2
+        assert again.tolist() == [2.0, 3.0] and x.tolist() == [4.0, 6.0]
+
+
 def test_data_of_a_parameter() -> None:
     for p, lib in zip(both([1.0, 2.0], requires_grad=True), (metaop, torch)):
         view = p.data[1:]

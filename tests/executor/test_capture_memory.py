@@ -59,6 +59,25 @@ def test_parameters_states_and_gradients_stay_where_they_are() -> None:
         assert memory.host.used == used
 
 
+def test_peers_that_are_gone_change_nothing() -> None:
+    trained = Trained(True)
+    trained.net.state_dict()
+    _ = trained.weight.data
+    address = trained.weight.buffer().address
+    for _ in range(3):
+        trained.step(trained.x, trained.y)
+        assert trained.weight.buffer().address == address
+    assert all(parameter._cell is None for parameter in trained.net.parameters())
+
+
+def test_peers_that_are_held_follow() -> None:
+    trained = Trained(True)
+    state = trained.net.state_dict()
+    for _ in range(3):
+        trained.step(trained.x, trained.y)
+        np.testing.assert_array_equal(state["0.weight"].numpy(), trained.weight.detach().numpy())
+
+
 def test_values_are_those_of_plain_python() -> None:
     captured, plain = pairs()
     for _ in range(5):
