@@ -10,19 +10,18 @@ import pytest
 
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
-from metaop.codegen.lowering import Machine, winograd_geometry, winograd_sums
-from metaop.codegen.lowering.short_products import SINGLE, short_product
-from metaop.codegen.lowering.winograd_geometry import Window
+from metaop.codegen.lowering import Machine
+from metaop.codegen.lowering.short_products import short_product
 from metaop.codegen.memory import Buffer
 from metaop.codegen.schedule import Schedule, schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply
 from metaop.fusion import recognise
-from metaop.fusion.sliding import Slide
 from metaop.operators.convolution import convolution
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node, input_node
+from tests.codegen.force import forcing_schedules
 from tests.codegen.interpret import run_schedule
 
 # inputs, weights, padding, dilation, groups
@@ -46,21 +45,16 @@ TOLERANCE = {2: 2e-6, 4: 1e-5}
 
 @pytest.fixture(autouse=True, params=[2, 4])
 def results(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Short products even where they do not pay, for so many results along every axis."""
-    forced = short_product(request.param, 3)
-
-    def windows_of(slide: Slide | None) -> list[Window]:
-        return [Window(slide, SINGLE if slide is None else forced)]
-
-    monkeypatch.setattr(winograd_geometry, "windows_of", windows_of)
-    monkeypatch.setattr(winograd_geometry, "_WORTH", float("inf"))
-    monkeypatch.setattr(winograd_sums, "_WORTH", float("inf"))
+    """Short products for so many results along every axis, and small contractions as well."""
     monkeypatch.setattr(recognise, "_LEAST_WORK", 0)
     return int(request.param)
 
 
-def machine() -> Machine:
-    return dataclasses.replace(host_machine(), filters=True, stencils=False)
+def machine(results: int) -> Machine:
+    """Short products even where they do not pay."""
+    host = dataclasses.replace(host_machine(), filters=True, stencils=False)
+    names = [f"winograd {results}x{results}", f"winograd 1x{results}", "long windows"]
+    return forcing_schedules(host, names)
 
 
 def case(number: int, dtype: DType = dtypes.float32) -> tuple[list[Node], Node]:
@@ -112,7 +106,7 @@ def compare(
     nodes, output = make(number, dtypes.float32)
     random = np.random.default_rng(number)
     arrays = [random.standard_normal(x.shape).astype(np.float32) for x in nodes]
-    plan = schedule(nodes, [output], machine())
+    plan = schedule(nodes, [output], machine(results))
     names = [launch.nest.name for launch in plan.launches]
     assert sum(name.startswith("winograd") for name in names) == launches, names
     exact_nodes, exact = make(number, dtypes.float64)
@@ -169,7 +163,7 @@ def test_numbers_that_are_not_finite_stay_in_their_tiles(results: int) -> None:
     output = convolution(*nodes, None, (1, 1), (1, 1), (1, 1), (1, 1), 1)
     random = np.random.default_rng(0)
     x, w = (random.standard_normal(node.shape).astype(np.float32) for node in nodes)
-    plan = schedule(nodes, [output], machine())
+    plan = schedule(nodes, [output], machine(results))
     clean = run(plan, [x, w], output)
     x[0, 3, 10, 11] = np.inf
     found = run(plan, [x, w], output)
@@ -185,7 +179,7 @@ def test_groups_are_a_batch_of_contractions(results: int) -> None:
         input_node(1, (8, 3, 3, 3), dtypes.float32),
     ]
     output = convolution(*nodes, None, (1, 1), (1, 1), (1, 1), (1, 1), 2)
-    plan = schedule(nodes, [output], machine())
+    plan = schedule(nodes, [output], machine(results))
     assert plan.launches[1].nest.name.startswith("winograd")
     random = np.random.default_rng(0)
     x, w = (random.standard_normal(node.shape).astype(np.float32) for node in nodes)
@@ -203,13 +197,13 @@ def test_groups_are_a_batch_of_contractions(results: int) -> None:
     assert error < TOLERANCE[results] * np.abs(wanted).max()
 
 
-def test_strides_and_float64_keep_to_plain_sums() -> None:
+def test_strides_and_float64_keep_to_plain_sums(results: int) -> None:
     nodes = [input_node(0, (2, 4, 12, 12), dtypes.float32)]
     nodes.append(input_node(1, (8, 4, 3, 3), dtypes.float32))
     strided = convolution(*nodes, None, (2, 2), (1, 1), (1, 1), (1, 1), 1)
     exact_nodes, exact = case(0, dtypes.float64)
     for inputs, output in ((nodes, strided), (exact_nodes, exact)):
-        assert not uses_winograd(inputs, output, machine())
+        assert not uses_winograd(inputs, output, machine(results))
 
 
 def uses_winograd(nodes: list[Node], output: Node, by: Machine) -> bool:

@@ -1,6 +1,7 @@
 """Lowering: a kernel and its schedule become a loop nest."""
 
 from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.lower import Machine, lower
+from metaop.codegen.lowering.lower import lower
+from metaop.codegen.lowering.machine import Machine
 
 __all__ = ["LoweredKernel", "Machine", "lower"]

@@ -8,7 +8,7 @@ from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.cuda_contract import SharedContract
 from metaop.codegen.lowering.loops import Loop, plain_plan, split_index
-from metaop.codegen.lowering.lower import Machine
+from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.rows import Rows
 from metaop.codegen.lowering.scatter import Scatter
 from metaop.reduce.meta_op import Reduce

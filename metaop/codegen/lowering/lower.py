@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.lowering.columns import Columns, column_width
-from metaop.codegen.lowering.contract import Contract
 from metaop.codegen.lowering.custom import lower_code
 from metaop.codegen.lowering.loops import (
     divided,
@@ -16,41 +12,19 @@ from metaop.codegen.lowering.loops import (
     plain_plan,
     turned,
 )
+from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.prefixes import Prefixes, triangle_of
-from metaop.codegen.lowering.rows import Rows
-from metaop.codegen.lowering.scatter import Scatter, lower_fill
+from metaop.codegen.lowering.scatter import lower_fill
 from metaop.codegen.lowering.stencil import lower_stencil
-from metaop.codegen.lowering.stencil_geometry import stencil_of
+from metaop.codegen.lowering.stencil_geometry import Stencil
+from metaop.codegen.lowering.tactic import Tactic, default_tactic
 from metaop.codegen.lowering.windows import Windows, windows_plan
 from metaop.codegen.lowering.winograd import lower_winograd
-from metaop.codegen.lowering.winograd_geometry import geometry_of
-from metaop.codegen.lowering.winograd_sums import LongWindows, long_windows
+from metaop.codegen.lowering.winograd_geometry import Geometry
+from metaop.codegen.lowering.winograd_sums import LongWindows
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph.node import Node
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The schedules of a machine, and what they need to know of it.
-
-    `tile` is its register tile, `threads` their number; `rows`, `contract` and `scatter` are the
-    schedules of the three sorts of kernels; `backend` names the printer of its nests. `filters`
-    allows Winograd's method for windows of three taps, `stencils` planes in scratch memory,
-    `windows` to write small ones out. Results go around caches of `cache_bytes` where they pay
-    nothing (0: never).
-    """
-
-    tile: Tile = field(default_factory=Tile)
-    threads: int = 1
-    rows: type[Rows] = Rows
-    contract: type[Contract] = Contract
-    scatter: type[Scatter] = Scatter
-    backend: str = "llvm"
-    filters: bool = False
-    stencils: bool = True
-    windows: bool = True
-    cache_bytes: int = 0
 
 
 def lower(
@@ -65,19 +39,27 @@ def lower(
         return lower_code(kernel.roots[0], machine.backend)
     if kernel.scatter:
         return [lower_fill(kernel.roots[0]), machine.scatter(kernel, storage, uses).lower()]
-    stencil = stencil_of(kernel, storage) if machine.stencils else None
-    if stencil is not None:
-        return [lower_stencil(kernel, storage, uses, stencil)]
-    if kernel.contraction is not None:
-        tile, threads = machine.tile, machine.threads
-        geometry = geometry_of(kernel, storage, tile) if machine.filters else None
-        if geometry is not None:
-            return lower_winograd(kernel, storage, uses, tile, threads, geometry)
-        pair = long_windows(kernel, storage, tile) if machine.filters else None
-        if pair is not None:
-            return [LongWindows(kernel, storage, uses, tile, threads, pair).lower()]
+    tactic = default_tactic(kernel, storage, machine)
+    if tactic is None:
+        return [_lower_rows(kernel, storage, uses, machine)]
+    if machine.choose is not None:
+        tactic = machine.choose(kernel, storage, uses, machine, tactic)
+    return lower_by(tactic, kernel, storage, uses, machine)
+
+
+def lower_by(
+    tactic: Tactic, kernel: Kernel, storage: Storage, uses: dict[Node, int], machine: Machine
+) -> list[LoweredKernel]:
+    """The launches that compute a contraction by a tactic."""
+    tile, threads, windows = tactic.tile, machine.threads, tactic.windows
+    if tactic.schedule == "panels":
         return machine.contract.launches(kernel, storage, uses, tile, threads)
-    return [_lower_rows(kernel, storage, uses, machine)]
+    if isinstance(windows, Stencil):
+        return [lower_stencil(kernel, storage, uses, windows)]
+    if isinstance(windows, Geometry):
+        return lower_winograd(kernel, storage, uses, tile, threads, windows)
+    assert windows is not None
+    return [LongWindows(kernel, storage, uses, tile, threads, windows).lower()]
 
 
 def _lower_rows(

@@ -33,8 +33,8 @@ from metaop.unified_graph.access import Guard, Within
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 
-# What a task may keep of inputs and products, in elements, and how many tiles it has at most.
-_MOST_KEPT, _MOST_TILES = 3 << 18, 192
+# What a task may keep of inputs and products, in elements.
+_MOST_KEPT = 3 << 18
 # Rows of scratch memory are so much longer, lest they all fall to the same few lines of a cache.
 _PITCH = 16
 
@@ -72,7 +72,7 @@ class _Short(Transforms):
         self.tile_count, self.row_count = math.prod(geometry.tiles), math.prod(self.rows)
         self.tile_rows, self.strip = tile.rows, strip_of(self.tile_count, tile)
         self.height = -(-self.row_count // self.tile_rows) * self.tile_rows
-        self._choose_blocks(threads)
+        self._choose_blocks(tile.block_columns, threads)
         self.taps_pitch = self.channel_count + _PITCH
         shape = (self.batch_count, self.height, self.points, self.taps_pitch)
         order = (geometry, self.contraction.rows, self.contraction.batch)
@@ -82,14 +82,14 @@ class _Short(Transforms):
         """The nest of the launch."""
         raise NotImplementedError
 
-    def _choose_blocks(self, threads: int) -> None:
+    def _choose_blocks(self, tiles: int, threads: int) -> None:
         """As many tiles as fit near the processor; fewer rows where tasks would be missing.
 
         Scratch memory is laid out for the largest blocks, so that it has one layout.
         """
         strips, panels = -(-self.tile_count // self.strip), self.height // self.tile_rows
         kept = self.points * (self.channel_count + self.height) * self.strip
-        most = min(max(_MOST_KEPT // kept, 1), max(_MOST_TILES // self.strip, 1))
+        most = min(max(_MOST_KEPT // kept, 1), max(tiles // self.strip, 1))
         self.strips = balanced(strips, min(most, max(strips // (2 * threads), 1)))
         blocks = self.batch_count * -(-strips // self.strips)
         wanted = min(-(-threads // blocks), panels)

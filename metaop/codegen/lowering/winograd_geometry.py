@@ -1,4 +1,4 @@
-"""Which contractions take Winograd's method, and into which tiles their results are cut."""
+"""Which contractions can take Winograd's method, and the tiles into which it cuts results."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from metaop.unified_graph import dtype as dtypes
 # What a number costs at each point, in multiplications of the inner product: to be packed by the
 # plain schedule; inputs and products of tiles; taps of the left factor.
 _PACKING, _INPUT, _PRODUCT, _TAPS = 20, 24, 20, 45
-# The share of the plain work that must not be exceeded.
-_WORTH = 0.85
 
 
 class Window(NamedTuple):
@@ -45,32 +43,35 @@ class Geometry(NamedTuple):
         return [(w.slide, k) for k, w in enumerate((self.outer, self.inner)) if w.slide]
 
     @property
+    def results(self) -> tuple[int, int]:
+        """The results of a tile along both windows."""
+        return self.outer.product.results, self.inner.product.results
+
+    @property
     def points(self) -> int:
         """How many products a tile takes."""
         return self.outer.product.points * self.inner.product.points
 
 
-def geometry_of(kernel: Kernel, storage: Storage, tile: Tile) -> Geometry | None:
-    """The tiles of a contraction for which short products pay, else None."""
+def geometries(kernel: Kernel, storage: Storage) -> list[Geometry]:
+    """The tiles into which short products can cut the results of a contraction."""
     contraction, shape = kernel.contraction, kernel.shape
     if contraction is None or kernel.roots[0].dtype is not dtypes.float32:
-        return None
+        return []
     if not any(shape[k] == TAPS for k in contraction.depth):
-        return None
+        return []
     found: list[Slide | None] = [*slides(contraction, shape, storage.has_buffer)[-2:]]
     # The results of a tile have to be neighbours along the innermost column.
     if not found or found[-1].column != contraction.columns[-1]:  # type: ignore[union-attr]
-        return None
+        return []
     outer, inner = found if len(found) == 2 else (None, *found)
-    candidates = [
+    return [
         _geometry(kernel, windows)
-        for windows in itertools.product(windows_of(outer), windows_of(inner))
+        for windows in itertools.product(_windows_of(outer), _windows_of(inner))
     ]
-    best = min(candidates, key=lambda geometry: work(kernel, geometry, tile))
-    return best if work(kernel, best, tile) <= _WORTH * _plain_work(kernel) else None
 
 
-def windows_of(slide: Slide | None) -> list[Window]:
+def _windows_of(slide: Slide | None) -> list[Window]:
     """The short products that an axis may take."""
     if slide is None:
         return [Window(None, SINGLE)]
@@ -86,20 +87,17 @@ def _geometry(kernel: Kernel, windows: tuple[Window, Window]) -> Geometry:
     return Geometry(*windows, tiles, tuple(k for k in contraction.depth if k not in taps))
 
 
-def work(kernel: Kernel, geometry: Geometry, tile: Tile) -> float:
-    """The time of a contraction with short products, in multiplications of the inner product."""
-    batch, rows, _, channels = _extents(kernel, geometry.channels)
+def share_of_work(kernel: Kernel, geometry: Geometry, tile: Tile) -> float:
+    """The time of a contraction with short products, relative to plain sums."""
+    assert kernel.contraction is not None
+    batch, rows, columns, depth = _extents(kernel, kernel.contraction.depth)
+    channels = _extents(kernel, geometry.channels)[-1]
     tiles = math.prod(geometry.tiles)
     strip = strip_of(tiles, tile)
     tiles = -(-tiles // strip) * strip
     products = tiles * rows * channels + tiles * (channels * _INPUT + rows * _PRODUCT)
-    return batch * geometry.points * float(products + rows * channels * _TAPS)
-
-
-def _plain_work(kernel: Kernel) -> float:
-    assert kernel.contraction is not None
-    batch, rows, columns, depth = _extents(kernel, kernel.contraction.depth)
-    return float(batch * depth * columns * (rows + _PACKING))
+    work = batch * geometry.points * float(products + rows * channels * _TAPS)
+    return work / (batch * depth * columns * (rows + _PACKING))
 
 
 def _extents(kernel: Kernel, depth: Sequence[int]) -> list[int]:

@@ -35,18 +35,16 @@ _ALL_POINTS = _POINTS**2
 # What a number costs at each point, in multiplications of the inner product: to be packed by the
 # plain schedule; in both factors; to be combined to results.
 _PACKING, _LEFT, _RIGHT, _COMBINED = 40, 30, 45, 60
-# The share of the plain work that must not be exceeded.
-_WORTH = 0.85
-# What a task owns at most, and how many tiles it takes at a time.
-_MOST_ROWS, _MOST_CHANNELS, _TILES = 128, 64, 32
+# How many tiles a task takes at a time.
+_TILES = 32
 # Points lie so much farther apart, lest they all fall to the same few lines of a cache.
 _PITCH = 16
 
 Pair = tuple[Slide, Slide]
 
 
-def long_windows(kernel: Kernel, storage: Storage, tile: Tile) -> Pair | None:
-    """The two windows of a contraction for which this schedule pays, else None."""
+def long_windows(kernel: Kernel, storage: Storage) -> Pair | None:
+    """The two windows of a contraction that can take this schedule, else None."""
     contraction, shape = kernel.contraction, kernel.shape
     if contraction is None or kernel.roots[0].dtype is not dtypes.float32:
         return None
@@ -58,10 +56,11 @@ def long_windows(kernel: Kernel, storage: Storage, tile: Tile) -> Pair | None:
     outer, inner = found
     if outer.sign < 0 or inner.sign < 0:
         return None
-    return (outer, inner) if _pays(kernel, (outer, inner), tile) else None
+    return outer, inner
 
 
-def _pays(kernel: Kernel, pair: Pair, tile: Tile) -> bool:
+def share_of_work(kernel: Kernel, pair: Pair, tile: Tile) -> float:
+    """The time of a contraction with long windows, relative to plain sums."""
     contraction, shape = kernel.contraction, kernel.shape
     assert contraction is not None
     rows = math.prod(shape[k] for k in contraction.rows)
@@ -70,10 +69,10 @@ def _pays(kernel: Kernel, pair: Pair, tile: Tile) -> bool:
     tiles = math.prod(_tile_extents(kernel, pair))
     height, width = -(-rows // tile.rows) * tile.rows, -(-channels // tile.columns) * tile.columns
     tiles = -(-tiles // _TILES) * _TILES
-    right = width * _RIGHT * -(-height // _MOST_ROWS)
-    left = height * _LEFT * -(-width // _MOST_CHANNELS)
+    right = width * _RIGHT * -(-height // tile.block_rows)
+    left = height * _LEFT * -(-width // tile.block_columns)
     work = _ALL_POINTS * (tiles * (height * width + left + right) + rows * channels * _COMBINED)
-    return work <= _WORTH * depth * channels * TAPS**2 * (rows + _PACKING)
+    return work / (depth * channels * TAPS**2 * (rows + _PACKING))
 
 
 def _tile_extents(kernel: Kernel, pair: Pair) -> list[int]:
@@ -103,8 +102,8 @@ class LongWindows(Transforms):
         self.channel_count, self.tile_count = math.prod(self.channels), math.prod(self.tiles)
         self.row_count = math.prod(self.rows)
         self.tile_rows, self.strip = tile.rows, tile.columns
-        self.block_rows = balanced(self.row_count, _MOST_ROWS, tile.rows)
-        wide = _MOST_CHANNELS
+        self.block_rows = balanced(self.row_count, tile.block_rows, tile.rows)
+        wide = tile.block_columns
         if threads > -(-self.row_count // self.block_rows) * -(-self.channel_count // wide):
             wide = self.strip
         self.block_channels = balanced(self.channel_count, wide, self.strip)

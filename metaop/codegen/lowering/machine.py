@@ -1,0 +1,45 @@
+"""What schedules need to know of a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from metaop.codegen.lowering.blocks import Tile
+from metaop.codegen.lowering.contract import Contract
+from metaop.codegen.lowering.rows import Rows
+from metaop.codegen.lowering.scatter import Scatter
+from metaop.fusion.kernel import Kernel
+from metaop.fusion.storage import Storage
+from metaop.unified_graph.node import Node
+
+if TYPE_CHECKING:
+    from metaop.codegen.lowering.tactic import Tactic
+
+    # The tactic for a contraction, given the one that the analytic model prefers.
+    Chooser = Callable[[Kernel, Storage, dict[Node, int], "Machine", Tactic], Tactic]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The schedules of a machine, and what they need to know of it.
+
+    `tile` is its register tile, `threads` their number; `rows`, `contract` and `scatter` are the
+    schedules of the three sorts of kernels; `backend` names the printer of its nests. `filters`
+    allows Winograd's method for windows of three taps, `stencils` planes in scratch memory,
+    `windows` to write small ones out. Results go around caches of `cache_bytes` where they pay
+    nothing (0: never). `choose` may put another tactic in the place of a contraction's default.
+    """
+
+    tile: Tile = field(default_factory=Tile)
+    threads: int = 1
+    rows: type[Rows] = Rows
+    contract: type[Contract] = Contract
+    scatter: type[Scatter] = Scatter
+    backend: str = "llvm"
+    filters: bool = False
+    stencils: bool = True
+    windows: bool = True
+    cache_bytes: int = 0
+    choose: Chooser | None = field(default=None, compare=False, repr=False)

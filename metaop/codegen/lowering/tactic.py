@@ -1,0 +1,80 @@
+"""The ways to compute a contraction: what the analytic model chooses, and what else there is.
+
+A tactic is plain data: the model here chooses one, lowering carries it out. A chooser of the
+machine may put another one in its place, as a tuner does that has measured several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from metaop.codegen.lowering.blocks import Tile
+from metaop.codegen.lowering.machine import Machine
+from metaop.codegen.lowering.stencil_geometry import Stencil, stencil_of
+from metaop.codegen.lowering.winograd_geometry import Geometry, geometries
+from metaop.codegen.lowering.winograd_geometry import share_of_work as share_of_short
+from metaop.codegen.lowering.winograd_sums import Pair, long_windows
+from metaop.codegen.lowering.winograd_sums import share_of_work as share_of_long
+from metaop.fusion.kernel import Kernel
+from metaop.fusion.storage import Storage
+
+# What a task owns at most: tiles of short products; rows and channels of long windows.
+_MOST_TILES = 192
+_MOST_ROWS, _MOST_CHANNELS = 128, 64
+# Fewer products pay if the work is at most this share of plain sums.
+_WORTH = 0.85
+
+
+@dataclass(frozen=True)
+class Tactic:
+    """A schedule of a contraction, and the sizes into which it cuts it.
+
+    `schedule` is "panels", "stencil", "winograd 4x4" (short products for so many results at once)
+    or "long windows". `tile` has the register tile and the largest blocks around it. `windows` is
+    how the schedule sees the contraction, None for panels, and `share` its time relative to panels
+    as the model estimates it; both follow from the contraction and the rest.
+    """
+
+    schedule: str
+    tile: Tile
+    windows: Stencil | Geometry | Pair | None = field(default=None, compare=False, repr=False)
+    share: float = field(default=1.0, compare=False)
+
+    def __str__(self) -> str:
+        tile = self.tile
+        blocks = f"{tile.block_rows}x{tile.block_columns}x{tile.depth}"
+        return f"{self.schedule}, tiles {tile.rows}x{tile.columns}, blocks {blocks}"
+
+
+def default_tactic(kernel: Kernel, storage: Storage, machine: Machine) -> Tactic | None:
+    """The tactic that the analytic model prefers; None for what is no contraction."""
+    best = None
+    for tactic in tactics(kernel, storage, machine):
+        if tactic.schedule == "stencil":
+            return tactic
+        pays = tactic.schedule == "panels" or tactic.share <= _WORTH
+        if pays and (best is None or tactic.share < best.share):
+            best = tactic
+    return best
+
+
+def tactics(kernel: Kernel, storage: Storage, machine: Machine) -> Iterator[Tactic]:
+    """One tactic for every schedule that a contraction can take on this machine, panels last."""
+    tile = machine.tile
+    stencil = stencil_of(kernel, storage) if machine.stencils else None
+    if stencil is not None:
+        yield Tactic("stencil", tile, stencil, 0.0)
+    if kernel.contraction is None:
+        return
+    if machine.filters:
+        short = replace(tile, block_columns=_MOST_TILES)
+        for geometry in geometries(kernel, storage):
+            share = share_of_short(kernel, geometry, short)
+            results = "x".join(map(str, geometry.results))
+            yield Tactic(f"winograd {results}", short, geometry, share)
+        long = replace(tile, block_rows=_MOST_ROWS, block_columns=_MOST_CHANNELS)
+        pair = long_windows(kernel, storage)
+        if pair is not None:
+            yield Tactic("long windows", long, pair, share_of_long(kernel, pair, long))
+    yield Tactic("panels", tile)

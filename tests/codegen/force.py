@@ -1,0 +1,34 @@
+"""Forcing a schedule on contractions, whatever the analytic model thinks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from metaop.codegen.lowering import Machine
+from metaop.codegen.lowering.tactic import Tactic, tactics
+from metaop.fusion.kernel import Kernel
+from metaop.fusion.storage import Storage
+from metaop.unified_graph.node import Node
+
+
+def forcing(machine: Machine, pick: Callable[[list[Tactic]], Tactic | None]) -> Machine:
+    """A machine on which `pick` chooses among the tactics of contractions (None: the default)."""
+
+    def choose(
+        kernel: Kernel, storage: Storage, uses: dict[Node, int], here: Machine, default: Tactic
+    ) -> Tactic:
+        return pick(list(tactics(kernel, storage, here))) or default
+
+    return replace(machine, choose=choose)
+
+
+def forcing_schedules(machine: Machine, schedules: Iterable[str]) -> Machine:
+    """A machine on which contractions take the first of these schedules that they can take."""
+    wanted = list(schedules)
+
+    def pick(found: list[Tactic]) -> Tactic | None:
+        by_name = {tactic.schedule: tactic for tactic in found}
+        return next((by_name[name] for name in wanted if name in by_name), None)
+
+    return forcing(machine, pick)
