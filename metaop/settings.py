@@ -26,6 +26,7 @@ SETTINGS = (
     Setting("METAOP_EXPLAIN", bool, "false", "print why nodes were fused into one kernel"),
     Setting("METAOP_PENDING_LIMIT", int, "4000", "recorded calls that may wait to be computed"),
     Setting("METAOP_TARGET", str, "native", "CPU code: native, avx512, avx2 or baseline"),
+    Setting("METAOP_AMX", bool, "true", "use matrix registers for bfloat16 if there are any"),
     Setting("METAOP_NUM_THREADS", int, "0", "threads of a kernel; 0 means every core"),
     Setting("METAOP_ALL_RANKS_TALK", bool, "false", "progress bars and logs from every rank"),
     Setting(

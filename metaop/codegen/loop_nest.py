@@ -32,6 +32,10 @@ class Argument(NamedTuple):
 
 Integer = int | Argument
 
+# How many neighbouring bfloat16 processors multiply in one step: in each lane of a vector register
+# (AVX-512-BF16), or in each row of a matrix register (AMX).
+PAIR, MATRIX = 2, 32
+
 # Lanes at most so many elements apart are read in whole vectors, others one by one.
 LONGEST_STRIDE = 4
 
@@ -323,8 +327,10 @@ class MicroKernel(NamedTuple):
 
     `left` is packed [k][rows], or its rows lie `left_stride` apart with neighbours along k;
     `right` is packed [k][columns]. With `accumulate` 0 the tile `target` [rows][stride] is
-    overwritten, else added to. Offsets are in elements. With `pairs`, each step along k multiplies
-    two neighbouring bfloat16 of both factors, which are packed as one element of 32 bits.
+    overwritten, else added to. Offsets are in elements. There are `depth` steps, each of which
+    multiplies `step` neighbours along k: 1 number; or PAIR of bfloat16, which are packed as one
+    element of 32 bits; or as many as a row of a MATRIX register holds, where `right` is packed in
+    pairs and `left` has a `left_stride`.
     """
 
     left: int
@@ -340,7 +346,7 @@ class MicroKernel(NamedTuple):
     accumulate: Sum
     dtype: DType
     left_stride: Integer | None = None
-    pairs: bool = False
+    step: int = 1
 
 
 class ForeignCall(NamedTuple):

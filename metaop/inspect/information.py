@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from metaop import settings
+from metaop.codegen.llvm import matrix_registers
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import host_target
 from metaop.nn.functional import softmax
@@ -53,12 +54,15 @@ def _versions() -> list[tuple[str, str]]:
 
 def _processor() -> list[tuple[str, str]]:
     target = host_target()
+    matrices = matrix_registers.verdict()
     features = ("avx2", "fma", "f16c", "avx512f", "avx512bf16", "avx512fp16", "amx-bf16")
     return [
         ("system", f"{platform.system()} {platform.machine()}"),
         ("processor", target.cpu),
         ("features", " ".join(name for name in features if target.has(name)) or "baseline"),
         ("vectors", f"{target.vector_bytes} bytes"),
+        ("products of bfloat16", "in pairs" if target.has_bfloat16_pairs else "as float32"),
+        ("matrix registers", f"{'used' if matrices.usable else 'not used'}: {matrices.reason}"),
         ("cores", str(os.cpu_count())),
         ("threads", str(runtime().get_num_threads())),
     ]
@@ -85,7 +89,7 @@ def self_test() -> str:
     Returns a line for each with its time, starting with "ok" or "WRONG".
     """
     lines = []
-    for check in (_check_elementwise, _check_matmul, _check_softmax, _check_gradient):
+    for check in _CHECKS:
         start = time.perf_counter()
         try:
             found, expected = check()
@@ -118,6 +122,15 @@ def _check_matmul() -> tuple[np.ndarray, np.ndarray]:
     return (tensor @ tensor.t()).numpy(), values @ values.T
 
 
+def _check_bfloat16() -> tuple[np.ndarray, np.ndarray]:
+    """Sums of few ones are exact."""
+    import metaop
+
+    values = np.random.default_rng(0).integers(-1, 2, (70, 100)).astype(np.float32)
+    tensor = metaop.from_numpy(values).bfloat16()
+    return (tensor @ tensor.t()).float().numpy(), values @ values.T
+
+
 def _check_softmax() -> tuple[np.ndarray, np.ndarray]:
     tensor, values = _random(7, 50)
     powers = np.exp(values)
@@ -129,3 +142,6 @@ def _check_gradient() -> tuple[np.ndarray, np.ndarray]:
     tensor.requires_grad_()
     (tensor.sin() * tensor).sum().backward()
     return tensor.grad.numpy(), np.cos(values) * values + np.sin(values)
+
+
+_CHECKS = (_check_elementwise, _check_matmul, _check_bfloat16, _check_softmax, _check_gradient)

@@ -143,9 +143,10 @@ class Interpreter:
         depth = self.index(kernel.depth)
         left_start, right_start = self.index(kernel.left_offset), self.index(kernel.right_offset)
         left = self.left_panel(kernel, left_start, depth)
-        right = self.buffers[kernel.right][right_start : right_start + depth * kernel.columns]
-        right = right.reshape(depth, kernel.columns)
-        if kernel.pairs:
+        steps = depth * max(kernel.step // ir.PAIR, 1)
+        right = self.buffers[kernel.right][right_start : right_start + steps * kernel.columns]
+        right = right.reshape(steps, kernel.columns)
+        if kernel.step > 1:
             left, right = _numbers(left), _numbers(right.T).T
         product = left @ right
         target, start = self.buffers[kernel.target], self.index(kernel.target_offset)
@@ -161,7 +162,7 @@ class Interpreter:
             return buffer[start : start + depth * kernel.rows].reshape(depth, kernel.rows).T
         stride = self.integer(kernel.left_stride)
         starts = [start + row * stride for row in range(kernel.rows)]
-        depth *= 2 if kernel.pairs else 1
+        depth *= kernel.step
         assert starts[-1] + depth <= buffer.size
         return np.stack([buffer[first : first + depth] for first in starts])
 

@@ -98,9 +98,9 @@ def test_pairs_of_bfloat16(shape: tuple[int, int, int]) -> None:
     for left_turned, right_turned in itertools.product((False, True), repeat=2):
         nodes, output = product(*shape, left_turned, right_turned, BF16)
         a, b = arrays = values(nodes)
-        plan = schedule(nodes, [output], Machine(Tile(pairs=True)))
+        plan = schedule(nodes, [output], Machine(Tile(narrow=Tile(step=ir.PAIR))))
         (launch,) = plan.launches
-        assert all(tile.pairs for tile in micro_kernels(launch.nest.body))
+        assert all(tile.step == ir.PAIR for tile in micro_kernels(launch.nest.body))
         (interpreted,) = run_schedule(plan, arrays)
         compiled = run(schedule(nodes, [output], host_machine()), arrays, output)
         a, b = a.astype(np.float64), b.astype(np.float64)
@@ -111,7 +111,7 @@ def test_pairs_of_bfloat16(shape: tuple[int, int, int]) -> None:
 
 def test_bfloat16_is_multiplied_in_pairs() -> None:
     nodes, output = product(32, 64, 64, False, False, BF16)
-    (launch,) = schedule(nodes, [output], Machine(Tile(pairs=True))).launches
+    (launch,) = schedule(nodes, [output], Machine(Tile(narrow=Tile(step=ir.PAIR)))).launches
     text = emit(launch.nest, AVX512, "kernel")
     assert "dpbf16ps.512" in text
     assert "llvm.fma" not in text

@@ -15,6 +15,12 @@ from metaop.codegen.llvm.emit_expression import ExpressionWriter
 from metaop.codegen.llvm.emit_index import IndexWriter
 from metaop.codegen.llvm.emit_interleaved import store_interleaved
 from metaop.codegen.llvm.emit_loops import LoopWriter
+from metaop.codegen.llvm.emit_matrix_kernel import (
+    configure_matrices,
+    matrix_kernels,
+    release_matrices,
+    write_matrix_kernel,
+)
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_micro_kernel import write_micro_kernel
 from metaop.codegen.llvm.emit_scratch import Scratch
@@ -23,6 +29,7 @@ from metaop.codegen.llvm.emit_survey import loaded_buffers
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.loop_nest import (
+    MATRIX,
     Accumulate,
     Alloc,
     CheckedIndex,
@@ -64,8 +71,13 @@ class _Kernel:
         """The module."""
         code = self.code
         self._enter()
+        matrices = list(matrix_kernels(self.nest.body))
+        if matrices:
+            configure_matrices(matrices[0], code)
         self._body(self.nest.body)
         self.streams.finish()
+        if matrices:
+            release_matrices(code)
         self.scratch.release()
         code.flatten()
         parameters = [code.argument("ptr", "buffers"), code.argument("ptr", "scalars")]
@@ -141,7 +153,8 @@ class _Kernel:
             self.loops.write(statement)
             return
         if isinstance(statement, MicroKernel):
-            write_micro_kernel(statement, self.code, self.index, self.memory, self.loops)
+            write = write_matrix_kernel if statement.step == MATRIX else write_micro_kernel
+            write(statement, self.code, self.index, self.memory, self.loops)
             return
         if isinstance(statement, ForeignCall):
             self.effects.foreign_call(statement)

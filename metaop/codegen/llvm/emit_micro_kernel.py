@@ -9,7 +9,7 @@ from metaop.codegen.llvm.emit_loops import LoopWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.value import Value, bits_of
-from metaop.codegen.loop_nest import MicroKernel, Sum
+from metaop.codegen.loop_nest import PAIR, MicroKernel, Sum
 
 
 def write_micro_kernel(
@@ -39,7 +39,8 @@ class _MicroKernel:
         self.loops = loops
         self.element = compute_type(statement.dtype)
         # What a step multiplies: a number, or a pair of them.
-        self.factor = "i32" if statement.pairs else self.element
+        self.has_pairs = statement.step == PAIR
+        self.factor = "i32" if self.has_pairs else self.element
         widest = loops.target.vector_bytes // statement.dtype.itemsize
         # The greatest power of two that divides the columns, up to a whole register.
         self.lanes = min(widest, statement.columns & -statement.columns)
@@ -72,7 +73,7 @@ class _MicroKernel:
         along = position if stride is not None else binary("mul", position, statement.rows)
         row_start, row_step = self._moved(left, along), self.index.integer(stride or 1)
         # Rows that are not packed lie apart by numbers, also where steps take pairs.
-        unit = "i16" if statement.pairs and stride is not None else self.factor
+        unit = "i16" if self.has_pairs and stride is not None else self.factor
         column_start = self._moved(right, binary("mul", position, statement.columns))
         columns = [self._load(column_start, k * self.lanes) for k in range(self.vectors)]
         result = []
@@ -87,7 +88,7 @@ class _MicroKernel:
         return result
 
     def _added(self, factor: Value, column: Value, total: Value) -> Value:
-        if not self.statement.pairs:
+        if not self.has_pairs:
             return self.code.fma(factor, column, total)
         code, pairs = self.code, f"<{2 * self.lanes} x bfloat>"
         left, right = (code.emit(f"bitcast {x.typed} to {pairs}") for x in (factor, column))

@@ -7,8 +7,11 @@ import functools
 from dataclasses import replace
 from pathlib import Path
 
+from metaop.codegen.llvm import matrix_registers
+from metaop.codegen.llvm.emit_matrix_kernel import SIDE
 from metaop.codegen.llvm.runtime import runtime
-from metaop.codegen.llvm.target import host_target
+from metaop.codegen.llvm.target import Target, host_target
+from metaop.codegen.loop_nest import MATRIX, PAIR
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.blocks import Tile
 from metaop.settings import get
@@ -19,6 +22,12 @@ _TILES = {
     32: Tile(rows=6, columns=16),
     16: Tile(rows=4, columns=8),
 }
+# Where bfloat16 is multiplied in vectors, and where in matrix registers: four of them hold a tile,
+# and it takes long panels to keep them busy.
+PAIRS = Tile(rows=8, columns=32, step=PAIR)
+MATRICES = Tile(
+    rows=2 * SIDE, columns=2 * SIDE, depth=2048, block_columns=256, step=MATRIX, packing=160
+)
 # Linux describes the caches of a processor here; the last one is taken to be this large at least.
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _OTHERWISE = 8 << 20
@@ -27,9 +36,16 @@ _OTHERWISE = 8 << 20
 def host_machine() -> Machine:
     """The machine that this process runs on."""
     target, threads = host_target(), runtime().get_num_threads()
-    tile = replace(_TILES[target.vector_bytes], pairs=target.has_bfloat16_pairs)
+    tile = replace(_TILES[target.vector_bytes], narrow=_narrow_tile(target))
     winograd = get("METAOP_WINOGRAD")
     return Machine(tile, threads, filters=winograd, cache_bytes=_last_cache_bytes())
+
+
+def _narrow_tile(target: Target) -> Tile | None:
+    """The tile for factors in bfloat16, if there are instructions for them."""
+    if not target.has_bfloat16_pairs:
+        return None
+    return MATRICES if matrix_registers.verdict().usable else PAIRS
 
 
 @functools.cache

@@ -47,6 +47,11 @@ class Target:
         return self.has_avx512 and self.has("avx512bf16")
 
     @property
+    def has_bfloat16_matrices(self) -> bool:
+        """Matrix registers and multiply-adds of bfloat16 in them; Linux must allow their use."""
+        return self.has_bfloat16_pairs and self.has("amx-tile") and self.has("amx-bf16")
+
+    @property
     def has_fma(self) -> bool:
         """Fused multiply-add of 32-byte vectors or wider."""
         return self.has("fma")

@@ -4,6 +4,10 @@ A left factor that lies in memory with neighbours along the depth is read where 
 depth then end where a run of neighbours does. One that would have to be gathered element by element
 is brought into that order first, by a launch of its own (`prepared.py`).
 
+Factors in bfloat16 are packed in pairs of neighbours along the depth if the machine has
+instructions that multiply pairs. Its matrix registers take rows of the left factor as they lie in
+memory, so a left factor that cannot be read in place is packed in rows as well.
+
 The depth of a convolution runs over the offsets of the window outside and over channels inside:
 then what a panel reads, and where its padding lies, changes with the offset only.
 """
@@ -13,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.blocks import (
     SHORTEST_RUN,
     Grid,
@@ -46,7 +51,7 @@ class Blocked(Positions):
 
     `left_stride` is how far rows lie apart where they are read in place, else None; `prepared` and
     `packed` are the factors that a launch before brings into order. A `step` of the micro-kernel
-    multiplies so many neighbours along the depth, which are one element of the type `panel`.
+    multiplies so many neighbours along the depth; `together` of them are a packed element.
     """
 
     def __init__(
@@ -65,20 +70,24 @@ class Blocked(Positions):
         rows, columns, depth = (
             math.prod(extents) for extents in (self.rows, self.columns, self.depth)
         )
+        self.step, self.together = 1, 1
+        windows = window_axes(self.contraction, self.kernel.shape, self.storage.has_buffer)
+        is_narrow = self.scalar is dtypes.float32 and self.has_factors_of(dtypes.bfloat16)
+        if tile.narrow is not None and is_narrow and not windows:
+            tile, self.in_place = tile.narrow, dtypes.bfloat16
+            self.step, self.together = tile.step, ir.PAIR
+        # The types of packed elements.
+        self.panel = self.scalar if self.together == 1 else dtypes.int32
+        self.left_panel = self.in_place if self.packs_rows else self.panel
         width = tile.columns if self.scalar is dtypes.float32 else tile.columns // 2
         self.tile_columns = width if columns > width // 2 else width // 2
         # One tile for all but the shortest: a changed batch size must not need another kernel.
         self.tile_rows = tile.rows if rows > 2 * tile.rows else balanced(rows, tile.rows)
-        # How many neighbours along the depth a step multiplies, and the type of packed elements.
-        self.step, self.panel = 1, self.scalar
         self.prepared: Node | None = None
         self.packed: Node | None = None
         if self.case.is_empty:
             self.block_rows, self.block_columns = 1, columns
             return
-        windows = window_axes(self.contraction, self.kernel.shape, self.storage.has_buffer)
-        if tile.pairs and not windows and self.has_factors_of(dtypes.bfloat16):
-            self.step, self.panel, self.in_place = 2, dtypes.int32, dtypes.bfloat16
         self._choose_depth(tile, windows, (rows, columns, depth))
         if rows <= _ROWS_PER_PACKING and self.right_is_shared():
             self.packed = packed(self, -(-depth // self.block_depth) * self.block_depth)
@@ -90,13 +99,18 @@ class Blocked(Positions):
                 strips,
                 math.prod(self.batch),
                 2 * threads,
-                self.left_stride is None,
-                self.packed is None,
+                tile.packing if self.left_stride is None else 0,
+                tile.packing if self.packed is None else 0,
             ),
             (self.tile_rows, self.tile_columns),
             most,
         )
         self.block_rows, self.block_columns = panel * self.tile_rows, strip * self.tile_columns
+
+    @property
+    def packs_rows(self) -> bool:
+        """Whether a packed panel of the left factor is rows, with neighbours along the depth."""
+        return self.step == ir.MATRIX
 
     def _choose_depth(
         self, tile: Tile, windows: Sequence[int], extents: tuple[int, int, int]
@@ -104,7 +118,7 @@ class Blocked(Positions):
         """The order of the depth, its blocks, and how the left factor is read."""
         rows, columns, depth = extents
         self.block_depth = exact_block(depth, tile.depth) or balanced(depth, tile.depth)
-        self.block_depth += self.block_depth % self.step
+        self.block_depth += -self.block_depth % self.step
         self.run = depth
         self.left_stride = None if rows % self.tile_rows else self._unpacked_left(tile)
         offsets = math.prod(self.kernel.shape[k] for k in windows)

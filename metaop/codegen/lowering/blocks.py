@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Packing an element takes about as long as so many multiplications.
-_PACKING = 20
 # Blocks of the depth that are shorter would read and write tiles too often.
 SHORTEST_RUN = 32
 
@@ -15,7 +13,9 @@ SHORTEST_RUN = 32
 class Tile:
     """The register tile of the machine's micro-kernel, and the block sizes around it.
 
-    `pairs` tells whether it has instructions that multiply pairs of bfloat16.
+    Its instructions multiply `step` neighbours along the depth. Packing an element takes about as
+    long as `packing` multiplications. `narrow` is the tile for factors in bfloat16 where there are
+    instructions for them.
     """
 
     rows: int = 8
@@ -23,22 +23,24 @@ class Tile:
     depth: int = 384
     block_rows: int = 512
     block_columns: int = 256
-    pairs: bool = False
+    step: int = 1
+    packing: int = 20
+    narrow: Tile | None = None
 
 
 class Grid(NamedTuple):
     """The tiles of a result: panels of rows and strips of columns, in each of a batch.
 
-    `workers` tasks run at the same time; `packs_left` and `packs_right` tell whether every task
-    packs its rows and its columns.
+    `workers` tasks run at the same time; every task packs its rows and its columns at the costs
+    `packing_left` and `packing_right` for each element, 0 if it need not.
     """
 
     panels: int
     strips: int
     batch: int
     workers: int
-    packs_left: bool
-    packs_right: bool
+    packing_left: int
+    packing_right: int
 
 
 def cheapest_blocks(grid: Grid, tile: tuple[int, int], most: tuple[int, int]) -> tuple[int, int]:
@@ -47,17 +49,16 @@ def cheapest_blocks(grid: Grid, tile: tuple[int, int], most: tuple[int, int]) ->
     Panels and strips that a task does not pack itself are covered exactly: there is nothing behind
     their end.
     """
-    left, right = (_PACKING if packs else 0 for packs in (grid.packs_left, grid.packs_right))
 
     def cost(choice: tuple[int, int]) -> float:
         height, width = choice
         blocks = grid.batch * -(-grid.panels // height) * -(-grid.strips // width)
         rounds = -(-blocks // grid.workers) * grid.workers
         rows, columns = height * tile[0], width * tile[1]
-        return rounds * (rows * columns + left * rows + right * columns)
+        return rounds * (rows * columns + grid.packing_left * rows + grid.packing_right * columns)
 
-    heights = _block_sizes(grid.panels, most[0], not grid.packs_left)
-    widths = _block_sizes(grid.strips, most[1], not grid.packs_right)
+    heights = _block_sizes(grid.panels, most[0], not grid.packing_left)
+    widths = _block_sizes(grid.strips, most[1], not grid.packing_right)
     return min(((height, width) for height in heights for width in widths), key=cost)
 
 

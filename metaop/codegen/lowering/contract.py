@@ -6,8 +6,8 @@ their product to a tile in scratch memory. When the depth is done, the tile goes
 was fused behind the contraction and is stored. Packing evaluates the index maps, so padding,
 strides, gathers and elementwise producers cost no extra pass.
 
-Of factors in bfloat16, processors multiply two neighbours along the depth in one step, if they know
-how to; the panels then hold pairs.
+Of factors in bfloat16, processors multiply neighbours along the depth in one step, if they know how
+to; the panels then hold pairs, and for matrix registers the left ones [panel][row][k].
 """
 
 from __future__ import annotations
@@ -112,15 +112,21 @@ class Contract(Blocked):
     def _allocate(self) -> None:
         """Scratch buffers get their numbers last, behind all parameters."""
         self.right, self.left, self.target = -1, -2, -3
+        right_steps, left_steps = self._packed_steps()
         sizes = (
-            (self.right, self.block_depth // self.step * self.block_columns, self.panel),
-            (self.left, self.block_depth // self.step * self.block_rows, self.panel),
+            (self.right, right_steps * self.block_columns, self.panel),
+            (self.left, left_steps * self.block_rows, self.left_panel),
             (self.target, self.target_rows * self.target_columns, self.scalar),
         )
         elsewhere = {self.left: self.left_stride is not None, self.right: self.packed is not None}
         for number, elements, dtype in sizes:
             if not elsewhere.get(number):
                 self.values.emit(ir.Alloc(number, elements, dtype))
+
+    def _packed_steps(self) -> tuple[int, int]:
+        """How many packed elements a column of the right factor and a row of the left have."""
+        pairs = self.block_depth // self.together
+        return pairs, self.block_depth if self.packs_rows else pairs
 
     # --- packing ------------------------------------------------------------------------------
 
@@ -129,7 +135,7 @@ class Contract(Blocked):
         strip = counted("s", strips)
         lane = index_expr.axis("l", self.tile_columns)
         column = self.column_start + strip * self.tile_columns + lane
-        offset = strip * (self.block_depth // self.step * self.tile_columns) + lane
+        offset = strip * (self._packed_steps()[0] * self.tile_columns) + lane
         self.pack(
             self.contraction.right,
             self.right,
@@ -141,11 +147,14 @@ class Contract(Blocked):
         )
 
     def _pack_left(self, start: IndexExpr, depth: int, rows: int) -> None:
+        if self.packs_rows:
+            self._pack_rows(start, depth, rows)
+            return
         panels = self.block_rows // self.tile_rows
         panel = counted("q", panels)
         lane = index_expr.axis("r", self.tile_rows)
         row = self.row_start + panel * self.tile_rows + lane
-        offset = panel * (self.block_depth // self.step * self.tile_rows) + lane
+        offset = panel * (self._packed_steps()[1] * self.tile_rows) + lane
         self.pack(
             self.contraction.left,
             self.left,
@@ -155,6 +164,22 @@ class Contract(Blocked):
             offset,
             self.tile_rows,
         )
+
+    def _pack_rows(self, start: IndexExpr, depth: int, rows: int) -> None:
+        """The rows of the left factor one after another: lanes run along the depth."""
+        values = self.values
+        for name in "qkr":
+            values.open(name)
+        step, row = index_expr.axis("k", self.block_depth), index_expr.axis("r", self.tile_rows)
+        first = counted("q", self.block_rows // self.tile_rows) * self.tile_rows
+        outer = (self.contraction.rows, self.rows, self.row_start + first + row, rows)
+        value = self.factor(self.contraction.left, outer, (start + step, depth))
+        value = ir.Apply("cast", (value,), self.left_panel, self.scalar)
+        offset = values.sum((first + row) * self.block_depth + step)
+        values.emit(ir.Store(self.left, offset, value))
+        values.emit(ir.For("r", self.tile_rows, "serial", values.close()))
+        values.emit(ir.For("k", self.block_depth, "serial", values.close(), (), True))
+        values.emit(ir.For("q", self.block_rows // self.tile_rows, "serial", values.close()))
 
     def pack(
         self,
@@ -171,12 +196,12 @@ class Contract(Blocked):
         start, depth = bounds
         for name, _, _ in loops:
             values.open(name)
-        steps = self.block_depth // self.step
-        inner = self.inner if self.step == 1 and steps % self.inner == 0 else steps
+        steps = self.block_depth // self.together
+        inner = self.inner if self.together == 1 and steps % self.inner == 0 else steps
         values.open("w")
         values.open("k")
         step = index_expr.axis("w", steps // inner) * inner + index_expr.axis("k", inner)
-        places = (start + step * self.step + k for k in range(self.step))
+        places = (start + step * self.together + k for k in range(self.together))
         value, *others = (self.factor(factor, outer, (place, depth)) for place in places)
         if others:
             value = ir.Apply("bfloat16_pair", (value, *others), self.panel, self.scalar)
@@ -204,6 +229,7 @@ class Contract(Blocked):
         tile = panel * (self.tile_rows * self.block_columns) + strip * self.tile_columns
         values.open("s")
         right, right_offset = self._right_strip(strip, start)
+        rows_are_packed = self.packs_rows and self.left_stride is None
         values.emit(
             ir.MicroKernel(
                 left,
@@ -218,8 +244,8 @@ class Contract(Blocked):
                 ir.Sum((), self.block_depth // self.step),
                 values.sum(block),
                 self.scalar,
-                self.left_stride,
-                self.step == 2,
+                self.block_depth if rows_are_packed else self.left_stride,
+                self.step,
             )
         )
         if not self.is_finished:
@@ -230,8 +256,7 @@ class Contract(Blocked):
         """Where the rows of a panel begin: in scratch memory, or in the left factor itself."""
         values = self.values
         if self.left_stride is None:
-            steps = self.block_depth // self.step
-            return self.left, values.sum(panel * (steps * self.tile_rows))
+            return self.left, values.sum(panel * (self._packed_steps()[1] * self.tile_rows))
         place = dict(self.place)
         row = self.row_start + panel * self.tile_rows
         if self.prepared is not None:
@@ -249,12 +274,11 @@ class Contract(Blocked):
         """Where the columns of a strip begin: in scratch memory, or in the packed right factor."""
         values = self.values
         if self.packed is None:
-            steps = self.block_depth // self.step
-            return self.right, values.sum(strip * (steps * self.tile_columns))
+            return self.right, values.sum(strip * (self._packed_steps()[0] * self.tile_columns))
         batch = index_expr.linear_offset(
             [self.place[k] for k in self.contraction.batch], self.batch
         )
-        at = batch, self.first_strip + strip, start // self.step, index_expr.constant(0)
+        at = batch, self.first_strip + strip, start // self.together, index_expr.constant(0)
         offset = index_expr.linear_offset(at, self.packed.shape)
         return self.parameter(self.packed, "read"), values.sum(offset)
 

@@ -82,7 +82,8 @@ def packed(contract: Blocked, blocks: int) -> Node:
     """
     contraction = contract.contraction
     strips = -(-math.prod(contract.columns) // contract.tile_columns)
-    shape = (math.prod(contract.batch), strips, blocks // contract.step, contract.tile_columns)
+    steps = blocks // contract.together
+    shape = (math.prod(contract.batch), strips, steps, contract.tile_columns)
     return Node(right_as_read(contraction).op, (contraction.right,), shape, contract.panel)
 
 
@@ -94,7 +95,7 @@ def lower_packing(contract: Contract) -> LoweredKernel:
     node, values, contraction = contract.packed, contract.values, contract.contraction
     assert node is not None
     batch, strips, steps, width = node.shape
-    contract.block_depth = steps * contract.step
+    contract.block_depth = steps * contract.together
     values.open("p")
     task, lane = index_expr.axis("p", batch * strips), index_expr.axis("l", width)
     indices = index_expr.unravel(task // strips, contract.batch)

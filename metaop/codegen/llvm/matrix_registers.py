@@ -1,0 +1,103 @@
+"""Whether this process can use the matrix registers of AMX.
+
+Linux lets a process use them only after it has asked, because they make what is saved for a thread
+8 KiB larger. Asked before the first use, it says no without harm. Then a small product is computed
+with them and with the vector instructions for pairs: should they not agree, pairs are used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+import sys
+from typing import NamedTuple
+
+import numpy as np
+
+from metaop import settings
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.llvm.kernels import compile_nest
+from metaop.codegen.llvm.target import host_target
+from metaop.unified_graph import dtype as dtypes
+
+# From Linux' asm/prctl.h and asm/fpu/types.h.
+_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILE_DATA = 158, 0x1023, 18
+_ROWS, _COLUMNS, _STEPS = 27, 32, 3
+
+
+class Verdict(NamedTuple):
+    """Whether matrix registers are used, and why (not)."""
+
+    usable: bool
+    reason: str
+
+
+def verdict() -> Verdict:
+    """Whether products of bfloat16 use the matrix registers of this machine."""
+    if not host_target().has_bfloat16_matrices:
+        return Verdict(False, "the processor has none")
+    if not settings.get("METAOP_AMX"):
+        return Verdict(False, "switched off by METAOP_AMX")
+    if not _permitted():
+        return Verdict(False, "Linux does not permit their use")
+    if not _agrees_with_pairs():
+        return Verdict(False, "they compute something else than pairs do")
+    return Verdict(True, "checked against pairs")
+
+
+@functools.cache
+def _permitted() -> bool:
+    """Asks Linux for the matrix registers, for all threads of this process."""
+    if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
+        return False
+    request = ctypes.CDLL(None).syscall
+    return request(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILE_DATA) == 0
+
+
+@functools.cache
+def _agrees_with_pairs() -> bool:
+    """Compares a product of small integers, which both compute exactly."""
+    return np.array_equal(probe(ir.MATRIX, _STEPS), probe(ir.PAIR, _STEPS * ir.MATRIX // ir.PAIR))
+
+
+def probe(step: int, steps: int) -> np.ndarray:
+    """A tile of sums after two inner products of the same panels, the second one added."""
+    depth = step * steps
+    generator = np.random.default_rng(0)
+    left, right = (
+        generator.integers(-8, 9, (size, depth)).astype(dtypes.bfloat16.numpy)
+        for size in (_ROWS, _COLUMNS)
+    )
+    pairs = np.ascontiguousarray(right.view(np.int32).T)
+    sums = np.full((_ROWS, _COLUMNS), np.nan, np.float32)
+    kernel = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2, ctypes.c_void_p)
+    arrays = np.array([array.ctypes.data for array in (left, pairs, sums)])
+    kernel(compile_nest(_probe_nest(step, steps)))(arrays.ctypes.data, None, 0, 1, None)
+    return sums
+
+
+def _probe_nest(step: int, steps: int) -> ir.LoopNest:
+    zero, position = ir.Sum((), 0), ir.Sum(((ir.LoopIndex("kb"), 1),), 0)
+    product = ir.MicroKernel(
+        0,
+        zero,
+        1,
+        zero,
+        2,
+        zero,
+        _COLUMNS,
+        _ROWS,
+        _COLUMNS,
+        ir.Sum((), steps),
+        position,
+        dtypes.float32,
+        steps * step,
+        step,
+    )
+    roles = (
+        ir.Parameter(dtypes.bfloat16, "read"),
+        ir.Parameter(dtypes.int32, "read"),
+        ir.Parameter(dtypes.float32, "update"),
+    )
+    return ir.LoopNest("probe", roles, (), (ir.For("kb", 2, "serial", (product,)),))
