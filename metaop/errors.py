@@ -1,7 +1,9 @@
 """The error classes: each message says what went wrong, where, with which shapes, and a fix.
 
 Every class also derives from the built-in error that PyTorch raises in the same situation, so
-that programs written for PyTorch catch what they expect.
+that programs written for PyTorch catch what they expect. For shapes, indices and illegal arguments
+that depends on where PyTorch finds the mistake: its C++ raises RuntimeError, its Python ValueError
+or IndexError. These classes are both.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class MetaopError(Exception):
         super().__init__(text)
 
 
-class ShapeError(MetaopError, RuntimeError):
+class ShapeError(MetaopError, RuntimeError, ValueError):
     """Shapes that do not fit together: `metaop.ones(2, 3) @ metaop.ones(2, 3)`."""
 
 
@@ -78,7 +80,7 @@ class OutOfMemoryError(DeviceError, MemoryError):
     """A GPU has no memory left for a tensor."""
 
 
-class ArgumentError(MetaopError, ValueError):
+class ArgumentError(MetaopError, ValueError, RuntimeError):
     """An argument outside its legal values: `metaop.dropout(x, p=2)`."""
 
 
@@ -86,8 +88,8 @@ class ArgumentTypeError(MetaopError, TypeError):
     """An argument of a type that the operator does not take: `metaop.ones(2) + "a"`."""
 
 
-class DimensionError(MetaopError, IndexError):
-    """A dimension or an index out of range: `metaop.ones(2).sum(3)`, `metaop.ones(2)[5]`."""
+class DimensionError(MetaopError, IndexError, RuntimeError):
+    """A dimension or an index that is none: `metaop.ones(2).sum(3)`, `metaop.ones(2)[5]`."""
 
 
 class GradientError(MetaopError, RuntimeError):

@@ -12,6 +12,7 @@ from metaop.errors import GradientError
 from metaop.operators.basic import constant_fill
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.history import own
+from metaop.unified_graph.node import Shape
 from metaop.unified_graph.recording import Call, modes, next_sequence, record
 
 
@@ -223,15 +224,23 @@ def _checked(
             calls.append(None)
             continue
         if gradient._shape != source.type.shape:
-            raise GradientError(
-                f"Function {cls.__name__}Backward returned an invalid gradient at index "
-                f"{position} - got {list(gradient.shape)} but expected shape compatible with "
-                f"{list(source.type.shape)}"
-            )
+            gradient = _reduced(cls, gradient, source.type.shape, position)
         if gradient.dtype is not source.type.dtype:
             gradient = gradient.to(source.type.dtype)
         calls.append(gradient.call)
     return calls
+
+
+def _reduced(cls: type[Function], gradient: Any, shape: Shape, position: int) -> Any:
+    """A gradient of what was broadcast, summed over the copies."""
+    found = gradient._shape
+    pairs = zip(reversed(shape), reversed(found))
+    if len(shape) <= len(found) and all(extent in (1, given) for extent, given in pairs):
+        return gradient.sum_to_size(shape) if shape else gradient.sum()
+    raise GradientError(
+        f"Function {cls.__name__}Backward returned an invalid gradient at index {position} - got "
+        f"{list(found)} but expected shape compatible with {list(shape)}"
+    )
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:

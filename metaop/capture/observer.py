@@ -11,6 +11,7 @@ from metaop.unified_graph.tracing import Trace
 
 _call_property: Any = Tensor.__dict__["call"]
 _buffer_method: Any = Tensor.__dict__["buffer"]
+_grad_property: Any = Tensor.__dict__["grad"]
 _ABSENT = object()
 
 
@@ -46,13 +47,13 @@ class Observer:
             return found
 
         def get(tensor: Tensor) -> Tensor | None:
-            found = tensor.__dict__.get("grad")
+            found = _grad_property.fget(tensor)
             observer.gradients.setdefault(tensor, found)
             return found
 
         def put(tensor: Tensor, value: Tensor | None) -> None:
             observer.gradients.setdefault(tensor, _ABSENT)
-            tensor.__dict__["grad"] = value
+            _grad_property.fset(tensor, value)
 
         for name, value in (
             ("call", property(call)), ("buffer", buffer), ("grad", property(get, put)),
@@ -61,7 +62,9 @@ class Observer:
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        for name, value in (("call", _call_property), ("buffer", _buffer_method), ("grad", None)):
+        for name, value in (
+            ("call", _call_property), ("buffer", _buffer_method), ("grad", _grad_property),
+        ):  # fmt: skip
             setattr(Tensor, name, value)
 
     def gradients_read(self) -> list[tuple[Tensor, Tensor | None]]:

@@ -9,14 +9,16 @@ import numpy as np
 
 from metaop.errors import ArgumentTypeError, ShapeError
 from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.promotion import defaults
 from metaop.unified_graph.dtype import from_numpy_dtype
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
     """The samples stacked along a new first dimension, structure kept.
 
-    Tensors, NumPy arrays and numbers become tensors (Python floats float64, ints int64, as in
-    PyTorch); tuples, lists and mappings are collated element by element; texts stay a list.
+    Tensors, NumPy arrays and numbers become tensors (of float64 when the first number is a float,
+    else of int64 or the default type, as in PyTorch); tuples, lists and mappings are collated
+    element by element; texts stay a list.
     Raises ArgumentTypeError for other types and ShapeError when the shapes differ.
     """
     first = batch[0]
@@ -28,7 +30,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, (np.ndarray, np.generic)):
         return _collate_numpy(batch)
     if isinstance(first, (bool, int)):
-        return _tensor(np.array(batch))
+        array = np.array(batch)
+        return _tensor(array.astype(defaults.dtype.numpy) if array.dtype.kind == "f" else array)
     if isinstance(first, float):
         return _tensor(np.array(batch, np.float64))
     if isinstance(first, Mapping):

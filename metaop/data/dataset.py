@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from metaop.errors import ArgumentError, ArgumentTypeError
+from metaop.errors import ArgumentError, ArgumentTypeError, DimensionError
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.generator import Generator, host_random
 
@@ -95,7 +95,10 @@ class ConcatDataset(Dataset[Sample]):
     def __getitem__(self, index: int) -> Sample:
         size = len(self)
         if not -size <= index < size:
-            raise IndexError(f"index {index} is out of range for {size} samples")
+            raise DimensionError(
+                f"absolute value of index should not exceed dataset length: index {index} is out "
+                f"of range for {size} samples"
+            )
         index %= size
         which = bisect.bisect_right(self.cumulative_sizes, index)
         start = self.cumulative_sizes[which - 1] if which else 0
@@ -127,6 +130,11 @@ class Subset(Dataset[Sample]):
         if isinstance(index, list):
             return self.dataset[[self.indices[k] for k in index]]
         return self.dataset[self.indices[index]]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
+        chosen = [self.indices[index] for index in indices]
+        several = getattr(self.dataset, "__getitems__", None)
+        return [self.dataset[index] for index in chosen] if several is None else several(chosen)
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -16,6 +16,11 @@ from metaop.data.worker_pool import WorkerPool
 from metaop.errors import ArgumentError
 from metaop.tensor.generator import Generator, default_generator
 
+# What the order of the samples was made of.
+_FIXED = frozenset(
+    ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
+)
+
 
 class DataLoader:
     """Iterates over a data set in batches.
@@ -70,6 +75,14 @@ class DataLoader:
         self._batched = batched
         self.collate_fn = collate_fn or (default_collate if batched else default_convert)
         self._pool: WorkerPool | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and "_pool" in self.__dict__:
+            raise ArgumentError(
+                f"{name} attribute should not be set after DataLoader is initialized",
+                fix="make another DataLoader",
+            )
+        object.__setattr__(self, name, value)
 
     def _check_workers(self) -> None:
         if self.num_workers < 0:

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from metaop.dist.collectives import everyone, is_running
-from metaop.errors import ArgumentError
+from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.tensor.generator import Generator, host_random
 
 Index = TypeVar("Index", covariant=True)
@@ -49,11 +49,15 @@ class RandomSampler(Sampler[int]):
         num_samples: int | None = None,
         generator: Generator | None = None,
     ) -> None:
-        _check_count(num_samples)
+        if not isinstance(replacement, bool):
+            raise ArgumentTypeError(
+                f"replacement should be a boolean value, but got replacement={replacement}"
+            )
         self.data_source = data_source
         self.replacement = replacement
         self._num_samples = num_samples
         self.generator = generator
+        _check_count(self.num_samples)
 
     @property
     def num_samples(self) -> int:
@@ -217,9 +221,7 @@ def _ranks() -> tuple[int, int]:
     return world.rank, world.size
 
 
-def _check_count(count: int | None) -> None:
-    if count is None:
-        return
+def _check_count(count: int) -> None:
     if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
         raise ArgumentError(
             f"num_samples should be a positive integer value, but got num_samples={count}"

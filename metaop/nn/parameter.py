@@ -36,7 +36,7 @@ class _Owned(Tensor):
                 fix="pass requires_grad=False",
             )
         call = self._call = own(data.call)
-        self.grad = None
+        self._grad = None
         self._base = None
         self._writes = 0
         if requires_grad:
@@ -61,7 +61,7 @@ class _Owned(Tensor):
     __str__ = __repr__
 
 
-_TENSOR_FIELDS = {"_call", "grad", "_base", "_steps", "_cell", "_seen", "_writes"}
+_TENSOR_FIELDS = {"_call", "_grad", "_base", "_steps", "_cell", "_seen", "_writes"}
 
 
 class Parameter(_Owned):

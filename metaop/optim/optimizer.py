@@ -103,7 +103,7 @@ class Optimizer:
                 if set_to_none or parameter.grad is None:
                     parameter.grad = None
                 else:
-                    parameter.grad = parameter.grad.detach().zero_()
+                    parameter.grad.detach_().zero_()
 
     # --- groups -----------------------------------------------------------------------------
 
@@ -121,7 +121,14 @@ class Optimizer:
                 fix="use a list instead",
             )
         params = list(params)
-        if params and all(isinstance(item, tuple) for item in params):
+        named = [isinstance(item, tuple) for item in params]
+        if any(named):
+            if not all(named):
+                raise ArgumentError(
+                    "all optimizer params should be with/without names. Some param names are "
+                    "missing",
+                    fix="pass model.named_parameters() or model.parameters()",
+                )
             param_group["param_names"] = [name for name, _ in params]
             params = [parameter for _, parameter in params]
         param_group["params"] = params
@@ -215,7 +222,8 @@ class Optimizer:
             else:
                 state[parameter] = _moved(value, parameter)
         groups = [
-            {**old, "params": group["params"]} for old, group in zip(saved, self.param_groups)
+            {**_names(group), **old, "params": group["params"]}
+            for old, group in zip(saved, self.param_groups)
         ]
         self.__setstate__({"state": state, "param_groups": groups})
         for hook in self._load_state_dict_post_hooks.values():
@@ -239,7 +247,10 @@ class Optimizer:
     # --- hooks ------------------------------------------------------------------------------
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Runs `hook(optimizer, args, kwargs)` before a step; may return other arguments."""
+        """Runs `hook(optimizer, args, kwargs)` before a step; may return other arguments.
+
+        The first of `args` is the optimizer.
+        """
         return self._step_pre_hooks.add(hook)
 
     def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
@@ -278,6 +289,11 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
+def _names(group: Group) -> Group:
+    """The names of a group's parameters, where it has any: they outlive a state without names."""
+    return {"param_names": group["param_names"]} if "param_names" in group else {}
+
+
 def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     """`step` with the hooks around it, and everything pending run at its end."""
     if getattr(step, "_has_hooks", False):
@@ -291,6 +307,8 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
             result = step(self, *args, **kwargs)
             realize()
             return result
+        # Hooks see the optimizer among the arguments, as in PyTorch.
+        args = (self, *args)
         for hook in (*_everywhere_pre.values(), *self._step_pre_hooks.values()):
             replaced = hook(self, args, kwargs)
             if replaced is not None:
@@ -300,7 +318,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                         f"new_kwargs), but got {replaced}"
                     )
                 args, kwargs = replaced
-        result = step(self, *args, **kwargs)
+        result = step(*args, **kwargs)
         realize()
         for hook in (*self._step_post_hooks.values(), *_everywhere_post.values()):
             hook(self, args, kwargs)

@@ -10,6 +10,7 @@ storage follow from that:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from metaop.codegen.memory import Buffer
 from metaop.differentiation.tape import TapeEntry
-from metaop.errors import ArgumentTypeError, GradientError, ShapeError
+from metaop.errors import ArgumentTypeError, DTypeError, GradientError, ShapeError
 from metaop.executor import realize
 from metaop.operators.basic import overwrite
 from metaop.operators.view_write import view_write
@@ -51,7 +52,7 @@ class Tensor(_Bound):
     """
 
     _call: Call
-    grad: Tensor | None = None
+    _grad: Tensor | None = None
     # The base of a view and the view operators between them.
     _base: Tensor | None = None
     _steps: tuple[ViewStep, ...]
@@ -253,6 +254,45 @@ class Tensor(_Bound):
         if call.buffer is None:
             recorder.watch(self)
         return self
+
+    @property
+    def grad(self) -> Tensor | None:
+        """What backward passes have added up for a leaf (or after `retain_grad()`)."""
+        found = self._grad
+        if found is None and not self.is_leaf and not self.retains_grad:
+            warnings.warn(
+                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
+                ".grad attribute won't be populated during backward; call .retain_grad() on it, "
+                "or read the gradient of a leaf",
+                UserWarning,
+                stacklevel=2,
+            )
+        return found
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            self._check_grad(value)
+        self._grad = value
+
+    def _check_grad(self, value: Any) -> None:
+        if not isinstance(value, Tensor):
+            raise ArgumentTypeError(
+                f"assigned grad expected to be a Tensor or None but got {type(value).__name__}"
+            )
+        own, given = self._call.type, value._call.type
+        if given.shape != own.shape:
+            raise ShapeError(
+                f"attempting to assign a gradient of size '{list(given.shape)}' to a tensor of "
+                f"size '{list(own.shape)}'",
+                fix="the gradient and the tensor have the same size",
+            )
+        if given.dtype is not own.dtype:
+            raise DTypeError(
+                f"attempting to assign a gradient of {given.dtype.name} to a tensor of "
+                f"{own.dtype.name}",
+                fix="convert the gradient with .to(tensor.dtype)",
+            )
 
     def _accumulate_grad(self, gradient: Call) -> None:
         if self.grad is None:

@@ -109,6 +109,11 @@ def _from_data(data: Any, dtype: DType | None, copy: bool) -> Tensor:
 
 def _array_of(data: Any, dtype: DType | None) -> np.ndarray:
     """Nested sequences as an array of the type that PyTorch would infer."""
+    if isinstance(data, (list, tuple)) and all(isinstance(item, np.ndarray) for item in data):
+        # Images and the like are taken as a whole, not number by number.
+        if len({(item.shape, item.dtype) for item in data}) == 1:
+            stacked = np.stack(data)
+            return stacked if dtype is None else stacked.astype(dtype.numpy, copy=False)
     leaves: list[Any] = []
     shape = _flatten(data, leaves, 0)
     if any(isinstance(value, (complex, np.complexfloating)) for value in leaves):

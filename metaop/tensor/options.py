@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from metaop.errors import ArgumentError, ShapeError
+from metaop.errors import ShapeError
 from metaop.tensor.arguments import sizes, wrap_dim, wrap_dims
 from metaop.unified_graph.node import Shape
 from metaop.unified_graph.tensor_type import CPU, Device
@@ -45,8 +45,6 @@ def device_of(device: DeviceLike) -> Device:
         return device
     if isinstance(device, int):
         return Device("cuda", device)
-    if device.partition(":")[0] not in ("cpu", "cuda"):
-        raise ArgumentError(f"unknown device {device!r}", fix='use "cpu", "cuda" or "cuda:0"')
     return Device(device)
 
 

@@ -248,6 +248,11 @@ def uniform_(
     input: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fills the tensor with uniform numbers between `low` and `high`."""
+    if low > high:
+        raise ArgumentError(
+            f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}",
+            fix="exchange them",
+        )
     return _write(input, "uniform_", _redrawn(input, operators.uniform, (low, high), generator))
 
 
@@ -269,6 +274,8 @@ def log_normal_(
 
 def bernoulli_(input: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fills the tensor with ones of probability `p` and zeros."""
+    if not isinstance(p, Tensor) and not 0 <= p <= 1:
+        raise ArgumentError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
     kind = input.call.type
     probability = p.call if isinstance(p, Tensor) else _number(p, kind.device)
     attributes = (kind.shape, kind.dtype, kind.device, generator)

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
+import numpy as np
+
 from metaop.errors import ArgumentError, DimensionError, ShapeError, UnsupportedError
 from metaop.operators import basic
 from metaop.operators import shaping as operators
 from metaop.operators.view_write import view_write
 from metaop.tensor.arguments import infer_size, sizes, wrap_dim, wrap_dims
-from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.core import view as view_of
 from metaop.tensor.strides import contiguous_strides, is_row_major, view_layout
 from metaop.unified_graph.dtype import DType
@@ -35,11 +37,13 @@ def _reshaped(input: Tensor, shape: Shape) -> Tensor:
 
 
 def view(input: Tensor, *shape: Any) -> Tensor:
-    """`reshape` that never copies: ShapeError when the layout does not allow a view."""
+    """`reshape` that never copies: ShapeError when the layout does not allow a view.
+
+    Of a dtype it is the same bytes read as another type. Values of different types share no
+    memory here, so that is a copy without gradient: writing into it leaves `input` as it is.
+    """
     if len(shape) == 1 and isinstance(shape[0], DType):
-        if shape[0] is input.dtype:
-            return alias(input)
-        raise UnsupportedError("view(dtype) would reinterpret bits", fix="convert with .to(dtype)")
+        return alias(input) if shape[0] is input.dtype else _bytes_as(input, shape[0])
     extents = infer_size(sizes(shape), input.numel())
     step = (operators.reshape, (extents,))
     if input._base is not None and not view_layout(input._base._shape, (*input._steps, step)):
@@ -50,6 +54,29 @@ def view(input: Tensor, *shape: Any) -> Tensor:
             fix="use .reshape(...) instead",
         )
     return view_of(input, *step)
+
+
+def _bytes_as(input: Tensor, dtype: DType) -> Tensor:
+    """The bytes of `input` as another type; the last dimension grows or shrinks as needed."""
+    old, new = input.dtype.itemsize, dtype.itemsize
+    if "complex" in (dtype.kind, input.dtype.kind):
+        raise UnsupportedError(
+            f"view({dtype.name}) of {input.dtype.name}", fix="use view_as_complex or view_as_real"
+        )
+    if old != new and not input.ndim:
+        raise ShapeError(
+            f"view: a 0-d {input.dtype.name} cannot be read as {dtype.name} (different element "
+            "sizes)",
+            fix="give it a dimension with .reshape(1)",
+        )
+    if old < new and input.shape[-1] * old % new:
+        raise ShapeError(
+            f"view: size {input.shape[-1]} of the last dimension must be divisible by "
+            f"{new // old} to read {input.dtype.name} as {dtype.name}",
+            fix="pad or slice the last dimension",
+        )
+    array = np.ascontiguousarray(input.detach()._array()).view(dtype.numpy)
+    return from_array(array.copy(), dtype).to(device=input.device)  # type: ignore[attr-defined]
 
 
 def view_as(input: Tensor, other: Tensor) -> Tensor:

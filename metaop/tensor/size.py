@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class Size(tuple):
-    """A shape: a tuple of ints with `numel()`."""
+    """A shape: a tuple of ints with `numel()`; its slices are shapes too."""
+
+    def __getitem__(self, index: Any) -> Any:
+        found = tuple.__getitem__(self, index)
+        return Size(found) if isinstance(index, slice) else found
 
     def numel(self) -> int:
         total = 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
+from metaop.errors import ArgumentError, ArgumentTypeError, GradientError, ShapeError
 from metaop.operators.pointwise import POINTWISE
 from metaop.tensor import (
     comparison,
@@ -18,6 +18,7 @@ from metaop.tensor import (
     linear_algebra,
     pointwise,
     printing,
+    shaping,
 )
 from metaop.tensor.complex_tensor import as_complex
 from metaop.tensor.core import Tensor, from_array
@@ -177,14 +178,14 @@ def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
     return namespace
 
 
-_SHARING = ("_base", "_steps", "_cell", "_seen", "_writes")
+_SHARING = ("_base", "_steps", "_cell", "_seen", "_writes", "_grad")
 
 
 def _deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     if id(self) in memo:
         return memo[id(self)]
     if not self.is_leaf:
-        raise ArgumentTypeError(
+        raise GradientError(
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
             "protocol at the moment.",
             fix="detach the tensor first",
@@ -198,9 +199,19 @@ def _deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
         if name not in plain.__dict__ and name not in _SHARING:
             result.__dict__[name] = value
     result.requires_grad_(self.requires_grad)
-    if self.grad is not None:
-        result.grad = _deep_copy(self.grad, memo)
+    if self._grad is not None:
+        result._grad = _deep_copy(self._grad, memo)
     return result
+
+
+def _copy(self: Tensor) -> Tensor:
+    """Another handle on the same storage, as `copy.copy` gives."""
+    if not self.is_leaf:
+        return shaping.alias(self)
+    result = object.__new__(self.__class__)
+    peer = self.data
+    result.__dict__.update({**self.__dict__, **peer.__dict__})
+    return result.requires_grad_(self.requires_grad)
 
 
 def _rebuild(array: np.ndarray, dtype: Any, requires_grad: bool) -> Tensor:
@@ -255,6 +266,7 @@ _METHODS: dict[str, Any] = {
     "__array_namespace__": _array_namespace,
     "__dlpack__": dlpack.dlpack,
     "__dlpack_device__": dlpack.dlpack_device,
+    "__copy__": _copy,
     "__deepcopy__": _deep_copy,
     "__reduce_ex__": _reduce,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from metaop.errors import ArgumentError
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.interning import InternTable
 from metaop.unified_graph.node import Shape
@@ -23,16 +24,11 @@ class Device:
     placement: Any = None
 
     def __new__(cls, type: str, index: int | None = None) -> Device:
-        if ":" in type:
-            type, _, number = type.partition(":")
-            index = int(number)
-        if type == "cuda" and index is None:
-            index = 0
-        if type == "cpu":
-            index = None
-        key = (type, index)
+        key = _kind_and_index(type, index)
         found = cls._table.get(key)
         if found is None:
+            if key[0] not in ("cpu", "cuda"):
+                raise ArgumentError(f"unknown device {type!r}", fix='use "cpu", "cuda" or "cuda:0"')
             found = object.__new__(cls)
             found.type, found.index = key
             cls._table[key] = found
@@ -51,10 +47,24 @@ class Device:
         )
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, str) and Device(other) is self)
+        if isinstance(other, str):
+            return self.placement is None and (self.type, self.index) == _kind_and_index(
+                other, None
+            )
+        return self is other
 
     def __hash__(self) -> int:
         return hash((self.type, self.index))
+
+
+def _kind_and_index(type: str, index: int | None) -> tuple[str, int | None]:
+    """What a name like "cuda:1" says; "cuda" is the first GPU, and there is one CPU."""
+    kind, _, number = type.partition(":")
+    if kind == "cpu":
+        return kind, None
+    if number:
+        index = int(number)
+    return kind, 0 if index is None and kind == "cuda" else index
 
 
 CPU = Device("cpu")
