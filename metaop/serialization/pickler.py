@@ -14,6 +14,7 @@ from metaop.errors import CheckpointError
 from metaop.nn.parameter import Parameter
 from metaop.serialization.storage_types import CLASS_OF_DTYPE
 from metaop.tensor.core import Tensor
+from metaop.tensor.history import Cell
 from metaop.tensor.size import Size
 from metaop.tensor.strides import contiguous_strides, view_layout
 from metaop.unified_graph.dtype import DType
@@ -34,10 +35,11 @@ class _Name:
 
 
 class _Storage(NamedTuple):
-    """The memory that one or several tensors show."""
+    """The memory that one or several tensors show: `cell`, which they share, held by it."""
 
     key: str
     base: Tensor
+    cell: Cell
 
 
 # Typed as Any: the Python pickler is there to be extended, but has no published types.
@@ -137,12 +139,12 @@ class CheckpointPickler(_Pickler):
             layout = view_layout(tuple(base.shape), tensor._steps)
         if layout is None:  # not a view, or one that no strides can describe
             base, layout = tensor, (contiguous_strides(tuple(tensor.shape)), 0)
-        if base._cell is None:
-            base.detach()  # gives it the cell that all who share its memory have
-        storage = self._storages.get(id(base._cell))
+        peer = base.detach()  # gives both the cell that all who share this memory have
+        cell = peer._cell
+        assert cell is not None
+        storage = self._storages.get(id(cell))
         if storage is None:
-            storage = _Storage(str(len(self._storages)), base)
-            self._storages[id(base._cell)] = storage
+            storage = self._storages[id(cell)] = _Storage(str(len(self._storages)), base, cell)
         return storage, layout[1], layout[0]
 
     def _save_name(self, obj: _Name) -> None:

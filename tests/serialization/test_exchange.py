@@ -168,6 +168,16 @@ def test_shared_storage_is_written_once_and_stays_shared() -> None:
         assert again["whole"][300] == 7 and again["detached"][300] == 7
 
 
+def test_tensors_that_share_nothing_have_storages_of_their_own() -> None:
+    tensors = [metaop.full((count,), float(count)) for count in range(1, 60)]
+    views = [metaop.arange(9.0)[count:] for count in range(9)]
+    file = io.BytesIO()
+    save([*tensors, *views], file)
+    file.seek(0)
+    expected = [tensor.tolist() for tensor in (*tensors, *views)]
+    assert [tensor.tolist() for tensor in torch.load(file)] == expected
+
+
 def test_tied_weights_of_a_module_are_written_once() -> None:
     first = metaop.nn.Linear(50, 50)
     second = metaop.nn.Linear(50, 50)
