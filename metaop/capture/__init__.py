@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
-from types import FunctionType
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from metaop.capture.replay import Replay
-from metaop.capture.trace import traced
+from metaop.capture.surroundings import PLAIN
+from metaop.capture.trace import Evidence, traced
 from metaop.errors import CaptureError
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.recording import modes
 from metaop.unified_graph.tracing import state
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_PLAIN = (int, float, bool, str, bytes, type(None))
 # A call that cannot be captured so often in a row is not tried again.
 _ATTEMPTS = 4
+# States of Python for which a signature keeps what it does.
+_KEPT_REPLAYS = 8
 
 
 class _Entry:
-    """What is known of the calls of one signature."""
+    """What is known of the calls of one signature; the replay used last comes first."""
 
     def __init__(self) -> None:
-        self.replay: Replay | None = None
-        self.constants: dict[int, bytes] = {}
+        self.replays: list[Replay] = []
+        self.history: list[Evidence] = []
         self.refused = 0
 
 
@@ -39,7 +40,6 @@ class Captured:
         self.fallback = fallback
         self.traces = 0
         self._entries: dict[Any, _Entry] = {}
-        self._cells, self._globals = _surroundings(function)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -48,23 +48,17 @@ class Captured:
         if state.trace is not None:
             return self.function(*args, **kwargs)
         tensors: list[Tensor] = []
-        key = (
-            modes.gradients,
-            modes.casts,
-            _key(args, tensors),
-            _key(kwargs, tensors),
-            *self._values(),
-        )
+        key = (modes.gradients, modes.casts, _key(args, tensors), _key(kwargs, tensors))
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = _Entry()
-        replay = entry.replay
-        if replay is not None:
-            if replay.configuration == state.configuration:
-                calls = replay.calls(tensors)
-                if calls is not None:
-                    return replay.run(tensors, calls)
-            entry.replay = None
+        for replay in entry.replays:
+            calls = replay.calls(tensors)
+            if calls is not None:
+                if replay is not entry.replays[0]:
+                    entry.replays.remove(replay)
+                    entry.replays.insert(0, replay)
+                return replay.run(tensors, calls)
         return self._trace(entry, tensors, args, kwargs)
 
     def _trace(
@@ -74,12 +68,17 @@ class Captured:
         call = functools.partial(self.function, *args, **kwargs)
         if entry.refused >= _ATTEMPTS:
             return call()
-        result, outcome = traced(call, tensors, entry.constants, self._read)
+        usable = [one for one in entry.replays if one.configuration == state.configuration]
+        entry.replays = usable[:_KEPT_REPLAYS]
+        roots = [self.function, *_objects((args, kwargs))]
+        result, outcome = traced(call, tensors, roots, entry.history, self._read)
         if isinstance(outcome, Replay):
-            entry.replay, entry.refused = outcome, 0
+            entry.replays.insert(0, outcome)
+            entry.refused = 0
             return result
         entry.refused += 1
         if entry.refused == _ATTEMPTS:
+            entry.history.clear()
             name = getattr(self.function, "__name__", "the function")
             warnings.warn(f"metaop.jit runs {name} as it is: {outcome}", stacklevel=3)
         return result
@@ -100,27 +99,15 @@ class Captured:
         trace.reasons.append("it reads values")
         state.trace = None
 
-    def _values(self) -> tuple[Any, ...]:
-        """Plain values of the closure and the globals that the function names."""
-        values = []
-        for cell in self._cells:
-            value = cell.cell_contents
-            if type(value) in _PLAIN:
-                values.append(value)
-        names = self._globals
-        if names:
-            space = self.function.__globals__  # type: ignore[attr-defined]
-            values += [_key(space.get(name), []) for name in names]
-        return tuple(values)
-
 
 def jit(function: _Function | None = None, *, fallback: bool = False) -> Any:
     """Captures a function, usually a whole training step, and runs it without recording.
 
-    The first call of a signature (shapes, dtypes and requires_grad of tensor arguments, values of
-    all others) runs as Python and is recorded; later ones bind their arguments and run the
-    program. Raises CaptureError where the function reads a value, or with `fallback` runs it as
-    it is.
+    The first calls of a signature (shapes, dtypes and requires_grad of tensor arguments, values of
+    all others) run as Python and are recorded. Once two did the same, later ones bind their
+    arguments and run the program, as long as the state of Python that the function reads (globals,
+    closures, attributes, containers) stays the same. Raises CaptureError where the function reads
+    a value, or with `fallback` runs it as it is.
 
     Example:
         @metaop.jit
@@ -134,16 +121,6 @@ def jit(function: _Function | None = None, *, fallback: bool = False) -> Any:
     if function is None:
         return functools.partial(jit, fallback=fallback)
     return Captured(function, fallback)
-
-
-def _surroundings(function: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    if not isinstance(function, FunctionType):
-        return (), ()
-    space = function.__globals__
-    names = tuple(
-        name for name in function.__code__.co_names if name in space and type(space[name]) in _PLAIN
-    )
-    return function.__closure__ or (), names
 
 
 class _Identity:
@@ -161,6 +138,15 @@ class _Identity:
         return id(self.value)
 
 
+def _objects(value: Any) -> Iterator[Any]:
+    """The arguments that are part of a signature by their identity."""
+    if type(value) in (tuple, list, dict):
+        for part in value.values() if type(value) is dict else value:
+            yield from _objects(part)
+    elif type(value) not in PLAIN and not isinstance(value, Tensor):
+        yield value
+
+
 def _key(value: Any, tensors: list[Tensor]) -> Any:
     """What calls must agree in; tensors are collected in order."""
     if isinstance(value, Tensor):
@@ -171,7 +157,7 @@ def _key(value: Any, tensors: list[Tensor]) -> Any:
         call = value.call
         return (call.type, call.requires_grad)
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return (kind, value)
     if kind in (tuple, list):
         return (kind, *[_key(part, tensors) for part in value])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sys import getrefcount
 from typing import Any, NamedTuple
 
+from metaop.capture.surroundings import Surroundings
 from metaop.codegen.backend import IndexFault, Program
 from metaop.codegen.memory import Buffer
 from metaop.errors import DimensionError
@@ -14,7 +15,7 @@ from metaop.executor import realize
 from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.recording import Call, leaf
 from metaop.unified_graph.tensor_type import TensorType
-from metaop.unified_graph.tracing import HostStep
+from metaop.unified_graph.tracing import HostStep, state
 
 Arguments = Sequence[Tensor]
 
@@ -109,8 +110,9 @@ class Replay:
 
     `arguments` holds the constants and, at its end, a place for numbers that nothing reads; `steps`
     pairs host steps with the slots of their numbers. `gradients_read` are owners whose gradient the
-    call adds to (True) or expects absent. A target whose old value nobody else holds, and whose
-    memory its output may take, stays as it is while its memory changes.
+    call adds to (True) or expects absent; `touched` are tensors that were there before the call. A
+    target whose old value nobody else holds, and whose memory its output may take, stays as it is
+    while its memory changes.
     """
 
     program: Program
@@ -123,6 +125,8 @@ class Replay:
     gradients_read: list[tuple[Place, bool]]
     result: Callable[[Arguments, Sequence[Buffer]], Any]
     configuration: int
+    surroundings: Surroundings
+    touched: list[Tensor]
 
     def __post_init__(self) -> None:
         in_place, known = [], []
@@ -139,6 +143,9 @@ class Replay:
         first = [one.source for one in in_place] + known
         self._tensors = [one.place.tensor for one in first]  # type: ignore[union-attr]
         self._types = [one.type for one in first]
+        values = set(self._tensors)
+        self._others = [tensor for tensor in self.touched if tensor not in values]
+        self._tracked = [one.requires_grad for one in (*self._tensors, *self._others)]
         self._rest = [one for one in self.sources if not isinstance(one.place, Known)]
         self._slots = [one.slot for one in (*first, *self._rest)]
         self._owners = self._replaced_gradients()
@@ -162,11 +169,16 @@ class Replay:
 
     def calls(self, tensors: Arguments) -> list[Call] | None:
         """The values of the sources, if the call would do again what was traced."""
+        if self.configuration != state.configuration or not self.surroundings.are_unchanged():
+            return None
         for owner, present in self.gradients_read:
             if (owner.find(tensors).grad is not None) is not present:  # type: ignore[union-attr]
                 return None
         calls = [tensor.call for tensor in self._tensors]
         if [call.type for call in calls] != self._types:
+            return None
+        tracked = [call.requires_grad for call in calls]
+        if tracked + [tensor.requires_grad for tensor in self._others] != self._tracked:
             return None
         for _, place, kind in self._rest:
             tensor = place.find(tensors)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from metaop.capture.observer import Observer
 from metaop.capture.replay import (
@@ -21,6 +21,7 @@ from metaop.capture.replay import (
     Target,
     fresh_tensor,
 )
+from metaop.capture.surroundings import Executed, Surroundings
 from metaop.differentiation.tape import live_residuals, sources_of
 from metaop.executor import program_of, realize
 from metaop.executor import run as run_subgraph
@@ -31,6 +32,25 @@ from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import Trace, state
 
 Result = Callable[[Arguments, Sequence[Any]], Any]
+# How many traces of a signature are compared with the next one.
+_KEPT_EVIDENCE = 8
+
+
+class Evidence(NamedTuple):
+    """What a trace recorded, and in which state of Python: two that agree make a captured call.
+
+    `constants` are digests of data and numbers that the call made, by slot; `presence` tells which
+    gradients it found.
+    """
+
+    key: tuple[int, ...]
+    constants: dict[int, bytes]
+    presence: list[bool]
+    surroundings: Surroundings
+
+    def is_of_state(self, other: Evidence) -> bool:
+        """Whether both calls found the same state, so that they should have done the same."""
+        return self.presence == other.presence and self.surroundings.equal(other.surroundings)
 
 
 class Refusal(Exception):
@@ -40,13 +60,15 @@ class Refusal(Exception):
 def traced(
     function: Callable[[], Any],
     tensors: Sequence[Tensor],
-    constants: dict[int, bytes],
+    roots: Sequence[Any],
+    history: list[Evidence],
     read: Callable[[], None],
 ) -> tuple[Any, Replay | str]:
     """Runs `function` and returns its result with a replay, or the reason why there is none.
 
-    `constants` are digests of data that the call before this one made on the host, by slot: what
-    is equal in two calls counts as constant. `read` is called when a value is asked for.
+    What it reads of Python begins at the `roots`. `history` is what earlier traces found; this one
+    is added. Only what was recorded alike twice counts as what the function does. `read` is called
+    when a value is asked for.
     """
     with recorder.lock:
         realize()
@@ -56,16 +78,19 @@ def traced(
             with Observer(trace) as observer:
                 for tensor in tensors:
                     _ = tensor.call
-                result = function()
+                with Executed() as executed:
+                    result = function()
                 for tensor in list(observer.before):
                     _ = tensor.call
             state.trace = None
         finally:
             state.trace = None
-        return result, _finished(_Classified(trace, observer, tensors, constants), result)
+        surroundings = Surroundings(roots, executed)
+        classified = _Classified(trace, observer, tensors, surroundings)
+        return result, _finished(classified, result, history)
 
 
-def _finished(classified: _Classified, result: Any) -> Replay | str:
+def _finished(classified: _Classified, result: Any, history: list[Evidence]) -> Replay | str:
     handles = [handle for handle in (one() for one in recorder.handles) if handle is not None]
     roots = recorder.take_roots()
     if not roots:
@@ -79,6 +104,7 @@ def _finished(classified: _Classified, result: Any) -> Replay | str:
     numbers = {call: k for k, call in enumerate(subgraph.outputs)}
     copied = run_subgraph(subgraph)
     try:
+        classified.confirm(subgraph, leaves, history)
         return classified.replay(subgraph, roots, leaves, numbers, copied, handles, result)
     except Refusal as refusal:
         return str(refusal)
@@ -118,11 +144,11 @@ class _Classified:
         trace: Trace,
         observer: Observer,
         tensors: Sequence[Tensor],
-        constants: dict[int, bytes],
+        surroundings: Surroundings,
     ) -> None:
         self.trace = trace
         self.observer = observer
-        self.constants = constants
+        self.surroundings = surroundings
         self.positions = {tensor: k for k, tensor in reversed(list(enumerate(tensors)))}
         self.owners = {
             gradient: owner
@@ -138,6 +164,24 @@ class _Classified:
         owner = self.owners.get(tensor)
         return Known(tensor) if owner is None else GradientOf(self.place(owner))
 
+    def confirm(self, subgraph: Subgraph, leaves: list[Call], history: list[Evidence]) -> None:
+        """Refuses unless the last trace in the same state of Python recorded the same."""
+        presence = [present for _, present in self._gradients_read()]
+        found = Evidence(subgraph.key, self._constants(leaves), presence, self.surroundings)
+        earlier = [one for one in history if one.is_of_state(found)]
+        last = history[-1] if history else found
+        history.append(found)
+        del history[:-_KEPT_EVIDENCE]
+        if self.trace.reasons:
+            raise Refusal(self.trace.reasons[0])
+        if self.surroundings.refusal is not None:
+            raise Refusal(self.surroundings.refusal)
+        if not earlier:
+            name = self.surroundings.difference(last.surroundings)
+            raise Refusal(f"{name} differs from call to call")
+        if earlier[-1].key != found.key or earlier[-1].constants != found.constants:
+            raise Refusal("it makes numbers or tensors that differ from call to call")
+
     def replay(
         self,
         subgraph: Subgraph,
@@ -148,15 +192,10 @@ class _Classified:
         handles: list[Any],
         result: Any,
     ) -> Replay:
-        unstable = self._new_constants(leaves)
-        if self.trace.reasons:
-            raise Refusal(self.trace.reasons[0])
         if any(_is_tracked(call) for call in roots):
             raise Refusal("a gradient can still be taken through its results")
         steps, stepped = self._steps(leaves)
         sources, arguments = self._sources(leaves, stepped)
-        if unstable:
-            raise Refusal("it makes tensors from Python data that differ from call to call")
         kept: set[int] = set()
         gradients = self._gradients(numbers, kept)
         targets = self._targets(numbers)
@@ -164,20 +203,25 @@ class _Classified:
         self._check_escapes(handles, kept)
         return Replay(
             program_of(subgraph), arguments, steps, sources, copied, targets, gradients,
-            self._gradients_read(), makes, state.configuration,
+            self._gradients_read(), makes, state.configuration, self.surroundings,
+            [tensor for tensor in self.observer.before if tensor not in self.positions],
         )  # fmt: skip
 
     # --- where values come from -------------------------------------------------------------
 
-    def _new_constants(self, leaves: list[Call]) -> bool:
-        """Notes the data that this call made; whether it differs from that of the last call."""
-        known = dict(self.constants)
-        self.constants.clear()
+    def _constants(self, leaves: list[Call]) -> dict[int, bytes]:
+        """The data and the numbers that this call made itself, by slot."""
+        stepped = {call for step in self.trace.steps for call in step.calls}
+        constants = {}
         for slot, call in enumerate(leaves):
-            if self._handle(call) is None and call.buffer is not None:
+            if call in stepped or self._handle(call) is not None:
+                continue
+            if call.buffer is None:
+                constants[slot] = repr(call.scalar).encode()
+            else:
                 content = blake2b(memoryview(call.buffer.view((call.buffer.nbytes,), "u1")))
-                self.constants[slot] = content.digest()
-        return any(known.get(slot) != digest for slot, digest in self.constants.items())
+                constants[slot] = content.digest()
+        return constants
 
     def _handle(self, call: Call) -> Tensor | None:
         """The tensor that had this value, or the memory of this value, before the call."""

@@ -14,6 +14,7 @@ from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import Call, part, record
+from metaop.unified_graph.tracing import configured
 
 Hook = Callable[..., Any]
 
@@ -35,6 +36,7 @@ class RemovableHandle:
                     place.discard(self.id)
                 else:
                     del place[self.id]
+                configured("hooks")
 
     def __getstate__(self) -> tuple:
         return (self.id,)
@@ -61,6 +63,7 @@ class HookTable(OrderedDict):
         self[handle.id] = hook
         if prepend:
             self.move_to_end(handle.id, last=False)
+        configured("hooks")
         return handle
 
 

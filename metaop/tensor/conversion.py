@@ -21,6 +21,7 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record
 from metaop.unified_graph.tensor_type import Device
+from metaop.unified_graph.tracing import configured
 
 
 def to(
@@ -241,6 +242,7 @@ def set_default_dtype(d: DType) -> None:
             "only floating-point types are supported as the default type", fix="pass a float dtype"
         )
     defaults.dtype = d
+    configured("the default dtype")
 
 
 def array(input: Tensor, dtype: Any = None, copy: Any = None) -> np.ndarray:

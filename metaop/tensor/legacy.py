@@ -14,6 +14,7 @@ from metaop.tensor.promotion import defaults
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import CPU
+from metaop.unified_graph.tracing import configured
 
 
 def construct(dtype: DType, device: DeviceLike, arguments: tuple[Any, ...]) -> Tensor:
@@ -84,6 +85,7 @@ def set_default_tensor_type(t: Any) -> None:
             fix="pass metaop.FloatTensor or metaop.DoubleTensor",
         )
     defaults.dtype = kind
+    configured("the default type")
     default_device.device = CPU if place == "cpu" else device_of(place)
 
 

@@ -9,6 +9,7 @@ from metaop.errors import ShapeError
 from metaop.tensor.arguments import sizes, wrap_dim, wrap_dims
 from metaop.unified_graph.node import Shape
 from metaop.unified_graph.tensor_type import CPU, Device
+from metaop.unified_graph.tracing import configured
 
 DeviceLike = Device | str | int | None
 Dimensions = int | Sequence[int] | None
@@ -68,3 +69,4 @@ def get_default_device() -> Device:
 def set_default_device(device: DeviceLike) -> None:
     """Sets the device where new tensors are made; None means the CPU."""
     default_device.device = CPU if device is None else device_of(device)
+    configured("the default device")
