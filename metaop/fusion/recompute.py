@@ -53,6 +53,7 @@ def recompute(outputs: Sequence[Node]) -> Recomputed:
     order = topological(outputs)
     early = _before_peak(order, set(outputs))
     if early:
+        early |= _rounded(order, early)
         early |= _summaries(order, early)
         order = sorted(order, key=lambda node: node not in early)
     large = _large(order, early)
@@ -86,6 +87,22 @@ def _before_peak(order: Sequence[Node], outputs: set[Node]) -> set[Node]:
         if alive > peak:
             peak, at = alive, k
     return set(order[: at + 1]) if peak >= _LEAST_PEAK else set()
+
+
+def _rounded(order: Sequence[Node], early: set[Node]) -> set[Node]:
+    """Later nodes that are early reductions in a narrower type, which is what had better be kept.
+
+    Sums of bfloat16 are made in float32; rounded where they are stored, they never are in memory.
+    """
+    return {
+        node
+        for node in order
+        if isinstance(node.op, Elementwise)
+        and node.op.function.name == "cast"
+        and isinstance(node.inputs[0].op, Reduce)
+        and node.inputs[0] in early
+        and node.nbytes < node.inputs[0].nbytes
+    }
 
 
 def _summaries(order: Sequence[Node], early: set[Node]) -> set[Node]:

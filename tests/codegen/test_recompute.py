@@ -12,9 +12,11 @@ from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply
 from metaop.fusion import recompute as passes
 from metaop.fusion.recompute import recompute
+from metaop.operators.linear_algebra import matmul as product
 from metaop.reduce import reduce_axes
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex import views
+from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node, topological
 from tests.codegen.interpret import run_schedule
 from tests.codegen.test_lowering import GRAPHS, layer_norm, matmul, scheduled, softmax, tensor
@@ -104,3 +106,10 @@ def test_small_programs_stay_as_they_are() -> None:
     graph = recompute(outputs)
     assert graph.outputs == outputs
     assert not graph.kept and not graph.late
+
+
+def test_what_is_rounded_behind_the_peak_is_kept_rounded(forced: None) -> None:
+    """A product of bfloat16 at the peak is rounded where it is stored, not by a kernel more."""
+    x, w = (tensor(k, 48, 48, dtype=dtypes.bfloat16) for k in range(2))
+    plan = schedule([x, w], [product(x, w)])
+    assert len(plan.kernels) == 1

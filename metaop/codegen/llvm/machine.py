@@ -24,10 +24,8 @@ _TILES = {
 }
 # Where bfloat16 is multiplied in vectors, and where in matrix registers: four of them hold a tile,
 # and it takes long panels to keep them busy.
-PAIRS = Tile(rows=8, columns=32, step=PAIR)
-MATRICES = Tile(
-    rows=2 * SIDE, columns=2 * SIDE, depth=2048, block_columns=256, step=MATRIX, packing=160
-)
+PAIRS = Tile(rows=8, columns=32, block_columns=512, step=PAIR, rate=2)
+MATRICES = Tile(2 * SIDE, 2 * SIDE, depth=2048, block_columns=256, step=MATRIX, rate=16)
 # Linux describes the caches of a processor here; the last one is taken to be this large at least.
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _OTHERWISE = 8 << 20

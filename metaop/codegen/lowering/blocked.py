@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.blocks import (
+    PACKING,
     SHORTEST_RUN,
     Grid,
     Tile,
@@ -70,12 +71,10 @@ class Blocked(Positions):
         rows, columns, depth = (
             math.prod(extents) for extents in (self.rows, self.columns, self.depth)
         )
-        self.step, self.together = 1, 1
         windows = window_axes(self.contraction, self.kernel.shape, self.storage.has_buffer)
-        is_narrow = self.scalar is dtypes.float32 and self.has_factors_of(dtypes.bfloat16)
-        if tile.narrow is not None and is_narrow and not windows:
-            tile, self.in_place = tile.narrow, dtypes.bfloat16
-            self.step, self.together = tile.step, ir.PAIR
+        self.step, self.together = tile.step, min(tile.step, ir.PAIR)
+        if self.together == ir.PAIR:
+            self.in_place = dtypes.bfloat16
         # The types of packed elements.
         self.panel = self.scalar if self.together == 1 else dtypes.int32
         self.left_panel = self.in_place if self.packs_rows else self.panel
@@ -99,8 +98,8 @@ class Blocked(Positions):
                 strips,
                 math.prod(self.batch),
                 2 * threads,
-                tile.packing if self.left_stride is None else 0,
-                tile.packing if self.packed is None else 0,
+                PACKING * tile.rate if self.left_stride is None else 0,
+                PACKING * tile.rate if self.packed is None else 0,
             ),
             (self.tile_rows, self.tile_columns),
             most,
@@ -122,7 +121,7 @@ class Blocked(Positions):
         self.run = depth
         self.left_stride = None if rows % self.tile_rows else self._unpacked_left(tile)
         offsets = math.prod(self.kernel.shape[k] for k in windows)
-        is_gathered = self.left_stride is None and self.step == 1 and self.left_is_gathered()
+        is_gathered = self.left_stride is None and self.left_is_gathered()
         enough = _COLUMNS_PER_RELAYOUT if is_gathered else _COLUMNS_PER_REORDER
         is_window = 1 < offsets <= _MOST_OFFSETS
         if columns < enough or not (is_gathered or is_window):
@@ -130,6 +129,7 @@ class Blocked(Positions):
         if is_window:
             self.put_outside(windows)
             self.block_depth = window_block(depth // self.inner, self.inner, tile.depth)
+            self.block_depth += -self.block_depth % self.step
         padded = -(-depth // self.block_depth) * self.block_depth
         self.left_stride, self.run = padded, depth
         height = -(-rows // self.tile_rows) * self.tile_rows

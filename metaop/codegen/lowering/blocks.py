@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+# Packing an element takes about as long as so many multiplications of numbers.
+PACKING = 20
 # Blocks of the depth that are shorter would read and write tiles too often.
 SHORTEST_RUN = 32
 
@@ -13,9 +15,9 @@ SHORTEST_RUN = 32
 class Tile:
     """The register tile of the machine's micro-kernel, and the block sizes around it.
 
-    Its instructions multiply `step` neighbours along the depth. Packing an element takes about as
-    long as `packing` multiplications. `narrow` is the tile for factors in bfloat16 where there are
-    instructions for them.
+    Its instructions multiply `step` neighbours along the depth, and in all `rate` times as many
+    elements as those that multiply numbers. `narrow` is the tile for factors in bfloat16 where
+    there are instructions for them.
     """
 
     rows: int = 8
@@ -24,7 +26,7 @@ class Tile:
     block_rows: int = 512
     block_columns: int = 256
     step: int = 1
-    packing: int = 20
+    rate: int = 1
     narrow: Tile | None = None
 
 

@@ -30,6 +30,9 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 
+# Rows of so many panels, of eight rows as a rule, share a line of memory or two.
+_PANELS_OF_A_LINE = 4
+
 
 class Contract(Blocked):
     """Lowers one contraction with its epilogue."""
@@ -150,6 +153,9 @@ class Contract(Blocked):
         if self.packs_rows:
             self._pack_rows(start, depth, rows)
             return
+        if self.rows_are_neighbours():
+            self._pack_across(start, depth, rows)
+            return
         panels = self.block_rows // self.tile_rows
         panel = counted("q", panels)
         lane = index_expr.axis("r", self.tile_rows)
@@ -181,6 +187,39 @@ class Contract(Blocked):
         values.emit(ir.For("k", self.block_depth, "serial", values.close(), (), True))
         values.emit(ir.For("q", self.block_rows // self.tile_rows, "serial", values.close()))
 
+    def _pack_across(self, start: IndexExpr, depth: int, rows: int) -> None:
+        """Several panels together, of which the rows of a step share a line of memory."""
+        values = self.values
+        steps, panels = self._packed_steps()[1], self.block_rows // self.tile_rows
+        group = math.gcd(panels, _PANELS_OF_A_LINE)
+        for name in "qkur":
+            values.open(name)
+        step = index_expr.axis("k", steps)
+        panel = counted("q", panels // group) * group + index_expr.axis("u", group)
+        lane = index_expr.axis("r", self.tile_rows)
+        row = self.row_start + panel * self.tile_rows + lane
+        outer = (self.contraction.rows, self.rows, row, rows)
+        value = self._packed_value(self.contraction.left, outer, (start, depth), step)
+        offset = values.sum((panel * steps + step) * self.tile_rows + lane)
+        values.emit(ir.Store(self.left, offset, value))
+        values.emit(ir.For("r", self.tile_rows, "serial", values.close(), (), True))
+        values.emit(ir.For("u", group, "unroll", values.close()))
+        values.emit(ir.For("k", steps, "serial", values.close()))
+        values.emit(ir.For("q", panels // group, "serial", values.close()))
+
+    def _packed_value(
+        self, factor: Node, outer: Outer, bounds: tuple[IndexExpr, int], step: IndexExpr
+    ) -> ir.Expr:
+        """The packed element of a step: a number, or a pair of neighbours along the depth."""
+        start, depth = bounds
+        places = (start + step * self.together + k for k in range(self.together))
+        value, *others = (self.factor(factor, outer, (place, depth)) for place in places)
+        return (
+            ir.Apply("bfloat16_pair", (value, *others), self.panel, self.scalar)
+            if others
+            else value
+        )
+
     def pack(
         self,
         factor: Node,
@@ -193,18 +232,15 @@ class Contract(Blocked):
     ) -> None:
         """Stores `factor` for a block of positions and depths."""
         values = self.values
-        start, depth = bounds
         for name, _, _ in loops:
             values.open(name)
-        steps = self.block_depth // self.together
-        inner = self.inner if self.together == 1 and steps % self.inner == 0 else steps
+        steps, inner = self.block_depth // self.together, self.inner // self.together
+        if self.inner % self.together or steps % inner:
+            inner = steps
         values.open("w")
         values.open("k")
         step = index_expr.axis("w", steps // inner) * inner + index_expr.axis("k", inner)
-        places = (start + step * self.together + k for k in range(self.together))
-        value, *others = (self.factor(factor, outer, (place, depth)) for place in places)
-        if others:
-            value = ir.Apply("bfloat16_pair", (value, *others), self.panel, self.scalar)
+        value = self._packed_value(factor, outer, bounds, step)
         values.emit(ir.Store(number, values.sum(offset + step * stride), value))
         values.emit(ir.For("k", inner, "serial", values.close()))
         offsets = values.close()

@@ -18,6 +18,7 @@ from metaop.errors import InternalError
 from metaop.fusion.cases import WHOLE, Case
 from metaop.fusion.inline import map_at
 from metaop.fusion.kernel import Indices, Kernel
+from metaop.fusion.recognise import Contraction
 from metaop.fusion.storage import Storage
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph import dtype as dtypes
@@ -140,12 +141,6 @@ class Positions(Lowering):
         """Whether guards make a factor zero at a place, whatever its buffer holds."""
         return any(guard.never for guard in self.behind_views(factor, place)[2])
 
-    def has_factors_of(self, dtype: DType) -> bool:
-        """Whether both factors have elements of a type, that were widened at most."""
-        return all(
-            _narrow(factor) is dtype for factor in (self.contraction.left, self.contraction.right)
-        )
-
     def right_is_shared(self) -> bool:
         """Whether several kernels read the right factor in the same way, and it repeats nothing."""
         contraction = self.kernel.contraction
@@ -155,6 +150,11 @@ class Positions(Lowering):
             source = source.inputs[0]
         elements = math.prod((*self.batch, *self.columns, *self.depth))
         return self.values.uses.get(right_as_read(contraction), 0) > 1 and elements <= source.size
+
+    def rows_are_neighbours(self) -> bool:
+        """Whether the rows of the left factor lie side by side in memory."""
+        strides = self.left_strides(0)
+        return strides is not None and strides["r"] == 1
 
     def left_is_gathered(self) -> bool:
         """Whether neighbours along the rows and along the depth lie apart in memory."""
@@ -267,7 +267,13 @@ def _looks_up(*_: object) -> IndexExpr:
     raise InternalError("a map without index operands looks something up")
 
 
-def _narrow(factor: Node) -> DType:
+def are_narrow(contraction: Contraction) -> bool:
+    """Whether both factors have elements in bfloat16, that were widened at most."""
+    factors = contraction.left, contraction.right
+    return all(_narrowest(factor) is dtypes.bfloat16 for factor in factors)
+
+
+def _narrowest(factor: Node) -> DType:
     """The type that holds all elements of a factor."""
     while isinstance(factor.op, Reindex) and not factor.op.fill:
         factor = factor.inputs[0]

@@ -39,7 +39,7 @@ def relaid(contract: Blocked, shape: Shape) -> Node:
     contraction, case = contract.contraction, contract.case
     parts = (contraction.batch, contraction.rows, contraction.depth)
     order = (*parts, *sorted(case.fixed.items()), *sorted(case.ranges.items()))
-    return Node(Prepared(order), (contraction.left,), shape, contract.scalar)
+    return Node(Prepared(order), (contraction.left,), shape, contract.in_place)
 
 
 def lower_relayout(contract: Contract) -> LoweredKernel:
@@ -61,6 +61,8 @@ def lower_relayout(contract: Contract) -> LoweredKernel:
     step = index_expr.axis("w", padded // inner) * inner + index_expr.axis("c", inner)
     outer = (contract.contraction.rows, contract.rows, task % height, rows)
     value = contract.factor(contract.contraction.left, outer, (step, depth))
+    if node.dtype is not contract.scalar:
+        value = ir.Apply("cast", (value,), node.dtype, contract.scalar)
     number = contract.parameter(node, "write")
     values.emit(ir.Store(number, values.sum(task * padded + step), value))
     values.emit(ir.For("w", padded // inner, "serial", values.close()))

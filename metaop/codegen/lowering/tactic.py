@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.lowering.machine import Machine
+from metaop.codegen.lowering.positions import are_narrow
 from metaop.codegen.lowering.stencil_geometry import Stencil, stencil_of
 from metaop.codegen.lowering.winograd_geometry import Geometry, geometries
 from metaop.codegen.lowering.winograd_geometry import share_of_work as share_of_short
@@ -18,6 +19,7 @@ from metaop.codegen.lowering.winograd_sums import Pair, long_windows
 from metaop.codegen.lowering.winograd_sums import share_of_work as share_of_long
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
+from metaop.unified_graph import dtype as dtypes
 
 # What a task owns at most: tiles of short products; rows and channels of long windows.
 _MOST_TILES = 192
@@ -62,6 +64,8 @@ def default_tactic(kernel: Kernel, storage: Storage, machine: Machine) -> Tactic
 def tactics(kernel: Kernel, storage: Storage, machine: Machine) -> Iterator[Tactic]:
     """One tactic for every schedule that a contraction can take on this machine, panels last."""
     tile = machine.tile
+    panels = Tactic("panels", _fitting(kernel, tile))
+    rate = panels.tile.rate
     stencil = stencil_of(kernel, storage) if machine.stencils else None
     if stencil is not None:
         yield Tactic("stencil", tile, stencil, 0.0)
@@ -72,9 +76,17 @@ def tactics(kernel: Kernel, storage: Storage, machine: Machine) -> Iterator[Tact
         for geometry in geometries(kernel, storage):
             share = share_of_short(kernel, geometry, short)
             results = "x".join(map(str, geometry.results))
-            yield Tactic(f"winograd {results}", short, geometry, share)
+            yield Tactic(f"winograd {results}", short, geometry, share * rate)
         long = replace(tile, block_rows=_MOST_ROWS, block_columns=_MOST_CHANNELS)
         pair = long_windows(kernel, storage)
         if pair is not None:
-            yield Tactic("long windows", long, pair, share_of_long(kernel, pair, long))
-    yield Tactic("panels", tile)
+            yield Tactic("long windows", long, pair, share_of_long(kernel, pair, long) * rate)
+    yield panels
+
+
+def _fitting(kernel: Kernel, tile: Tile) -> Tile:
+    """The register tile for the types of the factors."""
+    contraction = kernel.contraction
+    if tile.narrow is None or contraction is None or not are_narrow(contraction):
+        return tile
+    return tile if kernel.roots[0].dtype is dtypes.float64 else tile.narrow
