@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering import Machine
 from metaop.codegen.reference import evaluate
 from metaop.codegen.schedule import Schedule, schedule
@@ -96,3 +97,15 @@ def test_what_is_read_across_or_stored_element_by_element_is_left_to_other_sched
     for outputs in ([centred], [reduce_axes("add", x, [1])]):
         names = [launch.nest.name for launch in schedule([x], outputs).launches]
         assert not any(name.startswith("columns") and len(names) == 1 for name in names)
+
+
+def test_columns_ask_for_the_next_rows() -> None:
+    x = _input(0, _ROWS, _COLUMNS)
+    (launch,) = schedule([x], [reduce_axes("add", x, [0])], Machine()).launches
+    (tasks,) = launch.nest.body
+    assert isinstance(tasks, ir.For)
+    rows = next(part for part in tasks.body if isinstance(part, ir.For) and not part.vector)
+    (columns,) = rows.body
+    assert isinstance(columns, ir.For)
+    asked = [part.offset for part in columns.body if isinstance(part, ir.Prefetch)]
+    assert sorted(offset.constant // _COLUMNS for offset in asked) == [4, 5, 6, 7]

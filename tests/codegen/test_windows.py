@@ -146,3 +146,20 @@ def test_positions_are_kept_in_the_shortest_type() -> None:
     plan = schedule([input_node(0, CASES[0][0], dtypes.float32)], [gradient], host_machine())
     kept = {node.dtype for launch in plan.launches for node in launch.buffers}
     assert kept == {dtypes.float32, dtypes.int8}
+
+
+def test_rows_ask_for_what_lies_ahead() -> None:
+    x = input_node(0, (8, 16, 56, 56), dtypes.float32)
+    pooled = max_pool(x, (3, 3), (2, 2), (1, 1), (1, 1), False)
+    (launch,) = schedule([x], [pooled]).launches
+    (planes,) = launch.nest.body
+    assert isinstance(planes, ir.For)
+    (rows,) = planes.body
+    assert isinstance(rows, ir.For)
+    asking = rows.body[0]
+    assert isinstance(asking, ir.For)
+    (prefetch,) = asking.body
+    assert isinstance(prefetch, ir.Prefetch)
+    # A row of results moves along two rows of 56 floats, which are 7 cache lines.
+    assert asking.extent == 7
+    assert dict(prefetch.offset.terms)[ir.LoopIndex(asking.axis)] == 16

@@ -115,7 +115,7 @@ class Columns(Rows):
             values.open(loop.name)
         values.open("c")
         self._recall()
-        every = self.axes
+        every, known = self.axes, len(values.reads)
         found: list[list[ir.Expr]] = [[] for _ in reductions]
         for row in range(together):
             self.axes = every
@@ -123,6 +123,7 @@ class Columns(Rows):
             for parts, root in zip(found, reductions):
                 parts.append(values.value(root.inputs[0], self.axes))
         self.axes = every
+        values.prefetch(dict.fromkeys(values.reads[known:]), loops[-1].name)
         place = values.sum(self.column)
         for (root, number), parts in zip(reductions.items(), found):
             values.emit(ir.Update(number, place, _reducer(root).name, _combined(root, parts)))

@@ -31,6 +31,8 @@ from metaop.unified_graph.node import Node
 _LARGEST_WINDOW, _MOST_POINTS, _MOST_NODES = 31, 36, 600
 # Planes are tasks if there are so many, and their rows a loop inside.
 _ENOUGH_PLANES = 64
+# Rows ask for what lies so many bytes ahead, cache line by cache line.
+_BYTES_AHEAD, _LINE_BYTES = 4096, 64
 
 
 def windows_plan(kernel: Kernel, storage: Storage, uses: dict[Node, int]) -> LoopPlan | None:
@@ -75,8 +77,11 @@ class Windows(Rows):
         for loop in (*rows, lane):
             self.values.open(loop.name)
         self._written_out()
+        body = self.values.close()
+        if outer:
+            self._ask_ahead(rows[0] if rows else Loop("p", tasks, False), lane)
         kind = "serial" if outer else "parallel"
-        self.values.emit(ir.For(lane.name, lane.extent, kind, self.values.close(), (), True))
+        self.values.emit(ir.For(lane.name, lane.extent, kind, body, (), True))
         for loop in rows:
             self.values.emit(ir.For(loop.name, loop.extent, "serial", self.values.close()))
         if outer:
@@ -85,6 +90,30 @@ class Windows(Rows):
         each = points * math.prod(loop.extent for loop in (*rows, lane)) if outer else points
         grain = max(GRAIN // each, 1)
         return self.finish("windows", self.values.close(), grain if outer else whole_vectors(grain))
+
+    def _ask_ahead(self, rows: Loop, lane: Loop) -> None:
+        """Asks in each row for as much as it moves along, some rows before that is read.
+
+        Processors foresee hardly any of the reads, which leave out elements or are masked.
+        """
+        first: dict[tuple[int, int], IndexExpr] = {}
+        for number, place in self.values.reads:
+            start = place.substitute(lambda atom: _at_start(atom, lane))
+            step = start.coefficient(Axis(rows.name, rows.extent))
+            known = first.setdefault((number, step), start)
+            if start.constant < known.constant:
+                first[number, step] = start
+        sizes = {number: node.dtype.itemsize for node, number in self.buffers.items()}
+        for (number, step), start in first.items():
+            each, size = _LINE_BYTES // sizes[number], sizes[number]
+            line = Loop(self.values.fresh("l"), -(-abs(step) // each), False)
+            if line.extent:
+                place = start + index_expr.axis(line.name, line.extent) * each
+                self.values.open(line.name)
+                offset = self.values.sum(place + _BYTES_AHEAD // size)
+                self.values.emit(ir.Prefetch(number, offset))
+                body = self.values.close()
+                self.values.emit(ir.For(line.name, line.extent, "serial", body))
 
     def _written_out(self) -> None:
         """The results at all residues; they are stored last, so that neighbours come together."""
@@ -134,6 +163,11 @@ class Windows(Rows):
                 return fixed.get(str(atom.name)) if isinstance(atom, Axis) else None
 
             yield tuple(axis.substitute(replace) for axis in axes)
+
+
+def _at_start(atom: index_expr.Atom, loop: Loop) -> IndexExpr | None:
+    is_loop = isinstance(atom, Axis) and atom.name == loop.name
+    return index_expr.constant(0) if is_loop else None
 
 
 def _combined(function: str, terms: Sequence[ir.Expr], root: Node) -> ir.Expr | None:
