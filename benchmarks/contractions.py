@@ -23,6 +23,7 @@ import torch
 
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
+from metaop.codegen.llvm.tuning import tuned
 from metaop.codegen.memory import Buffer
 from metaop.codegen.schedule import schedule
 from metaop.differentiation.transposition import pullback
@@ -137,7 +138,7 @@ def _case(
     theirs: Sequence[Callable[[], torch.Tensor]],
     count: int = 1,
 ) -> Case:
-    program = LLVMProgram(schedule(inputs, [output], host_machine()))
+    program = LLVMProgram(schedule(inputs, [output], tuned(host_machine())))
     buffers = [Buffer.from_numpy(array) for array in arrays]
 
     def check() -> float:

@@ -172,6 +172,7 @@ _ELSEWHERE = {"load": "serialization", "save": "serialization", "profile": "insp
 _ELSEWHERE["jit"] = "capture"
 _ELSEWHERE["spmm"] = "sparse"
 _ELSEWHERE |= dict.fromkeys(("placement", "sbp"), "distributed")
+_ELSEWHERE["tune"] = "tuning"
 _ELSEWHERE["vmap"] = "func"
 _ELSEWHERE |= dict.fromkeys(("code", "kernel"), "kernels")
 _ELSEWHERE |= dict.fromkeys(

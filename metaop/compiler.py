@@ -49,8 +49,10 @@ def compile_subgraph(subgraph: Subgraph) -> Program:
     from metaop.codegen.llvm.machine import host_machine
     from metaop.codegen.llvm.program import LLVMProgram
     from metaop.codegen.llvm.program_store import layout_for
+    from metaop.codegen.llvm.tuning import tuned
 
-    return LLVMProgram(layout_for(subgraph, lambda: schedule(*subgraph.expand(), host_machine())))
+    machine = tuned(host_machine())
+    return LLVMProgram(layout_for(subgraph, lambda: schedule(*subgraph.expand(), machine)))
 
 
 def disable(

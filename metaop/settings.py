@@ -35,6 +35,13 @@ SETTINGS = (
         "true",
         "3-tap windows by Winograd's method, which rounds to 2e-6 of the largest result",
     ),
+    Setting(
+        "METAOP_TUNE",
+        str,
+        "stored",
+        "contractions as the model chooses (off), as they were tuned before (stored), or tuned "
+        "when they are compiled (search)",
+    ),
     Setting("METAOP_WATCHDOG_SECONDS", float, "30", "after which a late rank is named"),
     Setting("METAOP_TIMEOUT_SECONDS", float, "1800", "after which waiting for a rank is an error"),
     Setting(

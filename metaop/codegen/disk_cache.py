@@ -61,6 +61,14 @@ class DiskCache:
         self._account(len(content))
         return True
 
+    def keys(self) -> list[str]:
+        """The keys of all entries, in order; those of damaged ones included."""
+        try:
+            names = os.listdir(self.directory)
+        except OSError:
+            return []
+        return sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
+
     def _path(self, key: str) -> Path:
         return self.directory / (key + _SUFFIX)
 

@@ -1,4 +1,4 @@
-"""Fingerprints of subgraphs that are the same in every process: keys of what is kept on disk.
+"""Fingerprints of subgraphs and kernels that are the same in every process: keys on disk.
 
 A signature is known by its number within a process, and its further outputs by the order in which
 gradients asked for them. Neither means anything elsewhere, so the fingerprint is made of content:
@@ -11,6 +11,8 @@ from hashlib import blake2b
 from weakref import WeakKeyDictionary
 
 from metaop.elementwise.meta_op import Elementwise
+from metaop.fusion.kernel import Kernel
+from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.access import IndexMap
@@ -49,6 +51,36 @@ def subgraph_fingerprint(subgraph: Subgraph) -> str | None:
         return None
     words.append("outputs")
     words.extend(str(numbers[call]) for call in subgraph.outputs)
+    return blake2b("\n".join(words).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def kernel_fingerprint(kernel: Kernel, storage: Storage) -> str | None:
+    """A hash of what a kernel computes from its buffers, whatever wrote these.
+
+    Equal in every process; None when there is none.
+    """
+    numbers: dict[Node, int] = {}
+    words = [f"{kernel.shape} {sorted(kernel.reduced)}"]
+    roots = set(kernel.roots)
+    stack = list(reversed(kernel.roots))
+    try:
+        while stack:
+            node = stack[-1]
+            is_read = node not in roots and storage.has_buffer(node)
+            sources = () if is_read else node.inputs
+            missing = [source for source in sources if source not in numbers]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            if node not in numbers:
+                numbers[node] = len(numbers)
+                operator = "buffer" if is_read else _operator_text(node)
+                inputs = " ".join(str(numbers[source]) for source in sources)
+                words.append(f"{operator}|{node.dtype.name}{node.shape}|{inputs}")
+    except NotCanonicalError:
+        return None
+    words.extend(str(numbers[root]) for root in kernel.roots)
     return blake2b("\n".join(words).encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 

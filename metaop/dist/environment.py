@@ -53,7 +53,8 @@ def adopt(environment: MutableMapping[str, str] = os.environ) -> None:
 
     PyTorch's variables (RANK, WORLD_SIZE, LOCAL_RANK, …) are set for programs that read them. Each
     rank gets its share of the host's cores. Progress bars and logs below warnings come from rank
-    0 alone, unless METAOP_ALL_RANKS_TALK is set. What is set already stays.
+    0 alone, unless METAOP_ALL_RANKS_TALK is set. What is set already stays, but that ranks do not
+    tune: they would time each other.
     """
     place = launched(environment)
     if place is None or place.size == 1:
@@ -78,6 +79,8 @@ def adopt(environment: MutableMapping[str, str] = os.environ) -> None:
             # It has read its variable already.
             bar = sys.modules["tqdm"].tqdm
             bar.__init__ = partialmethod(bar.__init__, disable=True)
+    if environment.get("METAOP_TUNE") == "search":
+        environment["METAOP_TUNE"] = "stored"
     for name, value in defaults.items():
         environment.setdefault(name, str(value))
 

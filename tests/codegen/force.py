@@ -1,4 +1,4 @@
-"""Forcing a schedule on contractions, whatever the analytic model thinks of it."""
+"""Forcing a tactic on contractions, whatever the analytic model thinks of it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from metaop.codegen.lowering import Machine
-from metaop.codegen.lowering.tactic import Tactic, tactics
+from metaop.codegen.lowering.tactic import Tactic, other_blocks, other_tiles, tactics
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph.node import Node
 
 
 def forcing(machine: Machine, pick: Callable[[list[Tactic]], Tactic | None]) -> Machine:
-    """A machine on which `pick` chooses among the tactics of contractions (None: the default)."""
+    """A machine on which `pick` chooses among all tactics of a contraction (None: the default)."""
 
     def choose(
         kernel: Kernel, storage: Storage, uses: dict[Node, int], here: Machine, default: Tactic
@@ -32,3 +32,12 @@ def forcing_schedules(machine: Machine, schedules: Iterable[str]) -> Machine:
         return next((by_name[name] for name in wanted if name in by_name), None)
 
     return forcing(machine, pick)
+
+
+def with_every_size(found: Iterable[Tactic], machine: Machine) -> list[Tactic]:
+    """Tactics, and one of each sort with every register tile and every other size of blocks."""
+    plain = list(found)
+    sorts = {type(one.windows): one for one in plain}.values()
+    return plain + [
+        sized for one in sorts for sized in (*other_tiles(one, machine), *other_blocks(one))
+    ]

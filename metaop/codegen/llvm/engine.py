@@ -160,6 +160,12 @@ def _loaded(key: str, object_bytes: bytes, symbols: Sequence[str]) -> dict[str, 
     return addresses
 
 
+def code_generator() -> str:
+    """The version of what makes machine code of LLVM IR."""
+    version = ".".join(map(str, _binding().llvm_version_info))
+    return f"LLVM {version}, {_VERSION}"
+
+
 def object_key(ir_text: str, symbols: Sequence[str]) -> str:
     """The key under which the object of a module is kept on this machine."""
     target = host_target()

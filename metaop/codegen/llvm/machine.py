@@ -26,6 +26,12 @@ _TILES = {
 # and it takes long panels to keep them busy.
 PAIRS = Tile(rows=8, columns=32, block_columns=512, step=PAIR, rate=2)
 MATRICES = Tile(2 * SIDE, 2 * SIDE, depth=2048, block_columns=256, step=MATRIX, rate=16)
+# Others that the registers hold, for a tuner to try.
+_OTHER_TILES = {
+    64: ((14, 32), (12, 32), (6, 64), (4, 64)),
+    32: ((4, 24), (3, 32), (4, 16)),
+    16: ((6, 8), (3, 16)),
+}
 # Linux describes the caches of a processor here; the last one is taken to be this large at least.
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _OTHERWISE = 8 << 20
@@ -36,7 +42,8 @@ def host_machine() -> Machine:
     target, threads = host_target(), runtime().get_num_threads()
     tile = replace(_TILES[target.vector_bytes], narrow=_narrow_tile(target))
     winograd = get("METAOP_WINOGRAD")
-    return Machine(tile, threads, filters=winograd, cache_bytes=_last_cache_bytes())
+    tiles = _OTHER_TILES[target.vector_bytes]
+    return Machine(tile, tiles, threads, filters=winograd, cache_bytes=_last_cache_bytes())
 
 
 def _narrow_tile(target: Target) -> Tile | None:

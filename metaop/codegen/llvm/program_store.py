@@ -1,8 +1,8 @@
 """Programs on disk: a second process finds the layout of a program instead of compiling it.
 
 The key is the fingerprint of the subgraph together with all that decides what is made of it: the
-package's own sources, the settings of the compiler and the machine. An entry that is damaged, or
-whose kernels have been evicted, counts as absent.
+package's own sources, the settings of the compiler, the machine and what was tuned for it. An entry
+that is damaged, or whose kernels have been evicted, counts as absent.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from metaop import settings
 from metaop.codegen.disk_cache import shared_cache
 from metaop.codegen.fingerprint import subgraph_fingerprint
+from metaop.codegen.llvm import tuning
 from metaop.codegen.llvm.kernels import is_stored
 from metaop.codegen.llvm.layout import Layout, from_bytes, layout_of, to_bytes
 from metaop.codegen.llvm.machine import host_machine
@@ -31,6 +32,7 @@ _IRRELEVANT = {
     "METAOP_MEMORY_CACHE_BYTES",
     "METAOP_PENDING_LIMIT",
     "METAOP_TIMEOUT_SECONDS",
+    "METAOP_TUNE",
     "METAOP_WATCHDOG_SECONDS",
 }
 
@@ -43,12 +45,12 @@ def layout_for(subgraph: Subgraph, scheduled: Callable[[], Schedule]) -> Layout:
         fingerprint = subgraph_fingerprint(subgraph)
     if cache is None or fingerprint is None:
         return layout_of(scheduled())
-    key = _key(fingerprint)
-    content = cache.get(key)
+    # A search may change what is kept.
+    content = None if tuning.mode() == "search" else cache.get(_key(fingerprint))
     layout = None if content is None else from_bytes(content)
     if layout is None or not all(is_stored(launch.kernel) for launch in layout.launches):
         layout = layout_of(scheduled())
-        cache.put(key, to_bytes(layout))
+        cache.put(_key(fingerprint), to_bytes(layout))
     return layout
 
 
@@ -58,7 +60,9 @@ def _key(fingerprint: str) -> str:
         for setting in settings.SETTINGS
         if setting.name not in _IRRELEVANT
     ]
-    parts = (fingerprint, _sources(), repr(host_target()), repr(host_machine()), *values)
+    machine = host_machine()
+    state = tuning.state_of_choices(machine)
+    parts = (fingerprint, _sources(), repr(host_target()), repr(machine), state, *values)
     return "program-" + blake2b("\n".join(parts).encode(), digest_size=20).hexdigest()
 
 

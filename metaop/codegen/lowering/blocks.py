@@ -29,6 +29,12 @@ class Tile:
     rate: int = 1
     narrow: Tile | None = None
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether blocks hold a register tile at least."""
+        sizes = (self.rows, self.columns, self.depth, self.block_rows, self.block_columns)
+        return min(sizes) > 0 and self.columns <= self.block_columns
+
 
 class Grid(NamedTuple):
     """The tiles of a result: panels of rows and strips of columns, in each of a batch.

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class Machine:
     """The schedules of a machine, and what they need to know of it.
 
-    `tile` is its register tile, `threads` their number; `rows`, `contract` and `scatter` are the
+    `tile` is its register tile, `tiles` are further ones (rows, columns) that it has registers for,
+    `threads` their number; `rows`, `contract` and `scatter` are the
     schedules of the three sorts of kernels; `backend` names the printer of its nests. `filters`
     allows Winograd's method for windows of three taps, `stencils` planes in scratch memory,
     `windows` to write small ones out. Results go around caches of `cache_bytes` where they pay
@@ -33,6 +34,7 @@ class Machine:
     """
 
     tile: Tile = field(default_factory=Tile)
+    tiles: tuple[tuple[int, int], ...] = ()
     threads: int = 1
     rows: type[Rows] = Rows
     contract: type[Contract] = Contract

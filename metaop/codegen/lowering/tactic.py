@@ -90,3 +90,23 @@ def _fitting(kernel: Kernel, tile: Tile) -> Tile:
     if tile.narrow is None or contraction is None or not are_narrow(contraction):
         return tile
     return tile if kernel.roots[0].dtype is dtypes.float64 else tile.narrow
+
+
+def other_tiles(tactic: Tactic, machine: Machine) -> list[Tactic]:
+    """The tactic with the machine's further register tiles, where it has the usual one."""
+    tile, usual = tactic.tile, machine.tile
+    if tactic.schedule == "stencil" or (tile.rows, tile.columns) != (usual.rows, usual.columns):
+        return []
+    tiles = (replace(tile, rows=rows, columns=columns) for rows, columns in machine.tiles)
+    return [replace(tactic, tile=one) for one in tiles if one.is_possible]
+
+
+def other_blocks(tactic: Tactic) -> list[Tactic]:
+    """The tactic with one of its blocks halved or doubled."""
+    if tactic.schedule == "stencil":
+        return []
+    tile, found = tactic.tile, []
+    for name in ("depth", "block_rows", "block_columns"):
+        size = getattr(tile, name)
+        found += [replace(tile, **{name: other}) for other in (size // 2, 2 * size)]
+    return [replace(tactic, tile=one) for one in found if one.is_possible]

@@ -1,0 +1,75 @@
+"""Tactics that were measured to be the fastest, by the fingerprint of what they compute.
+
+They are kept in a folder for each sort of machine, one file for each contraction: processes that
+tune at the same time lose nothing, and the last one to write is as right as the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from hashlib import blake2b
+
+from metaop.codegen.disk_cache import DiskCache
+from metaop.codegen.lowering.tactic import Tactic
+
+_SIZES = ("rows", "columns", "depth", "block_rows", "block_columns")
+
+
+class Choices:
+    """The tactics found for one sort of machine; without a folder, in this process only."""
+
+    def __init__(self, cache: DiskCache | None) -> None:
+        self._cache = cache
+        self._words: dict[str, str] = {}
+        for key in cache.keys() if cache else ():
+            content = cache.get(key) if cache else None
+            with contextlib.suppress(UnicodeDecodeError):
+                self._words |= {} if content is None else {key: content.decode()}
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    @functools.cached_property
+    def state(self) -> str:
+        """A hash of all choices; "" when there are none."""
+        text = "\n".join(f"{key} {words}" for key, words in sorted(self._words.items()))
+        return blake2b(text.encode(), digest_size=16).hexdigest() if text else ""
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._words
+
+    def find(self, key: str, tactics: Iterable[Tactic]) -> Tactic | None:
+        """What was chosen, if it is one of these tactics with other sizes; else None."""
+        words = self._words.get(key)
+        return None if words is None else _read(words, tactics)
+
+    def keep(self, key: str, tactic: Tactic) -> None:
+        """Remembers a choice, for other processes too."""
+        words = self._words[key] = _written(tactic)
+        self.__dict__.pop("state", None)
+        if self._cache is not None:
+            self._cache.put(key, words.encode())
+
+
+def _written(tactic: Tactic) -> str:
+    sizes = {name: getattr(tactic.tile, name) for name in _SIZES}
+    return json.dumps({"schedule": tactic.schedule, **sizes})
+
+
+def _read(words: str, tactics: Iterable[Tactic]) -> Tactic | None:
+    """The tactic that was written, None if it is none of these or makes no sense."""
+    try:
+        entries = json.loads(words)
+        sizes = {name: int(entries[name]) for name in _SIZES}
+        schedule = entries["schedule"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    for tactic in tactics:
+        if tactic.schedule == schedule:
+            tile = replace(tactic.tile, **sizes)
+            return replace(tactic, tile=tile) if tile.is_possible else None
+    return None

@@ -1,0 +1,221 @@
+"""The fastest tactic of a contraction on this machine, found by trying and remembered on disk.
+
+The analytic model proposes: the schedules that it does not think hopeless, each register tile that
+the machine has room for, and then blocks of half and twice the size around the best of them. What
+is measured to be faster than the default by more than noise takes its place, in this process and
+in later ones. Which is the fastest does not change what is computed, but may change its rounding.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from metaop import settings
+from metaop.codegen.choices import Choices
+from metaop.codegen.disk_cache import cache_at
+from metaop.codegen.fingerprint import kernel_fingerprint
+from metaop.codegen.llvm.contest import Contestant, Memory, contest
+from metaop.codegen.llvm.engine import code_generator
+from metaop.codegen.llvm.target import host_target
+from metaop.codegen.loop_nest import LoopNest
+from metaop.codegen.lowering import Machine
+from metaop.codegen.lowering.lower import lower_by
+from metaop.codegen.lowering.tactic import Tactic, other_blocks, other_tiles, tactics
+from metaop.errors import ArgumentError
+from metaop.fusion.kernel import Kernel
+from metaop.fusion.storage import Storage
+from metaop.unified_graph.node import Node
+
+# Part of the name of the folder: raise it when older choices should be forgotten.
+_VERSION = "1"
+_MODES = ("off", "stored", "search")
+# Schedules of which the model expects more than so many times the work of panels are not tried.
+_HOPELESS = 1.5
+# How long the contestants of a round take turns, and how many turns each has at least.
+_SECONDS, _TURNS, _FINAL_TURNS = 0.3, 4, 16
+# What is faster than the default by less than this share, or in fewer of the turns, may be so by
+# chance.
+_NOISE, _WON = 0.03, 0.75
+
+
+@dataclass
+class Report:
+    """What searching has found: contractions tried, those that got faster, seconds spent.
+
+    `before` and `after` are the sums of the measured times of the default and of the choice.
+    """
+
+    tried: int = 0
+    faster: int = 0
+    seconds: float = 0.0
+    before: float = 0.0
+    after: float = 0.0
+
+    def add(self, before: float, after: float, seconds: float) -> None:
+        """Counts one contraction."""
+        self.tried += 1
+        self.faster += after < before
+        self.seconds += seconds
+        self.before += before
+        self.after += after
+
+    def __str__(self) -> str:
+        gain = f", {self.before / self.after:.2f} times as fast in all" if self.after else ""
+        return (
+            f"tuned {self.tried} contractions in {self.seconds:.0f} s: "
+            f"{self.faster} got faster{gain}"
+        )
+
+
+# Of the blocks `searching`, the innermost last.
+_reports: list[Report] = []
+
+
+def mode() -> str:
+    """What METAOP_TUNE says, or `searching` asks for: off, stored or search."""
+    found: str = settings.get("METAOP_TUNE")
+    if found not in _MODES:
+        raise ArgumentError(f"METAOP_TUNE is {found!r}", fix=f"set it to {', '.join(_MODES)}")
+    return "search" if _reports else found
+
+
+@contextmanager
+def searching() -> Iterator[Report]:
+    """Tunes what is compiled inside of the block, whatever METAOP_TUNE says."""
+    _reports.append(report := Report())
+    try:
+        yield report
+    finally:
+        _reports.remove(report)
+
+
+def _report() -> Report:
+    return _reports[-1] if _reports else _of_process()
+
+
+@functools.cache
+def _of_process() -> Report:
+    """What METAOP_TUNE=search finds, printed when the process ends."""
+    report = Report()
+    atexit.register(lambda: print(f"metaop {report}", file=sys.stderr))
+    return report
+
+
+def tuned(machine: Machine) -> Machine:
+    """The machine with the choices that were found for it; in search mode, it finds more."""
+    now = mode()
+    if now == "off":
+        return machine
+    choices = _choices(machine)
+    if now == "stored" and not choices:
+        return machine
+    return replace(machine, choose=functools.partial(_choose, choices, now == "search"))
+
+
+def state_of_choices(machine: Machine) -> str:
+    """A hash of the choices that `tuned` makes; "" where there are none."""
+    return "" if mode() == "off" else _choices(machine).state
+
+
+def _choices(machine: Machine) -> Choices:
+    folder = None
+    if settings.get("METAOP_DISK_CACHE"):
+        parts = (_VERSION, code_generator(), repr(host_target()), repr(machine))
+        digest = blake2b("\n".join(parts).encode(), digest_size=12).hexdigest()
+        folder = str(Path(settings.get("METAOP_CACHE_DIR")).expanduser() / f"tactics-{digest}")
+    return _choices_in(folder, machine)
+
+
+@functools.cache
+def _choices_in(folder: str | None, machine: Machine) -> Choices:
+    return Choices(None if folder is None else cache_at(folder, settings.get("METAOP_CACHE_BYTES")))
+
+
+def _choose(
+    choices: Choices,
+    searches: bool,
+    kernel: Kernel,
+    storage: Storage,
+    uses: dict[Node, int],
+    machine: Machine,
+    default: Tactic,
+) -> Tactic:
+    """The tactic of a contraction: known, found now, or the default."""
+    key = kernel_fingerprint(kernel, storage)
+    if key is None:
+        return default
+    if key not in choices:
+        if not searches:
+            return default
+        choices.keep(key, _Search(kernel, storage, uses, machine, default).winner())
+    return choices.find(key, tactics(kernel, storage, machine)) or default
+
+
+class _Search:
+    """The search for the fastest tactic of one contraction."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        storage: Storage,
+        uses: dict[Node, int],
+        machine: Machine,
+        default: Tactic,
+    ) -> None:
+        self.kernel, self.storage, self.uses, self.machine = kernel, storage, uses, machine
+        self.default = default
+        self.memory = Memory()
+        # Tactics of which sizes go beyond those of the contraction launch the same.
+        self.nests: list[list[LoopNest]] = []
+        self.ready: list[Contestant] = []
+
+    def winner(self) -> Tactic:
+        """The default, or what is faster by more than noise."""
+        start = time.perf_counter()
+        others = [
+            one
+            for one in tactics(self.kernel, self.storage, self.machine)
+            if one != self.default and one.share <= _HOPELESS
+        ]
+        best = self._best([self.default, *others, *other_tiles(self.default, self.machine)])
+        best = self._best([best, *other_blocks(best)])
+        times = self._times([self.default, best], _FINAL_TURNS)
+        before, after = times.min(0)
+        if after >= (1 - _NOISE) * before or (times[:, 1] < times[:, 0]).mean() < _WON:
+            best, after = self.default, before
+        _report().add(before, after, time.perf_counter() - start)
+        return best
+
+    def _best(self, candidates: Sequence[Tactic]) -> Tactic:
+        return candidates[int(self._times(candidates, _TURNS).min(0).argmin())]
+
+    def _times(self, candidates: Sequence[Tactic], turns: int) -> np.ndarray:
+        """The times of each candidate, [turn, candidate]."""
+        title = f"tuning contraction {_report().tried + 1}"
+        bar = tqdm(candidates, title, leave=False, delay=1, disable=None)
+        numbers = [self._launched(one) for one in bar]
+        different = sorted(set(numbers))
+        if len(different) == 1:
+            return np.zeros((1, len(candidates)))
+        times = contest([self.ready[number] for number in different], _SECONDS, turns)
+        return times[:, [different.index(number) for number in numbers]]
+
+    def _launched(self, tactic: Tactic) -> int:
+        """The number of what a tactic launches, which is ready to run."""
+        launches = lower_by(tactic, self.kernel, self.storage, self.uses, self.machine)
+        nests = [launch.nest for launch in launches]
+        if nests not in self.nests:
+            self.nests.append(nests)
+            self.ready.append(Contestant(launches, self.memory))
+        return self.nests.index(nests)
