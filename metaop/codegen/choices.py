@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from hashlib import blake2b
+from typing import Any
 
 from metaop.codegen.disk_cache import DiskCache
 from metaop.codegen.lowering.tactic import Tactic
@@ -64,7 +65,7 @@ def _read(words: str, tactics: Iterable[Tactic]) -> Tactic | None:
     """The tactic that was written, None if it is none of these or makes no sense."""
     try:
         entries = json.loads(words)
-        sizes = {name: int(entries[name]) for name in _SIZES}
+        sizes: dict[str, Any] = {name: int(entries[name]) for name in _SIZES}
         schedule = entries["schedule"]
     except (ValueError, TypeError, KeyError):
         return None
