@@ -125,6 +125,7 @@ class Walker:
         self.divided = False  # there are quotients or remainders
         self.tiled = False  # there is a register tile
         self.windowed = False  # there are neighbours in scratch memory
+        self.literal = False  # lanes have known places
         self._lanes: set[Factor] = set()  # the variables of vector loops
         self._in_scratch = False  # the index at hand is one of scratch memory
         self._is_cheap = False  # the index at hand is computed outside of inner loops
@@ -148,7 +149,7 @@ class Walker:
         if self.tiled:
             fixed = self.special() | self.constants | (self.windows - self.outer)
             return every - fixed
-        if self.windowed:
+        if self.windowed or self.literal:
             return frozenset(self.tasks)
         around = self.tasks | self.outer - self.windows
         if self.reduces and not self.shifted:
@@ -162,6 +163,8 @@ class Walker:
 
         Neighbours in scratch memory are read many times: their addresses should be literal.
         """
+        if self.literal:
+            return frozenset(range(len(self.integers))) - self.tasks
         neighbours = self.places if self.windowed else set()
         if self.tiled:
             return frozenset(self.strides | self.tiles | neighbours)
@@ -287,7 +290,7 @@ class Walker:
         return expr
 
     def _load(self, expr: Load) -> Expr:
-        self.tokens += (expr.buffer, expr.dtype.name, repr(expr.fill))
+        self.tokens += (expr.buffer, expr.dtype.name, repr(expr.fill), expr.around)
         if expr.conditions or expr.offset.constant != 0:
             self.shifted = True
         offset = self._place(expr.buffer, expr.offset)
@@ -350,7 +353,7 @@ class Walker:
         return statement._replace(value=value, offset=offset, conditions=conditions)
 
     def _prefetch(self, statement: Prefetch) -> Statement:
-        self.tokens.append(statement.buffer)
+        self.tokens += (statement.buffer, statement.nearest)
         offset = self._place(statement.buffer, statement.offset)
         return statement._replace(offset=offset)
 
@@ -384,7 +387,8 @@ class Walker:
         return statement._replace(task=self._sum(statement.task))
 
     def _for(self, statement: For) -> Statement:
-        self.tokens += (statement.kind, statement.vector)
+        self.tokens += (statement.kind, statement.vector, statement.literal)
+        self.literal |= statement.literal
         self._name(statement.axis)
         if statement.vector:
             self._lanes.add(LoopIndex(statement.axis))

@@ -165,13 +165,17 @@ class RealArgument(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Element `offset` of a buffer where all conditions hold, else `fill` (never read then)."""
+    """Element `offset` of a buffer where all conditions hold, else `fill` (never read then).
+
+    There are `around` elements in front of it and behind it that may be read as well.
+    """
 
     buffer: int
     offset: Sum
     dtype: DType
     conditions: tuple[Condition, ...] = ()
     fill: int | float | bool = 0
+    around: tuple[int, int] = (0, 0)
 
     def __repr__(self) -> str:
         text = f"b{self.buffer}[{self.offset!r}]"
@@ -295,10 +299,14 @@ class Accumulator(NamedTuple):
 
 @_never_equal_to_others
 class Prefetch(NamedTuple):
-    """A hint that an element, which need not exist, and its neighbours will be read soon."""
+    """A hint that an element, which need not exist, and its neighbours will be read soon.
+
+    They come to the cache that is `nearest`, or to the one behind it.
+    """
 
     buffer: int  # type: ignore[assignment]
     offset: Sum  # type: ignore[assignment]
+    nearest: bool = False
 
 
 @_never_equal_to_others
@@ -372,7 +380,8 @@ class For(NamedTuple):
     `kind` is "parallel" (the outermost loop: its range is split into tasks), "serial" or
     "unroll". `vector` lets lanes run side by side: the body then holds straight-line statements
     and serial loops only, iterations are independent but for the accumulators. After the loop the
-    names of its accumulators are bound to their final values.
+    names of its accumulators are bound to their final values. Of a vector loop that is `literal`
+    the lanes have known places, which decide about masks: nothing around it becomes an argument.
     """
 
     axis: str
@@ -381,6 +390,7 @@ class For(NamedTuple):
     body: tuple[Statement, ...]
     accumulators: tuple[Accumulator, ...] = ()
     vector: bool = False
+    literal: bool = False
 
 
 Statement = (

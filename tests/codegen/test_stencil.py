@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import sys
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -69,6 +74,42 @@ def test_depthwise_layers(case: tuple, dtype: DType, tolerance: float, target: s
     for output, wanted in zip(outputs, exact(case, arrays), strict=True):
         found = run(schedule(nodes, [output], host_machine()), arrays, output)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[4], CASES[7]], ids=str)
+@pytest.mark.parametrize("lanes", [0, 16])
+def test_windows_in_scratch_memory_and_in_place(case: tuple, lanes: int) -> None:
+    nodes, outputs = layer(case)
+    arrays = arrays_of(nodes)
+    machine = replace(host_machine(), lanes=lanes)
+    for output, wanted in zip(outputs, exact(case, arrays), strict=True):
+        found = run(schedule(nodes, [output], machine), arrays, output)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are closed by a call of Linux")
+def test_nothing_beside_a_factor_is_touched() -> None:
+    """Factors that begin behind a closed page, and that end in front of one."""
+    case = (1, 2, 22, 40, (3, 3), 2, 1)
+    nodes, outputs = layer(case)
+    arrays = arrays_of(nodes)
+    libc, page = ctypes.CDLL(None), mmap.PAGESIZE
+    for at_end in (False, True):
+        buffers, maps = [], []
+        for array in arrays:
+            whole = -(-array.nbytes // page) * page
+            maps.append(mmap.mmap(-1, whole + 2 * page))
+            start = ctypes.addressof(ctypes.c_char.from_buffer(maps[-1]))
+            place = page + (whole - array.nbytes) // 16 * 16 * at_end
+            copy = np.frombuffer(maps[-1], array.dtype, array.size, place).reshape(array.shape)
+            copy[...] = array
+            for closed in (start, start + page + whole):
+                assert libc.mprotect(ctypes.c_void_p(closed), page, 0) == 0
+            buffers.append(Buffer.from_numpy(copy))
+        for output, wanted in zip(outputs, exact(case, arrays), strict=True):
+            plan = schedule(nodes, [output], host_machine())
+            found = LLVMProgram(plan).run(buffers)[0].view(output.shape, output.dtype.numpy)
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-5)
 
 
 def test_nests_mean_the_layer() -> None:

@@ -173,4 +173,4 @@ class _Kernel:
             elif isinstance(statement, Update):
                 self.effects.update(statement, copy)
             elif isinstance(statement, Prefetch):
-                self.memory.prefetch(statement.buffer, statement.offset, copy)
+                self.memory.prefetch(*statement, copy)

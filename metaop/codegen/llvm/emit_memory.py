@@ -199,45 +199,58 @@ class MemoryWriter:
         """
         code, count, stride = self.code, self.index.lanes.count, index.lane
         assert isinstance(stride, int)
+        # Loads of the other lanes in between read the same vectors.
+        residue = index.constant % stride
+        is_shared = load.around[0] >= residue and load.around[1] >= stride - 1 - residue
+        residue = residue if is_shared else 0
+        index = index._replace(constant=index.constant - residue)
         result: Value | None = None
         for segment in segments:
             lanes = segment.mask
             if mask is not None:
                 lanes = self.index.both(lanes, mask.text, count)
-            wide = self._spread(lanes, stride)
+            wide = self._spread(lanes, stride, is_shared)
             address = self._segment_address(load.buffer, index, segment)
             level = code.level_among(address, wide.text, result.text if result else "")
             result = self._read_raw(load, address, level, 1, wide, wide.lanes, result or 0)
         assert result is not None
         with code.placed(code.level_among(result.text)):
             if stride > 1:
-                result = code.shuffle(result, None, range(0, count * stride, stride))
+                result = code.shuffle(result, None, range(residue, count * stride, stride))
             result = self.widened(result, load.dtype)
         return self._filled(result, mask, load)
 
-    def _spread(self, lanes: str, stride: int) -> Value:
-        """A mask of lanes as one of elements, of which each lane has the first of `stride`."""
+    def _spread(self, lanes: str, stride: int, whole: bool = False) -> Value:
+        """A mask of lanes as one of elements, of which each lane has the first of `stride`.
+
+        With `whole` it has all of them.
+        """
         code, count = self.code, self.index.lanes.count
         if lanes == "true":
-            last = (count - 1) * stride
+            last = count * stride if whole else (count - 1) * stride
             return code.vector_constant([k <= last for k in range(count * stride)], "i1")
         mask = code.value(lanes, "i1", count)
         if stride == 1:
             return mask
-        order = [count if k % stride else k // stride for k in range(count * stride)]
+        order = [count if k % stride and not whole else k // stride for k in range(count * stride)]
         with code.placed(code.level_among(lanes)):
             if self.fast_masks and count * stride <= 64:
-                return self._deposited(mask, stride)
+                return self._deposited(mask, stride, whole)
             return code.shuffle(mask, code.constant(0, "i1", count), order)
 
-    def _deposited(self, mask: Value, stride: int) -> Value:
-        """Masks of AVX-512 are integers, and one instruction moves their bits apart."""
+    def _deposited(self, mask: Value, stride: int, whole: bool) -> Value:
+        """Masks of AVX-512 are integers, and one instruction moves their bits apart.
+
+        With `whole` the gaps are filled with what stands in front of them.
+        """
         code, count = self.code, mask.lanes
         code.declare("declare i64 @llvm.x86.bmi.pdep.64(i64, i64)")
         bits = code.emit(f"bitcast {mask.typed} to i{count}")
         bits = code.emit(f"zext i{count} {bits} to i64") if count < 64 else bits
         places = sum(1 << lane * stride for lane in range(count))
         bits = code.emit(f"call i64 @llvm.x86.bmi.pdep.64(i64 {bits}, i64 {places})")
+        if whole:
+            bits = code.emit(f"mul i64 {bits}, {(1 << stride) - 1}")
         wide = count * stride
         bits = code.emit(f"trunc i64 {bits} to i{wide}") if wide < 64 else bits
         return code.value(code.emit(f"bitcast i{wide} {bits} to <{wide} x i1>"), "i1", wide)
@@ -295,11 +308,13 @@ class MemoryWriter:
                 self._loads.setdefault(buffer, []).extend(written)
             return raw
 
-    def prefetch(self, buffer: int, offset: Sum, copy: int) -> None:
+    def prefetch(self, buffer: int, offset: Sum, nearest: bool, copy: int) -> None:
         """Asks for the cache line of an element, the one of the first lane."""
         address = self.address(buffer, self.index.resolve(offset, copy).uniform)
         self.code.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.code.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
+        self.code.line(
+            f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 {2 + nearest}, i32 1)"
+        )
 
     # --- stores -----------------------------------------------------------------------------
 

@@ -43,7 +43,14 @@ def host_machine() -> Machine:
     tile = replace(_TILES[target.vector_bytes], narrow=_narrow_tile(target))
     winograd = get("METAOP_WINOGRAD")
     tiles = _OTHER_TILES[target.vector_bytes]
-    return Machine(tile, tiles, threads, filters=winograd, cache_bytes=_last_cache_bytes())
+    return Machine(
+        tile,
+        tiles,
+        threads,
+        filters=winograd,
+        lanes=target.vector_bytes // 4 if target.has_avx512 else 0,
+        cache_bytes=_last_cache_bytes(),
+    )
 
 
 def _narrow_tile(target: Target) -> Tile | None:

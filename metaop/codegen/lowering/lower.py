@@ -55,7 +55,7 @@ def lower_by(
     if tactic.schedule == "panels":
         return machine.contract.launches(kernel, storage, uses, tile, threads)
     if isinstance(windows, Stencil):
-        return [lower_stencil(kernel, storage, uses, windows)]
+        return [lower_stencil(kernel, storage, uses, windows, machine.lanes)]
     if isinstance(windows, Geometry):
         return lower_winograd(kernel, storage, uses, tile, threads, windows)
     assert windows is not None

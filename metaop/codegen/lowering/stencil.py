@@ -1,7 +1,8 @@
 """The schedule of windows that slide over a plane: depthwise convolutions and their gradients.
 
 Where hardly an axis belongs to one factor alone, nothing is gained by packing panels: each channel
-by itself, groups of a few channels, images of few channels. A task copies the planes that its
+by itself, groups of a few channels, images of few channels. Windows of a buffer are read where they
+lie if masks cost nothing (`stencil_in_place.py`). Otherwise a task copies the planes that its
 windows see, with their padding, to scratch memory (`stencil_planes.py`); all taps are then read
 from there, in whole vectors and without conditions. Several rows of results are computed at once:
 rows of the plane that their windows share are read but once. For the gradient by the weight each
@@ -10,37 +11,31 @@ tap has a sum of its own, in every lane. Meanwhile the next planes come from mem
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel
 from metaop.codegen.lowering.stencil_geometry import Stencil
+from metaop.codegen.lowering.stencil_in_place import lower_in_place
 from metaop.codegen.lowering.stencil_planes import Planes
+from metaop.codegen.lowering.stencil_taps import FEWEST_TASKS, Result
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 
-_FEWEST_TASKS = 16
-
-
-class Result(NamedTuple):
-    """The indices of the axes that tell a result from others at its place, and its taps."""
-
-    fixed: dict[int, int]
-    taps: list[tuple[int, int]]
-
 
 def lower_stencil(
-    kernel: Kernel, storage: Storage, uses: dict[Node, int], stencil: Stencil
+    kernel: Kernel, storage: Storage, uses: dict[Node, int], stencil: Stencil, lanes: int
 ) -> LoweredKernel:
-    """The launch of a stencil."""
+    """The launch of a stencil; masked accesses of so many lanes cost nothing (0: they do)."""
     whole = replace(kernel, contraction=stencil.contraction)
+    found = lower_in_place(whole, storage, uses, stencil, lanes)
+    if found is not None:
+        return found
     lowering = _ByWeight if stencil.is_by_weight else _Forward
     return lowering(whole, storage, uses, stencil).lower()
 
@@ -52,7 +47,7 @@ class _Forward(Planes):
         values, contraction = self.values, self.contraction
         axes = sorted((*contraction.batch, *contraction.columns[:-2]))
         count = math.prod(self.kernel.shape[k] for k in axes)
-        planes = self.planes_in_block(count, count // _FEWEST_TASKS)
+        planes = self.planes_in_block(count, count // FEWEST_TASKS)
         tasks, deep = count // planes * self.bands, self.depth_planes
         self.hold_planes(planes * deep)
         values.open("p")
@@ -62,14 +57,14 @@ class _Forward(Planes):
         values.open("u")
         plane = index_expr.axis("u", planes)
         place = self.plane_at(axes, first + plane)
-        results = self._results()
-        for group in self.groups(sum(len(taps) for _, taps in results)):
+        results = self.every_result()
+        for group in self.groups(sum(len(taps) for _, taps in results), self.band_rows):
             values.open("m")
             values.open("n")
             start = index_expr.axis("m", group.times) * group.rows + group.first
             rows = [(start + k, self.row_at(place, start + k)) for k in range(group.rows)]
             for row, sums in zip(rows, self._sums(rows, plane * deep, results)):
-                self._store_row(row[1], results, sums)
+                self.store_results(row[1], results, sums)
             self.close("n", self.along.size, vector=True)
             self.close("m", group.times)
         self.close("u", planes)
@@ -104,33 +99,6 @@ class _Forward(Planes):
         for sums in names:
             yield [ir.Name(name, self.scalar) for name in sums]
 
-    def _results(self) -> list[Result]:
-        """The results at each place, with the taps that are not outside for all of them."""
-        axes = sorted((*self.contraction.rows, *(residue.axis for residue in self.residues)))
-        anywhere = {k: index_expr.axis(f"o{k}", n) for k, n in enumerate(self.kernel.shape)}
-        found = []
-        for indices in itertools.product(*(range(self.kernel.shape[k]) for k in axes)):
-            fixed = dict(zip(axes, indices))
-            place = {**anywhere, **{k: index_expr.constant(x) for k, x in fixed.items()}}
-            taps = [
-                tap
-                for tap in self.taps()
-                if not self.is_outside(self.contraction.left, self.tap_at(place, tap))
-            ]
-            found.append(Result(fixed, taps))
-        return found
-
-    def _store_row(
-        self, place: dict[int, IndexExpr], results: Sequence[Result], sums: Sequence[ir.Expr]
-    ) -> None:
-        """A row of each of the results; those that lie side by side are stored together."""
-        pairs = zip(results, sums)
-        for _, group in itertools.groupby(pairs, key=lambda one: list(one[0].fixed.values())[:-1]):
-            self.store_all([(self._of(place, result), total) for result, total in group])
-
-    def _of(self, place: dict[int, IndexExpr], result: Result) -> dict[int, IndexExpr]:
-        return {**place, **{k: index_expr.constant(x) for k, x in result.fixed.items()}}
-
     def _sum_of_taps(
         self, place: dict[int, IndexExpr], plane: IndexExpr, row: IndexExpr, result: Result
     ) -> ir.Expr:
@@ -138,14 +106,12 @@ class _Forward(Planes):
         for residue in self.residues:
             window = (self.down, self.along)[residue.window]
             moves[residue.window] += window.stride * residue.moves[result.fixed[residue.axis]]
-        total: ir.Expr | None = None
+        at, products = self.result_at(place, result), []
         for tap in result.taps:
             down, along = self.positions(tap)
             seen = self.seen(plane, row, (down + moves[0], along + moves[1]))
-            left = self.left_at(self.tap_at(self._of(place, result), tap))
-            product = self.apply("mul", left, seen)
-            total = product if total is None else self.apply("add", total, product)
-        return ir.Number(0, self.scalar) if total is None else total
+            products.append((self.left_at(self.tap_at(at, tap)), seen))
+        return self.sum_of(products)
 
 
 class _ByWeight(Planes):
@@ -189,7 +155,7 @@ class _ByWeight(Planes):
         values.open("u")
         plane = index_expr.axis("u", planes)
         place = self.plane_at(axes, first + plane)
-        for group in self.groups(len(sums)):
+        for group in self.groups(len(sums), self.band_rows):
             values.open("m")
             start = index_expr.axis("m", group.times) * group.rows + group.first
             for k in range(group.rows):

@@ -5,15 +5,12 @@ Columns of a plane lie apart by their residue, so that a window with a stride re
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.positions import Positions
 from metaop.codegen.lowering.stencil_geometry import BAND, Stencil
+from metaop.codegen.lowering.stencil_taps import Taps
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr
@@ -24,21 +21,11 @@ from metaop.unified_graph.node import Node
 # What a task keeps of planes, in elements, lest it leave the nearest cache; with channels, whose
 # planes are read again for each result, the next one.
 _NEAR, _NEAR_CHANNELS = 6144, 24576
-# Products in the body of the innermost loop.
-_MOST_PRODUCTS = 64
 # Neighbours that come to the processor together.
 _LINE = 16
 
 
-class Group(NamedTuple):
-    """Rows of results that are computed at once, so many times one after another."""
-
-    first: int
-    rows: int
-    times: int
-
-
-class Planes(Positions):
+class Planes(Taps):
     """What both directions share: planes in scratch memory, and taps.
 
     A block is a few whole planes, or a band of the rows of one.
@@ -47,9 +34,7 @@ class Planes(Positions):
     def __init__(
         self, kernel: Kernel, storage: Storage, uses: dict[Node, int], stencil: Stencil
     ) -> None:
-        super().__init__(kernel, storage, uses)
-        self.down, self.along = stencil.windows
-        self.residues, self.channels = stencil.residues, stencil.channels
+        super().__init__(kernel, storage, uses, stencil)
         # So many planes are summed over for each one of results.
         self.depth_planes = math.prod(kernel.shape[k] for k in self.channels)
         # The number of the band of a plane that is at hand.
@@ -63,10 +48,6 @@ class Planes(Positions):
         self.near = _NEAR if self.depth_planes == 1 else _NEAR_CHANNELS
         self.band_rows = self._rows_of_a_band()
         self.bands = self.down.size // self.band_rows
-
-    def lower(self) -> LoweredKernel:
-        """The nest of the launch."""
-        raise NotImplementedError
 
     def _rows_of_a_band(self) -> int:
         """The rows of results in equal bands of which all channels stay near the processor."""
@@ -85,15 +66,6 @@ class Planes(Positions):
             return 1
         most = max(1, min(most, self.near // (self.elements_of_plane() * self.depth_planes)))
         return max(n for n in range(1, most + 1) if planes % n == 0)
-
-    def groups(self, products: int) -> list[Group]:
-        """The rows of a band, with so many products for each element of a row."""
-        most = max(1, min(_MOST_PRODUCTS // max(products, 1), self.band_rows))
-        fitting = max(n for n in range(1, most + 1) if self.band_rows % n == 0)
-        rows = fitting if 2 * fitting > most else most
-        times, rest = divmod(self.band_rows, rows)
-        groups = [Group(0, rows, times)]
-        return [*groups, Group(times * rows, rest, 1)] if rest else groups
 
     def hold_planes(self, planes: int) -> None:
         """Scratch memory for so many planes; the zeros around them are written once."""
@@ -163,15 +135,6 @@ class Planes(Positions):
         place = self._seen_at(places, band, row, column)
         return [*self.behind_views(self.contraction.right, place)[2], *self._ends(column)]
 
-    def plane_at(self, axes: Sequence[int], number: IndexExpr) -> dict[int, IndexExpr]:
-        """A place of the outer axes, by the number of a plane."""
-        indices = index_expr.unravel(number, [self.kernel.shape[k] for k in axes])
-        return {**self.place, **dict(zip(axes, indices))}
-
-    def taps(self) -> Iterator[tuple[int, int]]:
-        """The taps of both windows."""
-        return itertools.product(range(self.down.taps), range(self.along.taps))
-
     def seen(self, plane: IndexExpr, row: IndexExpr, tap: tuple[int, int]) -> ir.Expr:
         """What the position of a tap sees in a plane from a row of results, in all columns."""
         turn, residue = divmod(tap[1], self.along.stride)
@@ -189,30 +152,6 @@ class Planes(Positions):
         column = index_expr.axis("n", self.along.size)
         below = self.band * self.band_rows + row
         return {**place, self.down.long: below, self.along.long: column}
-
-    def tap_at(self, place: dict[int, IndexExpr], tap: tuple[int, int]) -> dict[int, IndexExpr]:
-        """A place with a tap."""
-        down, along = map(index_expr.constant, tap)
-        return {**place, self.down.short: down, self.along.short: along}
-
-    def left_at(self, place: dict[int, IndexExpr]) -> ir.Expr:
-        """The left factor at a place."""
-        return self.padded(self.contraction.left, place, [])
-
-    def close(
-        self,
-        axis: str,
-        extent: int,
-        vector: bool = False,
-        accumulators: tuple[ir.Accumulator, ...] = (),
-    ) -> None:
-        """Ends the loop over an axis."""
-        body = self.values.close()
-        self.values.emit(ir.For(axis, extent, "serial", body, accumulators, vector))
-
-    def apply(self, function: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-        """A function of two values."""
-        return ir.Apply(function, (left, right), self.scalar, self.scalar)
 
 
 def _inside(guards: Sequence[Guard], axis: str, extent: int) -> tuple[int, int]:

@@ -32,6 +32,8 @@ from metaop.unified_graph.node import Constant, Index, Node
 
 # Expressions are bound to a name when they get deeper than this.
 _DEEPEST = 12
+# Lanes so far apart are read in whole vectors.
+_STRIDES = range(2, ir.LONGEST_STRIDE + 1)
 Guards = tuple[Guard, ...]
 Place = tuple[Node, Indices, Guards]
 
@@ -282,9 +284,16 @@ class Values:
         place = self.buffers.offset_of(node, at)
         self.reads.append((number, place))
         offset = self.sum(place)
-        return ir.Load(number, offset, node.dtype, self.conditions(guards), fill)
+        around = _around(node, at) if any(c in _STRIDES for _, c in place.terms) else (0, 0)
+        return ir.Load(number, offset, node.dtype, self.conditions(guards), fill, around)
 
-    def prefetch(self, reads: Iterable[tuple[int, IndexExpr]], loop: str, ahead: int = 0) -> None:
+    def prefetch(
+        self,
+        reads: Iterable[tuple[int, IndexExpr]],
+        loop: str,
+        ahead: int = 0,
+        nearest: bool = False,
+    ) -> None:
         """Asks for what some reads, and elements so far ahead, will be in a loop's next iteration.
 
         Without it, nothing would be read from memory while much is computed.
@@ -303,7 +312,7 @@ class Values:
             symbols = (atom.name for atom in place.atoms() if isinstance(atom, Symbol))
             is_known = all(self.depth_of_name.get(name, 0) < level for name in symbols)
             if following != place and is_known:
-                self.emit(ir.Prefetch(number, self.sum(following + ahead)))
+                self.emit(ir.Prefetch(number, self.sum(following + ahead), nearest))
 
     def element(self, node: Node, at: Indices) -> ir.Load | None:
         """The load that `node` is at indices `at`; None if it is computed, or read under guards.
@@ -356,6 +365,18 @@ def _together(outer: Guards, inner: Guards) -> Guards:
 
 def _at(expr: IndexExpr, at: Indices) -> IndexExpr:
     return expr.substitute(lambda atom: at[atom.name] if isinstance(atom, Axis) else None)  # type: ignore
+
+
+def _around(node: Node, at: Indices) -> tuple[int, int]:
+    """How many elements lie in front of all those that are read at `at`, and behind them.
+
+    What lies outside of the node is not read. As many as separate neighbouring lanes are enough.
+    """
+    first = [index_expr.constant(max(index.low, 0)) for index in at]
+    last = [index_expr.constant(min(x.high, n - 1)) for x, n in zip(at, node.shape)]
+    before = index_expr.linear_offset(first, node.shape).constant
+    behind = node.size - 1 - index_expr.linear_offset(last, node.shape).constant
+    return min(before, ir.LONGEST_STRIDE - 1), min(behind, ir.LONGEST_STRIDE - 1)
 
 
 def _may_leave(node: Node, at: Indices) -> bool:

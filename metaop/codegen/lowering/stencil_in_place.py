@@ -1,0 +1,205 @@
+"""Windows that are read where they lie, in a buffer.
+
+Each vector of a row is read once for all taps and results that share it. Lanes run along columns
+whose place is known when the kernel is written: so the masks that hold back what lies beside the
+plane are literals, and only vectors at its sides have any. For the gradient by the weight all loops
+lie inside of the lanes, and the sums of the taps stay in registers until all planes are summed.
+Meanwhile the next planes come from memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.codegen.lowering.stencil_geometry import Stencil
+from metaop.codegen.lowering.stencil_taps import FEWEST_TASKS, Group, Result, Taps
+from metaop.fusion.kernel import Kernel
+from metaop.fusion.storage import Storage
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import Guard, Within
+from metaop.unified_graph.index_expr import IndexExpr
+from metaop.unified_graph.node import Node
+
+# Neighbours that come to the processor together.
+_LINE = 16
+# Rows of many vectors that are read side by side, lest memory see too many streams.
+_ROWS = 4
+
+
+class Stretch(NamedTuple):
+    """Neighbouring columns: whole vectors, or the last ones."""
+
+    first: int
+    size: int
+
+
+class InPlace(Taps):
+    """What both directions share: stretches of columns, and reading a tap."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        storage: Storage,
+        uses: dict[Node, int],
+        stencil: Stencil,
+        lanes: int,
+    ) -> None:
+        super().__init__(kernel, storage, uses, stencil)
+        self.lanes = lanes * 4 // self.scalar.itemsize
+        # The axis of the loop over the planes, and the rows of the next one that are asked for.
+        self.planes = "p"
+        self.asked: set[tuple[IndexExpr, int]] = set()
+
+    def is_fitting(self) -> bool:
+        """Whether what the windows see lies side by side in a buffer."""
+        place = {k: index_expr.axis(f"o{k}", n) for k, n in enumerate(self.kernel.shape)}
+        source, at, _ = self.behind_views(self.contraction.right, place)
+        if not self.storage.has_buffer(source) or source.dtype is not self.scalar:
+            return False
+        column = place[self.along.long]
+        beside = self.offset_of(source, at) - column * self.along.stride
+        return not set(column.atoms()) & set(beside.atoms())
+
+    def stretches(self) -> list[Stretch]:
+        """The columns at the left side, between the sides, and at the right side."""
+        size, lanes = self.along.size, self.lanes
+        ends = sorted({0, min(lanes, size), (size - 1) // lanes * lanes, size})
+        return [Stretch(first, stop - first) for first, stop in itertools.pairwise(ends)]
+
+    def groups_of_rows(self, products: int) -> list[Group]:
+        """All rows, with so many products for each element."""
+        is_wide = self.along.size > 2 * self.lanes
+        return self.groups(products, self.down.size, _ROWS if is_wide else self.down.size)
+
+    def row_at(
+        self, place: dict[int, IndexExpr], row: IndexExpr, column: IndexExpr
+    ) -> dict[int, IndexExpr]:
+        """The place of the results in a row."""
+        return {**place, self.down.long: row, self.along.long: column}
+
+    def seen(
+        self, place: dict[int, IndexExpr], tap: tuple[int, int], guards: list[Guard]
+    ) -> ir.Expr:
+        """What a tap sees from a place; the same row of the next plane is asked for once."""
+        values = self.values
+        known = len(values.reads)
+        value = self.padded(self.contraction.right, self.tap_at(place, tap), guards)
+        row = place[self.down.long] * self.down.step + tap[0]
+        if tap[1] == self.along.taps // 2 and (row, len(values.scopes)) not in self.asked:
+            self.asked.add((row, len(values.scopes)))
+            for line in range(self.along.stride):
+                values.prefetch(values.reads[known:], self.planes, line * _LINE, nearest=True)
+        return value
+
+
+class ForwardInPlace(InPlace):
+    """Results along the plane; all taps of one are summed at once."""
+
+    def is_fitting(self) -> bool:
+        """Few large planes are better cut into bands."""
+        tasks = math.prod(self.kernel.shape[k] for k in self._outer_axes())
+        is_small = self.down.size * self.along.size <= GRAIN
+        return super().is_fitting() and (is_small or tasks >= FEWEST_TASKS)
+
+    def _outer_axes(self) -> list[int]:
+        return sorted((*self.contraction.batch, *self.contraction.columns[:-2]))
+
+    def lower(self) -> LoweredKernel:
+        values, axes = self.values, self._outer_axes()
+        tasks = math.prod(self.kernel.shape[k] for k in axes)
+        results = self.every_result()
+        values.open("p")
+        place = self.plane_at(axes, index_expr.axis("p", tasks))
+        for group in self.groups_of_rows(sum(len(taps) for _, taps in results)):
+            values.open("m")
+            start = index_expr.axis("m", group.times) * group.rows + group.first
+            for stretch in self.stretches():
+                values.open("n")
+                self.asked.clear()
+                column = index_expr.axis("n", stretch.size) + stretch.first
+                for k in range(group.rows):
+                    at = self.row_at(place, start + k, column)
+                    sums = [self._sum_of_taps(at, result) for result in results]
+                    self.store_results(at, results, sums)
+                self.close("n", stretch.size, vector=True, literal=True)
+            self.close("m", group.times)
+        values.emit(ir.For("p", tasks, "parallel", values.close()))
+        elements = self.down.size * self.along.size
+        return self.finish("stencil", values.close(), max(1, GRAIN // elements))
+
+    def _sum_of_taps(self, place: dict[int, IndexExpr], result: Result) -> ir.Expr:
+        at = self.result_at(place, result)
+        products = [
+            (self.left_at(self.tap_at(at, tap)), self.seen(at, tap, [])) for tap in result.taps
+        ]
+        return self.sum_of(products)
+
+
+class ByWeightInPlace(InPlace):
+    """A result for each tap; planes are summed over."""
+
+    def lower(self) -> LoweredKernel:
+        values, contraction = self.values, self.contraction
+        tasks = math.prod(self.batch)
+        axes = [k for k in contraction.depth if k not in (self.down.long, self.along.long)]
+        count = math.prod(self.kernel.shape[k] for k in axes)
+        # Whole vectors: sums need no masks where zeros are read.
+        lanes = min(self.lanes, 1 << (self.along.size - 1).bit_length())
+        values.open("p")
+        batch = index_expr.unravel(index_expr.axis("p", tasks), self.batch)
+        self.place = dict(zip(contraction.batch, batch))
+        sums = {tap: values.fresh("s") for tap in self.taps()}
+        values.open("n")
+        values.open("r")
+        self.planes = "r"
+        place = self.plane_at(axes, index_expr.axis("r", count))
+        for group in self.groups_of_rows(len(sums)):
+            values.open("m")
+            start = index_expr.axis("m", group.times) * group.rows + group.first
+            for first, times in self._vectors(lanes):
+                values.open("j")
+                column = index_expr.axis("n", lanes) + (index_expr.axis("j", times) + first) * lanes
+                self.asked.clear()
+                for k in range(group.rows):
+                    self._add_products(sums, self.row_at(place, start + k, column))
+                self.close("j", times)
+            self.close("m", group.times)
+        self.close("r", count)
+        accumulators = tuple(ir.Accumulator(name, "add", self.scalar) for name in sums.values())
+        self.close("n", lanes, vector=True, accumulators=accumulators, literal=True)
+        for tap, name in sums.items():
+            self.store(self.tap_at(self.place, tap), (), ir.Name(name, self.scalar))
+        values.emit(ir.For("p", tasks, "parallel", values.close()))
+        return self.finish("stencil", values.close(), 1)
+
+    def _vectors(self, lanes: int) -> Iterator[tuple[int, int]]:
+        """The vectors of a row: which is the first of a stretch, and how many follow."""
+        for stretch in self.stretches():
+            yield stretch.first // lanes, -(-stretch.size // lanes)
+
+    def _add_products(self, sums: dict[tuple[int, int], str], at: dict[int, IndexExpr]) -> None:
+        values = self.values
+        inside = Within(at[self.along.long], self.along.size)
+        guards: list[Guard] = [] if inside.always else [inside]
+        left, known = values.fresh("g"), len(values.reads)
+        values.emit(ir.Let(left, self.padded(self.contraction.left, at, guards)))
+        values.prefetch(values.reads[known:], self.planes, nearest=True)
+        for tap, name in sums.items():
+            seen = self.seen(at, tap, guards)
+            values.emit(ir.Accumulate(name, self.apply("mul", ir.Name(left, self.scalar), seen)))
+
+
+def lower_in_place(
+    kernel: Kernel, storage: Storage, uses: dict[Node, int], stencil: Stencil, lanes: int
+) -> LoweredKernel | None:
+    """The launch of a stencil whose windows are read where they lie; None for others."""
+    if not lanes or stencil.channels or stencil.residues:
+        return None
+    lowering = ByWeightInPlace if stencil.is_by_weight else ForwardInPlace
+    schedule = lowering(kernel, storage, uses, stencil, lanes)
+    return schedule.lower() if schedule.is_fitting() else None

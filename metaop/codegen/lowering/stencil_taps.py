@@ -1,0 +1,131 @@
+"""What the schedules of a stencil share: its windows, their taps, and the results at a place."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.lowering.positions import Positions
+from metaop.codegen.lowering.stencil_geometry import Stencil
+from metaop.fusion.kernel import Kernel
+from metaop.fusion.storage import Storage
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.index_expr import IndexExpr
+from metaop.unified_graph.node import Node
+
+# Tasks of a stencil, at least, where it has so many planes.
+FEWEST_TASKS = 16
+# Products in the body of the innermost loop.
+_MOST_PRODUCTS = 64
+
+
+class Group(NamedTuple):
+    """Rows of results that are computed at once, so many times one after another."""
+
+    first: int
+    rows: int
+    times: int
+
+
+class Result(NamedTuple):
+    """The indices of the axes that tell a result from others at its place, and its taps."""
+
+    fixed: dict[int, int]
+    taps: list[tuple[int, int]]
+
+
+class Taps(Positions):
+    """A stencil: its windows down and along a plane, and the residues that move them."""
+
+    def __init__(
+        self, kernel: Kernel, storage: Storage, uses: dict[Node, int], stencil: Stencil
+    ) -> None:
+        super().__init__(kernel, storage, uses)
+        self.down, self.along = stencil.windows
+        self.residues, self.channels = stencil.residues, stencil.channels
+
+    def lower(self) -> LoweredKernel:
+        """The nest of the launch."""
+        raise NotImplementedError
+
+    def taps(self) -> Iterator[tuple[int, int]]:
+        """The taps of both windows."""
+        return itertools.product(range(self.down.taps), range(self.along.taps))
+
+    def every_result(self) -> list[Result]:
+        """The results at each place, with the taps that are not outside for all of them."""
+        axes = sorted((*self.contraction.rows, *(residue.axis for residue in self.residues)))
+        anywhere = {k: index_expr.axis(f"o{k}", n) for k, n in enumerate(self.kernel.shape)}
+        found = []
+        for indices in itertools.product(*(range(self.kernel.shape[k]) for k in axes)):
+            fixed = dict(zip(axes, indices))
+            place = {**anywhere, **{k: index_expr.constant(x) for k, x in fixed.items()}}
+            taps = [
+                tap
+                for tap in self.taps()
+                if not self.is_outside(self.contraction.left, self.tap_at(place, tap))
+            ]
+            found.append(Result(fixed, taps))
+        return found
+
+    def result_at(self, place: dict[int, IndexExpr], result: Result) -> dict[int, IndexExpr]:
+        """A place with one of its results."""
+        return {**place, **{k: index_expr.constant(x) for k, x in result.fixed.items()}}
+
+    def store_results(
+        self, place: dict[int, IndexExpr], results: Sequence[Result], sums: Sequence[ir.Expr]
+    ) -> None:
+        """The results at a place; those that lie side by side are stored together."""
+        pairs = zip(results, sums)
+        for _, group in itertools.groupby(pairs, key=lambda one: list(one[0].fixed.values())[:-1]):
+            self.store_all([(self.result_at(place, result), total) for result, total in group])
+
+    def groups(self, products: int, count: int, most: int = _MOST_PRODUCTS) -> list[Group]:
+        """So many rows, at most some in a group, with so many products for each element."""
+        most = max(1, min(_MOST_PRODUCTS // max(products, 1), count, most))
+        fitting = max(n for n in range(1, most + 1) if count % n == 0)
+        rows = fitting if 2 * fitting > most else most
+        times, rest = divmod(count, rows)
+        groups = [Group(0, rows, times)]
+        return [*groups, Group(times * rows, rest, 1)] if rest else groups
+
+    def plane_at(self, axes: Sequence[int], number: IndexExpr) -> dict[int, IndexExpr]:
+        """A place of the outer axes, by the number of a plane."""
+        indices = index_expr.unravel(number, [self.kernel.shape[k] for k in axes])
+        return {**self.place, **dict(zip(axes, indices))}
+
+    def tap_at(self, place: dict[int, IndexExpr], tap: tuple[int, int]) -> dict[int, IndexExpr]:
+        """A place with a tap."""
+        down, along = map(index_expr.constant, tap)
+        return {**place, self.down.short: down, self.along.short: along}
+
+    def left_at(self, place: dict[int, IndexExpr]) -> ir.Expr:
+        """The left factor at a place."""
+        return self.padded(self.contraction.left, place, [])
+
+    def close(
+        self,
+        axis: str,
+        extent: int,
+        vector: bool = False,
+        accumulators: tuple[ir.Accumulator, ...] = (),
+        literal: bool = False,
+    ) -> None:
+        """Ends the loop over an axis."""
+        body = self.values.close()
+        self.values.emit(ir.For(axis, extent, "serial", body, accumulators, vector, literal))
+
+    def apply(self, function: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
+        """A function of two values."""
+        return ir.Apply(function, (left, right), self.scalar, self.scalar)
+
+    def sum_of(self, products: Sequence[tuple[ir.Expr, ir.Expr]]) -> ir.Expr:
+        """The sum of some products, one added after another."""
+        total: ir.Expr | None = None
+        for left, right in products:
+            product = self.apply("mul", left, right)
+            total = product if total is None else self.apply("add", total, product)
+        return ir.Number(0, self.scalar) if total is None else total
