@@ -16,6 +16,7 @@ import numpy as np
 from metaop.codegen.loop_nest import (
     LONGEST_STRIDE,
     Accumulate,
+    Ahead,
     Alloc,
     Apply,
     Argument,
@@ -378,9 +379,21 @@ class Walker:
                 changed[name] = self._place(statement.target, value)
             elif name in ("target_stride", "left_stride") and value is not None:
                 changed[name] = self._integer(value)
+            elif name == "ahead":
+                self.tokens.append(len(value))
+                changed[name] = tuple(self._ahead(one) for one in value)
             else:
                 self.tokens.append(value.name if name == "dtype" else value)
         return statement._replace(**changed)
+
+    def _ahead(self, one: Ahead) -> Ahead:
+        self.tokens += (one.buffer, one.lanes)
+        return one._replace(
+            offset=self._cheap(one.offset),
+            along=self._integer(one.along),
+            across=self._integer(one.across),
+            conditions=self._conditions(one.conditions),
+        )
 
     def _foreign_call(self, statement: ForeignCall) -> Statement:
         self.tokens += (statement.symbol, statement.texts, statement.buffers, statement.threads)

@@ -330,6 +330,21 @@ class Alloc(NamedTuple):
     space: str = "scratch"
 
 
+class Ahead(NamedTuple):
+    """What a micro-kernel asks for while it multiplies: an element, which need not exist, at each
+    step along k, where all conditions hold.
+
+    Groups of `lanes` steps lie `along` apart for each step, steps of a group `across`.
+    """
+
+    buffer: int
+    offset: Sum
+    along: Integer
+    across: Integer
+    lanes: int
+    conditions: tuple[Condition, ...] = ()
+
+
 class MicroKernel(NamedTuple):
     """The register-tiled inner product of packed panels, added to a tile of scratch memory.
 
@@ -338,7 +353,7 @@ class MicroKernel(NamedTuple):
     overwritten, else added to. Offsets are in elements. There are `depth` steps, each of which
     multiplies `step` neighbours along k: 1 number; or PAIR of bfloat16, which are packed as one
     element of 32 bits; or as many as a row of a MATRIX register holds, where `right` is packed in
-    pairs and `left` has a `left_stride`.
+    pairs and `left` has a `left_stride`. Meanwhile it asks for what is `ahead`.
     """
 
     left: int
@@ -355,6 +370,7 @@ class MicroKernel(NamedTuple):
     dtype: DType
     left_stride: Integer | None = None
     step: int = 1
+    ahead: tuple[Ahead, ...] = ()
 
 
 class ForeignCall(NamedTuple):

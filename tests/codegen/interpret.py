@@ -26,6 +26,8 @@ class Interpreter:
         self.buffers: dict[int, np.ndarray] = dict(enumerate(buffers))
         self.loops: dict[str, int] = {}
         self.values: dict[str, Any] = {}
+        # The elements that micro-kernels asked for, each with its buffer.
+        self.asked: set[tuple[int, int]] = set()
 
     def run(self) -> None:
         self.body(self.nest.body)
@@ -154,6 +156,16 @@ class Interpreter:
             offset = start + row * self.integer(kernel.target_stride)
             tile = target[offset : offset + kernel.columns]
             tile[...] = tile + product[row] if self.index(kernel.accumulate) else product[row]
+
+        for one in kernel.ahead:
+            if self.holds(one.conditions):
+                start, along, across = (
+                    self.index(one.offset), self.integer(one.along), self.integer(one.across)
+                )  # fmt: skip
+                for step in range(depth):
+                    lane = step % one.lanes
+                    place = start + (step - lane) * along + lane * across
+                    self.asked.add((one.buffer, place))
 
     def left_panel(self, kernel: ir.MicroKernel, start: int, depth: int) -> np.ndarray:
         """The left factor as [rows][depth]."""

@@ -23,7 +23,7 @@ from metaop.operators.linear_algebra import matmul
 from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node, input_node
-from tests.codegen.interpret import run_schedule
+from tests.codegen.interpret import Interpreter, run_schedule
 
 F32, F64, BF16 = dtypes.float32, dtypes.float64, dtypes.bfloat16
 AVX512 = Target("x86_64", "znver4", "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512bf16", 64)
@@ -80,6 +80,24 @@ def test_nests_mean_the_product() -> None:
         arrays = values(nodes)
         (found,) = run_schedule(schedule(nodes, [output]), arrays)
         np.testing.assert_allclose(found, arrays[0] @ arrays[1].T, rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("right_turned", [False, True])
+@pytest.mark.parametrize("depth", [96, 768])
+def test_what_later_blocks_read_is_asked_for_before(depth: int, right_turned: bool) -> None:
+    nodes, output = product(48, 512, depth, False, right_turned)
+    plan = schedule(nodes, [output], Machine(Tile(block_columns=128), 1))
+    (launch,) = plan.launches
+    arrays = [np.zeros(node.shape, np.float32).ravel() for node in launch.buffers]
+    interpreter = Interpreter(launch.nest, arrays)
+    interpreter.run()
+    left, right = (launch.buffers.index(node) for node in nodes)
+    # A line of memory holds 16 numbers, and those of whole arrays of lines are asked for.
+    lines = {(buffer, place // 16) for buffer, place in interpreter.asked}
+    assert {(right, line) for line in range(512 * depth // 16)} <= lines
+    # Nothing is asked for before the first panels.
+    rows = range(16 * depth // 16, 48 * depth // 16)
+    assert {(left, line) for line in rows} <= lines
 
 
 @pytest.mark.parametrize("rows, is_packed", [(32, False), (33, True)])

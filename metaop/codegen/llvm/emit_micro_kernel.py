@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from metaop.codegen.llvm.conversion import compute_type
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_index import IndexWriter
 from metaop.codegen.llvm.emit_loops import LoopWriter
-from metaop.codegen.llvm.emit_memory import MemoryWriter
+from metaop.codegen.llvm.emit_memory import MemoryWriter, storage_type
 from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.value import Value, bits_of
-from metaop.codegen.loop_nest import PAIR, MicroKernel, Sum
+from metaop.codegen.loop_nest import PAIR, Ahead, MicroKernel, Sum
 
 
 def write_micro_kernel(
@@ -21,6 +23,16 @@ def write_micro_kernel(
 ) -> None:
     """Writes the loop over the depth with all sums in registers, then the tile."""
     _MicroKernel(statement, code, index, memory, loops).write()
+
+
+class _Asked(NamedTuple):
+    """What is asked for: the first address, the type of an element, and the steps from there."""
+
+    start: str
+    unit: str
+    along: str
+    across: str
+    lanes: int
 
 
 class _MicroKernel:
@@ -51,10 +63,13 @@ class _MicroKernel:
         left = self._start(statement.left, statement.left_offset)
         right = self._start(statement.right, statement.right_offset)
         depth = self.index.total(self.index.resolve(statement.depth))
+        asked = [self._asked(one) for one in statement.ahead]
         zero = code.constant(0, self.element, self.lanes)
         sums = [zero] * (statement.rows * self.vectors)
 
         def step(position: Coefficient, values: list[Value]) -> list[Value]:
+            for one in asked:
+                self._ask(one, position)
             return self._products(left, right, position, values)
 
         target = frozenset({statement.target})
@@ -64,6 +79,31 @@ class _MicroKernel:
 
     def _start(self, buffer: int, offset: Sum) -> str:
         return self.memory.address(buffer, self.index.resolve(offset))
+
+    def _asked(self, one: Ahead) -> _Asked:
+        """Where the conditions do not hold, the same few bytes are asked for all the time."""
+        code, index, memory = self.code, self.index, self.memory
+        start = self._start(one.buffer, one.offset)
+        steps = [str(index.integer(stride)) for stride in (one.along, one.across)]
+        condition, _ = memory.masks(one.conditions, 0)
+        if condition is not None:
+            text = f"select i1 {condition}, ptr {start}, ptr {memory.nowhere}"
+            start = code.pure(text, condition, start)
+            steps = [
+                code.pure(f"select i1 {condition}, i64 {step}, i64 0", condition, step)
+                for step in steps
+            ]
+        unit = storage_type(memory.buffers[one.buffer][1])
+        return _Asked(start, unit, steps[0], steps[1], one.lanes)
+
+    def _ask(self, one: _Asked, position: Coefficient) -> None:
+        code, binary = self.code, self.index.binary
+        lane = binary("and", position, one.lanes - 1) if one.lanes > 1 else 0
+        moved = binary("mul", binary("sub", position, lane), one.along)
+        moved = binary("add", moved, binary("mul", lane, one.across))
+        address = self._moved(one.start, moved, one.unit)
+        code.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        code.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
 
     def _products(
         self, left: str, right: str, position: Coefficient, values: list[Value]

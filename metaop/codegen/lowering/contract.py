@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 
 from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.ahead import Read, left_ahead, right_ahead
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.blocked import Blocked
 from metaop.codegen.lowering.blocks import Tile
@@ -71,14 +72,12 @@ class Contract(Blocked):
         column_blocks = -(-columns // self.block_columns)
         tasks = math.prod(self.batch) * row_blocks * column_blocks
         values.open(TASK)
-        first_panel, self.first_strip, batch = bind_tiles(
-            values,
-            (
-                Blocks("panel", row_blocks, self.block_rows // self.tile_rows),
-                Blocks("strip", column_blocks, self.block_columns // self.tile_columns),
-                Blocks("batch", math.prod(self.batch), 1),
-            ),
+        directions = (
+            Blocks("panel", row_blocks, self.block_rows // self.tile_rows),
+            Blocks("strip", column_blocks, self.block_columns // self.tile_columns),
+            Blocks("batch", math.prod(self.batch), 1),
         )
+        first_panel, self.first_strip, batch = bind_tiles(values, directions)
         self.row_start = first_panel * self.tile_rows
         self.column_start = self.first_strip * self.tile_columns
         self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
@@ -97,6 +96,7 @@ class Contract(Blocked):
         start = block // run_blocks * self.run + block % run_blocks * self.block_depth
         if self.packed is None:
             self._pack_right(start, depth, columns)
+            self._follow(directions, block, depth_blocks)
         if self.left_stride is None:
             self._pack_left(start, depth, rows)
         self._multiply(block, start)
@@ -135,7 +135,7 @@ class Contract(Blocked):
 
     def _pack_right(self, start: IndexExpr, depth: int, columns: int) -> None:
         strips = self.block_columns // self.tile_columns
-        strip = counted("s", strips)
+        strip, known = counted("s", strips), len(self.values.reads)
         lane = index_expr.axis("l", self.tile_columns)
         column = self.column_start + strip * self.tile_columns + lane
         offset = strip * (self._packed_steps()[0] * self.tile_columns) + lane
@@ -148,6 +148,7 @@ class Contract(Blocked):
             offset,
             self.tile_columns,
         )
+        self.right_reads = self.values.reads[known:]
 
     def _pack_left(self, start: IndexExpr, depth: int, rows: int) -> None:
         if self.packs_rows:
@@ -252,6 +253,18 @@ class Contract(Blocked):
             body = values.close()
             values.emit(ir.For(name, extent, "serial", body, (), vector))
 
+    def _follow(self, directions: Sequence[Blocks], block: IndexExpr, depth_blocks: int) -> None:
+        """What becomes of the indices of a block in the one that is packed after it."""
+        following = ir.Sum(((ir.LoopIndex("kb"), 1),), 1)
+        this = (ir.LoopIndex(TASK), 1)
+        task = ir.Sum((this,), 1)
+        if depth_blocks > 1:
+            task = ir.Sum((this, (ir.QuotientIndex(following, depth_blocks), 1)), 0)
+        renamed = [blocks._replace(name=f"next_{blocks.name}") for blocks in directions]
+        found = bind_tiles(self.values, renamed, task)
+        self.following = {blocks.name: index for blocks, index in zip(directions, found)}
+        self.following["kb"] = (block + 1) % depth_blocks
+
     # --- inner product and epilogue -----------------------------------------------------------
 
     def _multiply(self, block: IndexExpr, start: IndexExpr) -> None:
@@ -261,7 +274,7 @@ class Contract(Blocked):
         strips = self.block_columns // self.tile_columns
         panel, strip = counted("q", panels), counted("s", strips)
         values.open("q")
-        left, left_offset = self._left_panel(panel, start)
+        left, left_start = self._left_panel(panel, start)
         tile = panel * (self.tile_rows * self.block_columns) + strip * self.tile_columns
         values.open("s")
         right, right_offset = self._right_strip(strip, start)
@@ -269,7 +282,7 @@ class Contract(Blocked):
         values.emit(
             ir.MicroKernel(
                 left,
-                left_offset,
+                values.sum(left_start),
                 right,
                 right_offset,
                 self.target,
@@ -282,29 +295,44 @@ class Contract(Blocked):
                 self.scalar,
                 self.block_depth if rows_are_packed else self.left_stride,
                 self.step,
+                self._ahead((left, left_start), panel, strip),
             )
         )
         if not self.is_finished:
             values.emit(ir.For("s", strips, "serial", values.close()))
             values.emit(ir.For("q", panels, "serial", values.close()))
 
-    def _left_panel(self, panel: IndexExpr, start: IndexExpr) -> tuple[int, ir.Sum]:
+    def _ahead(self, left: Read, panel: IndexExpr, strip: IndexExpr) -> tuple[ir.Ahead, ...]:
+        """What the tile of a panel and a strip asks for, whose rows begin at `left`."""
+        found: list[ir.Ahead] = []
+        if self.step > 1:
+            return ()
+        if self.left_stride is not None:
+            tile = panel, strip, self.tile_rows
+            found.append(left_ahead(self.values, left, self.left_stride, tile))
+        if self.packed is None and not self.offset_axes:
+            panels = self.block_rows // self.tile_rows
+            at = panel, panels, self.tile_columns
+            found += right_ahead(self.values, self.right_reads, self.following, at)
+        return tuple(found)
+
+    def _left_panel(self, panel: IndexExpr, start: IndexExpr) -> Read:
         """Where the rows of a panel begin: in scratch memory, or in the left factor itself."""
         values = self.values
         if self.left_stride is None:
-            return self.left, values.sum(panel * (self._packed_steps()[1] * self.tile_rows))
+            return self.left, panel * (self._packed_steps()[1] * self.tile_rows)
         place = dict(self.place)
         row = self.row_start + panel * self.tile_rows
         if self.prepared is not None:
             batch = index_expr.linear_offset([place[k] for k in self.contraction.batch], self.batch)
             at = (batch, row, start)
             offset = index_expr.linear_offset(at, self.prepared.shape)
-            return self.parameter(self.prepared, "read"), values.sum(offset)
+            return self.parameter(self.prepared, "read"), offset
         place.update(zip(self.contraction.rows, unravel_within(row, self.rows)))
         place.update(zip(self.contraction.depth, unravel_within(start, self.depth)))
         element = values.element(self.contraction.left, self.box(place))
         assert element is not None
-        return element.buffer, element.offset
+        return values.reads[-1]
 
     def _right_strip(self, strip: IndexExpr, start: IndexExpr) -> tuple[int, ir.Sum]:
         """Where the columns of a strip begin: in scratch memory, or in the packed right factor."""

@@ -16,6 +16,7 @@ from metaop.unified_graph.index_expr import Axis, IndexExpr, of
 
 # The axis of the parallel loop.
 TASK = "p"
+_THIS = ir.Sum(((ir.LoopIndex(TASK), 1),), 0)
 
 
 class Blocks(NamedTuple):
@@ -26,10 +27,11 @@ class Blocks(NamedTuple):
     tiles: int
 
 
-def bind_tiles(values: Values, directions: Sequence[Blocks]) -> list[IndexExpr]:
-    """The first tile of the task's block in each direction; the first varies fastest."""
+def bind_tiles(
+    values: Values, directions: Sequence[Blocks], task: ir.Sum = _THIS
+) -> list[IndexExpr]:
+    """The first tile of a task's block in each direction; the first varies fastest."""
     found = []
-    task = ir.Sum(((ir.LoopIndex(TASK), 1),), 0)
     for name, blocks, tiles in directions:
         first = ir.Sum(((ir.RemainderIndex(task, blocks), tiles),), 0)
         found.append(values.bind_index(name, first, (blocks - 1) * tiles))

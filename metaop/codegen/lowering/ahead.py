@@ -1,0 +1,84 @@
+"""What micro-kernels ask for while they multiply, so that memory does not wait for them.
+
+Packing reads much and computes nothing; multiplying reads little. So the lines of memory that the
+next block packs are asked for, one at each step, while this one is multiplied; and where rows of
+the left factor are read in place, those of the next panels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.values import Values
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Symbol
+
+# A line of memory holds so many elements, give or take a factor of two.
+_LINE = 16
+# A step asks for lines of so many operands of the right factor.
+_MOST = 2
+
+# A buffer and an offset in it.
+Read = tuple[int, IndexExpr]
+# What becomes of the axes and symbols of a block in the next one.
+Following = Mapping[str, IndexExpr]
+
+
+def right_ahead(
+    values: Values, reads: Iterable[Read], following: Following, at: tuple[IndexExpr, int, int]
+) -> list[ir.Ahead]:
+    """What the last panels of a block ask for: what the next block reads into the same strip.
+
+    `reads` depend on the lane "l" of a strip and on the step "k"; `at` is the panel, the number of
+    panels, and the columns of a strip.
+    """
+    panel, panels, columns = at
+    found = []
+    for number, place in dict.fromkeys(reads):
+        lane, step = _distance(place, "l"), _distance(place, "k")
+        symbols = {atom.name for atom in place.atoms() if isinstance(atom, Symbol)}
+        if lane == 0 or step == 0 or not symbols <= following.keys():
+            continue
+        # Neighbours are lanes, or else steps: then lanes take turns, each asks for many steps.
+        turns = _LINE if step == 1 and lane != 1 else 1
+        apart = turns if turns > 1 else max(_LINE // abs(lane), 1)
+        asking = min(-(-columns // apart), panels)
+        first = panel - (panels - asking)
+        places = {**following, "l": first * apart, "k": index_expr.constant(0)}
+        start = place.substitute(_renamed(places))
+        guards = (ir.InBounds(values.sum(first), asking),) if asking < panels else ()
+        found.append(ir.Ahead(number, values.sum(start), step, lane, turns, guards))
+    return found[:_MOST]
+
+
+def left_ahead(
+    values: Values, left: Read, stride: int, at: tuple[IndexExpr, IndexExpr, int]
+) -> ir.Ahead:
+    """What the first strip of every few panels asks for: the rows of the panels behind.
+
+    Rows lie `stride` apart from `left` on; `at` is the panel, the strip, and the rows of a panel.
+    """
+    panel, strip, rows = at
+    panels = max(_LINE // rows, 1)
+    start = values.sum(left[1] + panels * rows * stride)
+    guards = ir.InBounds(values.sum(strip), 1), ir.MultipleOf(values.sum(panel), panels)
+    return ir.Ahead(left[0], start, 1, stride, _LINE, guards)
+
+
+def _renamed(places: Following) -> Callable[[Atom], IndexExpr | None]:
+    return lambda atom: places.get(str(atom.name)) if isinstance(atom, (Axis, Symbol)) else None
+
+
+def _distance(place: IndexExpr, axis: str) -> int:
+    """How far apart the first two places along an axis lie."""
+
+    def at(index: int) -> int:
+        def move(atom: Atom) -> IndexExpr | None:
+            if not isinstance(atom, (Axis, Symbol)):
+                return None
+            return index_expr.constant(index if atom.name == axis else 0)
+
+        return place.substitute(move).constant
+
+    return at(1) - at(0)
