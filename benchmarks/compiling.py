@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 
 from benchmarks import whole_steps  # noqa: F401  registers workloads
 from benchmarks.fresh_process import run_program
-from benchmarks.workload import WORKLOADS
+from benchmarks.workload import named_in
 
 GROUP = "compile"
-_GROUP_OF_WORKLOADS = "training"
 _STEPS = 3
 _PROGRAM = """
 import json, time
@@ -72,8 +71,7 @@ class Compilation(NamedTuple):
 
 def names() -> dict[str, str]:
     """The workloads by the names under which the command knows them."""
-    training = [one for one in WORKLOADS.values() if one.group == _GROUP_OF_WORKLOADS]
-    return {f"{GROUP}: {one.name}": one.name for one in training}
+    return named_in(GROUP, "training")
 
 
 def measure(workload: str) -> Compilation:

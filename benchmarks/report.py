@@ -9,9 +9,10 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks import compiling
+from benchmarks import compiling, memory
 from benchmarks.comparison import Comparison
 from benchmarks.compiling import Compilation
+from benchmarks.memory import Peak
 from benchmarks.roofline import Roofline
 
 
@@ -34,6 +35,7 @@ class Report:
     comparisons: list[Comparison] = dataclasses.field(default_factory=list)
     metrics: list[Metric] = dataclasses.field(default_factory=list)
     compilations: list[Compilation] = dataclasses.field(default_factory=list)
+    peaks: list[Peak] = dataclasses.field(default_factory=list)
     failures: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -45,6 +47,7 @@ class Report:
             "geometric_means": geometric_means(self.comparisons),
             "metrics": [each._asdict() for each in self.metrics],
             "compilations": [each.as_json() for each in self.compilations],
+            "peaks": [each.as_json() for each in self.peaks],
             "failures": self.failures,
         }
 
@@ -73,6 +76,8 @@ class Report:
         if self.compilations:
             rows = map(compiling.markdown_row, self.compilations)
             parts.append("\n".join([*compiling.HEAD, *rows]) + "\n")
+        if self.peaks:
+            parts.append("\n".join([*memory.HEAD, *map(memory.markdown_row, self.peaks)]) + "\n")
         parts.extend(f"- {name} failed: {why}" for name, why in self.failures.items())
         return "\n".join(parts)
 

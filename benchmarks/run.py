@@ -4,7 +4,8 @@ python -m benchmarks.run                          # everything, several minutes
 python -m benchmarks.run softmax resnet --quick   # what has one of these words in its name
 python -m benchmarks.run --json out.json --markdown out.md
 python -m benchmarks.run training: --threads 1    # CPU time, which other processes hardly change
-python -m benchmarks.run compile                  # first steps in fresh processes
+python -m benchmarks.run compile:                 # first steps in fresh processes
+python -m benchmarks.run memory:                  # peak memory of training steps
 python -m benchmarks.run --modes torch torch-fused torch-compile
 """
 
@@ -20,6 +21,7 @@ from pathlib import Path
 from benchmarks import (  # two register workloads
     compiling,
     host,
+    memory,
     memory_bound,  # noqa: F401
     processes,
     whole_steps,  # noqa: F401
@@ -33,7 +35,7 @@ _FULL = Effort(rounds=9, burst=0.05)
 _QUICK = Effort(rounds=4, burst=0.02)
 _METRICS: dict[str, Callable[[], list[Metric]]] = {
     "host: cost of recording and of a step": host.measure,
-    "processes: import, first results, memory": processes.measure,
+    "processes: import, first results": processes.measure,
 }
 
 
@@ -70,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_options(arguments)
     rows = {f"{row.group}: {row.name}": row for row in WORKLOADS.values()}
     compilations = compiling.names()
-    selected = chosen(options.names, [*_METRICS, *compilations, *rows])
+    peaks = memory.names()
+    selected = chosen(options.names, [*_METRICS, *compilations, *peaks, *rows])
     if options.list:
         print("\n".join(selected))
         return
@@ -83,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 _add_comparison(report, rows[name], options)
             elif name in compilations:
                 _add_compilation(report, compilations[name])
+            elif name in peaks:
+                _add_peak(report, peaks[name])
             else:
                 report.metrics.extend(_METRICS[name]())
         except Exception as error:  # what cannot run must not end the others
@@ -119,6 +124,12 @@ def _add_compilation(report: Report, workload: str) -> None:
     row = compiling.measure(workload)
     report.compilations.append(row)
     print(compiling.markdown_row(row), flush=True)
+
+
+def _add_peak(report: Report, workload: str) -> None:
+    row = memory.measure(workload)
+    report.peaks.append(row)
+    print(memory.markdown_row(row), flush=True)
 
 
 def _threads() -> int:

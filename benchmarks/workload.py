@@ -38,6 +38,12 @@ class Workload(NamedTuple):
 WORKLOADS: dict[str, Workload] = {}
 
 
+def named_in(prefix: str, group: str) -> dict[str, str]:
+    """The workloads of a group by the names that another group, `prefix`, gives them."""
+    members = [one.name for one in WORKLOADS.values() if one.group == group]
+    return {f"{prefix}: {name}": name for name in members}
+
+
 def workload(
     group: str, name: str, nbytes: float = 0, flops: float = 0, tolerance: float = 1e-4
 ) -> Callable[[Callable[[Framework], Any]], Callable[[Framework], Any]]:
