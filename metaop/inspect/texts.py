@@ -5,7 +5,7 @@ Nothing is run: the tensors stay pending.
 
 from __future__ import annotations
 
-from metaop.codegen.llvm import engine
+from metaop.codegen.llvm import object_code
 from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.schedule import Schedule, optimise, schedule
@@ -66,7 +66,7 @@ def llvm(*tensors: Tensor) -> str:
 
 def assembly(*tensors: Tensor) -> str:
     """The machine code of the kernels that compute the tensors, for this processor."""
-    return "\n".join(engine.assembly(text) for text in _llvm_texts(tensors))
+    return "\n".join(object_code.assembly(text) for text in _llvm_texts(tensors))
 
 
 def _llvm_texts(tensors: tuple[Tensor, ...]) -> list[str]:

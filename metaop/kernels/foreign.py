@@ -12,7 +12,7 @@ import numpy as np
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.cuda.types import storage_type as cuda_type
-from metaop.codegen.llvm import engine
+from metaop.codegen.llvm import object_code
 from metaop.codegen.llvm.emit_memory import storage_type as llvm_type
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
@@ -60,7 +60,7 @@ class ForeignDefinition:
 
     def _verify(self, text: str) -> None:
         try:
-            engine.verify(text)
+            object_code.verify(text)
         except InternalError as error:
             raise KernelError(
                 f"{self.name}: {error}", fix="correct the text that was passed as llvm="

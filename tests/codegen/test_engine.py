@@ -11,8 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import metaop
+from metaop import inspect
 from metaop.codegen.disk_cache import DiskCache, cache_at
 from metaop.codegen.llvm import engine
+from metaop.codegen.llvm.builder import AS_WRITTEN
+from metaop.codegen.llvm.object_code import assembly, compile_object
 from metaop.codegen.llvm.target import host_target
 from metaop.errors import ArgumentError, DeviceError, InternalError
 
@@ -63,7 +67,7 @@ def counts() -> tuple[int, int, int]:
 @pytest.mark.parametrize("optimise", [True, False])
 @pytest.mark.parametrize("width", [4, 16, 64])
 def test_compiled_code_computes(width: int, optimise: bool) -> None:
-    content = engine.compile_object(scale_text(1.5, width), host_target(), optimise)
+    content = compile_object(scale_text(1.5, width), host_target(), optimise)
     check_scale(engine.load_object(content, ["scale"])["scale"], 1.5, width)
 
 
@@ -72,7 +76,7 @@ def test_several_symbols_of_one_object() -> None:
         f"define i64 @f{number}(i64 %x) {{ %y = add i64 %x, {number} ret i64 %y }}"
         for number in range(3)
     )
-    content = engine.compile_object(text, host_target())
+    content = compile_object(text, host_target())
     addresses = engine.load_object(content, ["f0", "f1", "f2"])
     function_type = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
     assert [function_type(addresses[f"f{k}"])(10) for k in range(3)] == [10, 11, 12]
@@ -97,14 +101,14 @@ def test_calls_of_libraries() -> None:
     }"""
     for text, name, expected in ((declared, "root", 2.0), (undeclared, "remainder", 2.0)):
         number = np.array([8.0])
-        content = engine.compile_object(text, host_target())
+        content = compile_object(text, host_target())
         call(engine.load_object(content, [name])[name], number.ctypes.data)
         assert number[0] == expected
 
 
 def test_many_objects_stay_loaded() -> None:
     addresses = [
-        engine.load_object(engine.compile_object(scale_text(k), host_target()), ["scale"])["scale"]
+        engine.load_object(compile_object(scale_text(k), host_target()), ["scale"])["scale"]
         for k in range(40)
     ]
     assert len(set(addresses)) == 40
@@ -114,23 +118,23 @@ def test_many_objects_stay_loaded() -> None:
 
 def test_illegal_text_is_an_exception() -> None:
     with pytest.raises(InternalError, match="refuses"):
-        engine.compile_object("define void @f() { ret i32 0 }", host_target())
+        compile_object("define void @f() { ret i32 0 }", host_target())
     with pytest.raises(InternalError, match="refuses"):
-        engine.compile_object("define nonsense", host_target())
+        compile_object("define nonsense", host_target())
 
 
 def test_missing_symbols_are_exceptions() -> None:
-    content = engine.compile_object(scale_text(1), host_target())
+    content = compile_object(scale_text(1), host_target())
     with pytest.raises(InternalError, match="shrink"):
         engine.load_object(content, ["shrink"])
     text = "declare void @nobody_has_this()\n"
     text += "define void @f() { call void @nobody_has_this() ret void }"
     with pytest.raises(InternalError, match="nobody_has_this"):
-        engine.load_object(engine.compile_object(text, host_target()), ["f"])
+        engine.load_object(compile_object(text, host_target()), ["f"])
 
 
 def test_assembly_uses_the_full_vectors() -> None:
-    text = engine.assembly(scale_text(2, host_target().vector_bytes // 4))
+    text = assembly(scale_text(2, host_target().vector_bytes // 4))
     register = {64: "zmm", 32: "ymm", 16: "xmm"}[host_target().vector_bytes]
     assert "scale:" in text and register in text
 
@@ -270,7 +274,7 @@ def test_targets(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_narrow_target_makes_narrow_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METAOP_TARGET", "baseline")
-    text = engine.assembly(scale_text(2, 16))
+    text = assembly(scale_text(2, 16))
     assert "mulps" in text and "ymm" not in text and "zmm" not in text
 
 
@@ -279,3 +283,14 @@ def test_a_process_without_room_for_code_gets_an_error(monkeypatch: pytest.Monke
     monkeypatch.setattr(engine, "_check_symbols", lambda *_: None)
     with pytest.raises(MemoryError, match="max_map_count"):
         engine.load_object(b"", ())
+
+
+def test_only_loops_around_register_tiles_stay_as_written() -> None:
+    left, right = metaop.randn(64, 64), metaop.randn(64, 64)
+    assert AS_WRITTEN in inspect.llvm(left @ right)
+    rows = inspect.llvm(metaop.softmax(left, 1))
+    assert AS_WRITTEN not in rows
+    before = assembly(rows)
+    as_written = rows.replace("nounwind", f"nounwind {AS_WRITTEN}")
+    assert assembly(as_written) != before
+    assert assembly(rows) == before

@@ -25,7 +25,10 @@ from metaop.codegen.llvm.value import Value
 if TYPE_CHECKING:
     from metaop.codegen.llvm.math import BoundMath
 
-__all__ = ["REASSOCIATE", "Builder", "BuilderTarget"]
+__all__ = ["AS_WRITTEN", "REASSOCIATE", "Builder", "BuilderTarget"]
+
+# The attribute of functions whose loops and addresses the code generator should take as they are.
+AS_WRITTEN = '"metaop-as-written"'
 
 
 class Builder(MemoryAccess):
@@ -33,8 +36,11 @@ class Builder(MemoryAccess):
 
     `flags` are the fast-math flags that floating point instructions get; `block` is the label
     of the block that is being filled. `math` has the functions of `codegen.llvm.math` with this
-    builder bound: `builder.math.exp(x)`.
+    builder bound: `builder.math.exp(x)`. `is_as_written` is set for functions around register
+    tiles.
     """
+
+    is_as_written = False
 
     @functools.cached_property
     def math(self) -> BoundMath:
@@ -60,6 +66,9 @@ class Builder(MemoryAccess):
     def module_text(self) -> str:
         """The module with the functions finished so far."""
         width = self.target.vector_bytes * 8
-        attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="{width}" }}'
-        parts = [*self._globals, *self._functions, *self._declarations, attributes, "!0 = !{i32 1}"]
+        attributes = f'nounwind "prefer-vector-width"="{width}"'
+        if self.is_as_written:
+            attributes += f" {AS_WRITTEN}"
+        ends = [f"attributes #0 = {{ {attributes} }}", "!0 = !{i32 1}"]
+        parts = [*self._globals, *self._functions, *self._declarations, *ends]
         return "\n".join(parts) + "\n"

@@ -153,6 +153,7 @@ class _Kernel:
             self.loops.write(statement)
             return
         if isinstance(statement, MicroKernel):
+            self.code.is_as_written = True
             write = write_matrix_kernel if statement.step == MATRIX else write_micro_kernel
             write(statement, self.code, self.index, self.memory, self.loops)
             return

@@ -1,4 +1,4 @@
-"""From LLVM IR text to a callable address: compile, load, and remember both on disk."""
+"""From LLVM IR text to a callable address: compiled, loaded, and remembered on disk."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from metaop.codegen.disk_cache import shared_cache
 from metaop.codegen.llvm import object_file
+from metaop.codegen.llvm.object_code import VERSION, compile_object, llvm_binding, new_machine
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.errors import InternalError
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
-# Part of the key of every cached object: raise it when the passes or the options below change.
-_VERSION = "1"
-_CODE_GENERATOR_LEVEL = 2
 # Homes of what a code generator may call: elementary functions, conversions of float16.
 _SUPPORT_LIBRARIES = ("libm.so.6", "libgcc_s.so.1")
 # Code, constants and data of a loaded object have different rights; Linux bounds the maps of a
@@ -49,39 +47,9 @@ _engines: list[llvm.ExecutionEngine] = []  # the code lives as long as its engin
 _addresses: dict[str, dict[str, int]] = {}
 
 
-def compile_object(ir_text: str, target: Target, optimise: bool = True) -> bytes:
-    """The relocatable object of a module given as LLVM IR text.
-
-    Raises `InternalError` with LLVM's message when the text is not a legal module.
-    """
-    module = _module(ir_text, target, optimise)
-    if not _calls_out(module):
-        content: bytes = _machine(target, "small").emit_object(module)
-        if not object_file.symbols(content)[1]:
-            return content
-        # The code generator called a library function on its own account.
-        module = _module(ir_text, target, optimise)
-    content = _machine(target, "large").emit_object(module)
-    return content
-
-
-def assembly(ir_text: str, target: Target | None = None, optimise: bool = True) -> str:
-    """The assembly that `compile_object` would encode, for reading."""
-    target = target or host_target()
-    module = _module(ir_text, target, optimise)
-    machine = _machine(target, "large" if _calls_out(module) else "small")
-    text: str = machine.emit_assembly(module)
-    return text
-
-
-def verify(ir_text: str) -> None:
-    """Raises `InternalError` with LLVM's message when a text is not a legal module."""
-    _module(ir_text, host_target(), False)
-
-
 def load_object(object_bytes: bytes, symbols: Sequence[str]) -> dict[str, int]:
     """The addresses of `symbols` after loading an object into the process, for good."""
-    binding = _binding()
+    binding = llvm_binding()
     _check_symbols(object_bytes, symbols)
     if len(_engines) >= _most_objects():
         raise MemoryError(
@@ -89,7 +57,7 @@ def load_object(object_bytes: bytes, symbols: Sequence[str]) -> dict[str, int]:
             "maps. Fix: raise the limit, as in sysctl -w vm.max_map_count=262144"
         )
     engine = binding.create_mcjit_compiler(
-        binding.parse_assembly(""), _new_machine(host_target(), "large"), use_lmm=True
+        binding.parse_assembly(""), new_machine(host_target(), "large"), use_lmm=True
     )
     engine.add_object_file(binding.ObjectFileRef.from_data(object_bytes))
     engine.finalize_object()
@@ -162,93 +130,16 @@ def _loaded(key: str, object_bytes: bytes, symbols: Sequence[str]) -> dict[str, 
 
 def code_generator() -> str:
     """The version of what makes machine code of LLVM IR."""
-    version = ".".join(map(str, _binding().llvm_version_info))
-    return f"LLVM {version}, {_VERSION}"
+    version = ".".join(map(str, llvm_binding().llvm_version_info))
+    return f"LLVM {version}, {VERSION}"
 
 
 def object_key(ir_text: str, symbols: Sequence[str]) -> str:
     """The key under which the object of a module is kept on this machine."""
     target = host_target()
-    version = ".".join(map(str, _binding().llvm_version_info))
-    parts = (_VERSION, version, target.cpu, target.features, ",".join(symbols), ir_text)
+    version = ".".join(map(str, llvm_binding().llvm_version_info))
+    parts = (VERSION, version, target.cpu, target.features, ",".join(symbols), ir_text)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-@functools.cache
-def _binding() -> Any:
-    """llvmlite, imported and initialised at the first use because that takes 30 ms."""
-    import llvmlite.binding as binding
-
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    binding.initialize_native_asmparser()
-    return binding
-
-
-@functools.cache
-def _machine(target: Target, code_model: str) -> llvm.TargetMachine:
-    return _new_machine(target, code_model)
-
-
-def _new_machine(target: Target, code_model: str) -> llvm.TargetMachine:
-    """A fresh code generator: an execution engine takes the one it is given for itself.
-
-    The small code model addresses constants relative to the program counter, which is legal
-    because the memory manager of `load_object` places all sections of an object in one block.
-    That manager has no room for a table of far symbols, so code that calls out of its object
-    needs the large model.
-    """
-    return (
-        _binding()
-        .Target.from_default_triple()
-        .create_target_machine(
-            cpu=target.cpu,
-            features=target.features,
-            opt=_CODE_GENERATOR_LEVEL,
-            reloc="pic" if code_model == "small" else "static",
-            codemodel=code_model,
-            jit=True,
-        )
-    )
-
-
-def _calls_out(module: llvm.ModuleRef) -> bool:
-    """Whether a module declares functions that end up as calls of a library."""
-    return any(
-        function.is_declaration
-        and (not function.name.startswith("llvm.") or function.name.startswith("llvm.mem"))
-        for function in module.functions
-    )
-
-
-def _module(ir_text: str, target: Target, optimise: bool) -> llvm.ModuleRef:
-    machine = _machine(target, "small")
-    try:
-        module = _binding().parse_assembly(ir_text)
-        module.triple = machine.triple
-        module.data_layout = str(machine.target_data)
-        module.verify()
-    except RuntimeError as error:
-        raise InternalError(f"LLVM refuses the generated code: {error}\n{ir_text}") from None
-    if optimise:
-        _run_passes(module, machine)
-    return module
-
-
-def _run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
-    """The passes that pay for kernels whose vectors and loops are explicit already.
-
-    They take a quarter of the time of code generation; the default pipeline takes as long as
-    code generation and makes the same inner loops of a contraction.
-    """
-    binding = _binding()
-    builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options())
-    passes = binding.create_new_module_pass_manager()
-    passes.add_always_inliner_pass()
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_simplify_cfg_pass()
-    passes.run(module, builder)
 
 
 def _check_symbols(object_bytes: bytes, wanted: Sequence[str]) -> None:
@@ -263,7 +154,7 @@ def _check_symbols(object_bytes: bytes, wanted: Sequence[str]) -> None:
 
 
 def _find_symbol(name: str) -> bool:
-    binding = _binding()
+    binding = llvm_binding()
     if binding.address_of_symbol(name):
         return True
     for library in _SUPPORT_LIBRARIES:
