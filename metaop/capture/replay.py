@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from sys import getrefcount
 from typing import Any, NamedTuple
 
+from metaop.capture.steady import HELD_ALONE, Steady, are_alone
 from metaop.capture.surroundings import Surroundings
-from metaop.codegen.backend import IndexFault, Program
+from metaop.codegen.backend import IndexFault, Preparable, Program
 from metaop.codegen.memory import Buffer
 from metaop.errors import DimensionError
 from metaop.executor import realize
@@ -18,6 +19,8 @@ from metaop.unified_graph.tensor_type import TensorType
 from metaop.unified_graph.tracing import HostStep, state
 
 Arguments = Sequence[Tensor]
+# The outputs by number; in a steady call only those that were made anew.
+Buffers = Sequence[Any] | Mapping[int, Any]
 
 
 class Given(NamedTuple):
@@ -91,28 +94,15 @@ class _InPlace(NamedTuple):
     output: int
 
 
-class _Held:
-    """Stands for a tensor, to count how often a value is held that nothing else holds."""
-
-    def __init__(self) -> None:
-        self.value = object()
-
-
-_held = _Held()
-_values = [_held.value]
-# What getrefcount says of a value that only a tensor (or a call) and a list hold.
-_HELD_ALONE = next(map(getrefcount, _values))
-
-
 @dataclass
 class Replay:
     """All that a captured call does, in order: check, host steps, bind, run, hand out.
 
     `arguments` holds the constants and, at its end, a place for numbers that nothing reads; `steps`
     pairs host steps with the slots of their numbers. `gradients_read` are owners whose gradient the
-    call adds to (True) or expects absent; `touched` are tensors that were there before the call. A
-    target whose old value nobody else holds, and whose memory its output may take, stays as it is
-    while its memory changes.
+    call adds to (True) or expects absent; `touched` are tensors that were there before the call,
+    `fresh` the outputs that become new tensors of the result. A target whose old value nobody else
+    holds, and whose memory its output may take, stays as it is while its memory changes.
     """
 
     program: Program
@@ -123,10 +113,11 @@ class Replay:
     targets: list[Target]
     gradients: list[Gradient]
     gradients_read: list[tuple[Place, bool]]
-    result: Callable[[Arguments, Sequence[Buffer]], Any]
+    result: Callable[[Arguments, Buffers], Any]
     configuration: int
     surroundings: Surroundings
     touched: list[Tensor]
+    fresh: set[int]
 
     def __post_init__(self) -> None:
         in_place, known = [], []
@@ -140,8 +131,12 @@ class Replay:
         self._in_place = in_place
         written = {one.output for one in in_place}
         self._moved = [target for target in self.targets if target.output not in written]
+        moving = {one.place.tensor for one in self._moved if isinstance(one.place, Known)}
+        # Those that are replaced by every call come last, before what finds its tensor anew.
+        known.sort(key=lambda one: one.place.tensor in moving)  # type: ignore[union-attr]
         first = [one.source for one in in_place] + known
         self._tensors = [one.place.tensor for one in first]  # type: ignore[union-attr]
+        self._staying = sum(tensor not in moving for tensor in self._tensors)
         self._types = [one.type for one in first]
         values = set(self._tensors)
         self._others = [tensor for tensor in self.touched if tensor not in values]
@@ -149,7 +144,7 @@ class Replay:
         self._rest = [one for one in self.sources if not isinstance(one.place, Known)]
         self._slots = [one.slot for one in (*first, *self._rest)]
         self._owners = self._replaced_gradients()
-        self._alone = [_HELD_ALONE] * len(self._owners)
+        self._steady: Steady | None = None
 
     def _donated(self, slot: int, tensor: Tensor) -> Target | None:
         """The target that may take over the memory of a source, when both are one tensor."""
@@ -197,6 +192,26 @@ class Replay:
             for slot, number in zip(slots, step.run()):
                 arguments[slot] = number
         arguments.pop()
+        try:
+            steady = self._steady
+            values = None if steady is None else steady.values(calls)
+            if values is not None:
+                for slot, value in zip(self._slots, values):
+                    arguments[slot] = value
+                if steady.takes(arguments):  # type: ignore[union-attr]
+                    made = steady.run(arguments)  # type: ignore[union-attr]
+                    self._move(tensors, made)
+                    return self.result(tensors, made)
+            return self._run_anew(tensors, calls, arguments)
+        except IndexFault as fault:
+            for owner in self._owners:
+                owner.grad = None
+            raise DimensionError(
+                str(fault), fix="call the function without metaop.jit to see the operator"
+            ) from None
+
+    def _run_anew(self, tensors: Arguments, calls: list[Call], arguments: list[Any]) -> Any:
+        """The call with values that have been replaced, or that somebody else holds."""
         values = [call.buffer if call.scalar is None else call.scalar for call in calls]
         if None in values:
             values = [self._computed(call) if v is None else v for call, v in zip(calls, values)]
@@ -207,18 +222,27 @@ class Replay:
         gradients = self._gradients_now()
         for one, tensor in zip(self.gradients, gradients):
             memory[one.output] = tensor._call.buffer  # type: ignore[index]
-        try:
-            buffers = self.program.run(arguments, memory)
-        except IndexFault as fault:
-            for owner in self._owners:
-                owner.grad = None
-            raise DimensionError(
-                str(fault), fix="call the function without metaop.jit to see the operator"
-            ) from None
+        buffers = self.program.run(arguments, memory)
         for number in self.copied:
             buffers[number] = buffers[number].copy()
         self._hand_out(tensors, buffers, places, gradients)
+        self._steady = self._prepared(calls, arguments, memory)
         return self.result(tensors, buffers)
+
+    def _prepared(
+        self, calls: Sequence[Call], arguments: list[Any], memory: dict[int, Any]
+    ) -> Steady | None:
+        """What the next call does should it find all values and gradients where they are now."""
+        kept = len(self._in_place) + len(self.gradients)
+        if len(memory) < kept or self.copied or not self.fresh.isdisjoint(memory):
+            return None
+        if not isinstance(self.program, Preparable):
+            return None
+        repeatable = self.program.prepared(arguments, memory, self._slots[self._staying :])
+        if repeatable is None:
+            return None
+        written = [one.tensor for one in self._in_place]
+        return Steady(repeatable, calls[: self._staying], written, self._owners)
 
     def _computed(self, call: Call) -> Any:
         """The memory of a source whose value was still pending."""
@@ -233,7 +257,7 @@ class Replay:
         return [
             one
             for one, of_call, of_value, value in counts
-            if of_call == of_value == _HELD_ALONE
+            if of_call == of_value == HELD_ALONE
             and isinstance(value, Buffer)
             and value.is_pooled
             and one.tensor._base is None
@@ -243,17 +267,21 @@ class Replay:
         """The old gradients, if all are there and nobody else holds them, their values, or these'
         memory: the new ones are written over them."""
         found = [owner.grad for owner in self._owners]
-        if not found or None in found:
+        if not found or True in [gradient is None for gradient in found]:
             return []
         calls = [gradient.call for gradient in found]  # type: ignore[union-attr]
         values = [call.buffer for call in calls]
         if [call.type for call in calls] != [one.type for one in self.gradients]:
             return []
-        for held in (found, calls, values):
-            if list(map(getrefcount, held)) != self._alone:
-                return []
+        if not (are_alone(found) and are_alone(calls) and are_alone(values)):
+            return []
         pooled = [isinstance(value, Buffer) and value.is_pooled for value in values]
         return found if False not in pooled else []
+
+    def _move(self, tensors: Arguments, buffers: Buffers) -> None:
+        """Gives the outputs that have memory of their own to their targets."""
+        for number, place, kind in self._moved:
+            place.find(tensors)._assign(leaf(kind, buffers[number]), "a captured call")  # type: ignore
 
     def _hand_out(
         self,
@@ -270,8 +298,7 @@ class Replay:
                 if one not in places:
                     value = leaf(one.source.type, buffers[one.output])
                     one.tensor._assign(value, "a captured call")
-        for number, place, kind in self._moved:
-            place.find(tensors)._assign(leaf(kind, buffers[number]), "a captured call")  # type: ignore
+        self._move(tensors, buffers)
         for number, (output, owner, type_of_gradient) in enumerate(self.gradients):
             if gradients and gradients[number]._call.buffer is buffers[output]:  # type: ignore
                 continue
@@ -283,7 +310,7 @@ class Replay:
                 tensor.grad = wrap(leaf(type_of_gradient, buffers[output]))
 
 
-def fresh_tensor(form: Fresh, buffers: Sequence[Buffer]) -> Tensor:
+def fresh_tensor(form: Fresh, buffers: Buffers) -> Tensor:
     """A result of the call; the tape that led to it was released in the call."""
     call = leaf(form.type, buffers[form.output])
     call.requires_grad = call.released = form.requires_grad

@@ -70,7 +70,8 @@ class Executed:
 
 def _is_users(module: Any) -> bool:
     root = str(module).partition(".")[0]
-    return root not in ("metaop", "numpy") and root not in sys.stdlib_module_names
+    is_known = root in ("metaop", "numpy") or root in sys.stdlib_module_names
+    return not is_known and not root.startswith("namedtuple_")
 
 
 def _words(code: CodeType) -> Iterable[str]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from metaop.capture.observer import Observer
 from metaop.capture.replay import (
     Arguments,
+    Buffers,
     Fresh,
     Given,
     Gradient,
@@ -31,7 +32,7 @@ from metaop.unified_graph.cut import Subgraph, cut_at, recorder
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import Trace, state
 
-Result = Callable[[Arguments, Sequence[Any]], Any]
+Result = Callable[[Arguments, Buffers], Any]
 # How many traces of a signature are compared with the next one.
 _KEPT_EVIDENCE = 8
 
@@ -149,6 +150,7 @@ class _Classified:
         self.trace = trace
         self.observer = observer
         self.surroundings = surroundings
+        self.fresh: set[int] = set()
         self.positions = {tensor: k for k, tensor in reversed(list(enumerate(tensors)))}
         self.owners = {
             gradient: owner
@@ -204,7 +206,7 @@ class _Classified:
         return Replay(
             program_of(subgraph), arguments, steps, sources, copied, targets, gradients,
             self._gradients_read(), makes, state.configuration, self.surroundings,
-            [tensor for tensor in self.observer.before if tensor not in self.positions],
+            [tensor for tensor in self.observer.before if tensor not in self.positions], self.fresh,
         )  # fmt: skip
 
     # --- where values come from -------------------------------------------------------------
@@ -327,6 +329,7 @@ class _Classified:
         if call not in numbers:
             raise Refusal("it returns a tensor that it did not compute")
         form = Fresh(numbers[call], call.type, call.requires_grad)
+        self.fresh.add(form.output)
         return lambda tensors, buffers: fresh_tensor(form, buffers)
 
     def _check_escapes(self, handles: list[Any], kept: set[int]) -> None:

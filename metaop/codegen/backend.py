@@ -46,6 +46,27 @@ class Watchable(Protocol):
         of steps done and the results, of which some are not computed yet."""
 
 
+class Repeatable(Protocol):
+    """A run whose arguments and results mostly stay where they are."""
+
+    def takes(self, arguments: Sequence[Any]) -> bool:
+        """Whether the varying arguments are of the kind that they were."""
+
+    def run(self, arguments: Sequence[Any]) -> Mapping[int, Any]:
+        """Runs the program; the results that are made anew, by number."""
+
+
+@runtime_checkable
+class Preparable(Protocol):
+    """A program that can prepare a run for many repetitions."""
+
+    def prepared(
+        self, arguments: Sequence[Any], memory: Mapping[int, Any], varying: Sequence[int]
+    ) -> Repeatable | None:
+        """A run as `run(arguments, memory)`, to be repeated with other arguments where they are
+        `varying`; None when this program has none."""
+
+
 class Observer(Protocol):
     """Something that watches programs run: the profiler, tests that count kernels."""
 

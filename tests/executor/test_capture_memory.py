@@ -10,6 +10,7 @@ import pytest
 
 import metaop
 from metaop import nn, optim
+from metaop.capture.steady import Steady
 from metaop.codegen import memory
 from metaop.nn import functional as F
 
@@ -167,10 +168,81 @@ def test_a_failed_step_changes_nothing() -> None:
         optimizer.step()
         return loss
 
-    for _ in range(3):
+    for _ in range(6):
         step(metaop.tensor([0, 1, 4]))
     before = table.detach().numpy().copy()
     with pytest.raises(IndexError):
         step(metaop.tensor([0, 5, 4]))
     np.testing.assert_array_equal(table.detach().numpy(), before)
     step(metaop.tensor([0, 1, 4]))
+
+
+def disturb(one: Trained, number: int, kept: list[Any]) -> None:
+    """Does something to the state of training between two steps."""
+    weight, optimizer = one.weight, one.optimizer
+    if number == 0:
+        kept.append(weight.detach())
+    elif number == 1:
+        kept.append(weight.grad)
+    elif number == 2:
+        kept.append(weight.grad.numpy())
+    elif number == 3:
+        kept.clear()
+    elif number == 4:
+        weight.grad = None
+    elif number == 5:
+        weight.grad = weight.grad * 2
+    elif number == 6:
+        with metaop.no_grad():
+            weight.mul_(0.5)
+    elif number == 7:
+        one.net.load_state_dict({k: v.clone() for k, v in one.net.state_dict().items()})
+    elif number == 8:
+        optimizer.load_state_dict(optimizer.state_dict())
+    elif number == 9:
+        optimizer.param_groups[0]["lr"] *= 0.9
+    elif number == 10:
+        kept.append(optimizer.state[weight]["exp_avg"].numpy())
+    elif number == 11:
+        one.x = (one.x + 1)[:]
+    elif number == 12:
+        one.x = metaop.from_numpy(np.array(one.x.numpy()))
+    elif number == 13:
+        kept += (weight.detach() * 2, weight.t())
+
+
+def values_of(kept: list[Any]) -> list[np.ndarray]:
+    return [one if isinstance(one, np.ndarray) else one.detach().numpy() for one in kept]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_happens_between_steps(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a step finds replaced or held by others is not written, and what it finds is used."""
+    short: list[Steady] = []
+    run = Steady.run
+    monkeypatch.setattr(Steady, "run", lambda steady, x: short.append(steady) or run(steady, x))
+    random = np.random.default_rng(seed)
+    captured, plain = pairs()
+    kept: tuple[list[Any], list[Any]] = ([], [])
+    for _ in range(15):
+        number = int(random.integers(14))
+        for one, held in zip((captured, plain), kept):
+            disturb(one, number, held)
+        for _ in range(3):
+            losses = [one.step(one.x, one.y).item() for one in (captured, plain)]
+            np.testing.assert_allclose(*losses, rtol=1e-4)
+            for mine, theirs in zip(*map(values_of, kept)):
+                np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-5)
+            if random.random() < 0.3:
+                kept[0].clear(), kept[1].clear()
+    for a, b in zip(captured.net.parameters(), plain.net.parameters()):
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-3, atol=1e-5)
+    assert 5 < len(short) < 45
+
+
+def test_results_of_steps_have_memory_of_their_own() -> None:
+    trained = Trained(True)
+    losses = [trained.step(trained.x, trained.y) for _ in range(6)]
+    values = [loss.item() for loss in losses]
+    assert sorted(values, reverse=True) == values and len(set(values)) == 6
+    assert len({loss.buffer().address for loss in losses}) == 6

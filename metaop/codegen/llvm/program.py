@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from metaop.codegen.backend import Argument, IndexFault, observers
 from metaop.codegen.llvm.kernels import address_of
 from metaop.codegen.llvm.layout import Layout, layout_of
+from metaop.codegen.llvm.prepared_run import PreparedRun
 from metaop.codegen.llvm.runtime import ERROR_WORDS, STEP_BYTES, Step, StepTable, runtime
 from metaop.codegen.memory import Buffer, allocate
 from metaop.codegen.schedule import Schedule
@@ -24,6 +26,7 @@ Between = Callable[[int, list[Buffer]], None]
 # The code of a kernel that could not get its scratch memory.
 _OUT_OF_MEMORY = 2
 _NO_ERROR = bytes(8 * ERROR_WORDS)
+_address = attrgetter("address")
 
 
 class LLVMProgram:
@@ -31,7 +34,7 @@ class LLVMProgram:
 
     def __init__(self, plan: Layout | Schedule) -> None:
         layout = self.layout = layout_of(plan) if isinstance(plan, Schedule) else plan
-        self._input_types = [dtypes.dtype_named(name) for name in layout.input_types]
+        self.input_types = [dtypes.dtype_named(name) for name in layout.input_types]
         self._made = layout.made
         self._results = layout.results
         donors = dict(layout.donors)
@@ -42,7 +45,7 @@ class LLVMProgram:
         }
         # Whether the results are just what is made, each once.
         self._plain = list(layout.results) == [(False, k) for k in range(len(layout.made))]
-        self._offsets = np.array(layout.offsets, np.int64)
+        self._offsets = layout.offsets
         self._table = StepTable(
             [
                 Step(address_of(one.kernel), one.slots, one.arguments, one.tasks, one.grain)
@@ -84,20 +87,34 @@ class LLVMProgram:
             start, _ = packed.buffer_info()
             for position, slot in enumerate(numbers):
                 addresses[slot] = start + position * SCALAR_BYTES
-        addresses += [buffer.address for buffer in made]
-        arena = allocate(self.layout.arena_bytes) if self.layout.arena_bytes else None
-        if len(self._offsets):
-            addresses += (self._offsets + (arena.address if arena else 0)).tolist()
+        addresses += map(_address, made)
+        if self._offsets:
+            arena = allocate(self.layout.arena_bytes)
+            start = arena.address
+            addresses += [start + offset for offset in self._offsets]
         slots = array("q", addresses)
         results = made if self._plain else self._results_of(made, arguments)
         if between is None:
-            self._launch(slots, 0, self._count)
+            self.launch(slots)
             return results
         between(0, results)
         for step in range(self._count):
             self._launch(slots, step, 1)
             between(step + 1, results)
         return results
+
+    def prepared(
+        self,
+        arguments: Sequence[Argument],
+        memory: Mapping[int, Buffer],
+        varying: Sequence[int],
+    ) -> PreparedRun | None:
+        """A run as `run(arguments, memory)` that can be repeated with other `varying` arguments."""
+        return PreparedRun(self, arguments, memory, varying) if self._plain else None
+
+    def launch(self, slots: array[int]) -> None:
+        """Runs all steps on a table of addresses; raises IndexFault or MemoryError."""
+        self._launch(slots, 0, self._count)
 
     def _results_of(self, made: Sequence[Buffer], arguments: Sequence[Argument]) -> list[Buffer]:
         """The results: what was made, and inputs that are passed through."""
@@ -110,7 +127,7 @@ class LLVMProgram:
         """The numbers among the arguments in memory; which they are is the same in every run."""
         known = self._packer
         if known is None or known[0] != slots:
-            known = slots, ScalarPacker([self._input_types[slot] for slot in slots])
+            known = slots, ScalarPacker([self.input_types[slot] for slot in slots])
             self._packer = known
         return array("q", known[1].pack([arguments[slot] for slot in slots]))  # type: ignore
 
@@ -127,7 +144,7 @@ class LLVMProgram:
         """An input that is an output as well: values are immutable, so the buffer is shared."""
         if isinstance(argument, Buffer):
             return argument
-        return Buffer.from_numpy(np.asarray(argument).astype(self._input_types[slot].numpy))
+        return Buffer.from_numpy(np.asarray(argument).astype(self.input_types[slot].numpy))
 
     def _launch(self, slots: array[int], first: int, count: int) -> None:
         error = array("q", _NO_ERROR)

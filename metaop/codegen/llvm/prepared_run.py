@@ -1,0 +1,73 @@
+"""Runs of one program in memory of which most stays the same from run to run."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from metaop.codegen.backend import Argument
+from metaop.codegen.memory import Buffer, allocate
+from metaop.codegen.slots import SCALAR_BYTES, ScalarPacker
+
+if TYPE_CHECKING:
+    from metaop.codegen.llvm.program import LLVMProgram
+
+
+class PreparedRun:
+    """The table of addresses of a run, to be run again when only some of them change.
+
+    `varying` numbers the arguments that every run brings anew; all other arguments and the results
+    in `memory` stay where they are, which the caller sees to. Other results are made in every run.
+    """
+
+    def __init__(
+        self,
+        program: LLVMProgram,
+        arguments: Sequence[Argument],
+        memory: Mapping[int, Buffer],
+        varying: Sequence[int],
+    ) -> None:
+        self._program = program
+        first = len(arguments)
+        numbers = [k for k, one in enumerate(arguments) if not isinstance(one, Buffer)]
+        self._numbers = [(slot, k * SCALAR_BYTES) for k, slot in enumerate(numbers)]
+        self._packer = ScalarPacker([program.input_types[slot] for slot in numbers])
+        self._buffers = [slot for slot in varying if slot not in numbers]
+        made = [memory.get(k) for k in range(len(program.layout.made))]
+        self._fresh = [
+            (k, nbytes, first + k)
+            for k, nbytes in enumerate(program.layout.made)
+            if made[k] is None
+        ]
+        self._places = list(enumerate(program.layout.offsets, first + len(made)))
+        self._arena_bytes = program.layout.arena_bytes
+        addresses = [one.address if isinstance(one, Buffer) else 0 for one in (*arguments, *made)]
+        self._addresses = array("q", [*addresses, *program.layout.offsets])
+
+    def run(self, arguments: Sequence[Argument]) -> dict[int, Buffer]:
+        """Runs the program; the results that were made, by number. Raises as `LLVMProgram.run`."""
+        addresses = self._addresses[:]
+        for slot in self._buffers:
+            addresses[slot] = arguments[slot].address  # type: ignore[union-attr]
+        if self._numbers:
+            numbers = [arguments[slot] for slot, _ in self._numbers]
+            packed = array("q", self._packer.pack(numbers))  # type: ignore[arg-type]
+            start, _ = packed.buffer_info()
+            for slot, offset in self._numbers:
+                addresses[slot] = start + offset
+        made = {}
+        for number, nbytes, slot in self._fresh:
+            buffer = made[number] = allocate(nbytes)
+            addresses[slot] = buffer.address
+        if self._places:
+            arena = allocate(self._arena_bytes)
+            start = arena.address
+            for slot, offset in self._places:
+                addresses[slot] = start + offset
+        self._program.launch(addresses)
+        return made
+
+    def takes(self, arguments: Sequence[Any]) -> bool:
+        """Whether the varying arguments are buffers where they were buffers before."""
+        return all(isinstance(arguments[slot], Buffer) for slot in self._buffers)
