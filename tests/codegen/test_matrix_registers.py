@@ -12,8 +12,8 @@ import pytest
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.llvm import emit_matrix_kernel, matrix_registers
 from metaop.codegen.llvm.emit import emit
-from metaop.codegen.llvm.engine import assembly
 from metaop.codegen.llvm.machine import MATRICES
+from metaop.codegen.llvm.object_code import assembly
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.lowering import Machine
