@@ -29,6 +29,8 @@ from metaop.unified_graph.node import Node
 _LINE = 16
 # Rows of many vectors that are read side by side, lest memory see too many streams.
 _ROWS = 4
+# Planes of more elements leave the nearest cache; there, so many elements are asked for ahead.
+_NEAR, _AHEAD = 2048, 2048
 
 
 class Stretch(NamedTuple):
@@ -83,18 +85,33 @@ class InPlace(Taps):
         return {**place, self.down.long: row, self.along.long: column}
 
     def seen(
-        self, place: dict[int, IndexExpr], tap: tuple[int, int], guards: list[Guard]
+        self, place: dict[int, IndexExpr], tap: tuple[int, int], guards: tuple[Guard, ...]
     ) -> ir.Expr:
-        """What a tap sees from a place; the same row of the next plane is asked for once."""
+        """What a tap sees from a place; what follows of each row is asked for once."""
         values = self.values
         known = len(values.reads)
-        value = self.padded(self.contraction.right, self.tap_at(place, tap), guards)
+        value = self.padded(self.contraction.right, self.tap_at(place, tap), list(guards))
         row = place[self.down.long] * self.down.step + tap[0]
         if tap[1] == self.along.taps // 2 and (row, len(values.scopes)) not in self.asked:
             self.asked.add((row, len(values.scopes)))
-            for line in range(self.along.stride):
-                values.prefetch(values.reads[known:], self.planes, line * _LINE, nearest=True)
+            width = min(self.lanes, self.along.size) * self.along.stride
+            for line in range(-(-width // _LINE)):
+                self.prefetch(known, line * _LINE)
         return value
+
+    def prefetch(self, known: int, ahead: int = 0) -> None:
+        """Asks for what follows what was read from a number of reads on.
+
+        It is the same place of the next plane, or rows below where planes are large.
+        """
+        reads = self.values.reads[known:]
+        row = self.along.stride * self.along.size
+        if self.down.stride * self.down.size * row <= _NEAR:
+            self.values.prefetch(reads, self.planes, ahead, nearest=True)
+            return
+        groups = self.groups_of_rows(_ROWS)
+        steps = -(-_AHEAD // (groups[0].rows * self.down.stride * row))
+        self.values.prefetch(reads, "m", ahead, steps, nearest=True)
 
 
 class ForwardInPlace(InPlace):
@@ -121,23 +138,34 @@ class ForwardInPlace(InPlace):
             for stretch in self.stretches():
                 values.open("n")
                 self.asked.clear()
-                column = index_expr.axis("n", stretch.size) + stretch.first
+                lanes = self.lanes_of(stretch)
+                column = index_expr.axis("n", lanes) + stretch.first
+                inside = Within(column, self.along.size)
+                guards = () if inside.always else (inside,)
                 for k in range(group.rows):
                     at = self.row_at(place, start + k, column)
-                    sums = [self._sum_of_taps(at, result) for result in results]
-                    self.store_results(at, results, sums)
-                self.close("n", stretch.size, vector=True, literal=True)
+                    sums = [self._sum_of_taps(at, result, guards) for result in results]
+                    self.store_results(at, results, sums, guards)
+                self.close("n", lanes, vector=True, literal=True)
             self.close("m", group.times)
         values.emit(ir.For("p", tasks, "parallel", values.close()))
         elements = self.down.size * self.along.size
         return self.finish("stencil", values.close(), max(1, GRAIN // elements))
 
-    def _sum_of_taps(self, place: dict[int, IndexExpr], result: Result) -> ir.Expr:
+    def lanes_of(self, stretch: Stretch) -> int:
+        """The lanes for a stretch: half a vector is worse at picking neighbours that lie apart."""
+        return stretch.size if self.along.stride == 1 else max(stretch.size, self.lanes)
+
+    def _sum_of_taps(
+        self, place: dict[int, IndexExpr], result: Result, guards: tuple[Guard, ...]
+    ) -> ir.Expr:
         at = self.result_at(place, result)
-        products = [
-            (self.left_at(self.tap_at(at, tap)), self.seen(at, tap, [])) for tap in result.taps
-        ]
-        return self.sum_of(products)
+        return self.sum_of(
+            [
+                (self.left_at(self.tap_at(at, tap)), self.seen(at, tap, guards))
+                for tap in result.taps
+            ]
+        )
 
 
 class ByWeightInPlace(InPlace):
@@ -149,7 +177,9 @@ class ByWeightInPlace(InPlace):
         axes = [k for k in contraction.depth if k not in (self.down.long, self.along.long)]
         count = math.prod(self.kernel.shape[k] for k in axes)
         # Whole vectors: sums need no masks where zeros are read.
-        lanes = min(self.lanes, 1 << (self.along.size - 1).bit_length())
+        lanes = self.lanes
+        if self.along.stride == 1:
+            lanes = min(lanes, 1 << (self.along.size - 1).bit_length())
         values.open("p")
         batch = index_expr.unravel(index_expr.axis("p", tasks), self.batch)
         self.place = dict(zip(contraction.batch, batch))
@@ -185,10 +215,10 @@ class ByWeightInPlace(InPlace):
     def _add_products(self, sums: dict[tuple[int, int], str], at: dict[int, IndexExpr]) -> None:
         values = self.values
         inside = Within(at[self.along.long], self.along.size)
-        guards: list[Guard] = [] if inside.always else [inside]
+        guards = () if inside.always else (inside,)
         left, known = values.fresh("g"), len(values.reads)
-        values.emit(ir.Let(left, self.padded(self.contraction.left, at, guards)))
-        values.prefetch(values.reads[known:], self.planes, nearest=True)
+        values.emit(ir.Let(left, self.padded(self.contraction.left, at, list(guards))))
+        self.prefetch(known)
         for tap, name in sums.items():
             seen = self.seen(at, tap, guards)
             values.emit(ir.Accumulate(name, self.apply("mul", ir.Name(left, self.scalar), seen)))
@@ -198,7 +228,7 @@ def lower_in_place(
     kernel: Kernel, storage: Storage, uses: dict[Node, int], stencil: Stencil, lanes: int
 ) -> LoweredKernel | None:
     """The launch of a stencil whose windows are read where they lie; None for others."""
-    if not lanes or stencil.channels or stencil.residues:
+    if not lanes or stencil.channels:
         return None
     lowering = ByWeightInPlace if stencil.is_by_weight else ForwardInPlace
     schedule = lowering(kernel, storage, uses, stencil, lanes)

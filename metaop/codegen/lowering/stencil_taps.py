@@ -13,6 +13,7 @@ from metaop.codegen.lowering.stencil_geometry import Stencil
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import Guard
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 
@@ -76,12 +77,17 @@ class Taps(Positions):
         return {**place, **{k: index_expr.constant(x) for k, x in result.fixed.items()}}
 
     def store_results(
-        self, place: dict[int, IndexExpr], results: Sequence[Result], sums: Sequence[ir.Expr]
+        self,
+        place: dict[int, IndexExpr],
+        results: Sequence[Result],
+        sums: Sequence[ir.Expr],
+        guards: tuple[Guard, ...] = (),
     ) -> None:
         """The results at a place; those that lie side by side are stored together."""
         pairs = zip(results, sums)
         for _, group in itertools.groupby(pairs, key=lambda one: list(one[0].fixed.values())[:-1]):
-            self.store_all([(self.result_at(place, result), total) for result, total in group])
+            stored = [(self.result_at(place, result), total) for result, total in group]
+            self.store_all(stored, guards)
 
     def groups(self, products: int, count: int, most: int = _MOST_PRODUCTS) -> list[Group]:
         """So many rows, at most some in a group, with so many products for each element."""

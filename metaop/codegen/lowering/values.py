@@ -292,16 +292,17 @@ class Values:
         reads: Iterable[tuple[int, IndexExpr]],
         loop: str,
         ahead: int = 0,
+        steps: int = 1,
         nearest: bool = False,
     ) -> None:
-        """Asks for what some reads, and elements so far ahead, will be in a loop's next iteration.
+        """Asks for what some reads, and elements so far ahead, will be some steps of a loop later.
 
         Without it, nothing would be read from memory while much is computed.
         """
 
         def move(atom: Atom) -> IndexExpr | None:
             is_loop = isinstance(atom, Axis) and atom.name == loop
-            return index_expr.of(atom) + 1 if is_loop else None
+            return index_expr.of(atom) + steps if is_loop else None
 
         axes = [scope.axis for scope in self.scopes]
         if loop not in axes:
