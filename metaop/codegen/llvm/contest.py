@@ -17,8 +17,8 @@ from metaop.unified_graph.node import Node
 
 # A turn takes about so long.
 _TURN_SECONDS = 2e-4
-# Who takes so many times as long as the fastest has no further turns.
-_HOPELESS = 1.4
+# Who has taken so many times as long as the fastest in each of some turns has no further ones.
+_HOPELESS, _FAIR_TURNS = 1.4, 4
 # Data repeat after so many random numbers.
 _PERIOD = 1 << 16
 
@@ -93,7 +93,8 @@ def contest(contestants: Sequence[Contestant], seconds: float, turns: int) -> np
     best = np.full(len(contestants), np.inf)
     stop = time.perf_counter() + seconds
     while len(found) < turns or time.perf_counter() < stop:
-        limit = _HOPELESS * best.min()
+        # The first turns are everybody's: a single one may be slow by chance.
+        limit = _HOPELESS * best.min() if len(found) >= _FAIR_TURNS else np.inf
         found.append([one.turn() if t <= limit else np.inf for one, t in zip(contestants, best)])
         best = np.minimum(best, found[-1])
     return np.array(found)
