@@ -20,7 +20,35 @@ def _position(index: int, length: int) -> int:
     return index % length
 
 
-class Sequential(Module):
+class _InOrder(Module):
+    """What the containers share whose modules have positions."""
+
+    def _name_at(self, index: int) -> str:
+        return next(islice(self._modules, _position(index, len(self._modules)), None))
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, self._name_at(index), module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        names = list(self._modules)[index] if isinstance(index, slice) else [self._name_at(index)]
+        for name in names:
+            delattr(self, name)
+        self._modules = {str(k): module for k, module in enumerate(self._modules.values())}
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._modules.values())
+
+    def pop(self, key: int | slice) -> Any:
+        """Takes a module out and returns it."""
+        taken = self[key]  # type: ignore[index]
+        del self[key]
+        return taken
+
+
+class Sequential(_InOrder):
     """Modules called one after the other, each with the result of the one before.
 
     Example: `Sequential(Linear(8, 4), ReLU())`, or with an OrderedDict of names and modules.
@@ -35,9 +63,6 @@ class Sequential(Module):
             for index, module in enumerate(args):
                 self.add_module(str(index), module)
 
-    def _name_at(self, index: int) -> str:
-        return next(islice(self._modules, _position(index, len(self._modules)), None))
-
     @overload
     def __getitem__(self, index: int) -> Module: ...
 
@@ -48,21 +73,6 @@ class Sequential(Module):
         if isinstance(index, slice):
             return type(self)(OrderedDict(list(self._modules.items())[index]))
         return self._modules[self._name_at(index)]
-
-    def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, self._name_at(index), module)
-
-    def __delitem__(self, index: int | slice) -> None:
-        names = list(self._modules)[index] if isinstance(index, slice) else [self._name_at(index)]
-        for name in names:
-            delattr(self, name)
-        self._modules = {str(k): module for k, module in enumerate(self._modules.values())}
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())
 
     def __add__(self, other: Sequential) -> Sequential:
         _require_sequential("add", other)
@@ -106,12 +116,6 @@ class Sequential(Module):
             self.append(module)
         return self
 
-    def pop(self, key: int | slice) -> Module:
-        """Takes a module out and returns it."""
-        taken = self[key]
-        del self[key]
-        return taken
-
     def forward(self, input: Any) -> Any:
         for module in self._modules.values():
             input = module(input)
@@ -134,7 +138,7 @@ def _require_positive(times: Any) -> None:
         raise ValueError(f"Non-positive multiplication factor {times} for Sequential")
 
 
-class ModuleList(Module):
+class ModuleList(_InOrder):
     """A list whose modules are registered; it has no forward of its own."""
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
@@ -142,28 +146,10 @@ class ModuleList(Module):
         if modules is not None:
             self += modules
 
-    def _name(self, index: int) -> str:
-        return str(_position(index, len(self)))
-
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return type(self)(list(self._modules.values())[index])
-        return self._modules[self._name(index)]
-
-    def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, self._name(index), module)
-
-    def __delitem__(self, index: int | slice) -> None:
-        names = list(self._modules)[index] if isinstance(index, slice) else [self._name(index)]
-        for name in names:
-            delattr(self, name)
-        self._modules = {str(k): module for k, module in enumerate(self._modules.values())}
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._modules.values())
+        return self._modules[self._name_at(index)]
 
     def __iadd__(self, modules: Iterable[Module]) -> ModuleList:
         return self.extend(modules)
@@ -193,12 +179,6 @@ class ModuleList(Module):
         for module in modules:
             self.append(module)
         return self
-
-    def pop(self, key: int | slice) -> Any:
-        """Takes a module out and returns it."""
-        taken = self[key]
-        del self[key]
-        return taken
 
     def __repr__(self) -> str:
         """Equal neighbours are shown once, with their range of positions."""

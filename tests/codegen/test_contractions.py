@@ -15,7 +15,7 @@ from metaop.codegen.llvm.target import Target
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.memory import Buffer
-from metaop.codegen.schedule import Schedule, schedule
+from metaop.codegen.schedule import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply
 from metaop.operators.convolution import convolution, transposed_convolution
@@ -24,6 +24,7 @@ from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node, input_node
 from tests.codegen.interpret import Interpreter, run_schedule
+from tests.codegen.run_plan import run, values
 
 F32, F64, BF16 = dtypes.float32, dtypes.float64, dtypes.bfloat16
 AVX512 = Target("x86_64", "znver4", "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512bf16", 64)
@@ -37,16 +38,6 @@ def product(
     a = views.transpose(left, 0, 1) if left_turned else left
     b = views.transpose(right, 0, 1) if right_turned else right
     return [left, right], matmul(a, b)
-
-
-def values(nodes: list[Node], seed: int = 0) -> list[np.ndarray]:
-    generator = np.random.default_rng(seed)
-    return [generator.standard_normal(x.shape).astype(x.dtype.numpy) for x in nodes]
-
-
-def run(plan: Schedule, arrays: list[np.ndarray], output: Node) -> np.ndarray:
-    buffers = [Buffer.from_numpy(array.copy()) for array in arrays]
-    return LLVMProgram(plan).run(buffers)[0].view(output.shape, output.dtype.numpy)
 
 
 def micro_kernels(body) -> list[ir.MicroKernel]:

@@ -30,6 +30,7 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node, input_node
 from tests.codegen.interpret import run_schedule
 from tests.codegen.matrix_emulation import Emulator, emulated
+from tests.codegen.run_plan import values
 
 F32, BF16 = dtypes.float32, dtypes.bfloat16
 MACHINE = Machine(Tile(narrow=MATRICES), threads=2)
@@ -55,11 +56,6 @@ SHAPES = [
 def emulator(monkeypatch: pytest.MonkeyPatch):
     with emulated(monkeypatch) as found:
         yield found
-
-
-def values(nodes: list[Node]) -> list[np.ndarray]:
-    generator = np.random.default_rng(0)
-    return [generator.standard_normal(x.shape).astype(x.dtype.numpy) for x in nodes]
 
 
 def run(

@@ -13,7 +13,7 @@ import pytest
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.memory import Buffer
-from metaop.codegen.schedule import Schedule, schedule
+from metaop.codegen.schedule import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply
 from metaop.operators.convolution import convolution
@@ -21,6 +21,7 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node, input_node
 from tests.codegen.interpret import run_schedule
+from tests.codegen.run_plan import run, values
 
 CASES = [
     # batch, channels, height, width, window, stride, padding
@@ -48,11 +49,6 @@ def layer(case: tuple, dtype: DType = dtypes.float32) -> tuple[list[Node], list[
     return [x, w, g], [y, *(part for part in pullback([y], [g], [x, w]) if part is not None)]
 
 
-def arrays_of(nodes: list[Node]) -> list[np.ndarray]:
-    random = np.random.default_rng(0)
-    return [random.standard_normal(node.shape).astype(node.dtype.numpy) for node in nodes]
-
-
 def exact(case: tuple, arrays: list[np.ndarray]) -> list[np.ndarray]:
     torch = pytest.importorskip("torch")
     x, w, g = (torch.from_numpy(array).double().requires_grad_() for array in arrays)
@@ -61,16 +57,11 @@ def exact(case: tuple, arrays: list[np.ndarray]) -> list[np.ndarray]:
     return [value.detach().numpy() for value in (y, x.grad, w.grad)]
 
 
-def run(plan: Schedule, arrays: list[np.ndarray], output: Node) -> np.ndarray:
-    buffers = [Buffer.from_numpy(array.copy()) for array in arrays]
-    return LLVMProgram(plan).run(buffers)[0].view(output.shape, output.dtype.numpy)
-
-
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("dtype, tolerance", [(dtypes.float32, 2e-6), (dtypes.float64, 1e-14)])
 def test_depthwise_layers(case: tuple, dtype: DType, tolerance: float, target: str) -> None:
     nodes, outputs = layer(case, dtype)
-    arrays = arrays_of(nodes)
+    arrays = values(nodes)
     for output, wanted in zip(outputs, exact(case, arrays), strict=True):
         found = run(schedule(nodes, [output], host_machine()), arrays, output)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance * np.abs(wanted).max())
@@ -80,7 +71,7 @@ def test_depthwise_layers(case: tuple, dtype: DType, tolerance: float, target: s
 @pytest.mark.parametrize("lanes", [0, 16])
 def test_windows_in_scratch_memory_and_in_place(case: tuple, lanes: int) -> None:
     nodes, outputs = layer(case)
-    arrays = arrays_of(nodes)
+    arrays = values(nodes)
     machine = replace(host_machine(), lanes=lanes)
     for output, wanted in zip(outputs, exact(case, arrays), strict=True):
         found = run(schedule(nodes, [output], machine), arrays, output)
@@ -92,7 +83,7 @@ def test_nothing_beside_a_factor_is_touched() -> None:
     """Factors that begin behind a closed page, and that end in front of one."""
     case = (1, 2, 22, 40, (3, 3), 2, 1)
     nodes, outputs = layer(case)
-    arrays = arrays_of(nodes)
+    arrays = values(nodes)
     libc, page = ctypes.CDLL(None), mmap.PAGESIZE
     for at_end in (False, True):
         buffers, maps = [], []
@@ -115,7 +106,7 @@ def test_nothing_beside_a_factor_is_touched() -> None:
 def test_nests_mean_the_layer() -> None:
     case = (1, 2, 5, 7, (3, 3), 1, 1)
     nodes, outputs = layer(case)
-    arrays = arrays_of(nodes)
+    arrays = values(nodes)
     for output, wanted in zip(outputs, exact(case, arrays), strict=True):
         plan = schedule(nodes, [output], host_machine())
         assert [launch.nest.name for launch in plan.launches] == ["stencil_add"]
@@ -129,7 +120,7 @@ def test_residues_of_a_stride_share_a_plane(target: str) -> None:
     nodes, outputs = layer(case)
     plan = schedule(nodes, [outputs[1]], host_machine())
     assert [launch.nest.name for launch in plan.launches] == ["stencil_add"]
-    arrays = arrays_of(nodes)
+    arrays = values(nodes)
     (found,) = run_schedule(plan, arrays)
     np.testing.assert_allclose(found, exact(case, arrays)[1], rtol=0, atol=1e-5)
 
@@ -142,7 +133,7 @@ def test_several_weights_for_a_channel(stride: int, target: str) -> None:
     y = convolution(x, w, None, (stride, stride), (1, 1), (1, 1), (1, 1), 3)
     plan = schedule([x, w], [y], host_machine())
     assert [launch.nest.name for launch in plan.launches] == ["stencil_add"]
-    arrays = arrays_of([x, w])
+    arrays = values([x, w])
     ours, weight = (torch.from_numpy(array).double() for array in arrays)
     wanted = torch.nn.functional.conv2d(ours, weight, None, stride, 1, groups=3).numpy()
     np.testing.assert_allclose(run(plan, arrays, y), wanted, rtol=0, atol=1e-5)
@@ -158,7 +149,7 @@ def test_few_channels_in_a_group(groups: int, outputs: int, stride: int, target:
     g = input_node(2, y.shape, dtypes.float32)
     (by_input,) = pullback([y], [g], [x])
     assert by_input is not None
-    arrays = arrays_of([x, w, g])
+    arrays = values([x, w, g])
     ours, weight, cotangent = (torch.from_numpy(one).double().requires_grad_() for one in arrays)
     wanted = torch.nn.functional.conv2d(ours, weight, None, stride, 1, groups=groups)
     wanted.backward(cotangent)
@@ -177,7 +168,7 @@ def test_what_is_fused_behind_is_computed_in_each_row(groups: int) -> None:
     w = input_node(1, (4, 4 // groups, 2, 2), dtypes.float32)
     bias = input_node(2, (4,), dtypes.float32)
     y = convolution(x, w, bias, (1, 1), (1, 1), (1, 1), (1, 1), groups)
-    arrays = arrays_of([x, w, bias])
+    arrays = values([x, w, bias])
     plan = schedule([x, w, bias], [y], host_machine())
     assert {launch.nest.parameters[-1].role for launch in plan.launches} == {"write"}
     exactly = [torch.from_numpy(one).double() for one in arrays]
@@ -190,7 +181,7 @@ def test_nests_over_channels_mean_the_layer() -> None:
     y = convolution(x, w, None, (1, 1), (1, 1), (1, 1), (1, 1), 2)
     plan = schedule([x, w], [y], host_machine())
     assert [launch.nest.name for launch in plan.launches] == ["stencil_add"]
-    arrays = arrays_of([x, w])
+    arrays = values([x, w])
     (found,) = run_schedule(plan, arrays)
     torch = pytest.importorskip("torch")
     wanted = torch.nn.functional.conv2d(*map(torch.from_numpy, arrays), None, 1, 1, groups=2)
@@ -200,7 +191,7 @@ def test_nests_over_channels_mean_the_layer() -> None:
 def test_zero_weights_do_not_meet_what_their_tap_does_not_see() -> None:
     """Infinities spoil those results only whose windows see them, in the gradient as well."""
     nodes, outputs = layer((1, 1, 8, 8, (3, 3), 2, 1))
-    arrays = arrays_of(nodes)
+    arrays = values(nodes)
     arrays[2][0, 0, 1, 1] = np.inf
     found = run(schedule(nodes, [outputs[1]], host_machine()), arrays, outputs[1])
     spoilt = np.zeros((8, 8), bool)
@@ -218,7 +209,7 @@ def test_what_is_fused_in_front_and_behind() -> None:
     y = convolution(apply("relu", x), w, bias, (1, 1), (1, 1), (1, 1), (1, 1), 5)
     output = apply("relu", y + rest)
     nodes = [x, w, bias, rest]
-    arrays = arrays_of(nodes)
+    arrays = values(nodes)
     plain, *_ = exact(case, [np.maximum(arrays[0], 0), arrays[1], arrays[3]])
     wanted = np.maximum(plain + arrays[2][:, None, None] + arrays[3], 0)
     found = run(schedule(nodes, [output], host_machine()), arrays, output)

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from metaop.codegen.llvm.machine import host_machine
-from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.short_products import short_product
-from metaop.codegen.memory import Buffer
-from metaop.codegen.schedule import Schedule, schedule
+from metaop.codegen.schedule import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply
 from metaop.fusion import recognise
@@ -23,6 +21,7 @@ from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node, input_node
 from tests.codegen.force import forcing_schedules
 from tests.codegen.interpret import run_schedule
+from tests.codegen.run_plan import run
 
 # inputs, weights, padding, dilation, groups
 CASES = [
@@ -93,11 +92,6 @@ def by_input(number: int, dtype: DType = dtypes.float32) -> tuple[list[Node], No
 
 
 Maker = Callable[[int, DType], tuple[list[Node], Node]]
-
-
-def run(plan: Schedule, arrays: list[np.ndarray], output: Node) -> np.ndarray:
-    buffers = [Buffer.from_numpy(array.copy()) for array in arrays]
-    return LLVMProgram(plan).run(buffers)[0].view(output.shape, output.dtype.numpy)
 
 
 def compare(

@@ -11,7 +11,27 @@ from metaop.errors import UnsupportedError
 from metaop.vision.datasets.base import Folder, Transform, VisionDataset, one_of
 
 
-class SVHN(VisionDataset):
+class _Photographs(VisionDataset):
+    """Images in `data`, an array (count, 3, height, width), and their `labels`."""
+
+    data: np.ndarray
+    labels: np.ndarray
+    split: str
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        from PIL import Image
+
+        image = Image.fromarray(np.ascontiguousarray(self.data[index].transpose(1, 2, 0)))
+        return self.transforms(image, int(self.labels[index]))
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def extra_repr(self) -> str:
+        return f"Split: {self.split}"
+
+
+class SVHN(_Photographs):
     """House numbers, 32 × 32 pixels, from `root/SPLIT_32x32.mat`: split "train", "test" or "extra".
 
     SciPy reads the files. `data` is an array (count, 3, 32, 32), `labels` one (count,).
@@ -42,20 +62,8 @@ class SVHN(VisionDataset):
         # The digit 0 is written as 10.
         self.labels = np.where(labels == 10, 0, labels)
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        from PIL import Image
 
-        image = Image.fromarray(np.ascontiguousarray(self.data[index].transpose(1, 2, 0)))
-        return self.transforms(image, int(self.labels[index]))
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def extra_repr(self) -> str:
-        return f"Split: {self.split}"
-
-
-class STL10(VisionDataset):
+class STL10(_Photographs):
     """Photographs of 96 × 96 pixels: split "train", "test", "unlabeled" or "train+unlabeled".
 
     The binary files lie in `root/stl10_binary`. Unlabelled images have the class -1. `folds` takes
@@ -98,18 +106,6 @@ class STL10(VisionDataset):
             chosen = [int(number) for number in path.read_text().splitlines()[self.folds].split()]
             return images[chosen], labels[chosen]
         return images, labels
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        from PIL import Image
-
-        image = Image.fromarray(np.ascontiguousarray(self.data[index].transpose(1, 2, 0)))
-        return self.transforms(image, int(self.labels[index]))
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def extra_repr(self) -> str:
-        return f"Split: {self.split}"
 
 
 class USPS(VisionDataset):

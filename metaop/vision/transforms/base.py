@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,6 +69,22 @@ def interval(name: str, value: Any, center: float = 0.0, *, bound: Any = None) -
     if ends[0] > ends[1] or (bound and not bound[0] <= ends[0] <= ends[1] <= bound[1]):
         raise ArgumentError(f"{name} values should be between {bound}, but got {ends}.")
     return ends
+
+
+def drawn_extents(
+    rows: int,
+    columns: int,
+    scale: Sequence[float],
+    ratio: Sequence[float],
+    random: np.random.Generator,
+) -> tuple[int, int]:
+    """Height and width of a part of an image: `scale` of its area, `ratio` of width to height.
+
+    The logarithm of the ratio is uniform.
+    """
+    area = rows * columns * random.uniform(scale[0], scale[1])
+    aspect = math.exp(random.uniform(math.log(ratio[0]), math.log(ratio[1])))
+    return round(math.sqrt(area / aspect)), round(math.sqrt(area * aspect))
 
 
 def uniform(low: float, high: float, random: np.random.Generator | None = None) -> float:

@@ -16,6 +16,7 @@ from metaop.vision.transforms import functional as F
 from metaop.vision.transforms.base import (
     RandomTransform,
     Transform,
+    drawn_extents,
     interval,
     pair_of,
     uniform,
@@ -205,9 +206,8 @@ class RandomErasing(RandomTransform):
         channels, rows, columns = img.shape[-3:]
         random = host_random(None)
         for _ in range(10):
-            area = rows * columns * random.uniform(scale[0], scale[1])
-            aspect = math.exp(random.uniform(math.log(ratio[0]), math.log(ratio[1])))
-            height, width = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            # PyTorch's erased windows have the ratio of height to width.
+            width, height = drawn_extents(rows, columns, scale, ratio, random)
             if not (height < rows and width < columns):
                 continue
             if value is None:

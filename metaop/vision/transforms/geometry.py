@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from metaop.vision.transforms import functional as F
 from metaop.vision.transforms.base import (
     RandomTransform,
     Transform,
+    drawn_extents,
     interval,
     pair_of,
     uniform,
@@ -150,9 +150,7 @@ class RandomResizedCrop(Transform):
         _, rows, columns = F.get_dimensions(img)
         random = host_random(None)
         for _ in range(10):
-            area = rows * columns * random.uniform(scale[0], scale[1])
-            aspect = math.exp(random.uniform(math.log(ratio[0]), math.log(ratio[1])))
-            width, height = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            height, width = drawn_extents(rows, columns, scale, ratio, random)
             if 0 < width <= columns and 0 < height <= rows:
                 top, left = (
                     random.integers(rows - height + 1),
