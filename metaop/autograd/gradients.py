@@ -11,7 +11,7 @@ from metaop.errors import ArgumentError, GradientError
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.creation import zeros_like
 from metaop.tensor.gradients import run_backward, start_of
-from metaop.unified_graph.recording import modes
+from metaop.unified_graph.recording import watched
 
 Tensors = Tensor | Sequence[Tensor]
 
@@ -112,13 +112,13 @@ class set_detect_anomaly:
     """Remembers the source line of every recorded call, so that errors of backward name it."""
 
     def __init__(self, mode: bool = True, check_nan: bool = True) -> None:
-        self._previous, modes.locations = modes.locations, bool(mode)
+        self._previous, watched.locations = watched.locations, bool(mode)
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, *exception: object) -> None:
-        modes.locations = self._previous
+        watched.locations = self._previous
 
 
 class detect_anomaly(set_detect_anomaly):

@@ -13,7 +13,7 @@ from metaop.capture.trace import Evidence, traced
 from metaop.errors import CaptureError
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.recording import modes
-from metaop.unified_graph.tracing import state
+from metaop.unified_graph.tracing import configuration, state
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 # A call that cannot be captured so often in a row is not tried again.
@@ -68,7 +68,7 @@ class Captured:
         call = functools.partial(self.function, *args, **kwargs)
         if entry.refused >= _ATTEMPTS:
             return call()
-        usable = [one for one in entry.replays if one.configuration == state.configuration]
+        usable = [one for one in entry.replays if one.configuration == configuration.number]
         entry.replays = usable[:_KEPT_REPLAYS]
         roots = [self.function, *_objects((args, kwargs))]
         result, outcome = traced(call, tensors, roots, entry.history, self._read)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import Any
 
 from metaop.codegen.memory import Buffer
@@ -16,7 +17,8 @@ _ABSENT = object()
 
 
 class Observer:
-    """Watches all tensors while a function is traced; costs nothing at other times.
+    """Watches all tensors that its thread uses while a function is traced; costs nothing at other
+    times.
 
     `handles` are the tensors that existed before, by the value that they had then. `gradients`
     tells for each tensor whose `grad` was used what it was, if it was read before it was set.
@@ -29,16 +31,20 @@ class Observer:
         self.gradients: dict[Tensor, Any] = {}
 
     def __enter__(self) -> Observer:
-        observer = self
+        observer, thread = self, get_ident()
 
         def call(tensor: Tensor) -> Call:
             found: Call = _call_property.fget(tensor)
+            if get_ident() != thread:
+                return found
             if found.sequence < observer.trace.started and tensor not in observer.before:
                 observer.before[tensor] = found
                 observer.handles.setdefault(found, tensor)
             return found
 
         def buffer(tensor: Tensor) -> Buffer:
+            if get_ident() != thread:
+                return _buffer_method(tensor)  # type: ignore[no-any-return]
             value = tensor.call
             made_here = value.sequence > observer.trace.started
             if not (made_here and value.buffer is not None and not value.inputs):
@@ -48,11 +54,13 @@ class Observer:
 
         def get(tensor: Tensor) -> Tensor | None:
             found = _grad_property.fget(tensor)
-            observer.gradients.setdefault(tensor, found)
+            if get_ident() == thread:
+                observer.gradients.setdefault(tensor, found)
             return found
 
         def put(tensor: Tensor, value: Tensor | None) -> None:
-            observer.gradients.setdefault(tensor, _ABSENT)
+            if get_ident() == thread:
+                observer.gradients.setdefault(tensor, _ABSENT)
             _grad_property.fset(tensor, value)
 
         for name, value in (

@@ -16,7 +16,7 @@ from metaop.executor import realize
 from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.recording import Call, leaf
 from metaop.unified_graph.tensor_type import TensorType
-from metaop.unified_graph.tracing import HostStep, state
+from metaop.unified_graph.tracing import HostStep, configuration
 
 Arguments = Sequence[Tensor]
 # The outputs by number; in a steady call only those that were made anew.
@@ -164,7 +164,7 @@ class Replay:
 
     def calls(self, tensors: Arguments) -> list[Call] | None:
         """The values of the sources, if the call would do again what was traced."""
-        if self.configuration != state.configuration or not self.surroundings.are_unchanged():
+        if self.configuration != configuration.number or not self.surroundings.are_unchanged():
             return None
         for owner, present in self.gradients_read:
             if (owner.find(tensors).grad is not None) is not present:  # type: ignore[union-attr]
@@ -266,7 +266,7 @@ class Replay:
     def _gradients_now(self) -> list[Any]:
         """The old gradients, if all are there and nobody else holds them, their values, or these'
         memory: the new ones are written over them."""
-        found = [owner.grad for owner in self._owners]
+        found = [owner._grad for owner in self._owners]
         if not found or True in [gradient is None for gradient in found]:
             return []
         calls = [gradient.call for gradient in found]  # type: ignore[union-attr]

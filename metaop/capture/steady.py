@@ -53,7 +53,7 @@ class Steady:
         self._sequences = list(map(_sequence, calls))
         self._targets = targets
         self._owners = owners
-        self._gradients = [owner.grad.call.sequence for owner in owners]  # type: ignore[union-attr]
+        self._gradients = [owner._grad.call.sequence for owner in owners]  # type: ignore[union-attr]
         self._alone = [HELD_ALONE] * len(targets)
 
     def values(self, calls: Sequence[Call]) -> list[Any] | None:
@@ -69,7 +69,7 @@ class Steady:
         return values if self._gradients_are_alone() else None
 
     def _gradients_are_alone(self) -> bool:
-        found = [owner.grad for owner in self._owners]
+        found = [owner._grad for owner in self._owners]
         if True in [gradient is None for gradient in found] or not are_alone(found):
             return False
         calls = list(map(_call, found))

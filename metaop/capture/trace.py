@@ -30,7 +30,7 @@ from metaop.tensor.core import Tensor
 from metaop.tensor.history import is_leaf_call
 from metaop.unified_graph.cut import Subgraph, cut_at, recorder
 from metaop.unified_graph.recording import Call
-from metaop.unified_graph.tracing import Trace, state
+from metaop.unified_graph.tracing import Trace, configuration, state
 
 Result = Callable[[Arguments, Buffers], Any]
 # How many traces of a signature are compared with the next one.
@@ -205,7 +205,7 @@ class _Classified:
         self._check_escapes(handles, kept)
         return Replay(
             program_of(subgraph), arguments, steps, sources, copied, targets, gradients,
-            self._gradients_read(), makes, state.configuration, self.surroundings,
+            self._gradients_read(), makes, configuration.number, self.surroundings,
             [tensor for tensor in self.observer.before if tensor not in self.positions], self.fresh,
         )  # fmt: skip
 

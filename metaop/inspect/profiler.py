@@ -13,7 +13,7 @@ from metaop import executor
 from metaop.codegen.backend import Program, observers
 from metaop.errors import describe_location
 from metaop.unified_graph.cut import Subgraph
-from metaop.unified_graph.recording import modes
+from metaop.unified_graph.recording import watched
 
 
 class KernelRun(NamedTuple):
@@ -53,7 +53,7 @@ class Profile:
         self._kept_locations = False
 
     def __enter__(self) -> Profile:
-        self._kept_locations, modes.locations = modes.locations, True
+        self._kept_locations, watched.locations = watched.locations, True
         observers.append(self)
         return self
 
@@ -64,7 +64,7 @@ class Profile:
         traceback: TracebackType | None,
     ) -> None:
         observers.remove(self)
-        modes.locations = self._kept_locations
+        watched.locations = self._kept_locations
         if self._path is not None:
             self.save(self._path)
 

@@ -7,6 +7,7 @@ until a cut (see `cut`) takes the pending part of the graph.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Sequence
 from types import CodeType
 from typing import Any
@@ -19,22 +20,31 @@ from metaop.unified_graph.tensor_type import CPU, Device, TensorType
 _sequence = itertools.count(1)
 
 
-class Modes:
-    """What recording does besides recording: track gradients, remember source lines.
+class Modes(threading.local):
+    """How a thread records: whether it tracks gradients, and which casts are on.
 
-    `locations` is switched on by the profiler; calls that can fail when they run remember their
-    line always. `casts` converts the operands of every call while automatic casts are on.
+    `casts` converts the operands of every call while automatic casts are on.
     """
-
-    __slots__ = ("gradients", "locations", "casts")
 
     def __init__(self) -> None:
         self.gradients = True
-        self.locations = False
         self.casts: Any = None
 
 
+class Watched:
+    """What is noted of every call besides: with `locations`, the line that recorded it.
+
+    The profiler switches that on; calls that can fail when they run remember their line always.
+    """
+
+    __slots__ = ("locations",)
+
+    def __init__(self) -> None:
+        self.locations = False
+
+
 modes = Modes()
+watched = Watched()
 
 
 class Epoch:
@@ -180,8 +190,10 @@ def record(
     `inputs` may contain None for absent optional operands. Shape and dtype errors are raised
     here, at the user's line.
     """
-    if modes.casts is not None:
-        inputs = modes.casts(composite, inputs)
+    mode = modes.__dict__  # that of this thread: one access is cheaper than two
+    casts = mode["casts"]
+    if casts is not None:
+        inputs = casts(composite, inputs)
     types = tuple([None if call is None else call.type for call in inputs])
     if attributes and 0.0 in attributes:
         attributes = with_exact_zeros(attributes)
@@ -191,13 +203,13 @@ def record(
     if None in types:
         inputs = [call for call in inputs if call is not None]
     requires_grad = False
-    if modes.gradients and signature.differentiable:
+    if mode["gradients"] and signature.differentiable:
         for call in inputs:
             if call.requires_grad:  # type: ignore[union-attr]
                 requires_grad = True
                 break
     call = Call(signature, tuple(inputs), signature.types[0], requires_grad)  # type: ignore
-    if modes.locations or signature.can_fail:
+    if watched.locations or signature.can_fail:
         call.location = user_location()
     return call
 

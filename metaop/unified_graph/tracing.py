@@ -7,6 +7,7 @@ announced with `refuse`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple
@@ -45,15 +46,23 @@ class Trace:
         self.inside_step = False
 
 
-class State:
-    """The trace that is going on, and a number that grows when a module is configured anew."""
+class State(threading.local):
+    """The trace that is going on in a thread."""
+
+    trace: Trace | None = None
+
+
+class Configuration:
+    """A number that grows when a module, or a default, is configured anew."""
+
+    __slots__ = ("number",)
 
     def __init__(self) -> None:
-        self.trace: Trace | None = None
-        self.configuration = 0
+        self.number = 0
 
 
 state = State()
+configuration = Configuration()
 
 
 def repeated(
@@ -73,7 +82,7 @@ def refuse(reason: str) -> None:
 
 def configured(description: str) -> None:
     """Notes that an attribute of a module was changed; captured functions are traced again."""
-    state.configuration += 1
+    configuration.number += 1
     refuse(f"it changes {description}")
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -64,6 +66,82 @@ def test_beside_the_threads_of_pytorch() -> None:
         np.testing.assert_allclose(
             (ours @ ours).numpy(), (theirs @ theirs).numpy(), rtol=1e-3, atol=1e-3
         )
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def _beside(work: Callable[[], None], main: Callable[[], None]) -> list[BaseException]:
+    """Runs `main` while a thread does `work` over and over; what failed there."""
+    ended, errors = threading.Event(), []
+
+    def again() -> None:
+        try:
+            while not ended.is_set():
+                work()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=again)
+    thread.start()
+    try:
+        main()
+    finally:
+        ended.set()
+        thread.join()
+    return errors
+
+
+@pytest.mark.usefixtures("hasty_threads")
+def test_modes_are_those_of_a_thread() -> None:
+    def validate() -> None:
+        with metaop.no_grad(), metaop.autocast("cpu", dtype=metaop.bfloat16):
+            assert not (metaop.ones(3, requires_grad=True) * 2).requires_grad
+
+    def train() -> None:
+        weight = metaop.ones(2, 2, requires_grad=True)
+        for _ in range(200):
+            product = weight @ weight
+            assert product.requires_grad and product.dtype is metaop.float32
+
+    assert _beside(validate, train) == []
+
+
+@pytest.mark.usefixtures("hasty_threads")
+def test_functions_are_captured_beside_other_threads() -> None:
+    total, count = metaop.zeros(4), [0]
+
+    def load() -> None:
+        count[0] += 1
+        total.add_(metaop.rand(4) * 0 + 1)
+        assert total.tolist() == [float(count[0])] * 4
+
+    def train() -> None:
+        for size in range(2, 7):
+            weight = metaop.ones(size, requires_grad=True)
+            optimizer = metaop.optim.SGD([weight], lr=0.1)
+
+            def plain(x: metaop.Tensor) -> metaop.Tensor:
+                optimizer.zero_grad()  # noqa: B023
+                loss = (weight * x).sum() + metaop.rand(1) * 0  # noqa: B023
+                loss.backward()
+                optimizer.step()  # noqa: B023
+                return loss
+
+            step = metaop.jit(plain)
+            with warnings.catch_warnings():
+                # A trace that met another thread's work is made again.
+                warnings.simplefilter("ignore")
+                for k in range(6):
+                    loss = step(metaop.ones(size)).item()
+                    np.testing.assert_allclose(loss, size * (1 - 0.1 * k), rtol=1e-4)
+
+    assert _beside(load, train) == []
 
 
 def test_forking_while_other_threads_compute() -> None:

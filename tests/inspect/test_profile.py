@@ -10,7 +10,7 @@ import pytest
 
 import metaop
 from metaop.codegen.backend import observers
-from metaop.unified_graph.recording import modes
+from metaop.unified_graph.recording import watched
 
 
 def work() -> None:
@@ -57,4 +57,4 @@ def test_everything_is_switched_off_again() -> None:
     with pytest.raises(ZeroDivisionError), metaop.profile() as result:
         raise ZeroDivisionError
     work()
-    assert not result.runs and not observers and not modes.locations
+    assert not result.runs and not observers and not watched.locations
