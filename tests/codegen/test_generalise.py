@@ -287,3 +287,22 @@ def test_a_cache_without_reals_keeps_them_literal() -> None:
     for factor in (0.3, 0.4, 0.3):
         cache.kernel_for(scaled(5, factor))
     assert len(compiled) == 2
+
+
+def pooled(planes: int, size: int) -> LoopNest:
+    """Sums of pairs of rows and columns, for each plane."""
+    results = size // 2
+    around = [load(0, F32, k, p=size * size, i=2) for k in (0, 1, size, size + 1)]
+    total = call("add", call("add", *around[:2]), call("add", *around[2:]))
+    target = Store(1, index(0, p=results, i=1), total)
+    lanes = vector("i", results, target, kind="serial")._replace(literal=True)
+    return nest(READ_WRITE, serial("p", planes, lanes, kind="parallel"))
+
+
+def test_literal_lanes_keep_their_sizes_for_any_number_of_planes() -> None:
+    cache = CountingCache()
+    for size in (6, 40):
+        for planes in (1, 3):
+            cache.check(pooled(planes, size), planes * size * size, planes * size * size // 2)
+    assert len(cache.compiled) == 2
+    assert [kernel.body[0].body[0].extent for kernel in cache.compiled] == [3, 20]

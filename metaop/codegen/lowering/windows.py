@@ -81,7 +81,7 @@ class Windows(Rows):
         if outer:
             self._ask_ahead(rows[0] if rows else Loop("p", tasks, False), lane)
         kind = "serial" if outer else "parallel"
-        self.values.emit(ir.For(lane.name, lane.extent, kind, body, (), True))
+        self.values.emit(ir.For(lane.name, lane.extent, kind, body, (), True, literal=True))
         for loop in rows:
             self.values.emit(ir.For(loop.name, loop.extent, "serial", self.values.close()))
         if outer:
