@@ -102,6 +102,23 @@ def test_a_left_factor_with_neighbours_along_the_depth_is_not_packed(
         assert (tile.left_stride is None) == (is_packed or left_turned)
 
 
+@pytest.mark.parametrize("channels, stride", [(12, 2), (9, 1), (3, 2)])
+def test_weights_are_read_in_place_in_blocks_of_whole_windows(channels: int, stride: int) -> None:
+    x = input_node(0, (2, channels, 9, 7), F32)
+    w = input_node(1, (8, channels, 5, 3), F32)
+    output = convolution(x, w, None, (stride, 1), (2, 1), (2, 0), (1, 2), 1)
+    plan = schedule([x, w], [output], Machine(Tile(depth=64)))
+    (launch,) = plan.launches
+    (tile,) = micro_kernels(launch.nest.body)
+    assert launch.buffers[tile.left] is w and tile.depth.constant % 15 == 0
+    arrays = values([x, w])
+    (interpreted,) = run_schedule(plan, arrays)
+    wanted = run(schedule([x, w], [output], Machine(Tile(rows=5))), arrays, output)
+    np.testing.assert_allclose(interpreted, wanted, rtol=1e-4, atol=1e-4)
+    found = run(schedule([x, w], [output], host_machine()), arrays, output)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("shape", [(32, 40, 24), (33, 64, 77), (8, 32, 401), (15, 17, 130)])
 def test_pairs_of_bfloat16(shape: tuple[int, int, int]) -> None:
     for left_turned, right_turned in itertools.product((False, True), repeat=2):

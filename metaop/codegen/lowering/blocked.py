@@ -118,12 +118,14 @@ class Blocked(Positions):
         rows, columns, depth = extents
         self.block_depth = exact_block(depth, tile.depth) or balanced(depth, tile.depth)
         self.block_depth += -self.block_depth % self.step
-        self.run = depth
+        self.run, self.offsets_inside = depth, 1
         self.left_stride = None if rows % self.tile_rows else self._unpacked_left(tile)
         offsets = math.prod(self.kernel.shape[k] for k in windows)
         is_gathered = self.left_stride is None and self.left_is_gathered()
         enough = _COLUMNS_PER_RELAYOUT if is_gathered else _COLUMNS_PER_REORDER
         is_window = 1 < offsets <= _MOST_OFFSETS
+        if is_window and self._has_whole_windows(windows, offsets, tile):
+            return
         if columns < enough or not (is_gathered or is_window):
             return
         if is_window:
@@ -134,6 +136,20 @@ class Blocked(Positions):
         self.left_stride, self.run = padded, depth
         height = -(-rows // self.tile_rows) * self.tile_rows
         self.prepared = relaid(self, (math.prod(self.batch), height, padded))
+
+    def _has_whole_windows(self, windows: Sequence[int], offsets: int, tile: Tile) -> bool:
+        """Whether the left factor is read in place in blocks of whole windows.
+
+        Sets the blocks of the depth to so many channels, with the offsets of the window inside.
+        """
+        depth = self.contraction.depth
+        if self.step > 1 or self.left_stride is None or self.run < math.prod(self.depth):
+            return False
+        channels = exact_block(self.run // offsets, tile.depth // offsets)
+        if depth[-len(windows) :] != tuple(windows) or channels is None:
+            return False
+        self.block_depth, self.offsets_inside = channels * offsets, offsets
+        return True
 
     def _unpacked_left(self, tile: Tile) -> int | None:
         """How far rows of the left factor lie apart if it need not be packed, else None.

@@ -238,9 +238,13 @@ class Contract(Blocked):
         steps, inner = self.block_depth // self.together, self.inner // self.together
         if self.inner % self.together or steps % inner:
             inner = steps
+        strides = inner, 1
+        if self.offsets_inside > 1:
+            inner, strides = steps // self.offsets_inside, (1, self.offsets_inside)
         values.open("w")
         values.open("k")
-        step = index_expr.axis("w", steps // inner) * inner + index_expr.axis("k", inner)
+        window, channel = index_expr.axis("w", steps // inner), index_expr.axis("k", inner)
+        step = window * strides[0] + channel * strides[1]
         value = self._packed_value(factor, outer, bounds, step)
         values.emit(ir.Store(number, values.sum(offset + step * stride), value))
         values.emit(ir.For("k", inner, "serial", values.close()))
@@ -310,7 +314,7 @@ class Contract(Blocked):
         if self.left_stride is not None:
             tile = panel, strip, self.tile_rows
             found.append(left_ahead(self.values, left, self.left_stride, tile))
-        if self.packed is None and not self.offset_axes:
+        if self.packed is None and not self.offset_axes and self.offsets_inside == 1:
             panels = self.block_rows // self.tile_rows
             at = panel, panels, self.tile_columns
             found += right_ahead(self.values, self.right_reads, self.following, at)
