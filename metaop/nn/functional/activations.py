@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -236,6 +237,9 @@ def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     written.__name__ = written.__qualname__ = function.__name__ + "_"
     written.__doc__ = f"`{function.__name__}` written into its input."
+    whole = inspect.signature(function)
+    rest = [one for name, one in whole.parameters.items() if name != "inplace"]
+    written.__signature__ = whole.replace(parameters=rest)  # type: ignore[attr-defined]
     return written
 
 

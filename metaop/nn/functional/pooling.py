@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,9 +71,13 @@ max_pool1d, max_pool2d, max_pool3d = (_max_pool(spatial) for spatial in (1, 2, 3
 def _with_indices(pool: Callable[..., Pooled]) -> Callable[..., Pooled]:
     """A pool that always returns the places of the maxima too."""
 
-    def pool_with_indices(*args: Any, **kwargs: Any) -> Pooled:
-        return pool(*args, **{**kwargs, "return_indices": True})
+    shown = inspect.signature(pool)
 
+    def pool_with_indices(*args: Any, **kwargs: Any) -> Pooled:
+        given = shown.bind(*args, **kwargs).arguments
+        return pool(**{**given, "return_indices": True})
+
+    pool_with_indices.__signature__ = shown  # type: ignore[attr-defined]
     doc = f"`{pool.__name__}` that returns the places of the maxima too."
     return _named(pool_with_indices, pool.__name__ + "_with_indices", doc)
 
