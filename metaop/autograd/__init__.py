@@ -1,9 +1,10 @@
 """Gradients for users: `grad`, `backward`, `Function`, `functional`, `gradcheck`."""
 
 from metaop.autograd import functional
+from metaop.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from metaop.autograd.function import Function, once_differentiable
 from metaop.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
-from metaop.autograd.gradients import backward, detect_anomaly, grad, set_detect_anomaly
+from metaop.autograd.gradients import backward, grad
 from metaop.autograd.variable import Variable
 from metaop.tensor.gradients import (
     enable_grad,

@@ -11,7 +11,6 @@ from metaop.errors import ArgumentError, GradientError
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.creation import zeros_like
 from metaop.tensor.gradients import run_backward, start_of
-from metaop.unified_graph.recording import watched
 
 Tensors = Tensor | Sequence[Tensor]
 
@@ -106,23 +105,3 @@ def _batched(
         # Recorded and never computed: it frees what the graph has saved.
         grad(outputs, inputs, [weight[0] for weight in weights], False, allow_unused=True)
     return tuple([next(found) if there else None for there in used])
-
-
-class set_detect_anomaly:
-    """Remembers the source line of every recorded call, so that errors of backward name it."""
-
-    def __init__(self, mode: bool = True, check_nan: bool = True) -> None:
-        self._previous, watched.locations = watched.locations, bool(mode)
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *exception: object) -> None:
-        watched.locations = self._previous
-
-
-class detect_anomaly(set_detect_anomaly):
-    """`set_detect_anomaly(True)` as a context manager."""
-
-    def __init__(self, check_nan: bool = True) -> None:
-        super().__init__(True, check_nan)

@@ -149,6 +149,8 @@ class TapeEntry:
     freed: Callable[[], None] | None = None
 
 
+# Told of every call whose gradient was recorded, and of the gradients that it passes on.
+watchers: list[Callable[[Call, Sequence[Call | None]], None]] = []
 # What hooks of the running backward pass want done when it has ended, in order.
 at_end: list[Callable[[], None]] = []
 
@@ -272,6 +274,8 @@ def _run_function(
     function, sources = tape.function, tape.sources
     assert function is not None
     gradients = function([cotangents.get(k) for k in range(tape.outputs)])
+    for watch in watchers:
+        watch(call, gradients)
     for source, gradient in zip(sources, gradients):
         if source is not None and gradient is not None and source.requires_grad:
             _accumulate(pending, source, gradient, tape.index)
@@ -298,8 +302,11 @@ def _record_gradient(
     gradient = record(plan.composite, inputs)
     if gradient.location is None:
         gradient.location = call.location
-    for position, target in enumerate(plan.targets):
-        _accumulate(pending, call.inputs[target], part(gradient, position))
+    parts = [part(gradient, position) for position in range(len(plan.targets))]
+    for watch in watchers:
+        watch(call, parts)
+    for target, found in zip(plan.targets, parts):
+        _accumulate(pending, call.inputs[target], found)
     return bool(plan.residuals)
 
 

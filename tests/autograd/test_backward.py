@@ -333,3 +333,11 @@ def test_reading_a_loss_before_backward_computes_nothing_twice(
     loss.backward()
     w1.grad.tolist(), w2.grad.tolist()
     assert len(computed) == len(set(computed)) and len(computed) > 5
+
+
+def test_anomalies_are_named_with_the_line_that_called_the_operator() -> None:
+    x = metaop.zeros(2, requires_grad=True)
+    with metaop.autograd.set_detect_anomaly(True):
+        loss = (x.sqrt() * 0).sum()
+        with pytest.raises(RuntimeError, match=r"'SqrtBackward0' returned nan.*test_backward.py:"):
+            loss.backward()
