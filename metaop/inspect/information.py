@@ -14,8 +14,10 @@ import numpy as np
 
 from metaop import settings
 from metaop.codegen.llvm import matrix_registers
+from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import host_target
+from metaop.codegen.llvm.tuning import count_of_choices
 from metaop.nn.functional import softmax
 
 _LIBRARIES = (
@@ -79,8 +81,13 @@ def _settings() -> list[tuple[str, str]]:
 
 def _cache() -> list[tuple[str, str]]:
     folder = Path(settings.get("METAOP_CACHE_DIR")).expanduser()
-    sizes = [file.stat().st_size for file in folder.glob("*")] if folder.is_dir() else []
-    return [("folder", str(folder)), ("content", f"{len(sizes)} files, {sum(sizes) / 1e6:.1f} MB")]
+    sizes = [file.stat().st_size for file in folder.glob("*") if file.is_file()]
+    tuned = count_of_choices(host_machine())
+    return [
+        ("folder", str(folder)),
+        ("content", f"{len(sizes)} files, {sum(sizes) / 1e6:.1f} MB"),
+        ("tuned", f"{tuned} contractions for this processor and number of threads"),
+    ]
 
 
 def self_test() -> str:

@@ -27,7 +27,7 @@ from metaop.codegen.disk_cache import cache_at
 from metaop.codegen.fingerprint import kernel_fingerprint
 from metaop.codegen.llvm.contest import Contestant, Memory, contest
 from metaop.codegen.llvm.engine import code_generator
-from metaop.codegen.llvm.target import host_target
+from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.loop_nest import LoopNest
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.lower import lower_by
@@ -128,18 +128,25 @@ def state_of_choices(machine: Machine) -> str:
     return "" if mode() == "off" else _choices(machine).state
 
 
+def count_of_choices(machine: Machine) -> int:
+    """How many contractions were tuned for a machine."""
+    return len(_choices(machine))
+
+
 def _choices(machine: Machine) -> Choices:
-    folder = None
-    if settings.get("METAOP_DISK_CACHE"):
-        parts = (_VERSION, code_generator(), repr(host_target()), repr(machine))
-        digest = blake2b("\n".join(parts).encode(), digest_size=12).hexdigest()
-        folder = str(Path(settings.get("METAOP_CACHE_DIR")).expanduser() / f"tactics-{digest}")
-    return _choices_in(folder, machine)
+    directory = settings.get("METAOP_CACHE_DIR") if settings.get("METAOP_DISK_CACHE") else None
+    return _choices_in(directory, machine, host_target())
 
 
 @functools.cache
-def _choices_in(folder: str | None, machine: Machine) -> Choices:
-    return Choices(None if folder is None else cache_at(folder, settings.get("METAOP_CACHE_BYTES")))
+def _choices_in(directory: str | None, machine: Machine, target: Target) -> Choices:
+    """The choices of a machine among those in a folder, or none."""
+    if directory is None:
+        return Choices(None)
+    parts = (_VERSION, code_generator(), repr(target), repr(machine))
+    digest = blake2b("\n".join(parts).encode(), digest_size=12).hexdigest()
+    folder = Path(directory).expanduser() / f"tactics-{digest}"
+    return Choices(cache_at(str(folder), settings.get("METAOP_CACHE_BYTES")))
 
 
 def _choose(
