@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from benchmarks import whole_steps  # noqa: F401  registers workloads
 from benchmarks.fresh_process import run_program
 from benchmarks.workload import named_in
+from metaop.codegen.llvm.runtime import runtime
 
 GROUP = "compile"
 _STEPS = 3
@@ -46,7 +47,7 @@ class Step(NamedTuple):
     """Seconds of a step, processor seconds of all threads, and how many kernels it compiled.
 
     The first step of a process counts from its start: imports and the making of the model belong
-    to it.
+    to it. With one thread no other process helps to compile, whose seconds would not be counted.
     """
 
     seconds: float
@@ -84,7 +85,10 @@ def measure(workload: str) -> Compilation:
 
 def _steps(library: str, workload: str, environment: dict[str, str]) -> tuple[Step, ...]:
     program = _PROGRAM.format(library=library, workload=workload, steps=_STEPS)
-    return tuple(Step(*step) for step in json.loads(run_program(program, environment)))
+    threads = str(runtime().get_num_threads())
+    limits = {"METAOP_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+    steps = json.loads(run_program(program, {**environment, **limits}))
+    return tuple(Step(*step) for step in steps)
 
 
 HEAD = (

@@ -28,6 +28,12 @@ SETTINGS = (
     Setting("METAOP_TARGET", str, "native", "CPU code: native, avx512, avx2 or baseline"),
     Setting("METAOP_AMX", bool, "true", "use matrix registers for bfloat16 if there are any"),
     Setting("METAOP_NUM_THREADS", int, "0", "threads of a kernel; 0 means every core"),
+    Setting(
+        "METAOP_COMPILE_PROCESSES",
+        int,
+        "-1",
+        "processes that help to compile; -1 means one less than threads, at most 4",
+    ),
     Setting("METAOP_ALL_RANKS_TALK", bool, "false", "progress bars and logs from every rank"),
     Setting(
         "METAOP_WINOGRAD",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from metaop.codegen.generalise import Walker, generalise, walked
 from metaop.codegen.loop_nest import LoopNest
@@ -20,13 +21,16 @@ from metaop.codegen.loop_nest import LoopNest
 _SPECIAL_FAMILIES = 16
 
 
+Kernel = TypeVar("Kernel")
+
+
 @dataclass
-class _Family:
+class _Family(Generic[Kernel]):
     """The nests of one skeleton: the integers of the first, and the kernels by what varies."""
 
     first: tuple[int, ...]
     varying: frozenset[int]
-    kernels: dict[frozenset[int], int] = field(default_factory=dict)
+    kernels: dict[frozenset[int], Kernel] = field(default_factory=dict)
 
     def fitting(self, differing: frozenset[int]) -> frozenset[int] | None:
         """The arguments of the most special kernel that allows these differences."""
@@ -34,21 +38,21 @@ class _Family:
         return min(fitting, key=len, default=None)
 
 
-class KernelCache:
+class KernelCache(Generic[Kernel]):
     """Compiled kernels by skeleton; threads may share a cache.
 
-    `compile_nest` gives the address of a nest's machine code; `reals` says whether it knows
-    arguments that are real numbers.
+    `compile_nest` gives what stands for a nest's machine code, as its address; `reals` says whether
+    it knows arguments that are real numbers.
     """
 
-    def __init__(self, compile_nest: Callable[[LoopNest], int], reals: bool = True) -> None:
+    def __init__(self, compile_nest: Callable[[LoopNest], Kernel], reals: bool = True) -> None:
         self._compile = compile_nest
         self._takes_reals = reals
-        self._families: dict[Hashable, dict[tuple[int, ...] | None, _Family]] = {}
+        self._families: dict[Hashable, dict[tuple[int, ...] | None, _Family[Kernel]]] = {}
         self._lock = threading.Lock()
 
-    def kernel_for(self, nest: LoopNest) -> tuple[int, tuple[int, ...]]:
-        """The address of a kernel that computes the nest, and the arguments to call it with."""
+    def kernel_for(self, nest: LoopNest) -> tuple[Kernel, tuple[int, ...]]:
+        """A kernel that computes the nest, and the arguments to call it with."""
         walker = walked(nest, self._takes_reals)
         integers = tuple(walker.integers)
         with self._lock:
@@ -64,7 +68,7 @@ class KernelCache:
         added = [integers[position] for position in sorted(varying)]
         return family.kernels[varying], (*nest.arguments, *added)
 
-    def _family(self, walker: Walker) -> _Family:
+    def _family(self, walker: Walker) -> _Family[Kernel]:
         """The family of a nest, or a new one."""
         special = walker.special()
         values: tuple[int, ...] | None

@@ -52,9 +52,9 @@ def adopt(environment: MutableMapping[str, str] = os.environ) -> None:
     """Makes a process that MPI started one of several: called by `import metaop`.
 
     PyTorch's variables (RANK, WORLD_SIZE, LOCAL_RANK, …) are set for programs that read them. Each
-    rank gets its share of the host's cores. Progress bars and logs below warnings come from rank
-    0 alone, unless METAOP_ALL_RANKS_TALK is set. What is set already stays, but that ranks do not
-    tune: they would time each other.
+    rank gets its share of the host's cores, of which one may help it to compile. Progress bars and
+    logs below warnings come from rank 0 alone, unless METAOP_ALL_RANKS_TALK is set. What is set
+    already stays, but that ranks do not tune: they would time each other.
     """
     place = launched(environment)
     if place is None or place.size == 1:
@@ -68,6 +68,7 @@ def adopt(environment: MutableMapping[str, str] = os.environ) -> None:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": 29500,
         "METAOP_NUM_THREADS": max(1, cores // place.local_size),
+        "METAOP_COMPILE_PROCESSES": int(cores >= 2 * place.local_size),
     }
     if place.size == place.local_size:
         # One host: the fast transport, and no search for networks.

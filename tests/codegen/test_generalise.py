@@ -234,14 +234,14 @@ def test_every_integer_may_vary_alone(make: Callable[..., LoopNest]) -> None:
 
 
 def test_real_addresses() -> None:
-    from metaop.codegen.llvm.kernels import kernel_cache
+    from metaop.codegen.llvm.kernels import address_of, kernel_cache
 
     kernel = row_sums(3, 50)
-    address, arguments = kernel_cache().kernel_for(kernel)
+    key, arguments = kernel_cache().kernel_for(kernel)
     (x, y), error = arrays((150, F32), (3, F32)), np.zeros(4, np.int64)
     addresses, scalars = np.array([x.ctypes.data, y.ctypes.data]), np.array(arguments, np.int64)
     run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2, ctypes.c_void_p)
-    run(address)(addresses.ctypes.data, scalars.ctypes.data, 0, 3, error.ctypes.data)
+    run(address_of(key))(addresses.ctypes.data, scalars.ctypes.data, 0, 3, error.ctypes.data)
     np.testing.assert_allclose(y, x.reshape(3, 50).sum(1), rtol=1e-6)
 
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from metaop.codegen.disk_cache import shared_cache
 from metaop.codegen.llvm import object_file
-from metaop.codegen.llvm.object_code import VERSION, compile_object, llvm_binding, new_machine
-from metaop.codegen.llvm.target import Target, host_target
+from metaop.codegen.llvm.compile_queue import CompileQueue, Job
+from metaop.codegen.llvm.object_code import VERSION, llvm_binding, new_machine
+from metaop.codegen.llvm.target import host_target
 from metaop.errors import InternalError
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ _MAPS_OF_AN_OBJECT, _OTHER_MAPS = 3, 4096
 
 @dataclass
 class Statistics:
-    """What the engine did since the process started; times in seconds."""
+    """What the engine did since the process started; times in seconds.
+
+    `compile_seconds` were spent here, by waiting for other processes included.
+    """
 
     compiled: int = 0
     loaded_from_disk: int = 0
@@ -45,6 +49,8 @@ statistics = Statistics()
 _lock = threading.RLock()
 _engines: list[llvm.ExecutionEngine] = []  # the code lives as long as its engine
 _addresses: dict[str, dict[str, int]] = {}
+_started: dict[str, Job] = {}
+_queue = functools.cache(CompileQueue)
 
 
 def load_object(object_bytes: bytes, symbols: Sequence[str]) -> dict[str, int]:
@@ -82,29 +88,23 @@ def compile_kernel(ir_text: str, symbol: str) -> int:
 
 def compile_symbols(ir_text: str, symbols: Sequence[str]) -> dict[str, int]:
     """Like `compile_kernel`, for several functions of one module."""
-    target = host_target()
+    addresses = stored_symbols(start_compiling(ir_text, symbols), symbols)
+    assert addresses is not None
+    return addresses
+
+
+def start_compiling(ir_text: str, symbols: Sequence[str], helpers: int = 0) -> str:
+    """The key of a module that `stored_symbols` will find.
+
+    Until then at most so many other processes help to compile what was started.
+    """
     key = object_key(ir_text, symbols)
     with _lock:
-        addresses = _addresses.get(key)
-        if addresses is not None:
+        if key in _addresses or key in _started:
             statistics.loaded_from_memory += 1
-            return addresses
-        return _loaded(key, _stored_or_compiled(key, ir_text, target), symbols)
-
-
-def _stored_or_compiled(key: str, ir_text: str, target: Target) -> bytes:
-    cache = shared_cache()
-    object_bytes = cache.get(key) if cache else None
-    if object_bytes is not None:
-        statistics.loaded_from_disk += 1
-        return object_bytes
-    start = time.perf_counter()
-    object_bytes = compile_object(ir_text, target)
-    statistics.compiled += 1
-    statistics.compile_seconds += time.perf_counter() - start
-    if cache:
-        cache.put(key, object_bytes)
-    return object_bytes
+        elif stored_symbols(key, symbols) is None:
+            _started[key] = _queue().submit(ir_text, host_target(), helpers)
+    return key
 
 
 def stored_symbols(key: str, symbols: Sequence[str]) -> dict[str, int] | None:
@@ -114,11 +114,26 @@ def stored_symbols(key: str, symbols: Sequence[str]) -> dict[str, int] | None:
         if addresses is not None:
             return addresses
         cache = shared_cache()
-        object_bytes = cache.get(key) if cache else None
-        if object_bytes is None:
-            return None
-        statistics.loaded_from_disk += 1
-        return _loaded(key, object_bytes, symbols)
+        if key in _started:
+            content = _finished(key)
+            if cache:
+                cache.put(key, content)
+        else:
+            stored = cache.get(key) if cache else None
+            if stored is None:
+                return None
+            content = stored
+            statistics.loaded_from_disk += 1
+        return _loaded(key, content, symbols)
+
+
+def _finished(key: str) -> bytes:
+    start = time.perf_counter()
+    content = _queue().result(_started[key])
+    del _started[key]
+    statistics.compiled += 1
+    statistics.compile_seconds += time.perf_counter() - start
+    return content
 
 
 def _loaded(key: str, object_bytes: bytes, symbols: Sequence[str]) -> dict[str, int]:

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from functools import cache
 
+from metaop import settings
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.kernel_cache import KernelCache
 from metaop.codegen.llvm import engine
 from metaop.codegen.llvm.emit import emit
+from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import host_target
 
 _SYMBOL = "kernel"
-_keys: dict[int, str] = {}
+_MOST_HELPERS = 4
+
+
+def start_compiling(nest: ir.LoopNest) -> str:
+    """The key of a nest's machine code, which others may be compiling until it is needed."""
+    return engine.start_compiling(emit(nest, host_target(), _SYMBOL), (_SYMBOL,), _helpers())
 
 
 def compile_nest(nest: ir.LoopNest) -> int:
     """The address of the machine code of a nest."""
-    text = emit(nest, host_target(), _SYMBOL)
-    address = engine.compile_kernel(text, _SYMBOL)
-    _keys[address] = engine.object_key(text, (_SYMBOL,))
-    return address
+    return engine.compile_kernel(emit(nest, host_target(), _SYMBOL), _SYMBOL)
 
 
-def key_of(address: int) -> str:
-    """The key under which the object of a kernel is kept."""
-    return _keys[address]
+def _helpers() -> int:
+    """How many processes may help to compile: with this one, as many as there are threads."""
+    wanted: int = settings.get("METAOP_COMPILE_PROCESSES")
+    return wanted if wanted >= 0 else min(runtime().get_num_threads() - 1, _MOST_HELPERS)
 
 
 def is_stored(key: str) -> bool:
@@ -33,13 +38,13 @@ def is_stored(key: str) -> bool:
 
 
 def address_of(key: str) -> int:
-    """The address of a stored kernel."""
+    """The address of a kernel that is stored, or that was started."""
     addresses = engine.stored_symbols(key, (_SYMBOL,))
     assert addresses is not None
     return addresses[_SYMBOL]
 
 
 @cache
-def kernel_cache() -> KernelCache:
-    """The cache of compiled kernels."""
-    return KernelCache(compile_nest)
+def kernel_cache() -> KernelCache[str]:
+    """The cache of kernels, by key."""
+    return KernelCache(start_compiling)

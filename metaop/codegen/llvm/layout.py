@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from metaop.codegen.llvm.kernels import kernel_cache, key_of
+from metaop.codegen.llvm.kernels import kernel_cache
 from metaop.codegen.schedule import Schedule, donations
 from metaop.codegen.slots import Slots
 from metaop.unified_graph import dtype as dtypes
@@ -41,17 +41,15 @@ class Layout(NamedTuple):
 
 
 def layout_of(schedule: Schedule) -> Layout:
-    """The layout of a schedule; its kernels are compiled on the way."""
+    """The layout of a schedule; its kernels start to be compiled on the way."""
     numbering = Slots(schedule)
     first_made = len(schedule.inputs)
     launches = []
     for launch in schedule.launches:
-        address, arguments = kernel_cache().kernel_for(launch.nest)
+        key, arguments = kernel_cache().kernel_for(launch.nest)
         slots = tuple(numbering.of[node] for node in launch.buffers)
         nest = launch.nest
-        launches.append(
-            Launch(nest.name, key_of(address), slots, arguments, nest.tasks, nest.grain)
-        )
+        launches.append(Launch(nest.name, key, slots, arguments, nest.tasks, nest.grain))
     return Layout(
         tuple(dtype.name for dtype in numbering.input_types),
         tuple(numbering.made),
