@@ -29,6 +29,8 @@ from metaop.unified_graph.node import Node
 _LINE = 16
 # Rows of many vectors that are read side by side, lest memory see too many streams.
 _ROWS = 4
+# Taps whose weights, beside the rows that they meet, or whose sums stay in registers.
+_MOST_WEIGHTS, _MOST_SUMS = 16, 25
 # Planes of more elements leave the nearest cache; there, so many elements are asked for ahead.
 _NEAR, _AHEAD = 2048, 2048
 
@@ -53,12 +55,15 @@ class InPlace(Taps):
     ) -> None:
         super().__init__(kernel, storage, uses, stencil)
         self.lanes = lanes * 4 // self.scalar.itemsize
+        self.most_taps = _MOST_SUMS if stencil.is_by_weight else _MOST_WEIGHTS
         # The axis of the loop over the planes, and the rows of the next one that are asked for.
         self.planes = "p"
         self.asked: set[tuple[IndexExpr, int]] = set()
 
     def is_fitting(self) -> bool:
-        """Whether what the windows see lies side by side in a buffer."""
+        """Whether what the windows see lies side by side in a buffer, and registers suffice."""
+        if self.down.taps * self.along.taps > self.most_taps:
+            return False
         place = {k: index_expr.axis(f"o{k}", n) for k, n in enumerate(self.kernel.shape)}
         source, at, _ = self.behind_views(self.contraction.right, place)
         if not self.storage.has_buffer(source) or source.dtype is not self.scalar:
@@ -74,9 +79,18 @@ class InPlace(Taps):
         return [Stretch(first, stop - first) for first, stop in itertools.pairwise(ends)]
 
     def groups_of_rows(self, products: int) -> list[Group]:
-        """All rows, with so many products for each element."""
+        """All rows, with so many products for each element.
+
+        High windows get groups of their own where they meet the upper and the lower edge.
+        """
         is_wide = self.along.size > 2 * self.lanes
-        return self.groups(products, self.down.size, _ROWS if is_wide else self.down.size)
+        groups = self.groups(products, self.down.size, _ROWS if is_wide else self.down.size)
+        first, rows, times = groups[0]
+        edge = -(-(self.down.taps // 2) // rows)
+        if self.down.taps <= _ROWS or times <= 2 * edge:
+            return groups
+        parts = [(0, edge), (edge, times - 2 * edge), (times - edge, edge)]
+        return [*(Group(first + k * rows, rows, n) for k, n in parts), *groups[1:]]
 
     def row_at(
         self, place: dict[int, IndexExpr], row: IndexExpr, column: IndexExpr
