@@ -19,6 +19,7 @@ from metaop.codegen.llvm.target import Target
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.lowering.contract import Contract
+from metaop.codegen.lowering.tactic import Tactic, other_tiles
 from metaop.codegen.memory import Buffer
 from metaop.codegen.schedule import schedule
 from metaop.differentiation.transposition import pullback
@@ -28,6 +29,7 @@ from metaop.operators.linear_algebra import matmul
 from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node, input_node
+from tests.codegen.force import forcing, with_every_size
 from tests.codegen.interpret import run_schedule
 from tests.codegen.matrix_emulation import Emulator, emulated
 from tests.codegen.run_plan import values
@@ -121,6 +123,21 @@ def test_several_blocks_of_the_depth_and_of_the_result(emulator: Emulator) -> No
         nodes, output = product(shape, *turned)
         arrays = values(nodes)
         compare(run(nodes, output, arrays, machine), wanted_product(arrays, *turned))
+    emulator.assert_well_used()
+
+
+def test_every_size_of_blocks_that_a_tuner_tries(emulator: Emulator) -> None:
+    tile = Tile(32, 32, 64, 64, 64, step=ir.MATRIX)
+    tactic = Tactic("panels", tile)
+    machine = Machine(Tile(narrow=tile), tiles=((12, 32),), threads=2)
+    assert not other_tiles(tactic, machine)
+    nodes, output = product((96, 70, 130), False, True)
+    arrays = values(nodes)
+    sizes = with_every_size([tactic], machine)
+    assert len(sizes) > 5
+    for one in sizes:
+        found = run(nodes, output, arrays, forcing(machine, lambda _, one=one: one))
+        compare(found, wanted_product(arrays, False, True))
     emulator.assert_well_used()
 
 

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from metaop.codegen.llvm.machine import host_machine
-from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.tactic import Tactic
-from metaop.codegen.memory import Buffer
 from metaop.codegen.reference import evaluate
 from metaop.codegen.schedule import Schedule, schedule
 from metaop.differentiation.transposition import pullback
@@ -25,6 +23,7 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node, input_node
 from tests.codegen.force import forcing, with_every_size
+from tests.codegen.run_plan import run, values
 
 Graph = tuple[list[Node], Node]
 Maker = Callable[[np.random.Generator, DType], Graph]
@@ -146,13 +145,10 @@ def compare(make: Maker, seed: int, dtype: DType, tolerance: float) -> None:
     """Runs a graph with every tactic, and in float64 in NumPy."""
     nodes, output = graph = make(np.random.default_rng(seed), dtype)
     _, exact = make(np.random.default_rng(seed), dtypes.float64)
-    random = np.random.default_rng(seed + 1)
-    arrays = [random.standard_normal(node.shape).astype(dtype.numpy) for node in nodes]
+    arrays = values(nodes, seed)
     (wanted,) = evaluate([exact], [array.astype(np.float64) for array in arrays])
     plans = every_plan(graph, small_blocks())
     assert len(plans) > 1
     for name, plan in plans:
-        buffers = [Buffer.from_numpy(array) for array in arrays]
-        found = LLVMProgram(plan).run(buffers)[0].view(output.shape, dtype.numpy)
-        error = np.abs(found.astype(np.float64) - wanted).max()
+        error = np.abs(run(plan, arrays, output).astype(np.float64) - wanted).max()
         assert error < tolerance * np.abs(wanted).max(), name
