@@ -66,6 +66,9 @@ class ScalarFunction:
     # (mul), "linear in first" operand only (div), "linear in branches" (all operands but the
     # first together: where), or "" when not at all.
     degree: str = ""
+    # Whether it takes many steps, each of which waits for the one before: a processor finds too
+    # little to do within one vector then, and sees too few reads to go on with them by itself.
+    is_serial: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "numpy", in_compute_precision(self.numpy))

@@ -99,13 +99,14 @@ def test_what_is_read_across_or_stored_element_by_element_is_left_to_other_sched
         assert not any(name.startswith("columns") and len(names) == 1 for name in names)
 
 
-def test_columns_ask_for_the_next_rows() -> None:
+@pytest.mark.parametrize(("reducer", "rows"), [("max", [4, 5, 6, 7]), ("add", [])])
+def test_columns_that_are_compared_ask_for_the_next_rows(reducer: str, rows: list[int]) -> None:
     x = _input(0, _ROWS, _COLUMNS)
-    (launch,) = schedule([x], [reduce_axes("add", x, [0])], Machine()).launches
+    (launch,) = schedule([x], [reduce_axes(reducer, x, [0])], Machine()).launches
     (tasks,) = launch.nest.body
     assert isinstance(tasks, ir.For)
-    rows = next(part for part in tasks.body if isinstance(part, ir.For) and not part.vector)
-    (columns,) = rows.body
+    along = next(part for part in tasks.body if isinstance(part, ir.For) and not part.vector)
+    (columns,) = along.body
     assert isinstance(columns, ir.For)
     asked = [part.offset for part in columns.body if isinstance(part, ir.Prefetch)]
-    assert sorted(offset.constant // _COLUMNS for offset in asked) == [4, 5, 6, 7]
+    assert sorted(offset.constant // _COLUMNS for offset in asked) == rows

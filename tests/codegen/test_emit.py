@@ -166,6 +166,20 @@ def test_stores_in_rows(target: str) -> None:
             check_nest(nest(READ_WRITE, vector("i", 61, store)), arrays((61, F32), (700, F32)))
 
 
+@pytest.mark.parametrize("extent", [1, 3, 8, 31, 64, 150])
+def test_random_bits_of_several_vectors_at_once(extent: int, target: str) -> None:
+    """Keys that lanes share and keys of their own, in floats beside which bits take two vectors."""
+    counter = call("cast", load(1, F32, i=1), dtype=I64)
+    for key in (load(0, I64), load(0, I64, i=1)):
+        bits = call("right_shift", call("random_bits", key, counter), number(40, I64))
+        value = call("mul", call("cast", bits, dtype=F32), number(0.5, F32))
+        kernel = nest(
+            [(I64, "read"), (F32, "read"), (F32, "write")],
+            vector("i", extent, Store(2, index(0, i=1), value)),
+        )
+        check_nest(kernel, arrays((extent, I64), (extent, F32), (extent, F32)))
+
+
 def test_parallel_pieces_of_a_vector_loop(target: str) -> None:
     check_nest(map_nest(ACCESSES["contiguous"], 101), arrays((120, F32), (101, F32)), pieces=7)
 

@@ -14,6 +14,7 @@ from metaop.codegen.loop_nest import For, LoopNest, Parameter, Prefetch, Stateme
 from metaop.codegen.lowering import Machine
 from metaop.codegen.schedule import schedule
 from metaop.elementwise.meta_op import apply
+from metaop.operators.dropout import dropout
 from metaop.reduce.meta_op import reduce_axes
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node, input_node
@@ -134,6 +135,18 @@ def test_rows_ask_for_the_next_row() -> None:
     passes = [part for part in rows.body if isinstance(part, For)]
     asking = [any(isinstance(x, Prefetch) for x in loop.body) for loop in passes]
     assert asking == [False, True, False]
+
+
+def test_maps_of_random_numbers_ask_for_what_lies_ahead() -> None:
+    matrix, seed = _matrix(), input_node(1, (), dtypes.int64)
+    for outputs, expected in (([dropout(matrix, seed, 0.5, None)], 1), ([matrix * 2.0], 0)):
+        (launch,) = schedule([matrix, seed], outputs).launches
+        lanes = launch.nest.body[-1]
+        while isinstance(lanes, For) and not lanes.vector:
+            lanes = lanes.body[-1]
+        assert isinstance(lanes, For)
+        asked = [part for part in lanes.body if isinstance(part, Prefetch)]
+        assert [part.offset.constant for part in asked] == [256] * expected
 
 
 # --- whole programs -------------------------------------------------------------------------------

@@ -303,6 +303,20 @@ class Arithmetic(Core):
             return self.insert(self.insert(pair, x, 0), y, 1)
         return self.shuffle(x, y, range(2 * x.lanes))
 
+    def joined(self, values: Sequence[Value]) -> Value:
+        """The lanes of some vectors, as many as a power of two, in turn."""
+        whole = list(values)
+        while len(whole) > 1:
+            whole = [self.concatenate(*whole[k : k + 2]) for k in range(0, len(whole), 2)]
+        return whole[0]
+
+    def parts(self, x: Value, count: int) -> list[Value]:
+        """The lanes of a vector cut into so many vectors, a power of two."""
+        found = [x]
+        while len(found) < count:
+            found = [half for part in found for half in self.halves(part)]
+        return found
+
     def reduce(self, name: str, x: Value) -> Value:
         """All lanes combined pairwise by the method `name` (add, mul, maximum, bit_or, …)."""
         combine = getattr(self, name)

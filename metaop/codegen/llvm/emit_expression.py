@@ -55,6 +55,8 @@ class ExpressionWriter:
 
     def _value(self, expr: Expr, copy: int) -> Value:
         if isinstance(expr, Apply):
+            if FUNCTIONS[expr.function].is_serial and self.index.lanes.copies > 1:
+                return self._together(expr)[copy]
             operands = [self.value(operand, copy) for operand in expr.operands]
             if expr.function == "cast":
                 return self.cast(operands[0], expr.dtype)
@@ -70,6 +72,28 @@ class ExpressionWriter:
         if isinstance(expr, IndexValue):
             return self._index_value(expr, copy)
         return self._choose(expr, copy)
+
+    def _together(self, expr: Apply) -> list[Value]:
+        """The values in all copies, from one application to the vectors of all of them."""
+        copies = range(self.index.lanes.copies)
+        operands = [[self.value(operand, copy) for copy in copies] for operand in expr.operands]
+        if all(value.lanes == 1 for values in operands for value in values):
+            found = [self.apply(expr.function, *values) for values in zip(*operands)]
+        else:
+            joined = self.apply(expr.function, *(self._joined(values) for values in operands))
+            with self.code.placed(self.code.level_among(joined.text)):
+                found = self.code.parts(joined, len(copies))
+        self._memo.update({(id(expr), copy): found[copy] for copy in copies})
+        return found
+
+    def _joined(self, values: list[Value]) -> Value:
+        """The lanes of all values in turn; a scalar that all of them are stays one."""
+        if all(value.lanes == 1 and value.text == values[0].text for value in values):
+            return values[0]
+        lanes = self.index.lanes.count
+        whole = [value if value.lanes == lanes else self.splat(value, lanes) for value in values]
+        with self.code.placed(self.code.level_among(*(value.text for value in whole))):
+            return self.code.joined(whole)
 
     def _real_argument(self, expr: RealArgument) -> Value:
         code = self.code

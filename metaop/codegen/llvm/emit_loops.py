@@ -317,7 +317,8 @@ class LoopWriter:
         survey = self.survey(loop)
         count = max(2, self.target.vector_bytes // survey.element_bytes)
         copies, runs_on = 1, any(one.running for one in loop.accumulators)
-        if not runs_on and (survey.accumulated or survey.has_inner_accumulators):
+        several = survey.accumulated or survey.has_inner_accumulators
+        if not runs_on and (several or survey.has_serial_functions):
             copies = _CHAINS
             while copies > 1 and survey.work * copies > _WORK_IN_COPIES:
                 copies //= 2

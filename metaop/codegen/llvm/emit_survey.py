@@ -20,6 +20,7 @@ from metaop.codegen.loop_nest import (
     Store,
     Update,
 )
+from metaop.elementwise.functions import FUNCTIONS
 from metaop.unified_graph.dtype import DType
 
 
@@ -32,6 +33,7 @@ class Survey:
         self.work = 0
         self.weights: Counter[int] = Counter()
         self.has_inner_accumulators = False
+        self.has_serial_functions = False
         self._buffers = buffers
         self._seen: set[int] = set()
         self._visit(body)
@@ -57,6 +59,8 @@ class Survey:
         if isinstance(statement, (Store, Update, Accumulate, Let, CheckedIndex)):
             for part in walk(statement.value, self._seen):
                 self.work += 1
+                if isinstance(part, Apply):
+                    self.has_serial_functions |= FUNCTIONS[part.function].is_serial
                 if isinstance(part, (Load, Apply)) and part.dtype.kind != "bool":
                     self.weights[part.dtype.itemsize] += 1
 

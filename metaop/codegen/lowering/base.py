@@ -84,15 +84,20 @@ class Lowering:
 
     def elements_worth_a_task(self) -> int:
         """Elements worth handing to another thread: fewer if they are dear."""
-        operations, seen = 0, set(self.kernel.roots)
+        applied = (node.op for node in self.computed() if isinstance(node.op, Elementwise))
+        operations = sum(function_cost(op.function.name) for op in applied)
+        return GRAIN * _OPERATIONS // max(operations, _OPERATIONS)
+
+    def computed(self) -> set[Node]:
+        """The nodes whose values are computed in the kernel."""
+        seen = set(self.kernel.roots)
         stack = list(self.kernel.roots)
         while stack:
-            op = (node := stack.pop()).op
-            operations += function_cost(op.function.name) if isinstance(op, Elementwise) else 0
-            fresh = [x for x in node.inputs if x not in seen and not self.storage.has_buffer(x)]
+            sources = stack.pop().inputs
+            fresh = [x for x in sources if x not in seen and not self.storage.has_buffer(x)]
             seen.update(fresh)
             stack.extend(fresh)
-        return GRAIN * _OPERATIONS // max(operations, _OPERATIONS)
+        return seen
 
     def finish(self, name: str, body: tuple[ir.Statement, ...], grain: int) -> LoweredKernel:
         """The kernel with these statements."""

@@ -123,7 +123,11 @@ class Columns(Rows):
             for parts, root in zip(found, reductions):
                 parts.append(values.value(root.inputs[0], self.axes))
         self.axes = every
-        values.prefetch(dict.fromkeys(values.reads[known:]), loops[-1].name)
+        if any(_reducer(root).name != "add" for root in reductions):
+            # Comparisons fill the processor's window; sums are as fast as it reads ahead by itself.
+            column = Axis("c", self.width)
+            moving = (one for one in values.reads[known:] if one[1].coefficient(column) == 1)
+            values.prefetch(dict.fromkeys(moving), loops[-1].name)
         place = values.sum(self.column)
         for (root, number), parts in zip(reductions.items(), found):
             values.emit(ir.Update(number, place, _reducer(root).name, _combined(root, parts)))

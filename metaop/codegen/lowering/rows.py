@@ -28,6 +28,8 @@ _BLOCK = 1 << 12
 _LONGEST_CARRIED = 1 << 14
 # Rows up to this length stay in the caches together with the next one.
 _LONGEST_AHEAD = 1 << 16
+# Maps of serial functions ask for what lies so many bytes ahead.
+_BYTES_AHEAD = 1024
 # Blocks of transpositions are as long as a vector if possible, and not much longer; they are
 # divided into several tasks.
 _TILE, _VECTOR_BYTES, _LONGEST_BLOCK = 16, 64, 64
@@ -96,16 +98,30 @@ class Rows(Lowering):
         if not outer:
             extent = self._open_joined(lanes, "l")
             self._stages(reduced, vector=False)
-            body = self.values.close()
             name = self._lane_name(lanes, "l")
+            self._ask_lanes_ahead(name, extent)
+            body = self.values.close()
             return self._outermost(ir.For(name, extent, "parallel", body, (), True))
         rows = self._parallel(outer)
-        extent = self._open_joined(lanes, "l")
+        extent, name = self._open_joined(lanes, "l"), self._lane_name(lanes, "l")
         self._stages(reduced, vector=False)
-        body = self.values.close()
-        inner = ir.For(self._lane_name(lanes, "l"), extent, "serial", body, (), True)
+        self._ask_lanes_ahead(name, extent)
+        inner = ir.For(name, extent, "serial", self.values.close(), (), True)
         self.values.emit(inner)
         return self._outermost(ir.For("p", rows, "parallel", self.values.close()))
+
+    def _ask_lanes_ahead(self, lane: str, extent: int) -> None:
+        """Asks, in a map of serial functions, for what later lanes read."""
+        is_map = not self.plan.reduced() and self.PREFETCHES
+        applied = (node.op for node in self.computed() if isinstance(node.op, Elementwise))
+        if not is_map or not any(op.function.is_serial for op in applied):
+            return
+        axis = Axis(lane, extent)
+        sizes = {number: node.dtype.itemsize for node, number in self.buffers.items()}
+        for number, place in dict.fromkeys(self.values.reads):
+            if place.coefficient(axis) == 1:
+                ahead = place + _BYTES_AHEAD // sizes[number]
+                self.values.emit(ir.Prefetch(number, self.values.sum(ahead)))
 
     def places_in_box(self) -> list[IndexExpr]:
         """Where a map reads buffers, as expressions of the axes of its box."""

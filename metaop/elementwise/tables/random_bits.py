@@ -47,5 +47,6 @@ ROWS = (
         cuda="metaop_threefry({0}, {1})",
         accepts=("int",),
         operand=to_int64,
+        is_serial=True,
     ),
 )
