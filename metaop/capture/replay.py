@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 from sys import getrefcount
 from typing import Any, NamedTuple
 
@@ -101,8 +102,9 @@ class Replay:
     `arguments` holds the constants and, at its end, a place for numbers that nothing reads; `steps`
     pairs host steps with the slots of their numbers. `gradients_read` are owners whose gradient the
     call adds to (True) or expects absent; `touched` are tensors that were there before the call,
-    `fresh` the outputs that become new tensors of the result. A target whose old value nobody else
-    holds, and whose memory its output may take, stays as it is while its memory changes.
+    `fresh` the outputs that become new tensors of the result. `aliases` tells which arguments are
+    tensors that the function `reached` by itself. A target whose old value nobody else holds, and
+    whose memory its output may take, stays as it is while its memory changes.
     """
 
     program: Program
@@ -118,6 +120,8 @@ class Replay:
     surroundings: Surroundings
     touched: list[Tensor]
     fresh: set[int]
+    aliases: list[Tensor | None]
+    reached: set[Tensor]
 
     def __post_init__(self) -> None:
         in_place, known = [], []
@@ -165,6 +169,8 @@ class Replay:
     def calls(self, tensors: Arguments) -> list[Call] | None:
         """The values of the sources, if the call would do again what was traced."""
         if self.configuration != configuration.number or not self.surroundings.are_unchanged():
+            return None
+        if not all(map(is_, aliases_in(self.reached, tensors), self.aliases)):
             return None
         for owner, present in self.gradients_read:
             if (owner.find(tensors).grad is not None) is not present:  # type: ignore[union-attr]
@@ -308,6 +314,11 @@ class Replay:
                 tensor.grad = None
             else:
                 tensor.grad = wrap(leaf(type_of_gradient, buffers[output]))
+
+
+def aliases_in(reached: set[Tensor], tensors: Arguments) -> list[Tensor | None]:
+    """The arguments that a function reaches by another name as well, None for the others."""
+    return [tensor if tensor in reached else None for tensor in tensors]
 
 
 def fresh_tensor(form: Fresh, buffers: Buffers) -> Tensor:

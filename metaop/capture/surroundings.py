@@ -32,6 +32,8 @@ from metaop.tensor.core import Tensor
 PLAIN = (int, float, bool, str, bytes, type(None))
 _MEMBERS = ("_parameters", "_buffers", "_modules")
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque)
+# Whoever uses these may read an attribute whose name stands nowhere.
+_ANY_NAME = {"getattr", "vars", "__dict__", "__getattribute__", "eval", "exec"}
 # More of it is not watched but refused: looking at it would cost more than recording.
 _MOST_ELEMENTS, _MOST_BYTES, _MOST_PLACES = 1024, 1 << 14, 1 << 14
 _ABSENT = object()
@@ -86,9 +88,13 @@ class Surroundings:
     """The state that `executed` code can reach from its globals and from `roots`.
 
     `values` is what it was when this was made, `refusal` why not all of it can be watched.
+    `tensors` are those that were reached, `arguments` those that the call was given.
     """
 
-    def __init__(self, roots: Sequence[Any], executed: Executed) -> None:
+    def __init__(
+        self, roots: Sequence[Any], executed: Executed, arguments: Sequence[Tensor]
+    ) -> None:
+        self.tensors: set[Tensor] = set()
         self.refusal: str | None = None
         self._named: list[tuple[Callable[[str, Any], Any], str]] = []
         self._cells: list[CellType] = []
@@ -99,6 +105,8 @@ class Surroundings:
         self._waiting = list(roots)
         codes = list(executed)
         self._words = dict.fromkeys(word for code, _ in codes for word in _words(code))
+        if any(self._attributes(argument) for argument in arguments):
+            self.refusal = "it reads attributes of a tensor that is an argument"
         for code, space in codes:
             self._watch(space.get, [name for name in code.co_names if name in space])
         while self._waiting:
@@ -150,10 +158,13 @@ class Surroundings:
             self._waiting.append(get(name, None))
 
     def _visit(self, value: Any) -> None:
-        if type(value) in PLAIN or isinstance(value, Tensor) or id(value) in self._seen:
+        if type(value) in PLAIN or id(value) in self._seen:
             return
         self._seen[id(value)] = value
-        if isinstance(value, FunctionType):
+        if isinstance(value, Tensor):
+            self.tensors.add(value)
+            self._watch(value.__dict__.get, self._attributes(value))
+        elif isinstance(value, FunctionType):
             self._visit_function(value)
         elif isinstance(value, MethodType):
             self._waiting += (value.__self__, value.__func__)
@@ -184,6 +195,7 @@ class Surroundings:
         self._cells += cells
         self._waiting += [cell.cell_contents for cell in cells]
         self._watch(functools.partial(getattr, function), ("__code__", "__defaults__"))
+        self._watch_names(function)
 
     def _visit_array(self, array: np.ndarray) -> None:
         if array.nbytes > _MOST_BYTES:
@@ -206,18 +218,24 @@ class Surroundings:
             self._waiting += tables[-1].values()
         kind = type(value)
         if _is_users(kind.__module__):
-            self._watch_names(value)
-            self._watch(
-                functools.partial(getattr, value),
-                [name for name in _slots(kind) if name in self._words],
-            )
+            any_name = not _ANY_NAME.isdisjoint(self._words)
+            self._watch_names(value, any_name)
+            slots = [name for name in _slots(kind) if any_name or name in self._words]
+            self._watch(functools.partial(getattr, value), slots)
             self._waiting.append(kind)
+        elif not isinstance(value, Module):  # whose settings have a number of their own
+            self._watch_names(value)
 
-    def _watch_names(self, holder: Any) -> None:
+    def _attributes(self, tensor: Tensor) -> list[str]:
+        """What users have attached to a tensor and the code may read."""
+        return [name for name in tensor.__dict__ if name in self._words and name[0] != "_"]
+
+    def _watch_names(self, holder: Any, any_name: bool = False) -> None:
         """Watches what the code that ran may read of a module, a class or an object."""
         space = getattr(holder, "__dict__", None)
         if isinstance(space, dict | MappingProxyType):
-            self._watch(space.get, [name for name in self._words if name in space])
+            names = list(space) if any_name else [name for name in self._words if name in space]
+            self._watch(space.get, names)
 
 
 def _is_filled(cell: CellType) -> bool:

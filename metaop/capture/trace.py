@@ -20,6 +20,7 @@ from metaop.capture.replay import (
     Replay,
     Source,
     Target,
+    aliases_in,
     fresh_tensor,
 )
 from metaop.capture.surroundings import Executed, Surroundings
@@ -86,7 +87,7 @@ def traced(
             state.trace = None
         finally:
             state.trace = None
-        surroundings = Surroundings(roots, executed)
+        surroundings = Surroundings(roots, executed, tensors)
         classified = _Classified(trace, observer, tensors, surroundings)
         return result, _finished(classified, result, history)
 
@@ -151,6 +152,7 @@ class _Classified:
         self.observer = observer
         self.surroundings = surroundings
         self.fresh: set[int] = set()
+        self.tensors = tensors
         self.positions = {tensor: k for k, tensor in reversed(list(enumerate(tensors)))}
         self.owners = {
             gradient: owner
@@ -203,10 +205,13 @@ class _Classified:
         targets = self._targets(numbers)
         makes = self._result(result, numbers, kept)
         self._check_escapes(handles, kept)
+        touched = [tensor for tensor in self.observer.before if tensor not in self.positions]
+        reached = self.surroundings.tensors.union(touched)
         return Replay(
             program_of(subgraph), arguments, steps, sources, copied, targets, gradients,
             self._gradients_read(), makes, configuration.number, self.surroundings,
-            [tensor for tensor in self.observer.before if tensor not in self.positions], self.fresh,
+            touched, self.fresh,
+            aliases_in(reached, self.tensors), reached,
         )  # fmt: skip
 
     # --- where values come from -------------------------------------------------------------

@@ -31,6 +31,7 @@ class Generator:
 
     def manual_seed(self, seed: int) -> Generator:
         """Starts the stream of `seed` from its beginning."""
+        refuse("it seeds a generator")
         self._seed = int(seed) & _WORD
         self._draws = 0
         return self
@@ -56,6 +57,7 @@ class Generator:
 
     def set_state(self, new_state: Tensor) -> None:
         """Continues from a state that `get_state` returned."""
+        refuse("it sets the state of a generator")
         seed, draws = new_state.numpy().copy().view(np.uint64).tolist()
         self._seed, self._draws = seed, draws
 

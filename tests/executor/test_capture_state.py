@@ -204,6 +204,41 @@ def bound_argument() -> Case:
 
 
 @case
+def attribute_of_any_name() -> Case:
+    setting = Setting()
+    return (
+        lambda x: x * getattr(setting, "".join(["o", "wn"])),
+        lambda: setattr(setting, "own", 3.0),
+    )
+
+
+@case
+def attribute_of_a_tensor() -> Case:
+    weight = metaop.ones(3)
+    weight.factor = 2.0  # type: ignore[attr-defined]
+    return lambda x: x * weight.factor, lambda: setattr(weight, "factor", 3.0)  # type: ignore
+
+
+@case
+def learning_rate_that_is_read() -> Case:
+    optimizer = optim.SGD([metaop.ones(3, requires_grad=True)], lr=0.5)
+    return (
+        lambda x: x * optimizer.param_groups[0]["lr"],
+        lambda: optimizer.param_groups[0].update(lr=2.0),
+    )
+
+
+@case
+def epoch_of_a_schedule() -> Case:
+    optimizer = optim.SGD([metaop.ones(3, requires_grad=True)], lr=0.5)
+    schedule = optim.lr_scheduler.StepLR(optimizer, 100)
+    return lambda x: x * 2 if schedule.last_epoch < 1 else x * 3, lambda: (
+        optimizer.step(),
+        schedule.step(),
+    )
+
+
+@case
 def callable_object() -> Case:
     setting = Setting()
     return setting, lambda: setattr(setting, "own", 3.0)
@@ -334,8 +369,17 @@ def numbers_of_numpy() -> Callable[[Tensor], Tensor]:
     return lambda x: x * float(source.random())
 
 
+def own_attribute() -> Callable[[Tensor], Tensor]:
+    def counted(x: Tensor) -> Tensor:
+        counted.calls = getattr(counted, "calls", 0) + 1  # type: ignore[attr-defined]
+        return x * counted.calls  # type: ignore[attr-defined]
+
+    return counted
+
+
 @pytest.mark.parametrize(
-    "make", (own_count, own_dictionary, an_iterator, numbers_of_python, numbers_of_numpy)
+    "make",
+    (own_attribute, own_count, own_dictionary, an_iterator, numbers_of_python, numbers_of_numpy),
 )
 def test_what_differs_from_call_to_call_is_not_frozen(
     make: Callable[[], Callable[[Tensor], Tensor]],
@@ -345,6 +389,82 @@ def test_what_differs_from_call_to_call_is_not_frozen(
     with pytest.warns(UserWarning, match="runs .* as it is: .* differ"):
         for _ in range(7):
             assert captured(x).tolist() == plain(x).tolist()
+
+
+def seeded(x: Tensor) -> Tensor:
+    metaop.manual_seed(3)
+    return x + metaop.rand(3)
+
+
+def seeded_by_a_generator(x: Tensor) -> Tensor:
+    return x + metaop.rand(3, generator=metaop.Generator().manual_seed(3))
+
+
+def seeded_by_a_state(x: Tensor) -> Tensor:
+    state = metaop.get_rng_state()
+    first = metaop.rand(3)
+    metaop.set_rng_state(state)
+    return x * 0 + (first - metaop.rand(3))
+
+
+@pytest.mark.parametrize("function", (seeded, seeded_by_a_generator, seeded_by_a_state))
+def test_seeds_are_set_in_every_call(function: Callable[[Tensor], Tensor]) -> None:
+    captured, expected = jit(function), function(metaop.ones(3)).tolist()
+    with pytest.warns(UserWarning, match="generator"):
+        for _ in range(6):
+            assert captured(metaop.ones(3)).tolist() == expected
+
+
+def test_settings_that_the_function_makes_itself() -> None:
+    """What a state of Python brings about beside the program is no state in which it was traced."""
+
+    def made() -> tuple[Setting, Tensor, Callable[[Tensor], None]]:
+        setting, weight = Setting(), metaop.zeros(3, requires_grad=True)
+        optimizer = optim.SGD([weight], lr=0.1)
+
+        def step(x: Tensor) -> None:
+            for group in optimizer.param_groups:
+                group["lr"] = setting.own
+            optimizer.zero_grad()
+            (weight * x).sum().backward()
+            optimizer.step()
+
+        return setting, weight, step
+
+    (first, captured_weight, captured), (second, weight, plain) = made(), made()
+    captured = jit(captured)
+    x = metaop.ones(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for k in range(16):
+            first.own = second.own = 0.25 if k > 5 and k % 2 else 0.5
+            captured(x), plain(x)
+            assert captured_weight.tolist() == weight.tolist()
+
+
+def test_arguments_that_are_reached_by_another_name() -> None:
+    kept = metaop.ones(3)
+
+    def grown(x: Tensor, y: Tensor) -> Tensor:
+        kept.add_(1)
+        return x * (2 if x is kept else 3) + y
+
+    captured = jit(grown)
+    y = metaop.zeros(3)
+    for x in (metaop.ones(3), metaop.ones(3), metaop.ones(3), kept, kept, kept, metaop.ones(3)):
+        before = kept.tolist()[0]
+        factor = 2 * (before + 1) if x is kept else 3
+        assert captured(x, y).tolist() == [factor] * 3
+        assert kept.tolist() == [before + 1] * 3
+
+
+def test_attributes_of_arguments_are_not_frozen() -> None:
+    x = metaop.ones(2)
+    captured = jit(lambda x: x * x.factor)
+    with pytest.warns(UserWarning, match="attributes of a tensor"):
+        for k in range(6):
+            x.factor = float(k)  # type: ignore[attr-defined]
+            assert captured(x).tolist() == [float(k)] * 2
 
 
 def test_too_much_state_is_not_frozen() -> None:
