@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.explain import explain
-from metaop.fusion.inline import DEAR, function_cost, is_dear, reads
+from metaop.fusion.inline import DEAR, function_cost, is_dear, reads, widened
 from metaop.fusion.kernel import Kernel, box_axes, reduced_axes
 from metaop.fusion.pieces import (
     SHORTEST_PIECE,
@@ -96,7 +96,10 @@ def _choosing(kernels: Sequence[Kernel], storage: Storage) -> set[Node]:
 
 
 def _stored(graph: Recomputed, split: set[Node]) -> set[Node]:
-    """The nodes that certainly get a buffer: those in `split` do, what is inside them need not."""
+    """The nodes that certainly get a buffer: those in `split` do, what is inside them need not.
+
+    Of numbers that were widened the narrow ones are stored.
+    """
     stored = {node for node in graph.outputs if not isinstance(node.op, Input)}
     stored |= graph.kept | split
     inside = {choice for whole in split for choice in inner_choices(whole)}
@@ -116,8 +119,10 @@ def _stored(graph: Recomputed, split: set[Node]) -> set[Node]:
             source = node.inputs[0]
             repeats = node.size >= 2 * source.size and not op.map.is_injective
             if cost[source] >= 2 and repeats and source.size < node.size:
-                stored.add(source)
-                cost[source] = size[source] = 0
+                kept = widened(source) or source
+                stored.add(kept)
+                cost[kept] = size[kept] = 0
+                cost[source] = size[source] = int(kept is not source)
             # Index operands are read once per element; what computes them is kept apart.
             for operand in node.inputs[1:]:
                 if cost[operand] >= DEAR:
@@ -158,6 +163,7 @@ def _repeated(kernels: Sequence[Kernel], stored: Set[Node]) -> set[Node]:
             continue
         while isinstance(node.op, Reindex):
             node = node.inputs[0]
+        node = widened(node) or node
         if node.size > 1 and isinstance(node.op, Elementwise):
             found.add(node)
     return found

@@ -40,6 +40,14 @@ def is_dear(node: Node) -> bool:
     return isinstance(op, Elementwise) and function_cost(op.function.name) >= DEAR
 
 
+def widened(node: Node) -> Node | None:
+    """The 16-bit floats of which a node is the same numbers in a wider type."""
+    is_cast = isinstance(node.op, Elementwise) and node.op.function.name == "cast"
+    source = node.inputs[0] if is_cast else node
+    is_wider = source.dtype.compute is not source.dtype and node.dtype is source.dtype.compute
+    return source if is_cast and is_wider else None
+
+
 def map_at(index_map: IndexMap, indices: Sequence[IndexExpr], look: LookUp) -> Mapped:
     """The target indices and guards of a map at a point given in other axes.
 

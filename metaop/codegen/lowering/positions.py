@@ -13,10 +13,10 @@ from dataclasses import replace
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel, Lowering
 from metaop.codegen.lowering.prepared import right_as_read
-from metaop.codegen.lowering.values import Values, widened
+from metaop.codegen.lowering.values import Values
 from metaop.errors import InternalError
 from metaop.fusion.cases import WHOLE, Case
-from metaop.fusion.inline import map_at
+from metaop.fusion.inline import map_at, widened
 from metaop.fusion.kernel import Indices, Kernel
 from metaop.fusion.recognise import Contraction
 from metaop.fusion.storage import Storage

@@ -13,7 +13,7 @@ from typing import Protocol
 from metaop.codegen import loop_nest as ir
 from metaop.elementwise.meta_op import Elementwise
 from metaop.errors import InternalError
-from metaop.fusion.inline import map_at
+from metaop.fusion.inline import map_at, widened
 from metaop.fusion.kernel import Indices
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph import dtype as dtypes
@@ -350,14 +350,6 @@ class Values:
         self.scopes[-1].known[place] = ir.Name(name, dtypes.int64)
         self.scopes = inner
         return index_expr.symbol(name, 0, atom.bound - 1)
-
-
-def widened(node: Node) -> Node | None:
-    """The 16-bit floats of which a node is the same numbers in a wider type."""
-    is_cast = isinstance(node.op, Elementwise) and node.op.function.name == "cast"
-    source = node.inputs[0] if is_cast else node
-    is_wider = source.dtype.compute is not source.dtype and node.dtype is source.dtype.compute
-    return source if is_cast and is_wider else None
 
 
 def _together(outer: Guards, inner: Guards) -> Guards:
