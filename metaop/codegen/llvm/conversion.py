@@ -78,10 +78,14 @@ class Conversion(Arithmetic):
     def widen_bfloat16(self, x: Value) -> Value:
         """The float whose upper half is the i16 `x`."""
         wide = self.to_type(self.as_unsigned(x), "i32")
-        return self.bitcast(wide << 16, "float")
+        result = self.bitcast(wide << 16, "float")
+        self.narrow_forms[result.text] = x
+        return result
 
     def narrow_bfloat16(self, x: Value) -> Value:
         """A float rounded to the nearest bfloat16, ties to even, as i16; NaN stays NaN."""
+        if x.text in self.narrow_forms:
+            return self.narrow_forms[x.text]
         bits = self.as_unsigned(self.bits(x))
         odd = (bits >> 16) & 1
         rounded = (bits + odd + 0x7FFF) >> 16

@@ -64,6 +64,8 @@ class Core:
         self.lines: list[Any] = []
         self.block = "entry"
         self._counter = 0
+        # The bfloat16 of which a value has just been made: narrowed again, it is the same.
+        self.narrow_forms: dict[str, Value] = {}
         self._declarations: dict[str, None] = {}
         self._globals: list[str] = []
         self._functions: list[str] = []
