@@ -19,7 +19,6 @@ from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from metaop import settings
 from metaop.codegen.choices import Choices
@@ -71,9 +70,9 @@ class Report:
         self.after += after
 
     def __str__(self) -> str:
-        gain = f", {self.before / self.after:.2f} times as fast in all" if self.after else ""
+        gain = f", together {self.before / self.after:.2f} times as fast" if self.after else ""
         return (
-            f"tuned {self.tried} contractions in {self.seconds:.0f} s: "
+            f"contractions tuned: {self.tried} in {self.seconds:.0f} s, "
             f"{self.faster} got faster{gain}"
         )
 
@@ -97,7 +96,7 @@ def searching() -> Iterator[Report]:
     try:
         yield report
     finally:
-        _reports.remove(report)
+        _reports.pop()
 
 
 def _report() -> Report:
@@ -209,6 +208,8 @@ class _Search:
 
     def _times(self, candidates: Sequence[Tactic], turns: int) -> np.ndarray:
         """The times of each candidate, [turn, candidate]."""
+        from tqdm import tqdm
+
         title = f"tuning contraction {_report().tried + 1}"
         bar = tqdm(candidates, title, leave=False, delay=1, disable=None)
         numbers = [self._launched(one) for one in bar]
