@@ -11,6 +11,7 @@ import functools
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import is_
 from types import (
     CellType,
@@ -140,8 +141,7 @@ class Surroundings:
         except ValueError:  # a cell has been emptied
             return []
         found += map(len, self._tables)
-        for table in self._tables:
-            found += table.values()
+        found += chain.from_iterable(map(dict.values, self._tables))
         for collection in self._collections:
             found.append(len(collection))
             found += collection
