@@ -387,13 +387,17 @@ class Walker:
         return statement._replace(**changed)
 
     def _ahead(self, one: Ahead) -> Ahead:
-        self.tokens += (one.buffer, one.lanes)
+        self.tokens += (one.buffer, one.lanes, len(one.conditions))
         return one._replace(
             offset=self._cheap(one.offset),
             along=self._integer(one.along),
             across=self._integer(one.across),
-            conditions=self._conditions(one.conditions),
+            conditions=tuple(self._cheap_condition(guard) for guard in one.conditions),
         )
+
+    def _cheap_condition(self, guard: Condition) -> Condition:
+        self.tokens.append(type(guard).__name__)
+        return type(guard)(self._cheap(guard.index), self._integer(guard[1]))
 
     def _foreign_call(self, statement: ForeignCall) -> Statement:
         self.tokens += (statement.symbol, statement.texts, statement.buffers, statement.threads)

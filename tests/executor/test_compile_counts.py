@@ -74,7 +74,8 @@ def test_a_changed_batch_size_compiles_in_its_first_step_only(compiled: list[str
     assert step(48) == 0
     # Blocks that do not fit exactly have a form of their own.
     assert step(100) <= first // 2
-    assert step(17) <= first // 4
+    # So few terms are written out where gradients are summed, in a kernel for each width.
+    assert step(17) <= first // 3
     assert step(64) == 0
 
 
