@@ -353,7 +353,8 @@ class MicroKernel(NamedTuple):
     overwritten, else added to. Offsets are in elements. There are `depth` steps, each of which
     multiplies `step` neighbours along k: 1 number; or PAIR of bfloat16, which are packed as one
     element of 32 bits; or as many as a row of a MATRIX register holds, where `right` is packed in
-    pairs and `left` has a `left_stride`. Meanwhile it asks for what is `ahead`.
+    pairs and `left` has a `left_stride`. Meanwhile it asks for what is `ahead`: at each
+    step for one element, of the first whose conditions hold.
     """
 
     left: int

@@ -166,6 +166,7 @@ class Interpreter:
                     lane = step % one.lanes
                     place = start + (step - lane) * along + lane * across
                     self.asked.add((one.buffer, place))
+                break
 
     def left_panel(self, kernel: ir.MicroKernel, start: int, depth: int) -> np.ndarray:
         """The left factor as [rows][depth]."""

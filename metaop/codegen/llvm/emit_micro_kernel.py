@@ -8,10 +8,10 @@ from metaop.codegen.llvm.conversion import compute_type
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_index import IndexWriter
 from metaop.codegen.llvm.emit_loops import LoopWriter
-from metaop.codegen.llvm.emit_memory import MemoryWriter, storage_type
+from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.value import Value, bits_of
-from metaop.codegen.loop_nest import PAIR, Ahead, MicroKernel, Sum
+from metaop.codegen.loop_nest import PAIR, MicroKernel, Sum
 
 
 def write_micro_kernel(
@@ -26,12 +26,14 @@ def write_micro_kernel(
 
 
 class _Asked(NamedTuple):
-    """What is asked for: the first address, the type of an element, and the steps from there."""
+    """What is asked for: the first address, and the bytes from there for each step and each lane.
+
+    A step is the lane that it is modulo the number of `lanes`.
+    """
 
     start: str
-    unit: str
-    along: str
-    across: str
+    steps: Coefficient
+    sideways: Coefficient
     lanes: int
 
 
@@ -63,13 +65,13 @@ class _MicroKernel:
         left = self._start(statement.left, statement.left_offset)
         right = self._start(statement.right, statement.right_offset)
         depth = self.index.total(self.index.resolve(statement.depth))
-        asked = [self._asked(one) for one in statement.ahead]
+        asked = self._asked()
         zero = code.constant(0, self.element, self.lanes)
         sums = [zero] * (statement.rows * self.vectors)
 
         def step(position: Coefficient, values: list[Value]) -> list[Value]:
-            for one in asked:
-                self._ask(one, position)
+            if asked is not None:
+                self._ask(asked, position)
             return self._products(left, right, position, values)
 
         target = frozenset({statement.target})
@@ -80,28 +82,40 @@ class _MicroKernel:
     def _start(self, buffer: int, offset: Sum) -> str:
         return self.memory.address(buffer, self.index.resolve(offset))
 
-    def _asked(self, one: Ahead) -> _Asked:
-        """Where the conditions do not hold, the same few bytes are asked for all the time."""
-        code, index, memory = self.code, self.index, self.memory
-        start = self._start(one.buffer, one.offset)
-        steps = [str(index.integer(stride)) for stride in (one.along, one.across)]
-        condition, _ = memory.masks(one.conditions, 0)
-        if condition is not None:
-            text = f"select i1 {condition}, ptr {start}, ptr {memory.nowhere}"
-            start = code.pure(text, condition, start)
-            steps = [
-                code.pure(f"select i1 {condition}, i64 {step}, i64 0", condition, step)
-                for step in steps
-            ]
-        unit = storage_type(memory.buffers[one.buffer][1])
-        return _Asked(start, unit, steps[0], steps[1], one.lanes)
+    def _asked(self) -> _Asked | None:
+        """What the first of `ahead` whose conditions hold asks for; else the same bytes always.
 
-    def _ask(self, one: _Asked, position: Coefficient) -> None:
+        There is one for all of them, because it takes registers away from the product.
+        """
+        code, index, memory, ahead = self.code, self.index, self.memory, self.statement.ahead
+        if not ahead:
+            return None
+        lanes = max(one.lanes for one in ahead)
+        found = _Asked(memory.nowhere, 0, 0, lanes)
+        for one in reversed(ahead):
+            size = memory.buffers[one.buffer][1].itemsize
+            along, across = (
+                index.binary("mul", index.integer(x), size) for x in (one.along, one.across)
+            )
+            sideways = index.binary("sub", across, along) if one.lanes > 1 else 0
+            asked = _Asked(self._start(one.buffer, one.offset), along, sideways, lanes)
+            condition, _ = memory.masks(one.conditions, 0)
+            if condition is not None:
+                start, *others = (
+                    code.pure(f"select i1 {condition}, {kind} {x}, {kind} {y}", condition, x, y)
+                    for kind, x, y in zip(("ptr", "i64", "i64"), map(str, asked), map(str, found))
+                )
+                asked = _Asked(start, others[0], others[1], lanes)
+            found = asked
+        return found
+
+    def _ask(self, asked: _Asked, position: Coefficient) -> None:
         code, binary = self.code, self.index.binary
-        lane = binary("and", position, one.lanes - 1) if one.lanes > 1 else 0
-        moved = binary("mul", binary("sub", position, lane), one.along)
-        moved = binary("add", moved, binary("mul", lane, one.across))
-        address = self._moved(one.start, moved, one.unit)
+        moved = binary("mul", position, asked.steps)
+        if asked.lanes > 1:
+            lane = binary("and", position, asked.lanes - 1)
+            moved = binary("add", moved, binary("mul", lane, asked.sideways))
+        address = self._moved(asked.start, moved, "i8")
         code.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         code.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
 

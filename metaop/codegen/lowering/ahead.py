@@ -16,8 +16,6 @@ from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Symbol
 
 # A line of memory holds so many elements, give or take a factor of two.
 _LINE = 16
-# A step asks for lines of so many operands of the right factor.
-_MOST = 2
 
 # A buffer and an offset in it.
 Read = tuple[int, IndexExpr]
@@ -49,21 +47,28 @@ def right_ahead(
         start = place.substitute(_renamed(places))
         guards = (ir.InBounds(values.sum(first), asking),) if asking < panels else ()
         found.append(ir.Ahead(number, values.sum(start), step, lane, turns, guards))
-    return found[:_MOST]
+    return found
 
 
 def left_ahead(
-    values: Values, left: Read, stride: int, at: tuple[IndexExpr, IndexExpr, int]
-) -> ir.Ahead:
+    values: Values, left: Read, stride: int, at: tuple[IndexExpr, int, IndexExpr, int]
+) -> list[ir.Ahead]:
     """What the first strip of every few panels asks for: the rows of the panels behind.
 
-    Rows lie `stride` apart from `left` on; `at` is the panel, the strip, and the rows of a panel.
+    Rows lie `stride` apart from `left` on; `at` is the panel, the number of panels, the strip, and
+    the rows of a panel.
     """
-    panel, strip, rows = at
-    panels = max(_LINE // rows, 1)
-    start = values.sum(left[1] + panels * rows * stride)
-    guards = ir.InBounds(values.sum(strip), 1), ir.MultipleOf(values.sum(panel), panels)
-    return ir.Ahead(left[0], start, 1, stride, _LINE, guards)
+    panel, panels, strip, rows = at
+    together = max(_LINE // rows, 1)
+    if panels <= together:
+        return []
+    start = values.sum(left[1] + together * rows * stride)
+    guards = (
+        ir.InBounds(values.sum(strip), 1),
+        ir.MultipleOf(values.sum(panel), together),
+        ir.InBounds(values.sum(panel), panels - together),
+    )
+    return [ir.Ahead(left[0], start, 1, stride, _LINE, guards)]
 
 
 def _renamed(places: Following) -> Callable[[Atom], IndexExpr | None]:

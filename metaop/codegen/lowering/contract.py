@@ -309,13 +309,13 @@ class Contract(Blocked):
     def _ahead(self, left: Read, panel: IndexExpr, strip: IndexExpr) -> tuple[ir.Ahead, ...]:
         """What the tile of a panel and a strip asks for, whose rows begin at `left`."""
         found: list[ir.Ahead] = []
+        panels = self.block_rows // self.tile_rows
         if self.step > 1:
             return ()
         if self.left_stride is not None:
-            tile = panel, strip, self.tile_rows
-            found.append(left_ahead(self.values, left, self.left_stride, tile))
+            tile = panel, panels, strip, self.tile_rows
+            found += left_ahead(self.values, left, self.left_stride, tile)
         if self.packed is None and not self.offset_axes and self.offsets_inside == 1:
-            panels = self.block_rows // self.tile_rows
             at = panel, panels, self.tile_columns
             found += right_ahead(self.values, self.right_reads, self.following, at)
         return tuple(found)
@@ -351,11 +351,16 @@ class Contract(Blocked):
         return self.parameter(self.packed, "read"), values.sum(offset)
 
     def _epilogue(self, rows: int, columns: int) -> None:
-        """Stores the rows of the tile, through the elementwise roots that were fused behind."""
-        values = self.values
-        values.open("m")
-        values.open("n")
-        row = index_expr.axis("m", self.target_rows)
+        """Stores the rows of the tile, through the elementwise roots that were fused behind.
+
+        The rows of a panel lie inside of the columns: where columns of the result lie is found out
+        once for all of them.
+        """
+        values, groups = self.values, self.target_rows // self.tile_rows
+        for name in "mnr":
+            values.open(name)
+        group = index_expr.axis("m", groups)
+        row = group * self.tile_rows + index_expr.axis("r", self.tile_rows)
         column = index_expr.axis("n", self.target_columns)
         offset = values.sum(row * self.target_columns + column)
         first_row, first_column = self.row_start, self.column_start
@@ -370,8 +375,9 @@ class Contract(Blocked):
             ir.Load(self.target, offset, self.scalar),
         )
         body = values.close()
-        values.emit(ir.For("n", self.target_columns, "serial", body, (), True))
-        values.emit(ir.For("m", self.target_rows, "serial", values.close()))
+        values.emit(ir.For("r", self.tile_rows, "serial", body))
+        values.emit(ir.For("n", self.target_columns, "serial", values.close(), (), True))
+        values.emit(ir.For("m", groups, "serial", values.close()))
 
 
 def _filled(kernel: Kernel, storage: Storage) -> list[LoweredKernel]:
