@@ -167,8 +167,9 @@ class ForwardInPlace(InPlace):
         return self.finish("stencil", values.close(), max(1, GRAIN // elements))
 
     def lanes_of(self, stretch: Stretch) -> int:
-        """The lanes for a stretch: half a vector is worse at picking neighbours that lie apart."""
-        return stretch.size if self.along.stride == 1 else max(stretch.size, self.lanes)
+        """The lanes for a stretch: of short rows, half a vector cannot pick what lies apart."""
+        is_short = 2 * self.along.size <= self.lanes
+        return self.lanes if is_short and self.along.stride > 1 else stretch.size
 
     def _sum_of_taps(
         self, place: dict[int, IndexExpr], result: Result, guards: tuple[Guard, ...]
