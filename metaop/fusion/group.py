@@ -1,50 +1,31 @@
-"""Grouping: which nodes get a buffer, and which of them share a kernel.
+"""Grouping: which of the nodes that have a buffer (`buffered`) share a kernel.
 
-Every reduction gets a buffer or a place in its kernel; elementwise and reindex nodes are inlined
-into their readers unless that would repeat dear work. A root joins a kernel when it iterates over
-the same box, reads the kernel's values only in its own row, and closes no cycle of kernels.
+A root joins a kernel when it iterates over the same box, reads the kernel's values only in its own
+row, and closes no cycle of kernels.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from metaop.elementwise.meta_op import Elementwise
+from metaop.fusion.buffered import certainly_stored, choosing, long_choices, repeated
 from metaop.fusion.explain import explain
-from metaop.fusion.inline import DEAR, function_cost, is_dear, reads, widened
+from metaop.fusion.inline import reads
 from metaop.fusion.kernel import Kernel, box_axes, reduced_axes
-from metaop.fusion.pieces import (
-    SHORTEST_PIECE,
-    as_part,
-    as_reshaped,
-    choices,
-    cuts_of,
-    inner_choices,
-    pieces_of,
-    stretches,
-)
+from metaop.fusion.pieces import as_part, as_reshaped, pieces_of
 from metaop.fusion.recognise import recognise
 from metaop.fusion.recompute import Recomputed
 from metaop.fusion.storage import Part, Storage
 from metaop.reduce.meta_op import Reduce
-from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.code import Code, Definition
 from metaop.unified_graph.node import Input, Node
 
-# An inlined body beyond this many operations is cut in two, so that kernels stay small and long
-# chains share one kernel.
-_LONGEST_BODY = 100
 # Roots stop joining a kernel when its bodies have this many operations together.
 _LARGEST_KERNEL = 250
 # A kernel with reductions needs this many rows, or fewer elements than _SMALL, to be parallel.
 _ENOUGH_ROWS = 16
 _SMALL = 1 << 15
-# A value that several kernels compute from at least so many buffers gets one of its own.
-_MANY_BUFFERS = 3
-# Nodes that choose by position between at least so many others are stored.
-_MANY_PIECES = 4
 
 
 class Groups(NamedTuple):
@@ -61,140 +42,19 @@ def group(graph: Recomputed) -> Groups:
     are stored, and a node that has a kernel of its own and chooses by position falls into pieces.
     """
     order = graph.order
-    split = _long_choices(order)
-    stored = _stored(graph, split)
+    split = long_choices(order)
+    stored = certainly_stored(graph, split)
     grouping = _Grouping(graph, stored, split)
     kernels = grouping.run()
-    stored = stored | _repeated(kernels, grouping.storage.stored)
+    stored = stored | repeated(kernels, grouping.storage.stored)
     while True:
         # A piece that chooses by position itself does so lane by lane.
-        alone = _choosing(kernels, grouping.storage) - split
+        alone = choosing(kernels, grouping.storage) - split
         if not alone and stored <= grouping.storage.stored:
             return Groups(kernels, grouping.storage)
         split = split | alone
         grouping = _Grouping(graph, stored, split)
         kernels = grouping.run()
-
-
-def _long_choices(order: Sequence[Node]) -> set[Node]:
-    """Concatenations of many nodes: they are stored, piece by piece."""
-    found = set()
-    for choice in choices(order):
-        pieces = stretches(choice)
-        shortest = min(stretch.stop - stretch.start for stretch, _ in pieces)
-        inner = math.prod(choice.shape[pieces[0][0].dim + 1 :])
-        if len(pieces) >= _MANY_PIECES and shortest * inner >= SHORTEST_PIECE:
-            found.add(choice)
-    return found
-
-
-def _choosing(kernels: Sequence[Kernel], storage: Storage) -> set[Node]:
-    """The nodes that have a kernel of their own and choose between pieces worth a launch each."""
-    roots = [kernel.roots[0] for kernel in kernels if len(kernel.roots) == 1]
-    maps = [root for root in roots if not isinstance(root.op, (Reduce, Code))]
-    return {root for root in maps if cuts_of(root, storage.has_buffer)}
-
-
-def _stored(graph: Recomputed, split: set[Node]) -> set[Node]:
-    """The nodes that certainly get a buffer: those in `split` do, what is inside them need not.
-
-    Of numbers that were widened the narrow ones are stored.
-    """
-    stored = {node for node in graph.outputs if not isinstance(node.op, Input)}
-    stored |= graph.kept | split
-    inside = {choice for whole in split for choice in inner_choices(whole)}
-    cost: dict[Node, int] = {}
-    size: dict[Node, int] = {}
-    for node in graph.order:
-        op = node.op
-        if isinstance(op, Reduce):
-            stored.add(node)
-        if isinstance(op, Code):
-            stored.add(node)
-            for source in node.inputs:
-                if not isinstance(source.op, Input):
-                    stored.add(source)
-                    cost[source] = size[source] = 0
-        if isinstance(op, Reindex):
-            source = node.inputs[0]
-            repeats = node.size >= 2 * source.size and not op.map.is_injective
-            if cost[source] >= 2 and repeats and source.size < node.size:
-                kept = widened(source) or source
-                stored.add(kept)
-                cost[kept] = size[kept] = 0
-                cost[source] = size[source] = int(kept is not source)
-            # Index operands are read once per element; what computes them is kept apart.
-            for operand in node.inputs[1:]:
-                if cost[operand] >= DEAR:
-                    stored.add(operand)
-                    cost[operand] = size[operand] = 0
-        if node in stored or isinstance(op, Input):
-            cost[node] = size[node] = 0
-            continue
-        own = function_cost(op.function.name) if isinstance(op, Elementwise) else 0
-        cost[node] = own + sum(cost[source] for source in node.inputs)
-        size[node] = 1 + sum(size[source] for source in node.inputs)
-        if size[node] > _LONGEST_BODY and node not in inside:
-            stored.add(node)
-            cost[node] = size[node] = 0
-    return stored
-
-
-def _repeated(kernels: Sequence[Kernel], stored: Set[Node]) -> set[Node]:
-    """Values without a buffer that several kernels would compute, each for itself, at a price.
-
-    They take dear work, or read more than a buffer of their own would cost. Of a chain that they
-    share only the end is taken: the rest is needed nowhere else.
-    """
-    computed_by: dict[Node, Kernel] = {}
-    shared: set[Node] = set()
-    readers: dict[Node, list[Node]] = {}
-    for kernel in kernels:
-        inlined = list(_inlined(kernel, stored))
-        for node in inlined:
-            if computed_by.setdefault(node, kernel) is not kernel:
-                shared.add(node)
-        for node in (*kernel.roots, *inlined):
-            for source in node.inputs:
-                readers.setdefault(source, []).append(node)
-    found: set[Node] = set()
-    for node in shared:
-        if all(reader in shared for reader in readers[node]) or not _takes_much(node, stored):
-            continue
-        while isinstance(node.op, Reindex):
-            node = node.inputs[0]
-        node = widened(node) or node
-        if node.size > 1 and isinstance(node.op, Elementwise):
-            found.add(node)
-    return found
-
-
-def _takes_much(node: Node, stored: Set[Node]) -> bool:
-    """Whether computing `node` from what is stored takes dear work, or reads many buffers."""
-    stack, seen, read = [node], {node}, 0
-    while stack:
-        current = stack.pop()
-        if current in stored or isinstance(current.op, Input):
-            read += current.size >= node.size
-            continue
-        if is_dear(current):
-            return True
-        fresh = [source for source in current.inputs if source not in seen]
-        seen.update(fresh)
-        stack.extend(fresh)
-    return read >= _MANY_BUFFERS
-
-
-def _inlined(kernel: Kernel, stored: Set[Node]) -> Iterator[Node]:
-    seen: set[Node] = set()
-    stack = [source for root in kernel.roots for source in root.inputs]
-    while stack:
-        node = stack.pop()
-        if node in seen or node in stored:
-            continue
-        seen.add(node)
-        yield node
-        stack.extend(node.inputs)
 
 
 class _Grouping:
