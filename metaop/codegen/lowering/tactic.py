@@ -23,7 +23,7 @@ from metaop.unified_graph import dtype as dtypes
 
 # What a task owns at most: tiles of short products; rows and channels of long windows.
 _MOST_TILES = 192
-_MOST_ROWS, _MOST_CHANNELS = 128, 64
+_MOST_ROWS, _MOST_CHANNELS = 128, 128
 # Fewer products pay if the work is at most this share of plain sums.
 _WORTH = 0.85
 

@@ -34,7 +34,7 @@ _POINTS = _PRODUCT.points
 _ALL_POINTS = _POINTS**2
 # What a number costs at each point, in multiplications of the inner product: to be packed by the
 # plain schedule; in both factors; to be combined to results.
-_PACKING, _LEFT, _RIGHT, _COMBINED = 40, 30, 45, 60
+_PACKING, _LEFT, _RIGHT, _COMBINED = 40, 30, 45, 25
 # How many tiles a task takes at a time.
 _TILES = 32
 # Points lie so much farther apart, lest they all fall to the same few lines of a cache.
@@ -103,9 +103,9 @@ class LongWindows(Transforms):
         self.row_count = math.prod(self.rows)
         self.tile_rows, self.strip = tile.rows, tile.columns
         self.block_rows = balanced(self.row_count, tile.block_rows, tile.rows)
-        wide = tile.block_columns
-        if threads > -(-self.row_count // self.block_rows) * -(-self.channel_count // wide):
-            wide = self.strip
+        row_blocks, wide = -(-self.row_count // self.block_rows), tile.block_columns
+        while wide > self.strip and row_blocks * -(-self.channel_count // wide) < threads:
+            wide = max(wide // 2, self.strip)
         self.block_channels = balanced(self.channel_count, wide, self.strip)
         self.strips = self.block_channels // self.strip
 
