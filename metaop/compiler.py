@@ -10,6 +10,7 @@ The passes, in their order:
     recompute               what is kept from before the peak of memory, what is computed again
     group                   choose what gets a buffer and what shares a kernel
     lower                   kernel -> loop nest
+    gather_bands            launches that run slice by slice, together
     plan                    lifetimes -> offsets in one arena
     emit                    loop nest -> LLVM IR | CUDA C++ -> machine code
 """

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from metaop.codegen.bands import gather_bands
 from metaop.codegen.in_place import exact_pairs, index_checks
 from metaop.codegen.lowering import LoweredKernel, Machine, lower
 from metaop.codegen.lowering.prepared import Prepared, right_as_read
@@ -59,6 +60,8 @@ def schedule(
     prepared: set[Node] = set()
     for kernel in kernels:
         launches.extend(_without_prepared(lower(kernel, storage, uses, machine), prepared))
+    if machine.tile.near_bytes:
+        launches = gather_bands(launches, final, machine.threads, machine.tile.near_bytes)
     temporaries, offsets, size = _plan_memory(launches, set(final))
     if machine.cache_bytes:
         places = dict(zip(temporaries, offsets))

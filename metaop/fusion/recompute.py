@@ -19,13 +19,15 @@ from metaop.fusion.sums import is_product
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.access import IndexMap
-from metaop.unified_graph.index_expr import Axis
+from metaop.unified_graph.index_expr import Lookup
 from metaop.unified_graph.node import Input, Node, topological
 
 # A program with less alive at any time has no need.
 _LEAST_PEAK = 16 << 20
 # Smaller values are kept.
 _LEAST_BYTES = 1 << 18
+# A value that waits for so few reductions is not worth being computed again.
+_SHORT_WAIT = 4
 # A reduction this many times smaller than what it reads does not wait until it is needed.
 _SUMMARY = 4
 # The work for one element, relative to multiplications, before a value is kept on the way.
@@ -56,8 +58,9 @@ def recompute(outputs: Sequence[Node]) -> Recomputed:
         early |= _rounded(order, early)
         early |= _summaries(order, early)
         order = sorted(order, key=lambda node: node not in early)
-    large = _large(order, early)
-    crossing = _crossing(order, early) & large
+    crossing, soon = _crossing(order, early)
+    large = _large(order, early) - soon
+    crossing &= large
     if not crossing:
         return Recomputed(list(outputs), order)
     kept = _kept(crossing, large, _dear(order, early))
@@ -164,9 +167,24 @@ def _last_uses(
 # --- what is kept ---------------------------------------------------------------------------------
 
 
-def _crossing(order: Sequence[Node], early: set[Node]) -> set[Node]:
-    """The early nodes that later ones read."""
-    return {x for node in order if node not in early for x in node.inputs if x in early}
+def _crossing(order: Sequence[Node], early: set[Node]) -> tuple[set[Node], set[Node]]:
+    """The early nodes that later ones read; apart, those that are read so soon that to compute
+    them again would only move the peak."""
+    time, reductions = {}, 0
+    for node in order:
+        reductions += isinstance(node.op, Reduce)
+        time[node] = reductions
+    crossing: set[Node] = set()
+    soon: set[Node] = set()
+    rested = dict(time)
+    for node in order:
+        for source in node.inputs:
+            if node in early:
+                rested[source] = max(rested[source], time[node])
+            elif source in early and source not in crossing and source not in soon:
+                waits = time[node] - rested[source] > _SHORT_WAIT
+                (crossing if waits else soon).add(source)
+    return crossing, soon
 
 
 def _large(order: Sequence[Node], early: set[Node]) -> set[Node]:
@@ -246,10 +264,10 @@ def _elements_of_plain_view(node: Node) -> int:
         # The terms of a plain index are digits of a number: no two sums of them are equal.
         span = 0
         for atom, factor in sorted(index.terms, key=lambda term: abs(term[1])):
-            if not isinstance(atom, Axis) or abs(factor) <= span:
+            if isinstance(atom, Lookup) or abs(factor) <= span:
                 return 0
             span += abs(factor) * atom.high
-            elements *= atom.extent
+            elements *= atom.high + 1
     return elements
 
 

@@ -27,6 +27,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every program is large enough."""
     monkeypatch.setattr(passes, "_LEAST_PEAK", 1)
     monkeypatch.setattr(passes, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(passes, "_SHORT_WAIT", -1)
     yield
 
 
@@ -79,6 +80,14 @@ def test_scores_of_attention_are_computed_again_from_their_factors(forced: None)
     assert not any(node.shape == (64, 64) for node in graph.kept)
     scores = [n for n in graph.order if isinstance(n.op, Reduce) and n.shape == (64, 64)]
     assert sum(node in graph.late for node in scores) == 2, "once more, and its gradient"
+
+
+def test_what_is_read_soon_is_not_computed_again(
+    forced: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes, "_SHORT_WAIT", 4)
+    outputs = optimise(attention_step()[:1])
+    assert recompute(outputs).outputs == outputs
 
 
 def test_what_is_computed_again_comes_just_before_it_is_needed(forced: None) -> None:

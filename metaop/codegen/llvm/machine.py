@@ -32,24 +32,30 @@ _OTHER_TILES = {
     32: ((4, 24), (3, 32), (4, 16)),
     16: ((6, 8), (3, 16)),
 }
-# Linux describes the caches of a processor here; the last one is taken to be this large at least.
+# Linux describes the caches of a processor here. Where it does not, and at least, the last one is
+# taken to be this large, and the one that a core has for itself.
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-_OTHERWISE = 8 << 20
+_LAST_CACHE = 8 << 20
+_NEAR_CACHE = 1 << 18
 
 
 def host_machine() -> Machine:
     """The machine that this process runs on."""
     target, threads = host_target(), runtime().get_num_threads()
-    tile = replace(_TILES[target.vector_bytes], narrow=_narrow_tile(target))
-    winograd = get("METAOP_WINOGRAD")
-    tiles = _OTHER_TILES[target.vector_bytes]
+    sizes = _cache_sizes()
+    near_bytes = max(_NEAR_CACHE, sizes.get(2, 0))
+    narrow = _narrow_tile(target)
     return Machine(
-        tile,
-        tiles,
+        replace(
+            _TILES[target.vector_bytes],
+            near_bytes=near_bytes,
+            narrow=narrow and replace(narrow, near_bytes=near_bytes),
+        ),
+        _OTHER_TILES[target.vector_bytes],
         threads,
-        filters=winograd,
+        filters=get("METAOP_WINOGRAD"),
         lanes=target.vector_bytes // 4 if target.has_avx512 else 0,
-        cache_bytes=_last_cache_bytes(),
+        cache_bytes=max([_LAST_CACHE, *sizes.values()]),
     )
 
 
@@ -61,10 +67,12 @@ def _narrow_tile(target: Target) -> Tile | None:
 
 
 @functools.cache
-def _last_cache_bytes() -> int:
-    """The size of the last level of cache, as the operating system tells it."""
-    sizes = [_OTHERWISE]
+def _cache_sizes() -> dict[int, int]:
+    """The size of the caches by their level, as far as the operating system tells it."""
+    sizes: dict[int, int] = {}
     for path in _CACHES.glob("index*/size"):
         with contextlib.suppress(OSError, ValueError):
-            sizes.append(int(path.read_text().strip().removesuffix("K")) << 10)
-    return max(sizes)
+            level = int((path.parent / "level").read_text())
+            size = int(path.read_text().strip().removesuffix("K")) << 10
+            sizes[level] = max(size, sizes.get(level, 0))
+    return sizes

@@ -43,6 +43,8 @@ _MOST_OFFSETS = 64
 # read where it is, and when it would have to be gathered.
 _COLUMNS_PER_REORDER = 512
 _COLUMNS_PER_RELAYOUT = 64
+# Sums of at most so many products, or for so many columns, are short beside longer rows.
+_SHORT = 128
 # With more rows than this, packing the right factor takes little beside multiplying.
 _ROWS_PER_PACKING = 512
 
@@ -88,10 +90,15 @@ class Blocked(Positions):
             self.block_rows, self.block_columns = 1, columns
             return
         self._choose_depth(tile, windows, (rows, columns, depth))
-        if rows <= _ROWS_PER_PACKING and self.right_is_shared():
-            self.packed = packed(self, -(-depth // self.block_depth) * self.block_depth)
         panels, strips = -(-rows // self.tile_rows), -(-columns // self.tile_columns)
         most = max(tile.block_rows // self.tile_rows, 1), tile.block_columns // self.tile_columns
+        near = None
+        if self.left_stride is not None:
+            near = self._near_by(tile, rows, max(columns, depth), min(columns, depth))
+        if near is not None:
+            most = near // self.tile_rows, most[1]
+        if near is not None or (rows <= _ROWS_PER_PACKING and self.right_is_shared()):
+            self.packed = packed(self, -(-depth // self.block_depth) * self.block_depth)
         panel, strip = cheapest_blocks(
             Grid(
                 panels,
@@ -111,6 +118,22 @@ class Blocked(Positions):
         """Whether a packed panel of the left factor is rows, with neighbours along the depth."""
         return self.step == ir.MATRIX
 
+    def _near_by(self, tile: Tile, count: int, length: int, short: int) -> int | None:
+        """How many of so many rows of a length go into a block, which are made of or into short
+        ones; None for as many as there may be.
+
+        The scores of attention are such rows: some of them at a time stay near by on their way
+        from one contraction to the next (`bands.py`).
+        """
+        row_bytes = length * self.scalar.itemsize
+        is_long = short <= _SHORT and math.prod(self.batch) > 1
+        if not is_long or 2 * count * row_bytes <= tile.near_bytes or count % self.tile_rows:
+            return None
+        panels = count // self.tile_rows
+        most = tile.near_bytes // (4 * self.tile_rows * row_bytes)
+        found = next((n for n in range(most, 0, -1) if panels % n == 0), None)
+        return None if found is None else found * self.tile_rows
+
     def _choose_depth(
         self, tile: Tile, windows: Sequence[int], extents: tuple[int, int, int]
     ) -> None:
@@ -126,6 +149,9 @@ class Blocked(Positions):
         is_window = 1 < offsets <= _MOST_OFFSETS
         if is_window and self._has_whole_windows(windows, offsets, tile):
             return
+        near = None if self.left_stride else self._near_by(tile, depth, rows, columns)
+        if near is not None and near % self.step == 0:
+            self.block_depth = near
         if columns < enough or not (is_gathered or is_window):
             return
         if is_window:

@@ -17,7 +17,8 @@ class Tile:
 
     Its instructions multiply `step` neighbours along the depth, and in all `rate` times as many
     elements as those that multiply numbers. `narrow` is the tile for factors in bfloat16 where
-    there are instructions for them.
+    there are instructions for them. Launches run slice by slice if a slice of what they exchange
+    takes at most `near_bytes`, which a thread has near by (0: never).
     """
 
     rows: int = 8
@@ -28,6 +29,7 @@ class Tile:
     step: int = 1
     rate: int = 1
     narrow: Tile | None = None
+    near_bytes: int = 0
 
     @property
     def is_possible(self) -> bool:

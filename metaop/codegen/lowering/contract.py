@@ -23,7 +23,7 @@ from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.lowering.positions import Outer, unravel_within
 from metaop.codegen.lowering.prepared import lower_packing, lower_relayout
 from metaop.codegen.lowering.scatter import fill_with
-from metaop.codegen.lowering.tasks import TASK, Blocks, bind_tiles, counted
+from metaop.codegen.lowering.tasks import DEPTH_BLOCK, TASK, Blocks, bind_tiles, counted
 from metaop.fusion.cases import cases
 from metaop.fusion.kernel import Kernel, box_axes
 from metaop.fusion.storage import Storage
@@ -72,12 +72,13 @@ class Contract(Blocked):
         column_blocks = -(-columns // self.block_columns)
         tasks = math.prod(self.batch) * row_blocks * column_blocks
         values.open(TASK)
+        # All columns of some rows come one after another: so tasks can be cut into slices of rows.
         directions = (
-            Blocks("panel", row_blocks, self.block_rows // self.tile_rows),
             Blocks("strip", column_blocks, self.block_columns // self.tile_columns),
+            Blocks("panel", row_blocks, self.block_rows // self.tile_rows),
             Blocks("batch", math.prod(self.batch), 1),
         )
-        first_panel, self.first_strip, batch = bind_tiles(values, directions)
+        self.first_strip, first_panel, batch = bind_tiles(values, directions)
         self.row_start = first_panel * self.tile_rows
         self.column_start = self.first_strip * self.tile_columns
         self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
@@ -91,8 +92,8 @@ class Contract(Blocked):
             else (self.block_rows, self.block_columns)
         )
         self._allocate()
-        values.open("kb")
-        block = index_expr.axis("kb", depth_blocks)
+        values.open(DEPTH_BLOCK)
+        block = index_expr.axis(DEPTH_BLOCK, depth_blocks)
         start = block // run_blocks * self.run + block % run_blocks * self.block_depth
         if self.packed is None:
             self._pack_right(start, depth, columns)
@@ -101,14 +102,14 @@ class Contract(Blocked):
             self._pack_left(start, depth, rows)
         self._multiply(block, start)
         if depth_blocks > 1:
-            values.emit(ir.For("kb", depth_blocks, "serial", values.close()))
+            values.emit(ir.For(DEPTH_BLOCK, depth_blocks, "serial", values.close()))
         self._epilogue(rows, columns)
         if self.is_finished:
             strips = self.block_columns // self.tile_columns
             values.emit(ir.For("s", strips, "serial", values.close()))
             panels = self.block_rows // self.tile_rows
             values.emit(ir.For("q", panels, "serial", values.close()))
-            values.emit(ir.For("kb", 1, "serial", values.close()))
+            values.emit(ir.For(DEPTH_BLOCK, 1, "serial", values.close()))
         values.emit(ir.For(TASK, tasks, "parallel", values.close()))
         return self.finish("contraction", values.close(), 1)
 
@@ -259,7 +260,7 @@ class Contract(Blocked):
 
     def _follow(self, directions: Sequence[Blocks], block: IndexExpr, depth_blocks: int) -> None:
         """What becomes of the indices of a block in the one that is packed after it."""
-        following = ir.Sum(((ir.LoopIndex("kb"), 1),), 1)
+        following = ir.Sum(((ir.LoopIndex(DEPTH_BLOCK), 1),), 1)
         this = (ir.LoopIndex(TASK), 1)
         task = ir.Sum((this,), 1)
         if depth_blocks > 1:
@@ -267,7 +268,7 @@ class Contract(Blocked):
         renamed = [blocks._replace(name=f"next_{blocks.name}") for blocks in directions]
         found = bind_tiles(self.values, renamed, task)
         self.following = {blocks.name: index for blocks, index in zip(directions, found)}
-        self.following["kb"] = (block + 1) % depth_blocks
+        self.following[DEPTH_BLOCK] = (block + 1) % depth_blocks
 
     # --- inner product and epilogue -----------------------------------------------------------
 

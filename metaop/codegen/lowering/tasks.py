@@ -14,8 +14,9 @@ from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.values import Values
 from metaop.unified_graph.index_expr import Axis, IndexExpr, of
 
-# The axis of the parallel loop.
+# The axes of the parallel loop, and of the loop over blocks of the depth of a contraction.
 TASK = "p"
+DEPTH_BLOCK = "kb"
 _THIS = ir.Sum(((ir.LoopIndex(TASK), 1),), 0)
 
 

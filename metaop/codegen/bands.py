@@ -1,0 +1,267 @@
+"""Bands: launches that run slice by slice, so that what they exchange never gets whole.
+
+The scores of attention are written by one launch, read by the next and dead after the third. Where
+launches cut their tasks into slices such that every slice reads only what the same slice of an
+earlier launch has written, one nest runs all of them on a slice before the next begins. What lives
+inside of the band is then scratch memory of the size of one slice, which stays in the nearest
+cache. Nothing here knows an operator: that slices fit together is told from indices (`reach.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from metaop.codegen.band_nest import Band, InnerLoop, inner_loop, joined
+from metaop.codegen.lowering import LoweredKernel
+from metaop.codegen.lowering.prepared import Prepared
+from metaop.codegen.reach import Interval, reach
+from metaop.unified_graph.node import Input, Node
+
+# What launches exchange is worth a band from so many bytes on: less stays in a cache anyway.
+_LEAST_BYTES = 1 << 20
+# So much memory is worth a band whose slices are larger than the nearest cache, up to a size that
+# is allocated from memory at hand.
+_MUCH, _LARGEST_SLICE = 32 << 20, 16 << 20
+# A slice stays near by though it is so many times larger than the nearest cache: not all of it is
+# in use at a time.
+_ROOM = 2
+# A band begins and ends within so many launches.
+_LONGEST = 16
+# Threads share slices fairly from so many for each thread on.
+_SLICES_PER_THREAD = 2
+
+
+class _Cut(NamedTuple):
+    """How many slices of how many blocks tasks are cut into; see `Band`."""
+
+    slices: int
+    blocks: int
+    inner: tuple[InnerLoop | None, ...]
+
+
+def gather_bands(
+    launches: Sequence[LoweredKernel], outputs: Sequence[Node], threads: int, cache_bytes: int
+) -> list[LoweredKernel]:
+    """The launches, of which neighbours that gain from it are one band.
+
+    What a band keeps inside of a slice stays in a cache of `cache_bytes`, unless the band saves
+    much memory.
+    """
+    finder = _Finder(launches, outputs, threads, cache_bytes)
+    result: list[LoweredKernel] = []
+    position = 0
+    while position < len(launches):
+        band = finder.best(position)
+        if band is None:
+            result.append(launches[position])
+            position += 1
+        else:
+            result += [*band.ahead, joined(band)]
+            position += len(band.ahead) + len(band.launches)
+    return result
+
+
+class _Finder:
+    """Finds the bands that begin at a launch; remembers what slices of launches touch."""
+
+    def __init__(
+        self,
+        launches: Sequence[LoweredKernel],
+        outputs: Sequence[Node],
+        threads: int,
+        cache_bytes: int,
+    ) -> None:
+        self.launches = launches
+        self.threads = threads
+        self.cache_bytes = cache_bytes
+        self.outside = set(outputs)
+        self.users: dict[Node, set[int]] = {}
+        for position, launch in enumerate(launches):
+            for node in launch.buffers:
+                self.users.setdefault(node, set()).add(position)
+        self.inner = [inner_loop(launch.nest) for launch in launches]
+        self._reached: dict[tuple[int, int, int, str], dict[Node, Interval | None]] = {}
+
+    def best(self, start: int) -> Band | None:
+        """The band from `start` on that keeps most inside; the shortest of equal ones."""
+        found: Band | None = None
+        common = 0
+        members: list[int] = []
+        ahead: list[int] = []
+        for position in range(start, min(start + _LONGEST, len(self.launches))):
+            if self._only_prepares(position, members):
+                if not members:
+                    return None
+                ahead.append(position)
+                continue
+            common = math.gcd(common, self.launches[position].nest.tasks)
+            if not self._are_enough(common):
+                break
+            members.append(position)
+            private = self._private(members)
+            nbytes = sum(node.nbytes for node in private)
+            if nbytes < _LEAST_BYTES or (found is not None and nbytes <= found.nbytes):
+                continue
+            cut = self._cut(members, nbytes)
+            if cut is not None:
+                found = Band(
+                    tuple(self.launches[k] for k in ahead),
+                    tuple(self.launches[k] for k in members),
+                    cut.slices,
+                    private,
+                    cut.blocks,
+                    cut.inner,
+                )
+        return found
+
+    def _cut(self, members: Sequence[int], nbytes: int) -> _Cut | None:
+        """How the tasks of the members are cut into slices that fit together.
+
+        Slices stay near by if they can: with the sums over rows of slices taken block by block if
+        need be. Where much memory is saved, larger ones will do.
+        """
+        loops = [self.inner[member] for member in members]
+        numbers = {loop.extent for loop in loops if loop is not None and loop.sums}
+        least = -(-nbytes // (_ROOM * self.cache_bytes))
+        for blocks in (1, *sorted(numbers - {1})):
+            cut = self._finest(members, -(-least // blocks), blocks)
+            if cut is not None:
+                return cut
+        return self._finest(members, -(-nbytes // _LARGEST_SLICE), 1) if nbytes >= _MUCH else None
+
+    def _private(self, members: Sequence[int]) -> frozenset[Node]:
+        """What members pass on to each other and no other launch touches."""
+        nodes = {node for member in members for node in self.launches[member].buffers}
+        return frozenset(
+            node
+            for node in nodes - self.outside
+            if not isinstance(node.op, Input)
+            and len(self.users[node]) > 1
+            and self.users[node].issubset(members)
+        )
+
+    def _finest(self, members: Sequence[int], least: int, blocks: int) -> _Cut | None:
+        """The most slices of so many blocks that fit together; None if `least` slices do not.
+
+        Slices that fit together still do when some neighbours become one.
+        """
+        made = {
+            node
+            for member in members
+            for node in self.launches[member].buffers
+            if not isinstance(node.op, Input) and self._is_passed_on(node, members)
+        }
+        common = 0
+        for member in members:
+            tasks = self.launches[member].nest.tasks
+            if self._inner(member, blocks) is None:
+                tasks, rest = divmod(tasks, blocks)
+                if rest:
+                    return None
+            common = math.gcd(common, tasks)
+        numbers = [n for n in _divisors(common) if n >= least and self._are_enough(n)]
+        if not numbers or self._fitting(members, made, numbers[-1], blocks) is None:
+            return None
+        cuts = (self._fitting(members, made, slices, blocks) for slices in numbers)
+        return next(cut for cut in cuts if cut is not None)
+
+    def _fitting(
+        self, members: Sequence[int], made: set[Node], slices: int, blocks: int
+    ) -> _Cut | None:
+        """The cut into so many slices, if no slice touches what another one makes."""
+        found: list[InnerLoop | None] = []
+        for member in members:
+            launch = self.launches[member]
+            touched = made.intersection(launch.buffers)
+            for inner in (None, self._inner(member, blocks)):
+                if inner is not None:
+                    places = self._touched(member, slices, blocks, inner.axis)
+                elif launch.nest.tasks % (slices * blocks) == 0:
+                    places = self._touched(member, slices * blocks)
+                else:
+                    continue
+                if all(_is_sliced(node, places, slices * blocks) for node in touched):
+                    found.append(inner)
+                    break
+            else:
+                return None
+        return _Cut(slices, blocks, tuple(found))
+
+    def _inner(self, member: int, blocks: int) -> InnerLoop | None:
+        """The loop inside of a launch's tasks that can be cut into so many parts."""
+        inner = self.inner[member]
+        if inner is None or blocks == 1 or inner.extent % blocks:
+            return None
+        return None if inner.sums and inner.extent != blocks else inner
+
+    def _only_prepares(self, position: int, members: Sequence[int]) -> bool:
+        """Whether a launch prepares a factor that the members have not made."""
+        launch = self.launches[position]
+        roles = zip(launch.buffers, launch.nest.parameters)
+        if not any(isinstance(n.op, Prepared) and p.role != "read" for n, p in roles):
+            return False
+        made = {node for member in members for node in self.launches[member].buffers}
+        return not any(node in made and not isinstance(node.op, Input) for node in launch.buffers)
+
+    def _are_enough(self, slices: int) -> bool:
+        """Whether threads share so many slices fairly."""
+        return slices >= _SLICES_PER_THREAD * self.threads
+
+    def _is_passed_on(self, node: Node, members: Sequence[int]) -> bool:
+        """Whether a launch writes what another one touches."""
+        roles = {
+            member: parameter.role
+            for member in members
+            for buffer, parameter in zip(
+                self.launches[member].buffers, self.launches[member].nest.parameters
+            )
+            if buffer is node
+        }
+        if len(roles) == 1 or set(roles.values()) == {"read"}:
+            return False
+        return set(roles.values()) != {"write"} or not self._lie_apart(node, list(roles))
+
+    def _lie_apart(self, node: Node, members: Sequence[int]) -> bool:
+        """Whether launches touch different stretches of a node."""
+        stretches = [self._touched(member, 1)[node] for member in members]
+        known = sorted((int(one.low[0]), int(one.high[0])) for one in stretches if one is not None)
+        apart = all(one[1] < other[0] for one, other in itertools.pairwise(known))
+        return apart and len(known) == len(stretches)
+
+    def _touched(
+        self, position: int, slices: int, blocks: int = 1, inner: str = ""
+    ) -> dict[Node, Interval | None]:
+        """What the slices of a launch touch of its nodes."""
+        key = position, slices, blocks, inner
+        if key not in self._reached:
+            launch = self.launches[position]
+            found: dict[Node, Interval | None] = {}
+            for number, interval in reach(launch.nest, slices, blocks, inner).items():
+                node = launch.buffers[number]
+                before = found.get(node, interval)
+                is_known = before is not None and interval is not None
+                found[node] = before.joined(interval) if is_known else None  # type: ignore
+            self._reached[key] = found
+        return self._reached[key]
+
+
+def _is_sliced(node: Node, touched: Mapping[Node, Interval | None], slices: int) -> bool:
+    """Whether every slice of a launch touches elements of its own slice of a node only."""
+    if node not in touched:
+        return True
+    size, rest = divmod(node.size, slices)
+    interval = touched[node]
+    if rest or interval is None:
+        return False
+    begin = np.arange(slices, dtype=np.int64) * size
+    return bool((interval.low >= begin).all() and (interval.high < begin + size).all())
+
+
+def _divisors(number: int) -> Iterator[int]:
+    """All divisors, the largest first."""
+    return (number // k for k in range(1, number + 1) if number % k == 0)

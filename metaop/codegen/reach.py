@@ -1,0 +1,210 @@
+"""Which elements of its buffers a part of a nest's tasks touches, in intervals.
+
+The tasks are cut into equal slices of consecutive ones. For each slice, interval arithmetic over
+the indices of the nest tells the first and the last element that it may read or write. A guard
+narrows the sum that it is about wherever that is a part of an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from metaop.codegen import loop_nest as ir
+
+
+class Interval(NamedTuple):
+    """The least and the greatest value, in each slice."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+    def plus(self, other: Interval, times: int = 1) -> Interval:
+        """The sums with a multiple of a value of the other interval."""
+        first, second = other.low * times, other.high * times
+        if times < 0:
+            first, second = second, first
+        return Interval(self.low + first, self.high + second)
+
+    def joined(self, other: Interval) -> Interval:
+        """The interval around both."""
+        return Interval(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
+
+
+# None stands for values of which nothing is known: those that are read from memory.
+Known = Mapping[str, Interval | None]
+Conditions = Sequence[ir.Condition]
+
+
+def reach(
+    nest: ir.LoopNest, slices: int, blocks: int = 1, inner: str = ""
+) -> dict[int, Interval | None]:
+    """For each parameter of a nest the elements that each slice of its tasks touches.
+
+    None stands for any. The number of tasks has to be a multiple of `slices`. With several blocks,
+    each of them is told apart: it takes its part of the loop `inner` in all tasks of the slice.
+    """
+    surveyor = _Surveyor(nest, slices, blocks, inner)
+    surveyor.visit(nest.body, {})
+    return {number: found for number, found in surveyor.found.items() if number >= 0}
+
+
+class _Surveyor:
+    """Walks through a nest and notes in `found` what is touched."""
+
+    def __init__(self, nest: ir.LoopNest, slices: int, blocks: int, inner: str) -> None:
+        self.found: dict[int, Interval | None] = {}
+        self._share = nest.tasks // slices
+        numbers = np.arange(slices * blocks, dtype=np.int64)
+        self._start = numbers // blocks * self._share
+        self._inner, self._blocks, self._block = inner, blocks, numbers % blocks
+        self._zero = np.zeros(slices * blocks, np.int64)
+
+    def visit(self, body: Iterable[ir.Statement], outside: Known) -> None:
+        known = dict(outside)
+        for statement in body:
+            if isinstance(statement, ir.For):
+                self.visit(statement.body, {**known, statement.axis: self._axis(statement)})
+            elif isinstance(statement, ir.MicroKernel):
+                self._micro_kernel(statement, known)
+            elif isinstance(statement, ir.ForeignCall):
+                self.found.update(dict.fromkeys(statement.buffers))
+            elif isinstance(statement, (ir.Store, ir.Update)):
+                place = self._sum(statement.offset, known, statement.conditions)
+                self._touch(statement.buffer, place)
+                self._loads(statement.value, known)
+            elif isinstance(statement, (ir.Let, ir.CheckedIndex, ir.Accumulate)):
+                self._loads(statement.value, known)
+                if not isinstance(statement, ir.Accumulate):
+                    known[statement.name] = self._bound(statement, known)
+
+    def _axis(self, loop: ir.For) -> Interval | None:
+        if loop.kind == "parallel":
+            return Interval(self._start, self._start + (self._share - 1))
+        if not isinstance(loop.extent, int):
+            return None
+        if loop.axis == self._inner:
+            part = loop.extent // self._blocks
+            return Interval(self._block * part, self._block * part + (part - 1))
+        return self._up_to(loop.extent - 1)
+
+    def _up_to(self, last: int) -> Interval:
+        return Interval(self._zero, self._zero + last)
+
+    def _bound(self, statement: ir.Let | ir.CheckedIndex, known: Known) -> Interval | None:
+        """The values of a name."""
+        if isinstance(statement, ir.CheckedIndex):
+            return self._up_to(_integer(statement.bound) - 1)
+        value = statement.value
+        return self._sum(value.index, known) if isinstance(value, ir.IndexValue) else None
+
+    # --- what is touched ----------------------------------------------------------------------
+
+    def _touch(self, buffer: int, place: Interval | None, further: Interval | None = None) -> None:
+        """Notes elements of a buffer: a place, or from a place up to so much `further`."""
+        if place is not None and further is not None:
+            place = Interval(place.low, place.high + further.high)
+        before = self.found.get(buffer, place)
+        is_known = before is not None and place is not None
+        self.found[buffer] = before.joined(place) if is_known else None  # type: ignore
+
+    def _loads(self, expr: ir.Expr, known: Known) -> None:
+        stack = [expr]
+        seen: set[int] = set()
+        while stack:
+            part = stack.pop()
+            if id(part) in seen:
+                continue
+            seen.add(id(part))
+            if isinstance(part, ir.Load):
+                self._touch(part.buffer, self._sum(part.offset, known, part.conditions))
+            elif isinstance(part, ir.Apply):
+                stack.extend(part.operands)
+            elif isinstance(part, ir.Choose):
+                stack += [part.value, part.otherwise]
+
+    def _micro_kernel(self, one: ir.MicroKernel, known: Known) -> None:
+        depth = self._sum(one.depth, known)
+        if depth is None:
+            self.found.update(dict.fromkeys((one.left, one.right, one.target)))
+            return
+        last = self._zero.copy()
+        if one.left_stride is None:
+            left = Interval(last, depth.high * one.rows - 1)
+        else:
+            start_of_last = (one.rows - 1) * _integer(one.left_stride)
+            left = Interval(last, depth.high * one.step - 1 + start_of_last)
+        self._touch(one.left, self._sum(one.left_offset, known), left)
+        # Packed elements are pairs where a step multiplies several neighbours.
+        steps = depth.high * max(one.step // ir.PAIR, 1)
+        right = Interval(last, steps * one.columns - 1)
+        self._touch(one.right, self._sum(one.right_offset, known), right)
+        tile = self._up_to((one.rows - 1) * _integer(one.target_stride) + one.columns - 1)
+        self._touch(one.target, self._sum(one.target_offset, known), tile)
+
+    # --- indices ------------------------------------------------------------------------------
+
+    def _sum(self, index: ir.Sum, known: Known, conditions: Conditions = ()) -> Interval | None:
+        """The values of a sum where conditions hold."""
+        terms = {factor: _integer(coefficient) for factor, coefficient in index.terms}
+        constant = _integer(index.constant)
+        total = self._up_to(0)
+        for condition in conditions:
+            times = _times_within(condition, terms)
+            inside = None if times is None else self._inside(condition, known)
+            if times is None or inside is None:
+                continue
+            for factor, _ in condition.index.terms:
+                del terms[factor]
+            constant -= _integer(condition.index.constant) * times
+            total = total.plus(inside, times)
+        total = Interval(total.low + constant, total.high + constant)
+        for factor, coefficient in terms.items():
+            values = self._factor(factor, known)
+            if values is None:
+                return None
+            total = total.plus(values, coefficient)
+        return total
+
+    def _inside(self, condition: ir.Condition, known: Known) -> Interval | None:
+        """The values that the sum of a condition has where it holds."""
+        assert isinstance(condition, ir.InBounds)
+        free = self._sum(condition.index, known)
+        last = self._zero + (_integer(condition.extent) - 1)
+        if free is None:
+            return Interval(self._zero, last)
+        return Interval(np.maximum(free.low, 0), np.minimum(free.high, last))
+
+    def _factor(self, factor: ir.Factor, known: Known) -> Interval | None:
+        if isinstance(factor, ir.LoopIndex):
+            return known.get(factor.axis)
+        if isinstance(factor, ir.ValueIndex):
+            return known.get(factor.name)
+        dividend, divisor = self._sum(factor.dividend, known), _integer(factor.divisor)
+        if dividend is None:
+            return None
+        quotient = Interval(dividend.low // divisor, dividend.high // divisor)
+        if isinstance(factor, ir.QuotientIndex):
+            return quotient
+        is_one = quotient.low == quotient.high
+        low = np.where(is_one, dividend.low % divisor, 0)
+        return Interval(low, np.where(is_one, dividend.high % divisor, divisor - 1))
+
+
+def _times_within(condition: ir.Condition, terms: Mapping[ir.Factor, int]) -> int | None:
+    """How often a sum contains the sum that a condition bounds; None if it is no part of it."""
+    if not isinstance(condition, ir.InBounds) or not condition.index.terms:
+        return None
+    found = set()
+    for factor, coefficient in condition.index.terms:
+        times, rest = divmod(terms.get(factor, 0), _integer(coefficient))
+        found.add(None if rest or not times else times)
+    return found.pop() if len(found) == 1 else None
+
+
+def _integer(value: ir.Integer) -> int:
+    """A literal: nests have no arguments before kernels are shared."""
+    assert isinstance(value, int)
+    return value
