@@ -18,7 +18,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import (  # two register workloads
+from benchmarks import (  # three register workloads
+    attention,  # noqa: F401
     compiling,
     host,
     memory,
