@@ -206,16 +206,20 @@ def products_of_bfloat16() -> Iterator[Case]:
     yield from products("product of bfloat16", dtypes.bfloat16)
 
 
-def convolutions() -> Iterator[Case]:
+def convolutions(suffix: str = "", dtype: DType = dtypes.float32) -> Iterator[Case]:
     """Convolutions forward, and their gradients by the input and by the weight."""
+    families = [f"{name}{suffix}" for name in ("forward", "by input", "by weight")]
     for inputs, outputs, image, window, stride, padding, count in CONVOLUTIONS:
         name = f"{inputs}->{outputs}@{image} {window}x{window} stride {stride}"
         shapes = (_BATCH, inputs, image, image), (outputs, inputs, window, window)
         # Nobody needs the gradient of the images.
         counts = (count, 0 if inputs == 3 else count, count)
-        yield from _layer(
-            ("forward", "by input", "by weight"), name, shapes, stride, padding, counts
-        )
+        yield from _layer(families, name, shapes, stride, padding, counts, dtype)
+
+
+def convolutions_of_bfloat16() -> Iterator[Case]:
+    """The same of bfloat16."""
+    yield from convolutions(" of bfloat16", dtypes.bfloat16)
 
 
 def depthwise() -> Iterator[Case]:
@@ -234,20 +238,22 @@ def _layer(
     stride: int,
     padding: int,
     counts: Sequence[int],
+    dtype: DType = dtypes.float32,
 ) -> Iterator[Case]:
     """A convolution of an input and a weight of these shapes, and its two gradients."""
     x, w = _random(*shapes[0]), _random(*shapes[1])
     groups = x.shape[1] // w.shape[1]
-    node_x, node_w = (input_node(k, shape, dtypes.float32) for k, shape in enumerate(shapes))
+    node_x, node_w = (input_node(k, shape, dtype) for k, shape in enumerate(shapes))
     pads = (padding, padding)
     y = convolution(node_x, node_w, None, (stride, stride), pads, pads, (1, 1), groups)
     g = _random(*y.shape)
-    node_g = input_node(2, y.shape, dtypes.float32)
+    node_g = input_node(2, y.shape, dtype)
     by_input, by_weight = pullback([y], [node_g], [node_x, node_w])
     assert by_input is not None and by_weight is not None
     work = 2.0 * y.size * math.prod(w.shape[1:])
-    nodes, arrays = [node_x, node_w, node_g], [x, w, g]
-    theirs = _torch_convolutions(x, w, g, stride, padding)
+    nodes, arrays = [node_x, node_w, node_g], [one.astype(dtype.numpy) for one in (x, w, g)]
+    tensors = [torch.from_numpy(one).to(getattr(torch, dtype.name)) for one in (x, w, g)]
+    theirs = _torch_convolutions(tensors, stride, padding)
     for k, output in enumerate((y, by_input, by_weight)):
         used = 3 if k else 2
         yield _case(
@@ -256,15 +262,17 @@ def _layer(
 
 
 def _torch_convolutions(
-    x: np.ndarray, w: np.ndarray, g: np.ndarray, stride: int, padding: int
+    tensors: Sequence[torch.Tensor], stride: int, padding: int
 ) -> list[list[Callable[[], object]]]:
     """Forward, by input, by weight: each in both orders of memory."""
     forward, by_input, by_weight = [], [], []
-    strides, pads, groups = (stride, stride), (padding, padding), x.shape[1] // w.shape[1]
+    strides, pads, groups = (
+        (stride, stride),
+        (padding, padding),
+        tensors[0].shape[1] // tensors[1].shape[1],
+    )
     for order in (torch.contiguous_format, torch.channels_last):
-        tx, tw, tg = (
-            torch.from_numpy(array).contiguous(memory_format=order) for array in (x, w, g)
-        )
+        tx, tw, tg = (tensor.contiguous(memory_format=order) for tensor in tensors)
 
         def backward(mask: list[bool], tx=tx, tw=tw, tg=tg) -> tuple[torch.Tensor, ...]:
             return torch.ops.aten.convolution_backward(
@@ -365,7 +373,10 @@ def main() -> None:
     print("| case | metaop G/s | PyTorch G/s | ratio | error | tuning |")
     print("|---|---|---|---|---|---|", flush=True)
     results = []
-    for cases in (products, products_of_bfloat16, convolutions, depthwise, permutations):
+    for cases in (
+        *(products, products_of_bfloat16, convolutions, convolutions_of_bfloat16),
+        *(depthwise, permutations),
+    ):
         for case in cases():
             if options.only not in f"{case.family} {case.name}":
                 continue

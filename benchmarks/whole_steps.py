@@ -1,4 +1,4 @@
-"""Training steps and inference of whole networks."""
+"""Training steps, in float32 and in mixed precision, and inference of whole networks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.frameworks import Framework
 from benchmarks.workload import Prepared, workload
 
 # From the second step on rounding differences grow; the loss after an update must agree so far.
-_TOLERANCE = 5e-3
+_TOLERANCE, _MIXED_TOLERANCE = 5e-3, 2e-2
 
 
 def training(
@@ -127,6 +127,41 @@ _classifier(
     _of("benchmarks.networks.RecurrentClassifier", 128, 256), (32, 64, 128), 10, "Adam", 1e-3,
 )  # fmt: skip
 _classifier("DGCNN, 4 clouds of 512 points, SGD", _of("models.point_cloud.DGCNN"), (4, 3, 512), 40)
+
+
+def _mixed(name: str, network: Callable[[Framework], Any], optimizer: str, *inputs: Any) -> None:
+    """Registers training steps of a classifier under `amp.autocast`, with operands in bfloat16.
+
+    `inputs` make the data and the labels of a framework.
+    """
+
+    @workload("mixed precision", f"mixed {name}", tolerance=_MIXED_TOLERANCE)
+    def prepare(f: Framework) -> Prepared:
+        def loss_of(model: Any, x: Any, y: Any) -> Any:
+            with f.library.amp.autocast("cpu", dtype=f.library.bfloat16):
+                return f.functional.cross_entropy(model(x), y)
+
+        steps = training(f, network(f), loss_of, optimizer, lr=1e-3)
+        return steps(*(make(f) for make in inputs))
+
+
+_mixed(
+    "MLP 784-512-256-10, batch 128, Adam",
+    _of("models.mlp.MLP", 784, 512, 256, 10), "Adam",
+    lambda f: f.normal(128, 784), lambda f: f.integers(10, 128),
+)  # fmt: skip
+_mixed(
+    "ResNet-18 CIFAR, batch 32, SGD", _resnet18, "SGD",
+    lambda f: f.images(f.normal(32, 3, 32, 32)), lambda f: f.integers(10, 32),
+)  # fmt: skip
+_mixed(
+    "ResNet-50 at 224, batch 4, SGD", _of("models.resnet.resnet50"), "SGD",
+    lambda f: f.images(f.normal(4, 3, 224, 224)), lambda f: f.integers(1000, 4),
+)  # fmt: skip
+_mixed(
+    "GPT 6 layers of 384, 4 x 256 tokens, AdamW", _gpt, "AdamW",
+    lambda f: f.integers(4096, 4, 256), lambda f: f.integers(4096, 1024, seed=1),
+)  # fmt: skip
 
 
 @_training("U-Net at 64, batch 8, Adam")
