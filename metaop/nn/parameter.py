@@ -30,10 +30,13 @@ class _Owned(Tensor):
                 fix="make it a tensor with metaop.tensor(...)",
             )
         if requires_grad and not data.dtype.is_floating_point:
+            pairs = data.dtype.kind == "complex"
             raise GradientError(
-                "Only Tensors of floating point and complex dtype can require gradients, "
+                "Only Tensors of floating point dtype can be parameters that require gradients, "
                 f"not {data.dtype.name}",
-                fix="pass requires_grad=False",
+                fix="keep view_as_real(data), and view_as_complex in forward"
+                if pairs
+                else "pass requires_grad=False",
             )
         call = self._call = own(data.call)
         self._grad = None
