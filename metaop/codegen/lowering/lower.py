@@ -73,12 +73,10 @@ def _lower_rows(
     if written_out is not None:
         return Windows(kernel, storage, uses, written_out).lower()
     probe = machine.rows(kernel, storage, uses, plain_plan(kernel))
-    probe.lower()
-    plan = joined_plan(kernel, probe.values.offsets, probe.values.places)
-    if machine.rows.TURNS and lanes_lie_apart(kernel, probe.values.places):
-        probe = machine.rows(kernel, storage, uses, plain_plan(kernel))
-        places = probe.places_in_box()
-        plan = turned(kernel, plan, joined_plan(kernel, probe.values.offsets, places), places)
+    places = probe.places_in_box()
+    plan = joined_plan(kernel, probe.values.offsets, places)
+    if machine.rows.TURNS and lanes_lie_apart(kernel, places):
+        plan = turned(kernel, plan, plan, places)
     width = column_width(kernel, plan, machine.threads) if machine.rows.TURNS else None
     if width is not None:
         found = Columns(kernel, storage, uses, plan, width).lower_columns()

@@ -49,8 +49,8 @@ extern "C" __global__ void __launch_bounds__(256) map_reindex(
     float* __restrict__ b2,
     long long* error)
 {
-    for (index_t i0 = blockIdx.x * 256 + threadIdx.x; i0 < 30; i0 += gridDim.x * 256) {
-        const index_t k1 = check_index(b0[i0 % 5], 10, 0, error);
-        b2[i0] = b1[(i0 / 5) * 10 + k1];
+    for (index_t l = blockIdx.x * 256 + threadIdx.x; l < 30; l += gridDim.x * 256) {
+        const index_t k1 = check_index(b0[l % 5], 10, 0, error);
+        b2[l] = b1[(l / 5) * 10 + k1];
     }
 }
