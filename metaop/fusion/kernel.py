@@ -68,6 +68,8 @@ class Kernel:
                 return row_indices(root, axes)
         if root.shape == self.shape:
             return axes
+        if self.contraction is not None and root.shape == self.roots[0].shape:
+            return row_indices(self.roots[0], axes)
         # Row-level: the kept axes in order, but for those of extent 1, which come and go.
         kept = [k for k in self.kept if self.shape[k] != 1]
         longer = [d for d, extent in enumerate(root.shape) if extent != 1]

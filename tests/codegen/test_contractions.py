@@ -314,3 +314,21 @@ def test_nests_of_a_shared_right_factor_mean_the_products() -> None:
     arrays = values([right, *lefts])
     for left, found in zip(arrays[1:], run_schedule(plan, arrays)):
         np.testing.assert_allclose(found, left @ arrays[0].T, rtol=2e-5, atol=2e-5)
+
+
+def test_what_follows_a_sum_with_its_axes_in_another_order_is_fused() -> None:
+    """The gradient of a 1 x 1 convolution by its input has rows that are not its outermost axis."""
+    x, w = input_node(0, (3, 24, 6, 7), F32), input_node(1, (40, 24, 1, 1), F32)
+    y = convolution(x, w, None, (1, 1), (0, 0), (0, 0), (1, 1), 1)
+    g, bias = input_node(2, y.shape, F32), input_node(3, x.shape, F32)
+    by_input, _ = pullback([y], [g], [x, w])
+    assert by_input is not None
+    nodes, output = [x, w, g, bias], apply("tanh", by_input * 0.1 + bias)
+    plan = schedule(nodes, [output], host_machine())
+    assert len(plan.kernels) == 1
+    arrays = values(nodes)
+    _, weight, gradient, shift = (array.astype(np.float64) for array in arrays)
+    wanted = np.tanh(np.einsum("nohw,oi->nihw", gradient, weight[:, :, 0, 0]) * 0.1 + shift)
+    (interpreted,) = run_schedule(plan, arrays)
+    for found in (interpreted, run(plan, arrays, output)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
