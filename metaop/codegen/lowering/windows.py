@@ -24,7 +24,7 @@ from metaop.fusion.kernel import Indices, Kernel
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.index_expr import Axis, IndexExpr
+from metaop.unified_graph.index_expr import Axis, IndexExpr, Symbol
 from metaop.unified_graph.node import Node
 
 # A window has at most so many elements, a body so many points, and so many nodes at all of them.
@@ -98,6 +98,8 @@ class Windows(Rows):
         """
         first: dict[tuple[int, int], IndexExpr] = {}
         for number, place in self.values.reads:
+            if any(isinstance(atom, Symbol) for atom in place.atoms()):
+                continue  # looked up inside
             start = place.substitute(lambda atom: _at_start(atom, lane))
             step = start.coefficient(Axis(rows.name, rows.extent))
             known = first.setdefault((number, step), start)
