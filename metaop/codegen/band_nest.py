@@ -98,7 +98,10 @@ def _scratch_numbers(band: Band) -> dict[Node, int]:
     given: set[Node] = set()
     for position, launch in enumerate(band.launches):
         times = Counter(launch.buffers)
-        for written, read in exact_pairs(launch.nest):
+        roles = [parameter.role for parameter in launch.nest.parameters]
+        # Several results are computed before one is stored, but as elements of several buffers.
+        pairs = exact_pairs(launch.nest) if len(roles) - roles.count("read") == 1 else []
+        for written, read in pairs:
             new, old = launch.buffers[written], launch.buffers[read]
             is_free = old in numbers and old not in given and last[old] == position
             is_alike = (old.size, old.dtype) == (new.size, new.dtype) and times[old] == 1

@@ -59,30 +59,44 @@ class IndexCheck(NamedTuple):
     """A test of indices against `bound`.
 
     They are elements of the parameter `buffer`, of which `elements` are tested, if those are all
-    from the first one on (else 0); None stands for indices that are computed.
+    from the first one on (else 0); None stands for indices that are computed. Where it `wraps`,
+    negative ones count from the end.
     """
 
     buffer: int | None
     bound: int
     elements: int
+    wraps: bool = False
 
 
 def index_checks(nest: ir.LoopNest) -> Iterator[IndexCheck]:
     """The tests at which a run of the nest may stop."""
     pending: list[tuple[ir.Statement, dict[str, int]]] = [(s, {}) for s in nest.body]
+    checks: list[tuple[ir.CheckedIndex, dict[str, int]]] = []
+    names: dict[str, ir.Expr] = {}
     while pending:
         statement, extents = pending.pop()
         if isinstance(statement, ir.CheckedIndex):
-            yield _check(statement, extents)
+            checks.append((statement, extents))
+        elif isinstance(statement, ir.Let):
+            names[statement.name] = statement.value
         elif isinstance(statement, ir.For):
             # A loop whose extent only the run tells may have no iteration.
             extent = statement.extent if isinstance(statement.extent, int) else 0
             inner = {**extents, statement.axis: extent}
             pending += [(part, inner) for part in statement.body]
+    for check, extents in checks:
+        yield _check(check, extents, names)
 
 
-def _check(statement: ir.CheckedIndex, extents: Mapping[str, int]) -> IndexCheck:
+def _check(
+    statement: ir.CheckedIndex, extents: Mapping[str, int], names: Mapping[str, ir.Expr]
+) -> IndexCheck:
     value, bound = statement.value, int(statement.bound)  # type: ignore[arg-type]
+    value = _spelled_out(value, names)
+    wraps = isinstance(value, ir.Apply) and value.function == "where"
+    if wraps:
+        value = _from_end(value, bound)  # type: ignore[arg-type]
     if isinstance(value, ir.Apply) and value.function == "cast":
         value = value.operands[0]
     if not isinstance(value, ir.Load):
@@ -90,11 +104,34 @@ def _check(statement: ir.CheckedIndex, extents: Mapping[str, int]) -> IndexCheck
     span = 1
     for factor, coefficient in sorted(value.offset.terms, key=lambda term: term[1]):  # type: ignore
         if not isinstance(factor, ir.LoopIndex) or coefficient != span:
-            return IndexCheck(value.buffer, bound, 0)
+            return IndexCheck(value.buffer, bound, 0, wraps)
         span *= extents[factor.axis]
     is_whole = value.offset.constant == 0 and not (statement.conditions or value.conditions)
     is_whole = is_whole and 0 not in extents.values()
-    return IndexCheck(value.buffer, bound, span if is_whole else 0)
+    return IndexCheck(value.buffer, bound, span if is_whole else 0, wraps)
+
+
+def _spelled_out(value: ir.Expr, names: Mapping[str, ir.Expr]) -> ir.Expr:
+    """An expression with what its names stand for."""
+    if isinstance(value, ir.Name) and value.name in names:
+        return _spelled_out(names[value.name], names)
+    if isinstance(value, ir.Apply):
+        return value._replace(operands=tuple(_spelled_out(one, names) for one in value.operands))
+    return value
+
+
+def _from_end(choice: ir.Apply, bound: int) -> ir.Expr:
+    """The index that counts from the end where it is negative; otherwise the choice itself."""
+    condition, wrapped, plain = choice.operands
+    is_sign = isinstance(condition, ir.Apply) and condition.function == "lt"
+    is_moved = isinstance(wrapped, ir.Apply) and wrapped.function == "add"
+    if not is_sign or not is_moved:
+        return choice
+    zero, extent = condition.operands[1], wrapped.operands[1]  # type: ignore[union-attr]
+    same = condition.operands[0] == plain == wrapped.operands[0]  # type: ignore[union-attr]
+    numbers = isinstance(zero, ir.Number) and isinstance(extent, ir.Number)
+    known = numbers and (zero.value, extent.value) == (0, bound)  # type: ignore[union-attr]
+    return plain if same and known else choice
 
 
 def _collect(body: tuple[ir.Statement, ...], path: Path, accesses: _Accesses) -> None:

@@ -21,6 +21,8 @@ from metaop.fusion.sums import lay_apart, reduce_terms
 from metaop.unified_graph.node import Input, Node, topological
 
 _PLAIN_MACHINE = Machine()
+# How many launches a result waits for, to be written over an input that they read.
+_SOON = 4
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ def schedule(
     prepared: set[Node] = set()
     for kernel in kernels:
         launches.extend(_without_prepared(lower(kernel, storage, uses, machine), prepared))
+    launches = _updates_after_reads(launches, set(final))
     if machine.tile.near_bytes:
         launches = gather_bands(launches, final, machine.threads, machine.tile.near_bytes)
     temporaries, offsets, size = _plan_memory(launches, set(final))
@@ -87,6 +90,31 @@ def _without_prepared(
         if not written <= prepared or not written:
             prepared.update(node for node in written if isinstance(node.op, Prepared))
             yield launch
+
+
+def _updates_after_reads(
+    launches: Sequence[LoweredKernel], outputs: set[Node]
+) -> list[LoweredKernel]:
+    """The launches, of which those that may write a result over an input come behind others that
+    soon read this input: the gradient by a layer's input before the step of its weight."""
+    ordered = list(launches)
+    for position in reversed(range(len(ordered))):
+        launch = ordered[position]
+        sources = {
+            launch.buffers[read]
+            for written, read in _exact_pairs(launch)
+            if launch.buffers[written] in outputs and isinstance(launch.buffers[read].op, Input)
+        }
+        roles = zip(launch.buffers, launch.nest.parameters)
+        written = {node for node, parameter in roles if parameter.role != "read"}
+        behind = position
+        for later in range(position + 1, min(position + 1 + _SOON, len(ordered))):
+            if not written.isdisjoint(ordered[later].buffers):
+                break
+            if not sources.isdisjoint(ordered[later].buffers):
+                behind = later
+        ordered.insert(behind, ordered.pop(position))
+    return ordered
 
 
 def _plan_memory(
@@ -148,15 +176,19 @@ def _exact_pairs(launch: LoweredKernel) -> list[tuple[int, int]]:
 
 def _last_failure(launches: Sequence[LoweredKernel]) -> int:
     """The last launch at which a run may stop for an index that no earlier one has tested."""
-    tested: dict[Node, int] = {}
+    tested: dict[tuple[Node, bool], int] = {}
     found = -1
     for step, launch in enumerate(launches):
         for check in index_checks(launch.nest):
-            node = None if check.buffer is None else launch.buffers[check.buffer]
-            if node is None or tested.get(node, check.bound + 1) > check.bound:
+            if check.buffer is None:
                 found = step
-            if node is not None and check.elements == node.size:
-                tested[node] = min(tested.get(node, check.bound), check.bound)
+                continue
+            node = launch.buffers[check.buffer]
+            known = tested.get((node, check.wraps), check.bound + 1)
+            if known > check.bound:
+                found = step
+            if check.elements == node.size:
+                tested[node, check.wraps] = min(known, check.bound)
     return found
 
 

@@ -77,7 +77,7 @@ def test_indices_that_were_tested_before_do_not_forbid_it() -> None:
     tokens = metaop.arange(40).clone() % 50
 
     def step() -> None:
-        loss = metaop.tanh(table[tokens] @ weight).sum()
+        loss = metaop.tanh(table[tokens].softmax(1) @ weight).sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

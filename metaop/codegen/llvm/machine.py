@@ -42,8 +42,7 @@ _NEAR_CACHE = 1 << 18
 def host_machine() -> Machine:
     """The machine that this process runs on."""
     target, threads = host_target(), runtime().get_num_threads()
-    sizes = _cache_sizes()
-    near_bytes = max(_NEAR_CACHE, sizes.get(2, 0))
+    near_bytes = max(_NEAR_CACHE, _cache_sizes().get(2, 0))
     narrow = _narrow_tile(target)
     return Machine(
         replace(
@@ -55,7 +54,7 @@ def host_machine() -> Machine:
         threads,
         filters=get("METAOP_WINOGRAD"),
         lanes=target.vector_bytes // 4 if target.has_avx512 else 0,
-        cache_bytes=max([_LAST_CACHE, *sizes.values()]),
+        cache_bytes=_last_cache_bytes(),
     )
 
 
@@ -64,6 +63,11 @@ def _narrow_tile(target: Target) -> Tile | None:
     if not target.has_bfloat16_pairs:
         return None
     return MATRICES if matrix_registers.verdict().usable else PAIRS
+
+
+def _last_cache_bytes() -> int:
+    """The size of the last level of cache."""
+    return max([_LAST_CACHE, *_cache_sizes().values()])
 
 
 @functools.cache
