@@ -94,9 +94,10 @@ class _Finder:
         members: list[int] = []
         ahead: list[int] = []
         for position in range(start, min(start + _LONGEST, len(self.launches))):
-            if self._only_prepares(position, members):
-                if not members:
-                    return None
+            if self._prepares(position):
+                # Ahead of the members, unless it prepares what they have made.
+                if not members or self._reads_made(position, members):
+                    break
                 ahead.append(position)
                 continue
             common = math.gcd(common, self.launches[position].nest.tasks)
@@ -199,14 +200,17 @@ class _Finder:
             return None
         return None if inner.sums and inner.extent != blocks else inner
 
-    def _only_prepares(self, position: int, members: Sequence[int]) -> bool:
-        """Whether a launch prepares a factor that the members have not made."""
+    def _prepares(self, position: int) -> bool:
+        """Whether a launch brings a factor into order."""
         launch = self.launches[position]
         roles = zip(launch.buffers, launch.nest.parameters)
-        if not any(isinstance(n.op, Prepared) and p.role != "read" for n, p in roles):
-            return False
+        return any(isinstance(n.op, Prepared) and p.role != "read" for n, p in roles)
+
+    def _reads_made(self, position: int, members: Sequence[int]) -> bool:
+        """Whether a launch shares a value with the members that is no input of the program."""
         made = {node for member in members for node in self.launches[member].buffers}
-        return not any(node in made and not isinstance(node.op, Input) for node in launch.buffers)
+        shared = made.intersection(self.launches[position].buffers)
+        return not all(isinstance(node.op, Input) for node in shared)
 
     def _are_enough(self, slices: int) -> bool:
         """Whether threads share so many slices fairly."""

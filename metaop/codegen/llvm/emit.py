@@ -153,7 +153,7 @@ class _Kernel:
             self.loops.write(statement)
             return
         if isinstance(statement, MicroKernel):
-            self.code.is_as_written = True
+            self.code.is_as_written = not _has_sums(self.nest.body)
             write = write_matrix_kernel if statement.step == MATRIX else write_micro_kernel
             write(statement, self.code, self.index, self.memory, self.loops)
             return
@@ -175,3 +175,9 @@ class _Kernel:
                 self.effects.update(statement, copy)
             elif isinstance(statement, Prefetch):
                 self.memory.prefetch(*statement, copy)
+
+
+def _has_sums(body: Sequence[Statement]) -> bool:
+    """Whether loops carry values, as those over rows do that run in one band with tiles."""
+    loops = [statement for statement in body if isinstance(statement, For)]
+    return any(loop.accumulators or _has_sums(loop.body) for loop in loops)
