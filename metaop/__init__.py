@@ -15,6 +15,7 @@ from typing import Any as _Any
 
 # fmt: off
 from metaop import dist as _dist
+from metaop import settings as _settings
 from metaop.dist.environment import adopt as _adopt
 from metaop.tensor.activations import hardshrink, log_softmax, prelu, softmax
 from metaop.tensor.comparison import (
@@ -44,8 +45,9 @@ from metaop.tensor.creation import (
     full_like, ones, ones_like, scalar_tensor, tensor, zeros, zeros_like,
 )
 from metaop.tensor.decompositions import (
-    det, inverse, legacy_cholesky as cholesky, legacy_qr as qr, legacy_svd as svd, logdet, slogdet,
+    inverse, legacy_cholesky as cholesky, legacy_qr as qr, legacy_svd as svd,
 )
+from metaop.tensor.determinants import det, logdet, slogdet
 from metaop.tensor.dlpack import from_dlpack
 from metaop.tensor.finite_differences import gradient
 from metaop.tensor.generator import (
@@ -108,8 +110,9 @@ from metaop.tensor.scans import (
     cummax, cummin, cumprod, cumsum, cumulative_trapezoid, diff, logcumsumexp, trapezoid, trapz,
 )
 from metaop.tensor.scattering import (
-    argwhere, diagonal_scatter, gather, index_add, index_copy, index_fill, index_put,
-    index_reduce, index_select, masked_fill, masked_scatter, masked_select, nonzero, put,
+    argwhere, diagonal_scatter, fill, gather, index_add, index_copy, index_fill, index_put,
+    index_reduce, index_select, masked_fill, masked_scatter, masked_select, nonzero,
+    nonzero_static, put,
     scatter, scatter_add, scatter_reduce, select_scatter, slice_scatter, take, take_along_dim,
 )
 from metaop.tensor.selection import addcdiv, addcmul, clamp, clamp_max, clamp_min, clip, lerp, where
@@ -125,6 +128,7 @@ from metaop.tensor.solutions import (
 from metaop.tensor.sparse_creation import sparse_coo_tensor, sparse_csr_tensor
 from metaop.tensor.special_functions import i0, mvlgamma, polygamma
 from metaop.tensor.spectrograms import istft, stft
+from metaop.tensor.storage import TypedStorage, UntypedStorage
 from metaop.tensor.type_info import finfo, iinfo
 from metaop.tensor.windows import (
     bartlett_window, blackman_window, block_diag, cartesian_prod, combinations, hamming_window,
@@ -141,6 +145,7 @@ offer_out(globals(), (*TAKING_OUT, "complex", "polar"))
 accept_complex(globals())
 # `metaop.relu_(x)` is `x.relu_()`.
 globals().update({name: getattr(Tensor, name) for name in IN_PLACE_FUNCTIONS})
+_settings.check()
 _adopt()
 globals().update(typed_tensors("cpu", __name__))
 
@@ -161,7 +166,21 @@ _SUBMODULES = frozenset(
         *("accelerator", "backends", "environment", "futures", "multiprocessing", "testing"),
         *("array_api", "einops", "scripting", "sparse", "types", "version"),
         *("absent", "amp", "autograd", "cuda", "data", "dist", "distributed", "distributions"),
-        *("fft", "func", "graph", "hub", "inspect", "kernels", "linalg", "models", "nn"),
+        *(
+            "__config__",
+            "fx",
+            "onnx",
+            "storage",
+            "fft",
+            "func",
+            "graph",
+            "hub",
+            "inspect",
+            "kernels",
+            "linalg",
+            "models",
+            "nn",
+        ),
         *("masked", "optim", "profiler", "random", "serialization", "signal", "special"),
         *("utils", "vision"),
     )
@@ -205,6 +224,11 @@ _ELSEWHERE |= dict.fromkeys(
     "nn.functional",
 )
 
+_ELSEWHERE |= dict.fromkeys(
+    ("constant_pad_nd", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d"),
+    "nn.functional.native",
+)
+
 
 def __getattr__(name: str) -> _Any:
     if name in _ELSEWHERE:
@@ -220,3 +244,15 @@ def __getattr__(name: str) -> _Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_ELSEWHERE, *_SUBMODULES})
+
+
+def _starred() -> list[str]:
+    """What `from metaop import *` gives: functions, types and numbers, no modules."""
+    own = {"jit", "tune", "placement", "sbp", "kernel", "code", "profile", "annotations"}
+    helpers = {"IN_PLACE_FUNCTIONS", "TAKING_OUT", "accept_complex", "offer_out", "typed_tensors"}
+    here = {name for name, value in globals().items() if not isinstance(value, type(_math))}
+    named = {name for name in here | {*_ELSEWHERE} if not name.startswith("_")}
+    return sorted(named - own - helpers)
+
+
+__all__ = _starred()

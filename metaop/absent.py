@@ -3,20 +3,42 @@
 The converter writes `metaop.absent.torch.fx.symbolic_trace` where a program says
 `torch.fx.symbolic_trace`, and `from metaop.absent.torch.fx import symbolic_trace` for an import.
 So a program with one such name in a corner still starts, and the corner says what is missing.
+`hasattr` and `getattr` ask whether there is a name: for them none of these is there.
 """
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from metaop.errors import UnsupportedError
 
 _FIX = "see docs/migration.md for what to use instead, or guard this line"
+
+
+class AbsentNameError(UnsupportedError, AttributeError):
+    """A name that was asked for with `getattr`: `getattr(metaop.absent.torch.fx, "wrap")`."""
+
+
+def _reach(name: str, attribute: str) -> None:
+    """Raises unless the program itself says `name.attribute`, which may stay unused."""
+    if attribute.startswith("__"):
+        raise AttributeError(attribute)
+    if not _is_written(sys._getframe(2)):
+        raise AbsentNameError(f"{name}.{attribute} is not in metaop".lstrip("."), fix=_FIX)
+
+
+def _is_written(frame: FrameType) -> bool:
+    """Whether a frame looks an attribute up by an instruction of its own, or imports it."""
+    if frame.f_globals.get("__name__", "").startswith("importlib."):
+        return True
+    instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    return instruction.startswith(("LOAD_", "IMPORT_"))
 
 
 class _AbsentType(type):
@@ -26,8 +48,7 @@ class _AbsentType(type):
         raise UnsupportedError(f"{cls.__qualname__} is not in metaop", fix=_FIX)
 
     def __getattr__(cls, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
+        _reach(cls.__qualname__, name)
         return _stand_in(f"{cls.__qualname__}.{name}")
 
     def __repr__(cls) -> str:
@@ -44,9 +65,9 @@ class _AbsentModule(ModuleType):
     __path__: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _stand_in(f"{self.__name__.removeprefix(_PREFIX)}.{name}")
+        path = self.__name__.removeprefix(_PREFIX)
+        _reach(path, name)
+        return _stand_in(f"{path}.{name}")
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -72,7 +93,6 @@ sys.meta_path.append(_Finder())
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
+    _reach("", name)
     __import__(_PREFIX + name)
     return sys.modules[_PREFIX + name]

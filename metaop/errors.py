@@ -92,6 +92,10 @@ class DimensionError(MetaopError, IndexError, RuntimeError):
     """A dimension or an index that is none: `metaop.ones(2).sum(3)`, `metaop.ones(2)[5]`."""
 
 
+class DivisionError(MetaopError, ZeroDivisionError, RuntimeError):
+    """Whole numbers divided by zero: `metaop.tensor([1]) // metaop.tensor([0])`."""
+
+
 class GradientError(MetaopError, RuntimeError):
     """A gradient that cannot be had: backward twice, a changed saved tensor, no grad needed."""
 

@@ -9,15 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaop.codegen.backend import IndexFault, Program, Watchable
+from metaop.codegen.backend import Program, Watchable
 from metaop.codegen.memory import Buffer
 from metaop.codegen.reference import evaluate
 from metaop.compiler import compile_subgraph
 from metaop.differentiation.tape import live_residuals
-from metaop.errors import DimensionError
-from metaop.operators.basic import alias, clone
+from metaop.errors import MetaopError, describe_location
+from metaop.operators.basic import alias
 from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.cut import Subgraph, cut_at, finish, frontier, recorder
+from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import state
 
@@ -137,19 +138,40 @@ def run(subgraph: Subgraph, watch: Watch | None = None) -> tuple[int, ...]:
     _running.append(subgraph)
     try:
         buffers = _run_program(compiled.program, arguments, memory, subgraph.outputs, watch)
-    except IndexFault as fault:
+    except Fault as fault:
         raise _located(fault, subgraph) from None
     finally:
         _running.pop()
-    held = {id(argument) for slot, argument in enumerate(arguments) if slot not in dying}
-    copied = []
-    for number, (call, buffer) in enumerate(zip(subgraph.outputs, buffers)):
-        if id(buffer) in held and isinstance(buffer, Buffer) and _owns_memory(call):
-            buffer = buffer.copy()
-            copied.append(number)
-        held.add(id(buffer))
+    holders = {
+        id(argument): leaf
+        for slot, (argument, leaf) in enumerate(zip(arguments, subgraph.leaves))
+        if slot not in dying
+    }
+    copied = _part(subgraph.outputs, buffers, holders)
+    for call, buffer in zip(subgraph.outputs, buffers):
         call.buffer = buffer
     finish(subgraph)
+    return copied
+
+
+def _part(outputs: Sequence[Call], buffers: list[Any], holders: dict[int, Call]) -> tuple[int, ...]:
+    """Replaces in `buffers` the memory that another storage has by a copy; returns which ones.
+
+    `holders` says by the number of a buffer what has it already.
+    """
+    copies: dict[tuple[int, int], Buffer] = {}
+    copied = []
+    for number, (call, buffer) in enumerate(zip(outputs, buffers)):
+        holder = holders.setdefault(id(buffer), call)
+        if holder is call or not isinstance(buffer, Buffer):
+            continue
+        storage = _storage_of(call)
+        if storage != _storage_of(holder):
+            place = (id(buffer), storage)
+            if place not in copies:
+                copies[place] = buffer.copy()
+            buffers[number] = copies[place]
+            copied.append(number)
     return tuple(copied)
 
 
@@ -188,16 +210,23 @@ def _dying(compiled: Compiled, subgraph: Subgraph, arguments: Sequence[object]) 
     )
 
 
-def _owns_memory(call: Call) -> bool:
-    """Whether users may write the memory of this value without changing another tensor.
+def _storage_of(call: Call) -> int:
+    """What calls have in common that show the same memory, as views and detached values do.
 
-    They can through NumPy, for memory of the host. Views and detached values share memory with
-    what they show.
+    Users may write the memory of a host through NumPy, so no other values may have it in common:
+    equal ones neither, which a program computes once.
     """
+    while call.inputs and _shows_input(call):
+        call = call.inputs[0]
+    return id(call) if call.buffer is None else id(call.buffer)
+
+
+def _shows_input(call: Call) -> bool:
+    """Whether a call is a view of its input, or its input without history."""
     if call.signature is None:
-        return True
-    composite = call.signature.composite
-    return composite is clone or (call.epoch is None and composite is not alias)
+        return False
+    same_epoch = call.epoch is not None and call.epoch is call.inputs[0].epoch
+    return same_epoch or call.signature.composite is alias
 
 
 def running() -> Subgraph | None:
@@ -205,11 +234,23 @@ def running() -> Subgraph | None:
     return _running[-1] if _running else None
 
 
-def _located(fault: IndexFault, subgraph: Subgraph) -> DimensionError:
-    """The error for an index out of range, with the operator and the line that recorded it.
+def _located(fault: Fault, subgraph: Subgraph) -> MetaopError:
+    """The error for a refused value, with the operator and the line that recorded it."""
+    if all(leaf.type.device.placement is None for leaf in subgraph.leaves):
+        return _repeated(fault, subgraph)
+    # The other ranks may have met nothing: they would not take part in a repetition.
+    calls = [call for call in subgraph.order if call.signature and call.signature.can_fail]
+    names = dict.fromkeys(call.signature.composite.name for call in calls)  # type: ignore[union-attr]
+    message = f"{' or '.join(names)}: {fault}"
+    lines = dict.fromkeys(describe_location(call.location) for call in calls)
+    if len(lines) > 1:
+        message += f" (called at {' or '.join(lines)})"
+    location = calls[0].location if len(lines) == 1 else None
+    return fault.kind.error(message, fix=fault.kind.fix, location=location)
 
-    Finding them costs nothing until it happens: the oracle repeats the subgraph call by call.
-    """
+
+def _repeated(fault: Fault, subgraph: Subgraph) -> MetaopError:
+    """The same, found by the oracle, which repeats the subgraph call by call."""
     values: dict[Call, list[np.ndarray]] = {}
     for call in subgraph.leaves:
         shape, dtype = call.type.shape, call.type.dtype.numpy
@@ -225,14 +266,15 @@ def _located(fault: IndexFault, subgraph: Subgraph) -> DimensionError:
         try:
             inputs = [values[source][0] for source in subgraph.inputs_of(call)]
             values[call] = evaluate(signature.outputs, inputs)
-        except IndexError as error:
+        except (Fault, IndexError) as error:
+            kind = error.kind if isinstance(error, Fault) else INDEX_OUT_OF_RANGE
             shapes = " and ".join(str(list(source.type.shape)) for source in call.inputs)
-            return DimensionError(
+            return kind.error(
                 f"{signature.composite.name}: {error} (operands of shapes {shapes})",
-                fix="check the indices: they count from 0 and must be below the dimension's size",
+                fix=kind.fix,
                 location=call.location,
             )
-    return DimensionError(str(fault), fix="check the indices passed to gather-like operators")
+    return fault.kind.error(str(fault), fix=fault.kind.fix)
 
 
 def compiled_for(subgraph: Subgraph) -> Compiled:

@@ -5,25 +5,25 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from metaop.errors import ArgumentError
+from metaop.errors import ArgumentError, ShapeError
 from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.casting import casts_on_cpu, in_float32, in_low_precision
 from metaop.tensor.contractions import chain_matmul
 from metaop.tensor.contractions import cross as _cross
 from metaop.tensor.core import Tensor
 from metaop.tensor.decompositions import (
     LinAlgError,
     cholesky,
-    det,
     eigh,
     eigvalsh,
     inv,
     qr,
-    slogdet,
     solve,
     solve_triangular,
     svd,
     svdvals,
 )
+from metaop.tensor.determinants import det, slogdet
 from metaop.tensor.eigen import eig, eigvals
 from metaop.tensor.householder import householder_product
 from metaop.tensor.joining import cat
@@ -102,6 +102,12 @@ def norm(
 ) -> Tensor:
     """A vector norm over one dimension (or all), a matrix norm over two, as `ord` and `dim` say."""
     pair = isinstance(dim, (tuple, list)) and len(dim) == 2
+    if ord is not None and dim is None and A.ndim not in (1, 2):
+        raise ShapeError(
+            "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got "
+            f"{list(A.shape)}.",
+            fix="pass dim=, or use linalg.vector_norm",
+        )
     if ord is not None and (pair or (dim is None and A.ndim == 2)):
         return matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
     return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
@@ -124,10 +130,12 @@ def matrix_norm(
     if ord in (1, -1, math.inf, -math.inf):
         summed, kept = (rows, columns) if ord in (1, -1) else (columns, rows)
         sums = A.abs().sum(summed, True)
+        if ord > 0 and not A.shape[kept]:
+            return sums.sum((rows, columns), keepdim)
         result = sums.amax(kept, True) if ord > 0 else sums.amin(kept, True)
     elif ord in ("nuc", 2, -2):
         values = svdvals(A.movedim((rows, columns), (-2, -1)))
-        if ord == "nuc":
+        if ord == "nuc" or (ord == 2 and not values.shape[-1]):
             result = values.sum(-1)
         else:
             result = values.amax(-1) if ord == 2 else values.amin(-1)
@@ -141,10 +149,13 @@ def matrix_norm(
     return result if keepdim else result.squeeze((rows, columns))
 
 
+@casts_on_cpu(in_float32)
 def cond(A: Tensor, p: Any = None) -> Tensor:
     """The condition number of a matrix in the norm `p` (2 by default)."""
     if p in (None, 2, -2):
         values = svdvals(A)
+        if not values.shape[-1]:
+            return values.sum(-1)
         largest, smallest = values.amax(-1), values.amin(-1)
         return smallest / largest if p == -2 else largest / smallest
     return matrix_norm(A, p) * matrix_norm(inv(A), p)
@@ -175,6 +186,7 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:
     return cat([x.new_ones((*x.shape, 1)), powers], -1)
 
 
+@casts_on_cpu(in_low_precision)
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The sum of the products along `dim`."""
     return (x * y).sum(dim)

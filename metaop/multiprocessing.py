@@ -1,10 +1,15 @@
-"""Python's multiprocessing, with the functions that PyTorch adds; tensors travel by value."""
+"""Python's multiprocessing, with the functions that PyTorch adds.
+
+Tensors travel by value, but after `share_memory_()` with their memory (see `tensor/sharing.py`).
+"""
 
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Callable
 from multiprocessing import *  # noqa: F403
+from multiprocessing import connection
 from typing import Any
 
 from metaop.errors import ArgumentError, MetaopError
@@ -27,19 +32,35 @@ class ProcessContext:
         return [process.pid for process in self.processes]
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """Waits for the processes; when one fails, ends the others and raises an error."""
-        for process in self.processes:
-            process.join(timeout)
-            if process.exitcode not in (0, None):
-                for other in self.processes:
-                    if other.is_alive():
-                        other.terminate()
-                raise ProcessRaisedException(
-                    f"process {self.processes.index(process)} ended with exit code "
-                    f"{process.exitcode}",
-                    fix="see its traceback above",
-                )
-        return all(process.exitcode == 0 for process in self.processes)
+        """Waits for the processes, at most `timeout` seconds; whether all have come to their end.
+
+        When one fails, ends the others, at once or after `grace_period` seconds, and raises
+        ProcessRaisedException.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while running := [process for process in self.processes if process.is_alive()]:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not connection.wait([process.sentinel for process in running], left):
+                return False
+            self._raise_failure(grace_period)
+        self._raise_failure(grace_period)
+        return True
+
+    def _raise_failure(self, grace_period: float | None) -> None:
+        codes = [process.exitcode for process in self.processes]
+        failed = [number for number, code in enumerate(codes) if code not in (0, None)]
+        if not failed:
+            return
+        others = [process for process in self.processes if process.is_alive()]
+        if grace_period is not None:
+            connection.wait([process.sentinel for process in others], grace_period)
+        for process in others:
+            process.terminate()
+            process.join()
+        raise ProcessRaisedException(
+            f"process {failed[0]} ended with exit code {codes[failed[0]]}",
+            fix="see its traceback above",
+        )
 
 
 def start_processes(
@@ -50,7 +71,10 @@ def start_processes(
     daemon: bool = False,
     start_method: str = "spawn",
 ) -> ProcessContext | None:
-    """Runs `fn(rank, *args)` in `nprocs` processes; waits for them unless `join` is False."""
+    """Runs `fn(rank, *args)` in `nprocs` processes; waits for them unless `join` is False.
+
+    They become the ranks of one job by `metaop.distributed.init_process_group(rank=, world_size=)`.
+    """
     context: Any = multiprocessing.get_context(start_method)
     processes = [
         context.Process(target=fn, args=(rank, *args), daemon=daemon) for rank in range(nprocs)
@@ -82,12 +106,12 @@ def get_all_sharing_strategies() -> set[str]:
 
 
 def get_sharing_strategy() -> str:
-    """How PyTorch would share memory; metaop sends tensors by value."""
+    """How memory is shared: shared tensors travel as descriptors of anonymous files."""
     return "file_descriptor"
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Accepted for a strategy that PyTorch knows; tensors travel by value in any case."""
+    """Accepted for a strategy that PyTorch knows; there is one way in any case."""
     if new_strategy not in _STRATEGIES:
         raise ArgumentError(
             f"unknown sharing strategy {new_strategy!r}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,36 +11,61 @@ from metaop.errors import ArgumentError
 
 
 class Setting(NamedTuple):
-    """One environment variable. `default` is the text that an unset variable stands for."""
+    """One environment variable. `default` is the text that an unset variable stands for.
+
+    Numbers lie between `least` and `most`, texts are among `choices` if there are any.
+    """
 
     name: str
     type: type
     default: str
     meaning: str
+    least: float = 0
+    most: float = math.inf
+    choices: tuple[str, ...] = ()
 
+
+# Of threads or processes: more of them than any machine has cores are a mistake.
+_MOST = 4096
 
 SETTINGS = (
     Setting("METAOP_CACHE_DIR", str, "~/.cache/metaop", "folder of compiled kernels"),
     Setting("METAOP_DISK_CACHE", bool, "true", "keep compiled kernels between processes"),
     Setting("METAOP_CACHE_BYTES", int, str(1 << 30), "size bound of the folder of kernels"),
-    Setting("METAOP_BACKEND", str, "llvm", "CPU backend: llvm, or reference (NumPy, the oracle)"),
+    Setting(
+        "METAOP_BACKEND",
+        str,
+        "llvm",
+        "CPU backend: llvm, or reference (NumPy, the oracle)",
+        choices=("llvm", "reference"),
+    ),
     Setting("METAOP_EXPLAIN", bool, "false", "print why nodes were fused into one kernel"),
-    Setting("METAOP_PENDING_LIMIT", int, "4000", "recorded calls that may wait to be computed"),
-    Setting("METAOP_TARGET", str, "native", "CPU code: native, avx512, avx2 or baseline"),
+    Setting(
+        "METAOP_PENDING_LIMIT", int, "4000", "recorded calls that may wait to be computed", least=1
+    ),
+    Setting(
+        "METAOP_TARGET",
+        str,
+        "native",
+        "CPU code: native, avx512, avx2 or baseline",
+        choices=("native", "avx512", "avx2", "baseline"),
+    ),
     Setting("METAOP_AMX", bool, "true", "use matrix registers for bfloat16 if there are any"),
-    Setting("METAOP_NUM_THREADS", int, "0", "threads of a kernel; 0 means every core"),
+    Setting("METAOP_NUM_THREADS", int, "0", "threads of a kernel; 0 means every core", most=_MOST),
     Setting(
         "METAOP_COMPILE_PROCESSES",
         int,
         "-1",
         "processes that help to compile; -1 means one less than threads, at most 4",
+        least=-1,
+        most=_MOST,
     ),
     Setting("METAOP_ALL_RANKS_TALK", bool, "false", "progress bars and logs from every rank"),
     Setting(
         "METAOP_WINOGRAD",
         bool,
         "true",
-        "3-tap windows by Winograd's method, which rounds to 2e-6 of the largest result",
+        "3-tap windows by Winograd's method, where it rounds at most 4 times as much as plain sums",
     ),
     Setting(
         "METAOP_TUNE",
@@ -47,6 +73,7 @@ SETTINGS = (
         "stored",
         "contractions as the model chooses (off), as they were tuned before (stored), or tuned "
         "when they are compiled (search)",
+        choices=("off", "stored", "search"),
     ),
     Setting("METAOP_WATCHDOG_SECONDS", float, "30", "after which a late rank is named"),
     Setting("METAOP_TIMEOUT_SECONDS", float, "1800", "after which waiting for a rank is an error"),
@@ -55,6 +82,19 @@ SETTINGS = (
         int,
         "-1",
         "freed host memory kept for reuse; -1 means a quarter of the machine's memory",
+        least=-1,
+    ),
+    Setting(
+        "METAOP_VERIFY",
+        bool,
+        "false",
+        "check every kernel and memory plan: what is read is there, and nothing overlaps",
+    ),
+    Setting(
+        "METAOP_POISON",
+        bool,
+        "false",
+        "set all bits of memory that is handed out, so that a value read too early is NaN",
     ),
 )
 
@@ -80,9 +120,32 @@ def get(name: str) -> Any:
     setting = _BY_NAME[name]
     text = os.environ.get(name, setting.default)
     try:
-        return _PARSERS[setting.type](text)
+        value = _PARSERS[setting.type](text)
     except (KeyError, ValueError):
-        raise ArgumentError(
-            f"the environment variable {name} is {text!r}, which is no {setting.type.__name__}",
-            fix=f"unset it or set it like {name}={setting.default} ({setting.meaning})",
-        ) from None
+        raise _illegal(setting, text, f"which is no {setting.type.__name__}") from None
+    if setting.choices and value not in setting.choices:
+        raise _illegal(setting, text, f"but it has to be {' or '.join(setting.choices)}")
+    if setting.type in (int, float) and not setting.least <= value <= setting.most:
+        raise _illegal(setting, text, f"but it has to be {_range(setting)}")
+    return value
+
+
+def check() -> None:
+    """Raises `ArgumentError` when any of the variables holds what it cannot mean."""
+    for setting in SETTINGS:
+        get(setting.name)
+    folder = os.path.expanduser(get("METAOP_CACHE_DIR"))
+    if not folder or (os.path.exists(folder) and not os.path.isdir(folder)):
+        raise _illegal(_BY_NAME["METAOP_CACHE_DIR"], folder, "which is no folder")
+
+
+def _range(setting: Setting) -> str:
+    upper = "" if setting.most == math.inf else f" and at most {setting.most:g}"
+    return f"at least {setting.least:g}{upper}"
+
+
+def _illegal(setting: Setting, text: str, why: str) -> ArgumentError:
+    return ArgumentError(
+        f"the environment variable {setting.name} is {text!r}, {why}",
+        fix=f"unset it or set it like {setting.name}={setting.default} ({setting.meaning})",
+    )

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+# All that the tests compile is verified, and memory that nobody has written holds NaN. They are set
+# before metaop is imported, and hold for the processes that tests start.
+os.environ.setdefault("METAOP_VERIFY", "1")
+os.environ.setdefault("METAOP_POISON", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -77,12 +77,3 @@ class Observer(Protocol):
 
 # Everybody in here is told of every run; empty costs nothing.
 observers: list[Observer] = []
-
-
-class IndexFault(Exception):
-    """A kernel met an index out of range; the executor names the operator and the line."""
-
-    @staticmethod
-    def at(value: int, bound: int) -> IndexFault:
-        """The fault of using `value` where `0 … bound-1` is legal."""
-        return IndexFault(f"index {value} is out of range for a dimension of size {bound}")

@@ -253,7 +253,9 @@ class CheckedIndex(NamedTuple):
 
     A value outside writes {1, operator, value, bound} to the kernel's error slot (first one wins)
     and counts as 0, so that no access leaves its buffer. Where `conditions` do not hold the value
-    is not checked and counts as 0.
+    is not checked and counts as 0. `operator` is the number of a kind of faults, of which
+    `metaop.unified_graph.faults` has the table. Where that is not about indices, the value is a
+    truth value, of which 1 is the fault, the bound is 1, and nobody uses the name.
     """
 
     name: str

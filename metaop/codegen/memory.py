@@ -108,11 +108,13 @@ class Allocator:
     """A caching allocator: freed blocks wait by size class for the next request of that size.
 
     All counts are in bytes and count whole blocks: `used` by live buffers, `cached` in freed
-    blocks, `peak` the most ever used at once. `limit` bounds `cached`.
+    blocks, `peak` the most ever used at once. `limit` bounds `cached`. With `poison` all bits of a
+    block are set when it is handed out: what is read before it is written reads NaN, or -1.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, poison: bool = False) -> None:
         self.limit = limit
+        self.poison = poison
         self.used = 0
         self.cached = 0
         self.peak = 0
@@ -134,6 +136,8 @@ class Allocator:
         self.used += rounded
         if self.used > self.peak:
             self.peak = self.used
+        if self.poison:
+            owner.fill(0xFF)
         return _buffer(address, nbytes, owner, size_class)
 
     def release_cached(self) -> int:
@@ -192,6 +196,6 @@ def _limit() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
 
 
-host = Allocator(_limit())
+host = Allocator(_limit(), settings.get("METAOP_POISON"))
 allocate = host.allocate
 release_cached = host.release_cached

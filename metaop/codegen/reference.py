@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from metaop.codegen.backend import Argument, IndexFault
+from metaop.codegen.backend import Argument
 from metaop.codegen.memory import Buffer
+from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
 from metaop.unified_graph.node import Input, Node, topological
 
 
@@ -43,5 +44,5 @@ class ReferenceProgram:
         try:
             results = evaluate(self.outputs, values)
         except IndexError as error:
-            raise IndexFault(str(error)) from None
+            raise Fault(INDEX_OUT_OF_RANGE, str(error)) from None
         return [Buffer.from_numpy(np.array(result, order="C")) for result in results]

@@ -11,6 +11,7 @@ from metaop.codegen.in_place import exact_pairs, index_checks
 from metaop.codegen.lowering import LoweredKernel, Machine, lower
 from metaop.codegen.lowering.prepared import Prepared, right_as_read
 from metaop.codegen.streaming import stream_results
+from metaop.codegen.verify import Checked, verify_donations, verify_launches, verify_memory
 from metaop.fusion.group import group
 from metaop.fusion.joining import join_reductions
 from metaop.fusion.kernel import Kernel
@@ -18,6 +19,7 @@ from metaop.fusion.memory_plan import Lifetime, plan
 from metaop.fusion.recompute import recompute
 from metaop.fusion.simplify import simplify, split_long_reductions
 from metaop.fusion.sums import lay_apart, reduce_terms
+from metaop.settings import get
 from metaop.unified_graph.node import Input, Node, topological
 
 _PLAIN_MACHINE = Machine()
@@ -62,14 +64,20 @@ def schedule(
     prepared: set[Node] = set()
     for kernel in kernels:
         launches.extend(_without_prepared(lower(kernel, storage, uses, machine), prepared))
+    is_verified = get("METAOP_VERIFY")
+    checked: Checked = {}
+    if is_verified:
+        verify_launches(launches, inputs, final, checked)
     launches = _updates_after_reads(launches, set(final))
     if machine.tile.near_bytes:
         launches = gather_bands(launches, final, machine.threads, machine.tile.near_bytes)
+    if is_verified:
+        verify_launches(launches, inputs, final, checked)
     temporaries, offsets, size = _plan_memory(launches, set(final))
     if machine.cache_bytes:
         places = dict(zip(temporaries, offsets))
         launches = stream_results(launches, places, machine.cache_bytes)
-    return Schedule(
+    found = Schedule(
         tuple(inputs),
         tuple(final),
         tuple(kernels),
@@ -78,6 +86,9 @@ def schedule(
         tuple(offsets),
         size,
     )
+    if is_verified:
+        verify_memory(found)
+    return found
 
 
 def _without_prepared(
@@ -216,4 +227,6 @@ def donations(schedule: Schedule) -> dict[Node, Node]:
                 continue
             if source not in found.values() and source.nbytes == output.nbytes:
                 found[output] = source
+    if get("METAOP_VERIFY"):
+        verify_donations(schedule, found)
     return found

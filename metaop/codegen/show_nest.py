@@ -29,19 +29,17 @@ def show_nest(nest: LoopNest) -> str:
 
 def _show_body(body: tuple[Statement, ...], depth: int, lines: list[str]) -> None:
     for statement in body:
+        lines.append("  " * depth + show_statement(statement))
         if isinstance(statement, For):
-            vector = " vector" if statement.vector else ""
-            carried = "".join(
-                f" {a.name}={a.reducer}:{a.dtype.name}" for a in statement.accumulators
-            )
-            head = f"{statement.kind}{vector} for {statement.axis} < {statement.extent}:{carried}"
-            lines.append("  " * depth + head)
             _show_body(statement.body, depth + 1, lines)
-        else:
-            lines.append("  " * depth + _show_statement(statement))
 
 
-def _show_statement(statement: Statement) -> str:
+def show_statement(statement: Statement) -> str:
+    """A statement as stable, readable text, without the body of a loop."""
+    if isinstance(statement, For):
+        vector = " vector" if statement.vector else ""
+        carried = "".join(f" {a.name}={a.reducer}:{a.dtype.name}" for a in statement.accumulators)
+        return f"{statement.kind}{vector} for {statement.axis} < {statement.extent}:{carried}"
     if isinstance(statement, Let):
         return f"{statement.name} = {statement.value!r}"
     if isinstance(statement, CheckedIndex):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from metaop.differentiation.saved_values import Residual, overwritten, overwritten_error
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise.meta_op import Elementwise
 from metaop.errors import GradientError, describe_location
@@ -24,10 +25,9 @@ from metaop.unified_graph.node import (
     input_node,
     topological,
 )
-from metaop.unified_graph.recording import Call, Epoch, modes, part, record
+from metaop.unified_graph.recording import Call, modes, part, record
 from metaop.unified_graph.rewrite import rebuild
 
-Residual = tuple[str, int]
 # The cotangents that have arrived at a call, by output index.
 Pending = dict[Call, dict[int, Call]]
 
@@ -65,9 +65,13 @@ def _derive(
     ]
     sources = [signature.inputs[k] for k in wanted]
     gradients = pullback(results, cotangents, sources)
-    if all(gradient is None for gradient in gradients):
-        # The function is constant nearly everywhere, as rounding is: its gradient is zero.
-        gradients = [_zero(node) if node.dtype.kind == "float" else None for node in sources]
+    # A function that is constant nearly everywhere, as rounding is, has the gradient zero. So have
+    # operands that the results do not depend on for these shapes, as a convolution of padding.
+    is_constant = all(gradient is None for gradient in gradients)
+    read = set() if is_constant else set(topological(signature.outputs))
+    for k, node in enumerate(sources):
+        if gradients[k] is None and node.dtype.kind == "float" and node not in read:
+            gradients[k] = _zero(node)
     targets = tuple(k for k, gradient in zip(wanted, gradients) if gradient is not None)
     found = [gradient for gradient in gradients if gradient is not None]
     if not found:
@@ -133,13 +137,15 @@ class TapeEntry:
     """What only some calls need: a leaf's owner, hooks, or a gradient written by the user.
 
     `accumulate` takes the finished gradient of a leaf; `hooks` see (and may replace) the gradient
-    of this call, and `after` is called when a leaf has accumulated it; `function` (called `name`)
-    computes the gradients of `sources` (of their output number `index`) by user code, from the
-    cotangents of `outputs` outputs, and `freed` is told when it will not be called again.
+    of this call, `retains` get it after them, and `after` is called when a leaf has accumulated it;
+    `function` (called `name`) computes the gradients of `sources` (of their output number `index`)
+    by user code, from the cotangents of `outputs` outputs, and `freed` is told when it will not be
+    called again.
     """
 
     accumulate: Callable[[Call], None] | None = None
     hooks: list[Callable[[Call], Call | None]] = field(default_factory=list)
+    retains: list[Callable[[Call], None]] = field(default_factory=list)
     after: list[Callable[[Call], None]] = field(default_factory=list)
     function: Callable[[Sequence[Call | None]], Sequence[Call | None]] | None = None
     sources: tuple[Call | None, ...] = ()
@@ -147,6 +153,11 @@ class TapeEntry:
     index: int = 0
     name: str = ""
     freed: Callable[[], None] | None = None
+
+    @property
+    def has_user_code(self) -> bool:
+        """Whether something of the user runs when the gradient is known."""
+        return bool(self.function or self.hooks or self.retains)
 
 
 # Told of every call whose gradient was recorded, and of the gradients that it passes on.
@@ -247,6 +258,8 @@ def _visit(
         for hook in tuple(tape.hooks):
             replaced = hook(own)
             own = own if replaced is None else replaced
+        for keep in tape.retains:
+            keep(own)
         cotangents[0] = own
     if call in wanted and own is not None:
         found[call] = own
@@ -295,9 +308,11 @@ def _record_gradient(
     if plan is None:
         return False
     inputs = residual_parts(call, plan.residuals)
-    for source in inputs:
-        if source.epoch is not None and source.epoch.ended_by is not None:
-            _check_not_overwritten(call, source, source.epoch)
+    found = overwritten(call, wanted, inputs)
+    if found is not None:
+        name = call.signature.composite.name  # type: ignore[union-attr]
+        where = describe_location(call.location)
+        raise overwritten_error(f"{name}{' at ' + where if where else ''}", found)
     inputs.extend(cotangents[k] for k in sorted(cotangents))
     gradient = record(plan.composite, inputs)
     if gradient.location is None:
@@ -305,8 +320,8 @@ def _record_gradient(
     parts = [part(gradient, position) for position in range(len(plan.targets))]
     for watch in watchers:
         watch(call, parts)
-    for target, found in zip(plan.targets, parts):
-        _accumulate(pending, call.inputs[target], found)
+    for target, gradient in zip(plan.targets, parts):
+        _accumulate(pending, call.inputs[target], gradient)
     return bool(plan.residuals)
 
 
@@ -371,16 +386,3 @@ def _check_not_released(call: Call) -> None:
             f"backward through {name} a second time: its saved values have been freed",
             fix="pass retain_graph=True to the first backward, or run the forward pass again",
         )
-
-
-def _check_not_overwritten(call: Call, source: Call, epoch: Epoch) -> None:
-    if call.sequence >= epoch.ended_at:
-        return
-    name = call.signature.composite.name  # type: ignore[union-attr]
-    where = describe_location(call.location)
-    raise GradientError(
-        f"one of the variables needed for gradient computation has been modified by an inplace "
-        f"operation: {name}{' at ' + where if where else ''} saved a value of shape "
-        f"{list(source.type.shape)} that {epoch.ended_by} replaced before backward",
-        fix="use the out-of-place form, or clone the tensor before changing it",
-    )

@@ -8,12 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from metaop.elementwise.scalar_function import ScalarFunction
+from metaop.elementwise.scalar_function import Refusal, ScalarFunction
 from metaop.errors import DTypeError, ShapeError
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import Access, IndexMap
 from metaop.unified_graph.dtype import DType
-from metaop.unified_graph.node import MetaOp, Node, Operand, Shape, constant
+from metaop.unified_graph.faults import Fault
+from metaop.unified_graph.node import Constant, MetaOp, Node, Operand, Shape, constant
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,30 @@ class Elementwise(MetaOp):
     def reference(self, node: Node, inputs: Sequence[np.ndarray]) -> np.ndarray:
         if self.function.name == "cast":
             return cast_reference(inputs[0], node.dtype)
+        if self.refuses(node.inputs, inputs):
+            raise Fault(self.function.refusal.kind)  # type: ignore[union-attr]
         with np.errstate(all="ignore"):
             return np.asarray(self.function.numpy(*inputs)).astype(node.dtype.numpy, copy=False)
+
+    def can_fail(self, operands: Sequence[Node]) -> bool:
+        return self.refusal(operands) is not None
+
+    def refusal(self, operands: Sequence[Node]) -> Refusal | None:
+        """What the function refuses of such operands; None where it can meet nothing of it."""
+        found = self.function.refusal
+        if found is None:
+            return None
+        operand = operands[found.position]
+        if operand.dtype.kind not in found.among:
+            return None
+        op = operand.op
+        is_fine = isinstance(op, Constant) and not found.meets(op.value(operand.dtype))
+        return None if is_fine else found
+
+    def refuses(self, operands: Sequence[Node], values: Sequence[np.ndarray]) -> bool:
+        """Whether the function refuses an element of its operands, which have these values."""
+        refusal = self.refusal(operands)
+        return refusal is not None and refusal.meets(values[refusal.position])
 
     def describe(self, node: Node) -> str:
         return self.function.name

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.faults import FaultKind
 
 if TYPE_CHECKING:
     from metaop.unified_graph.node import Node
@@ -35,6 +36,25 @@ def to_float(dtype: DType) -> DType:
 def to_int64(dtype: DType) -> DType:
     """Booleans and integers are converted to int64; floats stay, to be refused by `accepts`."""
     return dtype if dtype.kind == "float" else dtypes.int64
+
+
+class Refusal(NamedTuple):
+    """Elements that a function refuses: a kernel that meets one stops the program.
+
+    They are those of the operand at `position` for which the scalar function `test` holds, in
+    operands of the kinds `among`.
+    """
+
+    kind: FaultKind
+    position: int
+    test: str
+    among: tuple[str, ...]
+
+    def meets(self, values: np.ndarray) -> bool:
+        """Whether one of the values is refused."""
+        from metaop.elementwise.functions import FUNCTIONS
+
+        return bool(np.any(FUNCTIONS[self.test].numpy(values)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +89,8 @@ class ScalarFunction:
     # Whether it takes many steps, each of which waits for the one before: a processor finds too
     # little to do within one vector then, and sees too few reads to go on with them by itself.
     is_serial: bool = False
+    # What it refuses of its operands although their types are legal.
+    refusal: Refusal | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "numpy", in_compute_precision(self.numpy))

@@ -50,7 +50,7 @@ def group(graph: Recomputed) -> Groups:
     while True:
         # A piece that chooses by position itself does so lane by lane.
         alone = choosing(kernels, grouping.storage) - split
-        if not alone and stored <= grouping.storage.stored:
+        if not alone and stored <= grouping.storage.stored | grouping.storage.views:
             return Groups(kernels, grouping.storage)
         split = split | alone
         grouping = _Grouping(graph, stored, split)
@@ -79,14 +79,16 @@ class _Grouping:
         """What has a buffer, with the pieces of the nodes that fall into pieces."""
         every = set(stored)
         parts: dict[Node, list[Part]] = {}
+        views: set[Node] = set()
         operands = {x for node in order if isinstance(node.op, Code) for x in node.inputs}
-        storage = Storage(every, self.outputs | operands, parts)
+        storage = Storage(every, self.outputs | operands, parts, views)
         for whole in order:
             reshaped = as_reshaped(whole, storage.has_buffer) if whole in stored else None
             if reshaped is not None:
                 source, part = reshaped
                 parts.setdefault(source, []).append(part)
-                self.pieces[whole] = [source]
+                every.discard(whole)
+                views.add(whole)
                 continue
             if whole not in split or not whole.size:
                 continue
@@ -154,9 +156,9 @@ class _Grouping:
                 stack.extend(node.inputs)
         return found, len(seen) - len(found) + 1
 
-    def _with_pieces(self, nodes: Iterable[Node]) -> set[Node]:
-        """Nodes with buffers and, for those that fall into pieces, these."""
-        found = set(nodes)
+    def _pieces_of(self, nodes: Iterable[Node]) -> set[Node]:
+        """The pieces, and pieces of pieces, into which some of the nodes fall."""
+        found: set[Node] = set()
         stack = [node for node in nodes if node in self.pieces]
         while stack:
             pieces = self.pieces[stack.pop()]
@@ -166,9 +168,11 @@ class _Grouping:
 
     def _place(self, root: Node) -> None:
         read, operations = self._sources(root)
-        sources = self._with_pieces(read)
-        # A kernel that makes a piece of what the root reads has not made the others.
-        unfinished = {self.home[x] for x in sources - read.keys() if x in self.home}
+        pieces = self._pieces_of(read)
+        sources = pieces.union(read)
+        # A kernel that makes a piece of what the root reads has not made the others, and the root
+        # reads a piece as a part of the whole even where it reads the piece itself as well.
+        unfinished = {self.home[x] for x in pieces if x in self.home}
         needed = {self.home[source] for source in sources if source in self.home}
         if isinstance(root.op, Code):
             launched = self.launched.get((root.op.definition, root.inputs))

@@ -25,7 +25,7 @@ _CHEAP = frozenset(
     """add sub mul neg abs sign sgn square relu maximum minimum fmax fmin eq ne lt le gt ge
     logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not
     left_shift right_shift isnan isinf isfinite signbit where cast floor ceil round trunc frac
-    copysign heaviside""".split()
+    copysign heaviside input_in_unit target_in_unit""".split()
 )
 
 

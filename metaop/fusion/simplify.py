@@ -181,14 +181,13 @@ def _guarded_factors(product: Node, index_map: IndexMap) -> list[Node]:
 
 
 def _outside(node: Node) -> list[tuple[IndexExpr, int]]:
-    """The indices at which a reindex would leave its input, with the extents they would leave."""
+    """The indices at which a reindex would leave one of its inputs, with the extents they leave."""
     if not isinstance(node.op, Reindex):
         return []
-    return [
-        (index, extent)
-        for index, extent in zip(node.op.map.indices, node.inputs[0].shape)
-        if index.low < 0 or index.high >= extent
-    ]
+    places = list(zip(node.op.map.indices, node.inputs[0].shape))
+    for lookup in node.op.map.lookups():
+        places += zip(lookup.indices, node.inputs[lookup.operand].shape)
+    return [(index, extent) for index, extent in places if index.low < 0 or index.high >= extent]
 
 
 def _simplify_elementwise(op: Elementwise, node: Node) -> Node:
@@ -199,7 +198,7 @@ def _simplify_elementwise(op: Elementwise, node: Node) -> Node:
         for source in inputs
         if isinstance(source.op, Constant)
     ]
-    if inputs and len(scalars) == len(inputs):
+    if inputs and len(scalars) == len(inputs) and not op.refuses(inputs, scalars):
         value = op.reference(Node(op, inputs, (), node.dtype), scalars)
         return Node(Constant(value.astype(node.dtype.numpy).tobytes()), (), node.shape, node.dtype)
     if name == "stop_gradient":

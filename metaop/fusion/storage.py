@@ -24,12 +24,15 @@ class Storage:
     """The nodes that are `stored`, and of which others they are `parts`.
 
     A node that is part of others lies in their buffers; it has one of its own only if it is among
-    the `outputs`, of the program or for custom kernels, which read whole buffers.
+    the `outputs`, of the program or for custom kernels, which read whole buffers. A node in `views`
+    has the elements of a stored one in the same order: that one is written to its buffer, and
+    kernels read that one instead, so that they know when the elements are there.
     """
 
     stored: Set[Node]
     outputs: Set[Node] = frozenset()
     parts: Mapping[Node, list[Part]] = field(default_factory=dict)
+    views: Set[Node] = frozenset()
 
     def has_buffer(self, node: Node) -> bool:
         """Whether the value of a node can be read from memory."""

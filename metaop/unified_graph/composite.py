@@ -165,10 +165,8 @@ class Signature:
         self.differentiable = composite.differentiable and any(
             kind.differentiable for kind in self.types
         )
-        # Index operands are checked when the kernel runs; the error must name the user's line.
-        self.can_fail = any(
-            len(node.inputs) > 1 and not node.op.is_pointwise for node in topological(self.outputs)
-        )
+        # Some values are checked when the kernel runs; the error must name the user's line.
+        self.can_fail = any(node.op.can_fail(node.inputs) for node in topological(self.outputs))
         self.gradients: dict[tuple, Any] = {}
         self.batched: dict[tuple, Composite] = {}
         self.id = next(Signature._ids)

@@ -33,6 +33,11 @@ class MetaOp:
         """The value of the node computed by NumPy, the oracle of every backend."""
         raise NotImplementedError
 
+    def can_fail(self, operands: Sequence[Node]) -> bool:
+        """Whether a run may meet a value among those of the operands that the operator refuses."""
+        # Operands beside the data are indices.
+        return len(operands) > 1 and not self.is_pointwise
+
     def describe(self, node: Node) -> str:
         """The operator with its attributes, as `show` prints it."""
         return self.name

@@ -15,7 +15,7 @@ from typing import Any
 from metaop.errors import user_location
 from metaop.unified_graph.composite import Composite, Signature, with_exact_zeros
 from metaop.unified_graph.dtype import DType
-from metaop.unified_graph.tensor_type import CPU, Device, TensorType
+from metaop.unified_graph.tensor_type import CPU, META, Device, TensorType
 
 _sequence = itertools.count(1)
 
@@ -23,11 +23,13 @@ _sequence = itertools.count(1)
 class Modes(threading.local):
     """How a thread records: whether it tracks gradients, and which casts are on.
 
-    `casts` converts the operands of every call while automatic casts are on.
+    `casts` converts the operands of every call while automatic casts are on; `duals` says that
+    tangents are carried along, which needs gradients to be tracked.
     """
 
     def __init__(self) -> None:
         self.gradients = True
+        self.duals = False
         self.casts: Any = None
 
 
@@ -59,6 +61,10 @@ class Epoch:
     def __init__(self, ended_by: str | None = None, ended_at: int = 0) -> None:
         self.ended_by = ended_by
         self.ended_at = ended_at
+
+    def ended_before(self, sequence: int) -> bool:
+        """Whether another operation than that of this number replaced the value."""
+        return self.ended_by is not None and sequence < self.ended_at
 
     def end(self, operator: str, started: int) -> None:
         """Notes that `operator`, recorded from sequence number `started` on, wrote the storage."""
@@ -132,8 +138,12 @@ class Call:
 
     @property
     def is_pending(self) -> bool:
-        """Not computed yet and not a leaf."""
-        return self.buffer is None and bool(self.signature is not None or self.inputs)
+        """Not computed yet and not a leaf; without values nothing is ever computed."""
+        return (
+            self.buffer is None
+            and bool(self.signature is not None or self.inputs)
+            and self.type.device is not META
+        )
 
     def __repr__(self) -> str:
         if self.signature is not None:
@@ -219,12 +229,24 @@ def part(call: Call, index: int) -> Call:
     if index == 0:
         return call
     if call.parts is not None and index in call.parts:
-        return call.parts[index]
+        return _linked(call, index, call.parts[index])
     kind = call.signature.types[index]  # type: ignore[union-attr]
     requires_grad = call.requires_grad and kind.differentiable
     projection = Call(None, (call,), kind, requires_grad)
     projection.index = index
     return projection
+
+
+def _linked(call: Call, index: int, saved: Call) -> Call:
+    """A saved part, with the way back to its call where a gradient of a gradient will take it.
+
+    What the call holds has no such way: the two would keep each other alive.
+    """
+    if saved.inputs or not saved.requires_grad or not modes.gradients:
+        return saved
+    linked = Call(None, (call,), saved.type, True)
+    linked.index, linked.buffer, linked.epoch = index, saved.buffer, saved.epoch
+    return linked
 
 
 def results(call: Call) -> tuple[Call, ...]:

@@ -13,6 +13,7 @@ from metaop.unified_graph.node import Shape
 class Device:
     """Where values live: `Device("cpu")`, `Device("cuda", 0)`; one object per device.
 
+    Tensors on `Device("meta")` have no values: only shapes and dtypes are worked out.
     `str(device)` and comparison with strings follow PyTorch.
     """
 
@@ -27,8 +28,9 @@ class Device:
         key = _kind_and_index(type, index)
         found = cls._table.get(key)
         if found is None:
-            if key[0] not in ("cpu", "cuda"):
-                raise ArgumentError(f"unknown device {type!r}", fix='use "cpu", "cuda" or "cuda:0"')
+            if key[0] not in ("cpu", "cuda", "meta"):
+                fix = 'use "cpu", "cuda", "cuda:0" or "meta"'
+                raise ArgumentError(f"unknown device {type!r}", fix=fix)
             found = object.__new__(cls)
             found.type, found.index = key
             cls._table[key] = found
@@ -60,7 +62,7 @@ class Device:
 def _kind_and_index(type: str, index: int | None) -> tuple[str, int | None]:
     """What a name like "cuda:1" says; "cuda" is the first GPU, and there is one CPU."""
     kind, _, number = type.partition(":")
-    if kind == "cpu":
+    if kind in ("cpu", "meta"):
         return kind, None
     if number:
         index = int(number)
@@ -68,6 +70,7 @@ def _kind_and_index(type: str, index: int | None) -> tuple[str, int | None]:
 
 
 CPU = Device("cpu")
+META = Device("meta")
 
 
 class TensorType:

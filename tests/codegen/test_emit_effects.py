@@ -7,6 +7,7 @@ import pytest
 
 from metaop.codegen.loop_nest import (
     Alloc,
+    Apply,
     CheckedIndex,
     InBounds,
     Load,
@@ -101,6 +102,39 @@ def test_one_checked_index_for_all_lanes(target: str) -> None:
     values = arrays((84, F32), (63, F32))
     check_nest(kernel, [*values, np.array([3, 0, 2])])
     assert run_nest(kernel, [*values, np.array([3, 4, 2])])[1] == [1, 3, 4, 4]
+
+
+def zeros_nest(extent: int, dtype: DType, *conditions) -> LoopNest:
+    is_zero = Apply("logical_not", (load(0, dtype, i=1),), dtypes.bool_, dtype)
+    body = [
+        CheckedIndex("k", is_zero, 1, 1, tuple(conditions)),
+        Store(1, index(0, i=1), load(0, dtype, i=1)),
+    ]
+    return nest([(dtype, "read"), (dtype, "write")], vector("i", extent, *body))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.int32, I64], ids=str)
+@pytest.mark.parametrize("extent", [1, 5, 45])
+def test_refused_values_are_reported(extent: int, dtype: DType, target: str) -> None:
+    numbers = np.arange(1, extent + 1).astype(dtype.numpy)
+    outputs = np.zeros_like(numbers)
+    check_nest(zeros_nest(extent, dtype), [numbers, outputs])
+    for place in (0, extent // 2, extent - 1):
+        wrong = numbers.copy()
+        wrong[place] = 0
+        for kernel in (zeros_nest(extent, dtype), generalised(zeros_nest(extent, dtype))):
+            (_, result), error = run_nest(kernel, [wrong, outputs])
+            assert error == [1, 1, 1, 1]
+            assert (result == wrong).all()
+
+
+def test_refused_values_that_are_not_used_are_not_reported(target: str) -> None:
+    numbers = np.ones(45, np.int32)
+    numbers[[2, 20]] = 0
+    for first, reported in ((-3, False), (-2, True)):
+        kernel = zeros_nest(45, dtypes.int32, InBounds(index(first, i=1), 17))
+        _, error = run_nest(kernel, [numbers, np.zeros_like(numbers)])
+        assert error == ([1] * 4 if reported else [0] * 4)
 
 
 # --- updates ------------------------------------------------------------------------------------

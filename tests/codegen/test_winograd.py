@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from metaop.codegen.llvm.machine import host_machine
-from metaop.codegen.lowering import Machine
+from metaop.codegen.lowering import Machine, tactic
 from metaop.codegen.lowering.short_products import short_product
 from metaop.codegen.schedule import schedule
 from metaop.differentiation.transposition import pullback
@@ -46,6 +47,7 @@ TOLERANCE = {2: 2e-6, 4: 1e-5}
 def results(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Short products for so many results along every axis, and small contractions as well."""
     monkeypatch.setattr(recognise, "_LEAST_WORK", 0)
+    monkeypatch.setattr(tactic, "_MOST_EXCESS", math.inf)
     return int(request.param)
 
 

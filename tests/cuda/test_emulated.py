@@ -11,7 +11,10 @@ import pytest
 from metaop.codegen import reference
 from metaop.codegen.lowering.cuda import CUDA
 from metaop.codegen.schedule import Schedule, schedule
+from metaop.elementwise.meta_op import apply
 from metaop.reduce import reduce_axes
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.faults import Fault
 from metaop.unified_graph.node import Input, Node
 from tests.codegen.test_lowering import softmax
 from tests.cuda import emulator
@@ -82,7 +85,20 @@ def test_an_index_out_of_range_is_reported(
     outputs, plan = programs[name]
     values = values_by_slot(outputs, name)
     values[1][3] = bad
-    with pytest.raises(IndexError, match=f"index {bad} of 6"):
+    with pytest.raises(Fault, match=f"index {bad} is out of range .* size 6"):
+        emulator.evaluate(device, plan, values)
+
+
+def test_a_division_by_zero_is_reported(tmp_path: Path) -> None:
+    left, right = (tensor(slot, 50, dtype=dtypes.int32) for slot in (0, 1))
+    outputs = [apply("remainder", left, right)]
+    plan = schedule(inputs_of(outputs), outputs, CUDA)
+    device = emulator.Emulator([launch.nest for launch in plan.launches], tmp_path)
+    values = [np.arange(50, dtype=np.int32) - 20, np.arange(50, dtype=np.int32) + 1]
+    result = emulator.evaluate(device, plan, values)
+    assert_close(result[0], reference.evaluate(outputs, values)[0])
+    values[1][33] = 0
+    with pytest.raises(Fault, match="ZeroDivisionError"):
         emulator.evaluate(device, plan, values)
 
 

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from metaop.codegen.backend import IndexFault
 from metaop.codegen.cuda.device import DeviceBuffer, Runtime, runtime
 from metaop.codegen.cuda.kernels import DeviceKernels
 from metaop.codegen.loop_nest import CheckedIndex
@@ -18,6 +17,7 @@ from metaop.codegen.lowering.cuda import CUDA
 from metaop.codegen.memory import Buffer
 from metaop.codegen.schedule import Schedule, schedule
 from metaop.codegen.slots import SCALAR_BYTES, Slots, pack_scalar
+from metaop.unified_graph.faults import reported_fault
 from metaop.unified_graph.node import Node
 
 Argument: TypeAlias = "DeviceBuffer | Buffer | int | float | bool"
@@ -74,7 +74,7 @@ class CudaProgram:
     def run(
         self, arguments: Sequence[Argument], memory: Mapping[int, Any] | None = None
     ) -> list[DeviceBuffer]:
-        """Starts the kernels; raises IndexFault when one met an index out of range.
+        """Starts the kernels; raises Fault when one met a value that it refuses.
 
         Arguments in host memory are copied to the device.
         """
@@ -125,7 +125,7 @@ class CudaProgram:
     def _raise_fault(self) -> None:
         words = self._error.view((_ERROR_WORDS,), np.int64)
         if words[0]:
-            raise IndexFault.at(int(words[2]), int(words[3]))
+            raise reported_fault(*map(int, words[1:4]))
 
 
 def _part(block: DeviceBuffer, position: int) -> DeviceBuffer:

@@ -13,7 +13,7 @@ from metaop.codegen.llvm.value import Value
 from metaop.codegen.loop_nest import CheckedIndex, ForeignCall, Load, Update
 from metaop.reduce.reducers import REDUCERS
 
-INDEX_OUT_OF_RANGE = 1
+REFUSED_VALUE = 1
 
 
 class EffectWriter:
@@ -37,29 +37,39 @@ class EffectWriter:
 
     def check(self, statement: CheckedIndex, copy: int) -> None:
         """Binds a name to an index that is sure to lie inside its bound."""
-        code, lanes = self.code, self.index.lanes.count
+        code = self.code
         value = self.expressions.value(statement.value, copy)
-        with code.placed(code.level_among(value.text)):
-            value = code.to_type(value, "i64")
+        is_index = value.type != "i1"
+        if is_index:
+            with code.placed(code.level_among(value.text)):
+                value = code.to_type(value, "i64")
         mask = self._needed(statement, copy)
         if mask is not None and mask.lanes > 1 and value.lanes == 1:
-            value = self.expressions.splat(value, lanes)
-        bound = self.index.integer(statement.bound)
-        level = code.level_among(value.text, mask.text if mask else "")
-        with code.placed(level):
-            limit = code.splat(code.value(str(bound), "i64"), value.lanes)
-            inside = code.emit(f"icmp ult {value.typed}, {limit.text}")
-            good = bad = code.value(inside, "i1", value.lanes)
+            value = self.expressions.splat(value, self.index.lanes.count)
+        with code.placed(code.level_among(value.text, mask.text if mask else "")):
             if mask is not None:
                 mask = code.splat(mask, value.lanes)
-                good = code.bit_and(good, mask)
-            bad = code.bit_not(bad)
+            bad = value
+            if is_index:
+                bad, result = self._bounded(value, mask, statement)
+                self.index.bindings[statement.name, copy] = result
             if mask is not None:
                 bad = code.bit_and(bad, mask)
-            result = code.select(good, value, code.constant_like(value, 0))
             some = code.any(bad)
         self._report_if(some, bad, value, statement)
-        self.index.bindings[statement.name, copy] = result
+
+    def _bounded(
+        self, value: Value, mask: Value | None, statement: CheckedIndex
+    ) -> tuple[Value, Value]:
+        """Whether an index is out of range, and the index, 0 where it is or is not needed."""
+        code = self.code
+        limit = code.splat(code.value(str(self.index.integer(statement.bound)), "i64"), value.lanes)
+        inside = code.emit(f"icmp ult {value.typed}, {limit.text}")
+        good = code.value(inside, "i1", value.lanes)
+        bad = code.bit_not(good)
+        if mask is not None:
+            good = code.bit_and(good, mask)
+        return bad, code.select(good, value, code.constant_like(value, 0))
 
     def _needed(self, statement: CheckedIndex, copy: int) -> Value | None:
         """Where the index is used at all."""
@@ -76,14 +86,16 @@ class EffectWriter:
         code.line(f"br {some.typed}, label %{inside}, label %{after}")
         code.line_label(inside)
         wrong = value.text
-        if value.lanes > 1:
+        if value.type == "i1":
+            wrong = "1"
+        elif value.lanes > 1:
             bits = code.here(f"bitcast {bad.typed} to i{bad.lanes}")
             code.declare(f"declare i{bad.lanes} @llvm.cttz.i{bad.lanes}(i{bad.lanes}, i1)")
             count = f"call i{bad.lanes} @llvm.cttz.i{bad.lanes}(i{bad.lanes} {bits}, i1 true)"
             lane = code.here(count)
             wrong = code.here(f"extractelement {value.typed}, i{bad.lanes} {lane}")
         bound = self.index.integer(statement.bound)
-        report(code, INDEX_OUT_OF_RANGE, statement.operator, wrong, bound)
+        report(code, REFUSED_VALUE, statement.operator, wrong, bound)
         code.line(f"br label %{after}")
         code.line_label(after)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.codegen.backend import Argument, IndexFault, observers
+from metaop.codegen.backend import Argument, observers
 from metaop.codegen.llvm.kernels import address_of
 from metaop.codegen.llvm.layout import Layout, layout_of
 from metaop.codegen.llvm.prepared_run import PreparedRun
@@ -19,6 +19,7 @@ from metaop.codegen.memory import Buffer, allocate
 from metaop.codegen.schedule import Schedule
 from metaop.codegen.slots import SCALAR_BYTES, ScalarPacker
 from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.faults import reported_fault
 
 # Called between steps with the number of steps done and the results.
 Between = Callable[[int, list[Buffer]], None]
@@ -74,7 +75,7 @@ class LLVMProgram:
         memory: Mapping[int, Any] | None = None,
         between: Between | None = None,
     ) -> list[Buffer]:
-        """Runs the steps; raises IndexFault when a kernel met an index out of range.
+        """Runs the steps; raises Fault when a kernel met a value that it refuses.
 
         Results in `memory` are written there. `between` is called before the first step and after
         each with the number of steps done and the results, of which some are not computed yet.
@@ -113,7 +114,7 @@ class LLVMProgram:
         return PreparedRun(self, arguments, memory, varying) if self._plain else None
 
     def launch(self, slots: array[int]) -> None:
-        """Runs all steps on a table of addresses; raises IndexFault or MemoryError."""
+        """Runs all steps on a table of addresses; raises Fault or MemoryError."""
         self._launch(slots, 0, self._count)
 
     def _results_of(self, made: Sequence[Buffer], arguments: Sequence[Argument]) -> list[Buffer]:
@@ -159,7 +160,7 @@ class LLVMProgram:
         if error[0] == _OUT_OF_MEMORY:
             raise MemoryError(f"no {error[2]} bytes of scratch memory for a kernel")
         if failed:
-            raise IndexFault.at(error[2], error[3])
+            raise reported_fault(error[1], error[2], error[3])
         if times is not None:
             names = [launch.name for launch in self.layout.launches[first : first + count]]
             for observer in tuple(observers):

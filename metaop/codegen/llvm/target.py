@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass, field
 
 from metaop import settings
-from metaop.errors import ArgumentError, DeviceError
+from metaop.errors import DeviceError
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,12 @@ def host_target() -> Target:
     return _target(settings.get("METAOP_TARGET"))
 
 
+def narrower() -> list[str]:
+    """The values of METAOP_TARGET with narrower vectors than this machine has."""
+    own = _target("native").vector_bytes
+    return [name for name, (_, _, vector_bytes) in _LEVELS.items() if vector_bytes < own]
+
+
 @functools.cache
 def _host() -> tuple[str, frozenset[str], str]:
     """LLVM's name of this processor, its enabled features and the full feature text."""
@@ -91,11 +97,6 @@ def _target(name: str) -> Target:
     cpu, enabled, features = _host()
     if name == "native":
         return Target(name, cpu, features, _vector_bytes(enabled))
-    if name not in _LEVELS:
-        raise ArgumentError(
-            f"METAOP_TARGET is {name!r}",
-            fix=f"set it to native, {', '.join(_LEVELS)}, or unset it",
-        )
     level_cpu, needed, vector_bytes = _LEVELS[name]
     if not needed <= enabled:
         raise DeviceError(

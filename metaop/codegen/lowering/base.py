@@ -46,9 +46,13 @@ class Lowering:
         self.waiting = set(kernel.roots)
         self.values = Values(self, uses)
 
+    def is_read(self, node: Node) -> bool:
+        """Whether a node is read from a buffer, not computed here."""
+        return node not in self.waiting and self.storage.has_buffer(node)
+
     def number_of(self, node: Node) -> int | None:
         """The number of the buffer from which a node is read; None when it is computed here."""
-        if node in self.waiting or not self.storage.has_buffer(node):
+        if not self.is_read(node):
             return None
         at = box_axes(node.shape)
         return self.parameter(self.storage.places(node, at)[0][0], "read")

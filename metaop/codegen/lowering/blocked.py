@@ -84,6 +84,8 @@ class Blocked(Positions):
         self.tile_columns = width if columns > width // 2 else width // 2
         # One tile for all but the shortest: a changed batch size must not need another kernel.
         self.tile_rows = tile.rows if rows > 2 * tile.rows else balanced(rows, tile.rows)
+        if self._is_long(tile, rows, max(columns, depth), min(columns, depth)):
+            self.tile_rows = exact_block(rows, tile.rows) or self.tile_rows
         self.prepared: Node | None = None
         self.packed: Node | None = None
         if self.case.is_empty:
@@ -119,20 +121,24 @@ class Blocked(Positions):
         return self.step == ir.MATRIX
 
     def _near_by(self, tile: Tile, count: int, length: int, short: int) -> int | None:
-        """How many of so many rows of a length go into a block, which are made of or into short
-        ones; None for as many as there may be.
+        """Rows in a block such that the rows stay in the near cache; None if they may be many.
 
-        The scores of attention are such rows: some of them at a time stay near by on their way
-        from one contraction to the next (`bands.py`).
+        `count` rows of `length` elements are computed from, or summed into, short ones. The scores
+        of attention are such rows: a few at a time go from one contraction to the next
+        (`bands.py`). Whoever makes the rows and whoever reads them cut them at the same places.
         """
-        row_bytes = length * self.scalar.itemsize
-        is_long = short <= _SHORT and math.prod(self.batch) > 1
-        if not is_long or 2 * count * row_bytes <= tile.near_bytes or count % self.tile_rows:
+        panel = exact_block(count, tile.rows)
+        if panel is None or not self._is_long(tile, count, length, short):
             return None
-        panels = count // self.tile_rows
-        most = tile.near_bytes // (4 * self.tile_rows * row_bytes)
-        found = next((n for n in range(most, 0, -1) if panels % n == 0), None)
-        return None if found is None else found * self.tile_rows
+        row_bytes = length * self.scalar.itemsize
+        most = tile.near_bytes // (4 * panel * row_bytes)
+        found = next((n for n in range(most, 0, -1) if count // panel % n == 0), None)
+        return None if found is None else found * panel
+
+    def _is_long(self, tile: Tile, count: int, length: int, short: int) -> bool:
+        """Whether rows between short ones are too many, and too long, for the near cache."""
+        total = 2 * count * length * self.scalar.itemsize
+        return short <= _SHORT and math.prod(self.batch) > 1 and total > tile.near_bytes
 
     def _choose_depth(
         self, tile: Tile, windows: Sequence[int], extents: tuple[int, int, int]

@@ -151,7 +151,7 @@ class Columns(Rows):
         for root, number in self.scratch.items():
             name = values.fresh("a")
             values.emit(ir.Let(name, ir.Load(number, at, root.dtype)))
-            values.reduced[root] = ir.Name(name, root.dtype)
+            values.bind_reduced(root, name)
 
     def _finish(self, others: list[Node]) -> None:
         """Stores the results, and what is computed from them alone."""

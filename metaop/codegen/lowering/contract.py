@@ -50,9 +50,10 @@ class Contract(Blocked):
         """The launches of all cases, each after what prepares its factors."""
         assert kernel.contraction is not None
         parts = cases(kernel.contraction, kernel.shape, storage.has_buffer)
-        found = _filled(kernel, storage) if any(case.is_empty for case in parts) else []
+        filled = _filled(kernel, storage) if any(case.is_empty for case in parts) else []
+        found = list(filled)
         for case in parts:
-            if case.is_empty and found:
+            if case.is_empty and filled:
                 continue
             one, other, third = (cls(kernel, storage, uses, tile, threads, case) for _ in range(3))
             found += [lower_relayout(other)] if one.prepared is not None else []

@@ -244,7 +244,7 @@ class Positions(Lowering):
             total = ir.Apply("cast", (total,), self.root.dtype, self.scalar)
         name = values.fresh("t")
         values.emit(ir.Let(name, total))
-        values.reduced[self.root] = ir.Name(name, self.root.dtype)
+        values.bind_reduced(self.root, name)
         box, results = self.box(place), []
         for root in self.kernel.roots:
             at = _substitute(self.kernel.indices_of(root), box)

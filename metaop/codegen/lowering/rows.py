@@ -256,8 +256,7 @@ class Rows(Lowering):
                 # Every reduced axis has extent 1: the reduction is its only element.
                 name = self.values.fresh("a")
                 self.values.emit(ir.Let(name, self.values.value(root.inputs[0], self.axes)))
-                self.values.reduced[root] = ir.Name(name, root.dtype)
-                results.append((root, at, self.values.reduced[root]))
+                results.append((root, at, self.values.bind_reduced(root, name)))
             else:
                 results.append((root, at, self.values.value(root, at)))
         for root, at, value in results:
@@ -312,8 +311,7 @@ class Rows(Lowering):
                     result = ir.Name(names[k][depth], root.dtype)
                     values.emit(ir.Accumulate(names[k][depth - 1], result))
         for k, root in enumerate(reductions):
-            result = ir.Name(names[k][0], root.dtype)
-            values.reduced[root] = result
+            result = values.bind_reduced(root, names[k][0])
             if root in self.kernel.private:
                 self.waiting.discard(root)
             else:

@@ -6,6 +6,7 @@ import math
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel, Lowering
+from metaop.codegen.lowering.checks import checked_index
 from metaop.codegen.lowering.loops import plain_plan
 from metaop.fusion.inline import map_at
 from metaop.fusion.kernel import Kernel
@@ -61,7 +62,11 @@ class Scatter(Lowering):
         """The write of one point of the box."""
         values, root = self.values, self.kernel.roots[0]
         targets, guards = map_at(
-            op.map, self.axes, lambda atom, inside, own: values.look(root, atom, inside, own)
+            op.map,
+            self.axes,
+            lambda atom, inside, own: checked_index(
+                values, root.inputs[atom.operand], atom, inside, own
+            ),
         )
         value = values.value(root.inputs[0], self.axes, guards)
         number = self.parameter(root, "update")

@@ -14,8 +14,10 @@ from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.positions import are_narrow
 from metaop.codegen.lowering.stencil_geometry import Stencil, stencil_of
 from metaop.codegen.lowering.winograd_geometry import Geometry, geometries
+from metaop.codegen.lowering.winograd_geometry import excess_of_rounding as excess_of_short
 from metaop.codegen.lowering.winograd_geometry import share_of_work as share_of_short
 from metaop.codegen.lowering.winograd_sums import Pair, long_windows
+from metaop.codegen.lowering.winograd_sums import excess_of_rounding as excess_of_long
 from metaop.codegen.lowering.winograd_sums import share_of_work as share_of_long
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
@@ -24,6 +26,8 @@ from metaop.unified_graph import dtype as dtypes
 # What a task owns at most: tiles of short products; rows and channels of long windows.
 _MOST_TILES = 192
 _MOST_ROWS, _MOST_CHANNELS = 128, 128
+# Fewer products may round at most so many times as much as plain sums.
+_MOST_EXCESS = 4
 # Fewer products pay if the work is at most this share of plain sums.
 _WORTH = 0.85
 
@@ -74,12 +78,14 @@ def tactics(kernel: Kernel, storage: Storage, machine: Machine) -> Iterator[Tact
     if machine.filters:
         short = replace(tile, block_columns=_MOST_TILES)
         for geometry in geometries(kernel, storage):
+            if excess_of_short(kernel, geometry) > _MOST_EXCESS:
+                continue
             share = share_of_short(kernel, geometry, short)
             results = "x".join(map(str, geometry.results))
             yield Tactic(f"winograd {results}", short, geometry, share * rate)
         long = replace(tile, block_rows=_MOST_ROWS, block_columns=_MOST_CHANNELS)
         pair = long_windows(kernel, storage)
-        if pair is not None:
+        if pair is not None and excess_of_long(kernel, pair) <= _MOST_EXCESS:
             yield Tactic("long windows", long, pair, share_of_long(kernel, pair, long) * rate)
     yield panels
 

@@ -11,19 +11,18 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.checks import checked_index, refuse
 from metaop.elementwise.meta_op import Elementwise
 from metaop.errors import InternalError
 from metaop.fusion.inline import map_at, widened
 from metaop.fusion.kernel import Indices
 from metaop.reindex.meta_op import Reindex
-from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, Within
 from metaop.unified_graph.index_expr import (
     Atom,
     Axis,
     IndexExpr,
-    Lookup,
     Quotient,
     Remainder,
     Symbol,
@@ -40,6 +39,9 @@ Place = tuple[Node, Indices, Guards]
 
 class Buffers(Protocol):
     """What `Values` asks about buffers."""
+
+    def is_read(self, node: Node) -> bool:
+        """Whether the node is read from a buffer; it is inlined otherwise."""
 
     def number_of(self, node: Node) -> int | None:
         """The number of the buffer of a node; None when the node is inlined."""
@@ -77,8 +79,11 @@ class Values:
         self.buffers = buffers
         self.uses = uses
         self.scopes: list[Scope] = [Scope(None)]
-        # Results of reductions of this kernel, once their loops are closed.
+        # Results of reductions of this kernel, once their loops are closed, and the open body in
+        # which each is bound: what is computed from one stays inside of that body.
         self.reduced: dict[Node, ir.Name] = {}
+        self._depth_of_reduced: dict[Node, int] = {}
+        self._floors: dict[Node, int] = {}
         # Dear values that later passes over the row read again, by the scratch that holds them.
         self.carried: dict[Node, Carried] = {}
         # The body in which a checked index was bound.
@@ -118,6 +123,13 @@ class Values:
         self.emit(ir.Let(name, ir.IndexValue(index)))
         self.depth_of_name[name] = len(self.scopes) - 1
         return index_expr.symbol(name, 0, high)
+
+    def bind_reduced(self, node: Node, name: str) -> ir.Name:
+        """The result of a reduction, which `name` stands for in the innermost body from now on."""
+        self.reduced[node] = ir.Name(name, node.dtype)
+        self._depth_of_reduced[node] = len(self.scopes) - 1
+        self._floors.clear()
+        return self.reduced[node]
 
     def fresh(self, prefix: str) -> str:
         """A new name."""
@@ -178,6 +190,22 @@ class Values:
                     deepest = max(deepest, self.depth_of_name.get(atom.name, 0))
         return deepest
 
+    def depth_of(self, node: Node, at: Indices, guards: Guards) -> int:
+        """The number of the outermost open body in which a node can be computed."""
+        depth = self._depth((*at, *(guard.expr for guard in guards)))
+        return max(depth, self._floor(node))
+
+    def _floor(self, node: Node) -> int:
+        """The innermost open body in which a reduction is bound that the node is computed from."""
+        if node in self.reduced:
+            return self._depth_of_reduced[node]
+        if not self.reduced or self.buffers.is_read(node):
+            return 0
+        found = self._floors.get(node)
+        if found is None:
+            found = self._floors[node] = max(map(self._floor, node.inputs), default=0)
+        return found
+
     # --- values -----------------------------------------------------------------------------
 
     def value(self, node: Node, at: Indices, guards: Guards = ()) -> ir.Expr:
@@ -189,7 +217,7 @@ class Values:
             found = scope.known.get(place)
             if found is not None:
                 return found
-        depth = self._depth((*at, *(guard.expr for guard in guards)))
+        depth = self.depth_of(node, at, guards)
         inner, self.scopes = self.scopes, self.scopes[: depth + 1]
         hoisted = len(inner) > len(self.scopes)
         result = self._compute(node, at, guards)
@@ -249,6 +277,9 @@ class Values:
             return ir.IndexValue(self.sum(place))
         if isinstance(op, Elementwise):
             operands = tuple(self.value(source, at, guards) for source in node.inputs)
+            refusal = op.refusal(node.inputs)
+            if refusal is not None and node.size:
+                refuse(self, node.inputs[refusal.position], refusal, at, guards)
             operand_dtype = node.inputs[-1].dtype if node.inputs else node.dtype
             first = operands[0] if operands else None
             if op.function.name == "cast" and isinstance(first, ir.Number):
@@ -264,8 +295,13 @@ class Values:
         targets, own = map_at(
             op.map,
             at,
-            lambda atom, inside, own: self.look(node, atom, inside, _together(guards, own)),
+            lambda atom, inside, own: checked_index(
+                self, node.inputs[atom.operand], atom, inside, _together(guards, own)
+            ),
         )
+        if not source.size:
+            # Whatever was looked up is refused: there is nothing to read.
+            return ir.Number(op.fill, node.dtype)
         if not own:
             return self.value(source, targets, guards)
         if any(guard.never for guard in own):
@@ -330,26 +366,6 @@ class Values:
             return None
         targets, guards = map_at(node.op.map, at, lambda atom, inside, own: index_expr.of(atom))
         return None if guards else self.element(node.inputs[0], targets)
-
-    def look(self, node: Node, atom: Lookup, inside: Indices, guards: Guards) -> IndexExpr:
-        """The value of an index operand, checked against its bound, as an index expression."""
-        operand = node.inputs[atom.operand]
-        place = (operand, (*inside, index_expr.constant(atom.bound)), guards)
-        for scope in reversed(self.scopes):
-            found = scope.known.get(place)
-            if isinstance(found, ir.Name):
-                return index_expr.symbol(found.name, 0, atom.bound - 1)
-        depth = self._depth((*inside, *(guard.expr for guard in guards)))
-        inner, self.scopes = self.scopes, self.scopes[: depth + 1]
-        value = self.value(operand, inside, guards)
-        if operand.dtype is not dtypes.int64:
-            value = ir.Apply("cast", (value,), dtypes.int64, operand.dtype)
-        name = self.fresh("k")
-        self.emit(ir.CheckedIndex(name, value, atom.bound, 0, self.conditions(guards)))
-        self.depth_of_name[name] = depth
-        self.scopes[-1].known[place] = ir.Name(name, dtypes.int64)
-        self.scopes = inner
-        return index_expr.symbol(name, 0, atom.bound - 1)
 
 
 def _together(outer: Guards, inner: Guards) -> Guards:

@@ -150,8 +150,7 @@ class Windows(Rows):
         name = values.fresh("a")
         total = _combined(op.reducer.combine, terms, root) or ir.Number(identity, root.dtype)
         values.emit(ir.Let(name, total))
-        values.reduced[root] = ir.Name(name, root.dtype)
-        return values.reduced[root]
+        return values.bind_reduced(root, name)
 
     def _at_points(self, loops: Sequence[Loop]) -> Iterator[Indices]:
         """The axes of the box at every point of some loops."""

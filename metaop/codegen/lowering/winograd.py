@@ -8,9 +8,9 @@ multiplies point by point with the micro-kernel of all contractions, and combine
 each row to results, which go through what was fused behind. The index maps of both factors are
 evaluated as everywhere, so that paddings and producers are fused in front.
 
-Results differ from plain sums by rounding, relative to the largest about 2e-6 for four results at a
-time and 5e-7 for two, where plain sums have 3e-7. An infinite input makes NaN of all results of its
-tiles, and a huge one may overflow there. `METAOP_WINOGRAD=0` keeps to plain sums.
+Results differ from plain sums by rounding; `rounding.py` tells how much at most, for which sake
+channels are summed in runs. An infinite input makes NaN of all results of its tiles, and a huge one
+may overflow there. `METAOP_WINOGRAD=0` keeps to plain sums.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from metaop.codegen.lowering.base import GRAIN, LoweredKernel
 from metaop.codegen.lowering.blocks import Tile, balanced
 from metaop.codegen.lowering.positions import unravel_within
 from metaop.codegen.lowering.prepared import Prepared
-from metaop.codegen.lowering.tasks import TASK, Blocks, bind_tiles, counted
+from metaop.codegen.lowering.rounding import RUN
+from metaop.codegen.lowering.tasks import DEPTH_BLOCK, TASK, Blocks, bind_tiles, counted
 from metaop.codegen.lowering.transforms import Transforms
 from metaop.codegen.lowering.winograd_geometry import Geometry, strip_of
 from metaop.fusion.kernel import Kernel
@@ -255,9 +256,24 @@ class _Products(_Short):
     # --- products: [point][row][tile] ---------------------------------------------------------
 
     def _multiply(self, batch: IndexExpr) -> None:
+        """The products of all points, summed over the channels run by run."""
         values, panels = self.values, self.block_rows // self.tile_rows
         for name in "tqs":
             values.open(name)
+        whole, rest = divmod(self.channel_count, RUN)
+        if whole:
+            values.open(DEPTH_BLOCK)
+            self._multiply_run(batch, counted(DEPTH_BLOCK, whole), RUN)
+            self.close(DEPTH_BLOCK, whole)
+        if rest:
+            self._multiply_run(batch, index_expr.constant(whole), rest)
+        self.close("s", self.strips)
+        self.close("q", panels)
+        self.close("t", self.points)
+
+    def _multiply_run(self, batch: IndexExpr, run: IndexExpr, channels: int) -> None:
+        """The products of a run of channels, added to those of the runs before."""
+        values, panels, start = self.values, self.block_rows // self.tile_rows, run * RUN
         point = index_expr.axis("t", self.points)
         panel, strip = counted("q", panels), counted("s", self.strips)
         row = self.row_start + panel * self.tile_rows
@@ -267,23 +283,20 @@ class _Products(_Short):
         values.emit(
             ir.MicroKernel(
                 self.parameter(self.prepared, "read"),
-                values.sum(left),
+                values.sum(left + start),
                 self.inputs,
-                values.sum(right),
+                values.sum(right + start * self.strip),
                 self.products,
                 values.sum(target + strip * self.strip),
                 self.tiles_pitch,
                 self.tile_rows,
                 self.strip,
-                ir.Sum((), self.channel_count),
-                ir.Sum((), 0),
+                ir.Sum((), channels),
+                values.sum(run),
                 self.scalar,
                 self.points * self.taps_pitch,
             )
         )
-        self.close("s", self.strips)
-        self.close("q", panels)
-        self.close("t", self.points)
 
     # --- results: [outer result][column] ------------------------------------------------------
 

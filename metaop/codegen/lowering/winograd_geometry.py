@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from metaop.codegen.lowering.blocks import Tile
+from metaop.codegen.lowering.rounding import excess
 from metaop.codegen.lowering.short_products import SINGLE, ShortProduct, short_product
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.sliding import TAPS, Slide, slides
@@ -98,6 +99,15 @@ def share_of_work(kernel: Kernel, geometry: Geometry, tile: Tile) -> float:
     products = tiles * rows * channels + tiles * (channels * _INPUT + rows * _PRODUCT)
     work = batch * geometry.points * float(products + rows * channels * _TAPS)
     return work / (batch * depth * columns * (rows + _PACKING))
+
+
+def excess_of_rounding(kernel: Kernel, geometry: Geometry) -> float:
+    """The rounding of a contraction with short products, relative to plain sums."""
+    assert kernel.contraction is not None
+    channels, depth = (
+        _extents(kernel, axes)[-1] for axes in (geometry.channels, kernel.contraction.depth)
+    )
+    return excess((geometry.outer.product, geometry.inner.product), channels, depth)
 
 
 def _extents(kernel: Kernel, depth: Sequence[int]) -> list[int]:

@@ -16,6 +16,7 @@ from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.blocks import Tile, balanced
 from metaop.codegen.lowering.positions import unravel_within
+from metaop.codegen.lowering.rounding import RUN, excess
 from metaop.codegen.lowering.short_products import short_product
 from metaop.codegen.lowering.tasks import TASK, Blocks, bind_tiles, counted
 from metaop.codegen.lowering.transforms import Transforms
@@ -35,8 +36,8 @@ _ALL_POINTS = _POINTS**2
 # What a number costs at each point, in multiplications of the inner product: to be packed by the
 # plain schedule; in both factors; to be combined to results.
 _PACKING, _LEFT, _RIGHT, _COMBINED = 40, 30, 45, 25
-# How many tiles a task takes at a time.
-_TILES = 32
+# How many tiles a task takes at a time: a run of the sums.
+_TILES = RUN
 # Points lie so much farther apart, lest they all fall to the same few lines of a cache.
 _PITCH = 16
 
@@ -73,6 +74,13 @@ def share_of_work(kernel: Kernel, pair: Pair, tile: Tile) -> float:
     left = height * _LEFT * -(-width // tile.block_columns)
     work = _ALL_POINTS * (tiles * (height * width + left + right) + rows * channels * _COMBINED)
     return work / (depth * channels * TAPS**2 * (rows + _PACKING))
+
+
+def excess_of_rounding(kernel: Kernel, pair: Pair) -> float:
+    """The rounding of a contraction with long windows, relative to plain sums."""
+    assert kernel.contraction is not None
+    depth = math.prod(kernel.shape[k] for k in kernel.contraction.depth)
+    return excess((_PRODUCT, _PRODUCT), math.prod(_tile_extents(kernel, pair)), depth)
 
 
 def _tile_extents(kernel: Kernel, pair: Pair) -> list[int]:

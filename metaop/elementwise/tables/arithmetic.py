@@ -6,12 +6,14 @@ import numpy as np
 
 from metaop.elementwise import reference
 from metaop.elementwise.gradients import call, drop, of_power
-from metaop.elementwise.scalar_function import ScalarFunction, to_float
+from metaop.elementwise.scalar_function import Refusal, ScalarFunction, to_float
+from metaop.unified_graph.faults import DIVISION_BY_ZERO
 
 _NUMBERS = ("int", "float")
 _FLOATS = ("float",)
 # Divisors stay away from zero, where finite differences mean nothing.
 _DIVISION = ((-9.0, 9.0), (0.5, 3.0))
+_ZERO_DIVISOR = Refusal(DIVISION_BY_ZERO, position=1, test="logical_not", among=("int",))
 
 ROWS = (
     ScalarFunction(
@@ -62,6 +64,7 @@ ROWS = (
         cuda="metaop_floor_divide({0}, {1})",
         accepts=_NUMBERS,
         domain=_DIVISION,
+        refusal=_ZERO_DIVISOR,
     ),
     ScalarFunction(
         "trunc_divide",
@@ -71,6 +74,7 @@ ROWS = (
         cuda="metaop_trunc_divide({0}, {1})",
         accepts=_NUMBERS,
         domain=_DIVISION,
+        refusal=_ZERO_DIVISOR,
     ),
     ScalarFunction(
         "remainder",
@@ -81,6 +85,7 @@ ROWS = (
         gradient=lambda g, y, a, b: (g, -g * call("floor_divide", a, b)),
         accepts=_NUMBERS,
         domain=_DIVISION,
+        refusal=_ZERO_DIVISOR,
     ),
     ScalarFunction(
         "fmod",
@@ -91,6 +96,7 @@ ROWS = (
         gradient=lambda g, y, a, b: (g, -g * call("trunc_divide", a, b)),
         accepts=_NUMBERS,
         domain=_DIVISION,
+        refusal=_ZERO_DIVISOR,
     ),
     ScalarFunction(
         "pow",

@@ -14,12 +14,29 @@ from metaop.elementwise.gradients import (
     of_minimum,
 )
 from metaop.elementwise.meta_op import cast
-from metaop.elementwise.scalar_function import ScalarFunction
+from metaop.elementwise.scalar_function import Refusal, ScalarFunction, to_bool
+from metaop.unified_graph.faults import INPUT_OUTSIDE_UNIT, TARGET_OUTSIDE_UNIT, FaultKind
 from metaop.unified_graph.node import Node
 
 # Extremes and clamps propagate NaN; `x != x` holds for NaN alone.
 _GREATER = "({0} != {0} || {0} > {1} ? {0} : {1})"
 _SMALLER = "({0} != {0} || {0} < {1} ? {0} : {1})"
+
+
+def _in_unit(name: str, kind: FaultKind) -> ScalarFunction:
+    """The identity on 0 … 1; it refuses other numbers, NaN among them."""
+    return ScalarFunction(
+        name,
+        1,
+        numpy=lambda x: x,
+        llvm=lambda b, x: x,
+        cuda="({0})",
+        gradient=lambda g, y, x: (g,),
+        accepts=("float",),
+        domain=((0.0, 1.0),),
+        refusal=Refusal(kind, position=0, test="outside_unit", among=("float",)),
+    )
+
 
 ROWS = (
     ScalarFunction(
@@ -108,6 +125,17 @@ ROWS = (
         cuda="({0})",
         degree="linear",
     ),
+    ScalarFunction(
+        "outside_unit",
+        1,
+        numpy=lambda x: ~((x >= 0) & (x <= 1)),
+        llvm=lambda b, x: b.bit_not(b.bit_and(x >= 0, x <= 1)),
+        cuda="(!({0} >= 0 && {0} <= 1))",
+        result=to_bool,
+        accepts=("float",),
+    ),
+    _in_unit("input_in_unit", INPUT_OUTSIDE_UNIT),
+    _in_unit("target_in_unit", TARGET_OUTSIDE_UNIT),
     # The result type is the node's own. The emitter converts with `Builder.convert`, or with a
     # static_cast to the compute type of the result, in place of these two entries.
     ScalarFunction(

@@ -16,6 +16,7 @@ from metaop.codegen.cuda.emit import emit
 from metaop.codegen.cuda.layout import layout_of
 from metaop.codegen.cuda.types import storage_type
 from metaop.codegen.schedule import Schedule
+from metaop.unified_graph.faults import reported_fault
 from metaop.unified_graph.node import Input, Node
 
 HEADER = Path(__file__).parent / "cuda_emulator.h"
@@ -147,7 +148,7 @@ extern "C" const char* launch{number}(
 def evaluate(
     emulator: Emulator, schedule: Schedule, inputs: Sequence[np.ndarray], reverse: bool = False
 ) -> list[np.ndarray]:
-    """The outputs of a program whose kernels are emulated; IndexError where an index is refused."""
+    """The outputs of a program whose kernels are emulated; Fault where a value is refused."""
     values: dict[Node, np.ndarray] = {
         node: np.array(inputs[node.op.slot], order="C")
         for node in schedule.inputs
@@ -164,5 +165,5 @@ def evaluate(
         # Fewer blocks than tasks at times: blocks then take several tasks in turn.
         emulator.run(launch.nest, buffers, error, reverse, most_blocks=3 if reverse else 1 << 16)
         if error[0]:
-            raise IndexError(f"index {error[2]} of {error[3]}")
+            raise reported_fault(*map(int, error[1:]))
     return [values[node] for node in schedule.outputs]

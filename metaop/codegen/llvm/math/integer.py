@@ -98,6 +98,8 @@ def _reduce_once(b: Builder, rest: Value, divisor: Value) -> Value:
 
 def remainder(b: Builder, x: Value, y: Value) -> Value:
     """The remainder with the sign of y, as Python's %."""
+    if not x.is_float and x.signed and x.bits > 32:
+        return b.select(y.equals(0), 0, x - _wide_floor_quotient(b, x, y) * y)
     rest = fmod(b, x, y)
     if not x.is_float and not x.signed:
         return rest
@@ -109,6 +111,8 @@ def floor_divide(b: Builder, x: Value, y: Value) -> Value:
     """The quotient rounded down, as Python's //; an integer divided by 0 gives 0."""
     if x.is_float:
         return _float_floor_divide(b, x, y)
+    if x.signed and x.bits > 32:
+        return _wide_floor_quotient(b, x, y)
     quotient = trunc_divide(b, x, y)
     if not x.signed:
         return quotient
@@ -116,6 +120,21 @@ def floor_divide(b: Builder, x: Value, y: Value) -> Value:
     down = b.bit_and(rest.differs(0), b.bit_xor(x < 0, y < 0))
     down = b.bit_and(down, y.differs(0))
     return b.select(down, quotient - 1, quotient)
+
+
+def _wide_floor_quotient(b: Builder, x: Value, y: Value) -> Value:
+    """From the quotient of magnitudes; where the signs differ, -1 - (|x| - 1) // |y|.
+
+    LLVM 22 makes wrong code of vectors on AVX2 where a signed quotient by a power of two is
+    multiplied back and compared with what was divided: the comparison would tell when to round.
+    """
+    negative = b.bit_and(b.bit_xor(x < 0, y < 0), x.differs(0))
+    magnitude, divisor = (b.select(one < 0, -one, one) for one in (x, y))
+    divisor = b.select(y.equals(0), 1, divisor)
+    magnitude = b.select(negative, magnitude - 1, magnitude)
+    quotient = b.like(x, b.emit(f"udiv {magnitude.typed}, {divisor.text}"))
+    rounded = b.select(negative, -1 - quotient, quotient)
+    return b.select(y.equals(0), 0, rounded)
 
 
 def _float_floor_divide(b: Builder, x: Value, y: Value) -> Value:

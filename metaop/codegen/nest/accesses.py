@@ -1,0 +1,424 @@
+"""Every access of a nest: which elements, by which task, at which time.
+
+Indices are evaluated for all iterations at once, as NumPy arrays with one axis for each enclosing
+loop. An access knows its time twice: as if lanes ran one after another, and as if all lanes of a
+vector loop ran side by side. What is right in both orders is right with every vector width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from metaop.codegen import loop_nest as ir
+
+# Nests with more accesses than this are looked at in the first and last iterations of their loops.
+MOST_ACCESSES = 1 << 20
+_SAMPLED = 4
+# An integer that depends on data is tried at so many values between 0 and its bound.
+_TRIED = 9
+# Stands for the task of what comes before the parallel loop.
+NO_TASK = -1
+
+Integers = np.ndarray
+
+
+class Order(NamedTuple):
+    """Times of an access, in units that count the phases of all statements that ran before."""
+
+    serial: Integers
+    lanes: Integers
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load, store or panel of a statement, over all iterations of the loops around it.
+
+    `offsets`, `tasks` and both times are flat and hold one entry for each element that is touched.
+    `is_exact` is false where an index depends on data: `offsets` then hold a few that may be met.
+    `kind` is "read", "write" or "update".
+    """
+
+    buffer: int
+    kind: str
+    offsets: Integers
+    tasks: Integers
+    times: Order
+    statement: ir.Statement
+    is_exact: bool = True
+
+
+class Survey(NamedTuple):
+    """All accesses of a nest, and whether they are all: a large nest is sampled."""
+
+    accesses: list[Access]
+    scratch: dict[int, int]
+    is_complete: bool
+
+
+class _Data(NamedTuple):
+    """An integer that depends on data, from 0 on below `bound`."""
+
+    bound: int
+
+    def at(self, share: float) -> Integers:
+        """The one that lies so far between the least and the greatest."""
+        return np.asarray(round(max(self.bound - 1, 0) * share), np.int64)
+
+
+Value = Integers | _Data
+
+
+class _Place(NamedTuple):
+    """Where a statement stands, over all iterations of the loops around it.
+
+    `indices` are those of the loops, `names` the integers that are bound, `serial` and `lanes` the
+    time; statements that follow come `scale` later side by side. `mask` tells in which iterations
+    the statement runs at all. `tried` says where integers that depend on data are tried.
+    """
+
+    indices: Mapping[str, Integers]
+    names: Mapping[str, Value]
+    serial: Integers
+    lanes: Integers
+    scale: int
+    mask: Integers | None
+    is_exact: bool = True
+    tried: float = 0.0
+
+
+class _FreeInteger(Exception):
+    """A user's kernel computes an index from data, and nothing bounds it."""
+
+
+def survey(nest: ir.LoopNest) -> Survey:
+    """The accesses of a nest to its parameters and its scratch memory; none where data is free."""
+    try:
+        return _Surveyor(nest).run()
+    except _FreeInteger:
+        return Survey([], {}, False)
+
+
+class _Surveyor:
+    def __init__(self, nest: ir.LoopNest) -> None:
+        self.nest = nest
+        self.found: list[Access] = []
+        self.scratch: dict[int, int] = {}
+        total = _count(nest.body, nest)
+        self.is_complete = total <= MOST_ACCESSES
+        self.depth = 0
+
+    def run(self) -> Survey:
+        zero = np.zeros((), np.int64)
+        start = _Place({}, {}, zero, zero, 1, None)
+        self._body(self.nest.body, start)
+        return Survey(self.found, self.scratch, self.is_complete)
+
+    # --- integers -----------------------------------------------------------------------------
+
+    def _integer(self, value: ir.Integer) -> int:
+        return self.nest.arguments[value.position] if isinstance(value, ir.Argument) else value
+
+    def _index(self, total: ir.Sum, place: _Place) -> Integers:
+        """The values of an index, in all iterations."""
+        result: Integers = np.asarray(self._integer(total.constant), np.int64)
+        for factor, coefficient in total.terms:
+            result = result + self._factor(factor, place) * self._integer(coefficient)
+        return result
+
+    def _factor(self, factor: ir.Factor, place: _Place) -> Integers:
+        if isinstance(factor, ir.LoopIndex):
+            return place.indices[factor.axis]
+        if isinstance(factor, ir.ValueIndex):
+            value = _integer_named(factor.name, place)
+            return value if isinstance(value, np.ndarray) else value.at(place.tried)
+        dividend = self._index(factor.dividend, place)
+        divisor = self._integer(factor.divisor)
+        if isinstance(factor, ir.QuotientIndex):
+            return dividend // divisor
+        return dividend % divisor
+
+    def _depends_on_data(self, total: ir.Sum, place: _Place) -> bool:
+        for factor, _ in total.terms:
+            if isinstance(factor, (ir.QuotientIndex, ir.RemainderIndex)):
+                if self._depends_on_data(factor.dividend, place):
+                    return True
+            elif isinstance(factor, ir.ValueIndex):
+                if not isinstance(_integer_named(factor.name, place), np.ndarray):
+                    return True
+        return False
+
+    def _within(self, conditions: Iterable[ir.Condition], place: _Place) -> _Place:
+        """The place in only those iterations in which conditions hold."""
+        mask = place.mask
+        for condition in conditions:
+            index = self._index(condition.index, place)  # type: ignore[arg-type]
+            if isinstance(condition, ir.InBounds):
+                holds = (index >= 0) & (index < self._integer(condition.extent))
+            else:
+                holds = index % self._integer(condition.divisor) == 0
+            mask = holds if mask is None else mask & holds
+        return place._replace(mask=mask)
+
+    # --- statements ---------------------------------------------------------------------------
+
+    def _body(self, statements: Sequence[ir.Statement], place: _Place) -> None:
+        names = dict(place.names)
+        place = place._replace(names=names)
+        elapsed = 0
+        for group in _groups(statements):
+            here = _later(place, elapsed)
+            if isinstance(group[0], ir.For):
+                self._loop(group[0], here)
+            else:
+                for statement in group:
+                    self._statement(statement, here, names)
+            elapsed += _span(group[0], self.nest)
+
+    def _loop(self, loop: ir.For, place: _Place) -> None:
+        mask, exact = place.mask, place.is_exact
+        if isinstance(loop.extent, ir.ValueIndex):
+            bound = _integer_named(loop.extent.name, place)
+            if isinstance(bound, _Data):
+                extent, exact, ends = max(bound.bound - 1, 0), False, None
+            else:
+                extent, ends = int(bound.max(initial=0)), bound
+        else:
+            extent, ends = self._integer(loop.extent), None
+        steps = np.arange(extent, dtype=np.int64)
+        if not self.is_complete and extent > _SAMPLED:
+            steps = np.array([0, 1, extent - 2, extent - 1], np.int64)
+
+        # One axis more, behind those of the loops around.
+        def widened(array: Integers) -> Integers:
+            return array[..., None] if array.ndim else array
+
+        self.depth += 1
+        index = steps.reshape((1,) * (self.depth - 1) + (-1,))
+        if ends is not None:
+            inside = index < widened(ends)
+            mask = inside if mask is None else widened(mask) & inside
+        elif mask is not None:
+            mask = widened(mask)
+        names = {
+            name: value if isinstance(value, _Data) else widened(value)
+            for name, value in place.names.items()
+        }
+        span = sum(_span(group[0], self.nest) for group in _groups(loop.body))
+        serial = widened(place.serial) + index * span
+        if loop.vector:
+            lanes, scale = widened(place.lanes) + index, place.scale * max(extent, 1)
+        else:
+            lanes, scale = widened(place.lanes) + index * (span * place.scale), place.scale
+        indices = {axis: widened(value) for axis, value in place.indices.items()}
+        indices[loop.axis] = index
+        inner = _Place(indices, names, serial, lanes, scale, mask, exact, place.tried)
+        self._body(loop.body, inner)
+        self.depth -= 1
+
+    def _statement(self, statement: ir.Statement, place: _Place, names: dict[str, Value]) -> None:
+        if isinstance(statement, ir.Alloc):
+            self.scratch[statement.buffer] = self._integer(statement.elements)
+        elif isinstance(statement, ir.Let):
+            if isinstance(statement.value, ir.IndexValue):
+                names[statement.name] = self._bound(statement.value.index, place)
+            self._reads(statement.value, (), place, statement)
+        elif isinstance(statement, ir.CheckedIndex):
+            names[statement.name] = _Data(self._integer(statement.bound))
+            self._reads(statement.value, statement.conditions, place, statement)
+        elif isinstance(statement, (ir.Store, ir.Update)):
+            self._reads(statement.value, statement.conditions, place, statement)
+            kind = "update" if isinstance(statement, ir.Update) else "write"
+            at = statement.buffer, kind, statement.offset
+            self._touch(at, statement.conditions, place, statement)
+        elif isinstance(statement, ir.Accumulate):
+            self._reads(statement.value, (), place, statement)
+        elif isinstance(statement, ir.MicroKernel):
+            self._micro_kernel(statement, place)
+
+    def _bound(self, index: ir.Sum, place: _Place) -> Value:
+        if not self._depends_on_data(index, place):
+            return self._index(index, place)
+        ends = (self._index(index, place._replace(tried=end)) for end in (0.0, 1.0))
+        return _Data(max(int(end.max(initial=0)) for end in ends) + 1)
+
+    def _reads(
+        self,
+        expr: ir.Expr,
+        conditions: tuple[ir.Condition, ...],
+        place: _Place,
+        statement: ir.Statement,
+    ) -> None:
+        for load in _loads(expr):
+            at = load.buffer, "read", load.offset
+            self._touch(at, (*conditions, *load.conditions), place, statement)
+
+    def _touch(
+        self,
+        at: tuple[int, str, ir.Sum],
+        conditions: Iterable[ir.Condition],
+        place: _Place,
+        statement: ir.Statement,
+    ) -> None:
+        """Notes what is touched at an offset where conditions hold."""
+        buffer, kind, offset = at
+        indices = (offset, *(condition.index for condition in conditions))
+        if not any(self._depends_on_data(index, place) for index in indices):  # type: ignore
+            inside = self._within(conditions, place)
+            self._note(buffer, kind, self._index(offset, place), inside, statement)
+            return
+        for tried in np.linspace(0.0, 1.0, _TRIED):
+            inside = self._within(conditions, place._replace(tried=tried, is_exact=False))
+            self._note(buffer, kind, self._index(offset, inside), inside, statement)
+
+    def _note(
+        self,
+        buffer: int,
+        kind: str,
+        offsets: Integers,
+        place: _Place,
+        statement: ir.Statement,
+    ) -> None:
+        phase = int(kind != "read")
+        tasks = place.indices.get(_task_axis(self.nest), np.full((), NO_TASK))
+        arrays = [offsets, tasks, place.serial + phase, place.lanes + phase * place.scale]
+        shape = np.broadcast_shapes(
+            *(array.shape for array in arrays), *(index.shape for index in place.indices.values())
+        )
+        flat = [np.broadcast_to(array, shape).reshape(-1) for array in arrays]
+        if place.mask is not None:
+            chosen = np.broadcast_to(place.mask, shape).reshape(-1)
+            flat = [array[chosen] for array in flat]
+        if flat[0].size:
+            times = Order(flat[2], flat[3])
+            self.found.append(
+                Access(buffer, kind, flat[0], flat[1], times, statement, place.is_exact)
+            )
+
+    def _micro_kernel(self, kernel: ir.MicroKernel, place: _Place) -> None:
+        steps = int(self._index(kernel.depth, place).max(initial=0))
+        halves = max(kernel.step // ir.PAIR, 1)
+        stride = kernel.left_stride
+        left = (
+            (("k", steps, kernel.rows), ("r", kernel.rows, 1))
+            if stride is None
+            else (("r", kernel.rows, self._integer(stride)), ("k", steps * kernel.step, 1))
+        )
+        right = (("k", steps * halves, kernel.columns), ("c", kernel.columns, 1))
+        target = (
+            ("r", kernel.rows, self._integer(kernel.target_stride)),
+            ("c", kernel.columns, 1),
+        )
+        before = self._index(kernel.accumulate, place) != 0
+        added = place._replace(mask=before if place.mask is None else place.mask & before)
+        self._panel(kernel.left, "read", kernel.left_offset, left, place, kernel)
+        self._panel(kernel.right, "read", kernel.right_offset, right, place, kernel)
+        self._panel(kernel.target, "read", kernel.target_offset, target, added, kernel)
+        self._panel(kernel.target, "write", kernel.target_offset, target, place, kernel)
+
+    def _panel(
+        self,
+        buffer: int,
+        kind: str,
+        offset: ir.Sum,
+        extents: Sequence[tuple[str, int, int]],
+        place: _Place,
+        statement: ir.Statement,
+    ) -> None:
+        """The elements of a panel whose axes have these names, extents and strides."""
+        inside = np.zeros((), np.int64)
+        for _, extent, stride in extents:
+            steps = np.arange(extent, dtype=np.int64)
+            if not self.is_complete and extent > _SAMPLED:
+                steps = np.array([0, extent - 1], np.int64)
+            inside = inside[..., None] + steps * stride
+        start = self._index(offset, place)
+        widened = place._replace(
+            indices={axis: _behind(value, inside) for axis, value in place.indices.items()},
+            serial=_behind(place.serial, inside),
+            lanes=_behind(place.lanes, inside),
+            mask=None if place.mask is None else _behind(place.mask, inside),
+        )
+        offsets = _behind(start, inside) + inside
+        self._note(buffer, kind, offsets, widened, statement)
+
+
+def _integer_named(name: str, place: _Place) -> Value:
+    if name not in place.names:
+        raise _FreeInteger(name)
+    return place.names[name]
+
+
+def _behind(array: Integers, inside: Integers) -> Integers:
+    """An array over loops with axes of extent 1 for those of a panel behind them."""
+    return array.reshape(array.shape + (1,) * inside.ndim) if array.ndim else array
+
+
+def _later(place: _Place, elapsed: int) -> _Place:
+    return place._replace(serial=place.serial + elapsed, lanes=place.lanes + elapsed * place.scale)
+
+
+def _groups(statements: Sequence[ir.Statement]) -> Iterator[list[ir.Statement]]:
+    """Statements one by one; neighbouring stores together, whose values are all computed first."""
+    group: list[ir.Statement] = []
+    for statement in statements:
+        if group and not (isinstance(statement, ir.Store) and isinstance(group[-1], ir.Store)):
+            yield group
+            group = []
+        group.append(statement)
+    if group:
+        yield group
+
+
+def _span(statement: ir.Statement, nest: ir.LoopNest) -> int:
+    """How many phases a statement takes: to read and to write, in every iteration."""
+    if not isinstance(statement, ir.For):
+        return 2
+    inside = sum(_span(group[0], nest) for group in _groups(statement.body))
+    return max(_extent(statement, nest), 1) * inside
+
+
+def _extent(loop: ir.For, nest: ir.LoopNest) -> int:
+    extent = loop.extent
+    if isinstance(extent, ir.Argument):
+        return nest.arguments[extent.position]
+    return extent if isinstance(extent, int) else 1 << 10
+
+
+def _count(statements: Sequence[ir.Statement], nest: ir.LoopNest) -> int:
+    """About how many elements the statements touch."""
+    total = 0
+    for statement in statements:
+        if isinstance(statement, ir.For):
+            total += _extent(statement, nest) * _count(statement.body, nest)
+        elif isinstance(statement, ir.MicroKernel):
+            depth = statement.depth.constant
+            depth = depth if isinstance(depth, int) else nest.arguments[depth.position]
+            rows, columns = statement.rows, statement.columns
+            total += (rows + columns) * depth * statement.step + 2 * rows * columns
+        else:
+            total += 2
+    return total
+
+
+def _task_axis(nest: ir.LoopNest) -> str:
+    last = nest.body[-1] if nest.body else None
+    return last.axis if isinstance(last, ir.For) and last.kind == "parallel" else ""
+
+
+def _loads(expr: ir.Expr) -> Iterator[ir.Load]:
+    stack, seen = [expr], set()
+    while stack:
+        current = stack.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        if isinstance(current, ir.Load):
+            yield current
+        elif isinstance(current, ir.Apply):
+            stack.extend(current.operands)
+        elif isinstance(current, ir.Choose):
+            stack += [current.value, current.otherwise]

@@ -1,0 +1,143 @@
+"""What is checked of launches and of their memory plan, beyond each nest by itself.
+
+- a launch reads only elements of a buffer that an earlier one wrote, or inputs;
+- at the end every element of every output is written;
+- buffers that share memory are alive at different times, or one takes over the memory of another
+  in the launch that reads the one and writes the other, element by element;
+- an output that is written over an input is written by the last launch that reads it.
+
+`METAOP_VERIFY=1` checks all that is compiled; the tests set it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.nest.verify import Touched, VerificationError, verify_nest
+from metaop.unified_graph.code import Code
+from metaop.unified_graph.node import Input, Node
+
+if TYPE_CHECKING:
+    from metaop.codegen.schedule import Schedule
+
+
+# What is known of launches that were checked before, by their identity.
+Checked = dict[int, tuple[LoweredKernel, Touched]]
+
+
+def verify_launches(
+    launches: Sequence[LoweredKernel],
+    inputs: Iterable[Node],
+    outputs: Iterable[Node],
+    checked: Checked,
+) -> None:
+    """Checks each nest, and that every element is written before a launch reads it.
+
+    The nests of launches that were `checked` before are not looked at again. Raises
+    `VerificationError`.
+    """
+    given = set(inputs)
+    written: dict[Node, np.ndarray | None] = {}
+    for launch in launches:
+        if id(launch) not in checked:
+            touched = verify_nest(launch.nest, [node.size for node in launch.buffers])
+            checked[id(launch)] = launch, touched
+        touched = checked[id(launch)][1]
+        _check_reads(launch, touched, written, given)
+        for number, flags in touched.written.items():
+            node = launch.buffers[number]
+            known = written.get(node, np.zeros(node.size, bool))
+            written[node] = None if flags is None or known is None else known | flags
+    for node in outputs:
+        # What a user's kernel leaves out is checked by its interpreter.
+        if not isinstance(node.op, (Input, Code)) and node.size:
+            flags = written.get(node, np.zeros(node.size, bool))
+            if flags is not None and not flags.all():
+                element = int(flags.argmin())
+                raise VerificationError(
+                    f"the compiler made a wrong program: no kernel writes element {element} of the "
+                    f"output {node!r}; the kernels are "
+                    + ", ".join(launch.nest.name for launch in launches)
+                )
+
+
+def _check_reads(
+    launch: LoweredKernel,
+    touched: Touched,
+    written: Mapping[Node, np.ndarray | None],
+    given: set[Node],
+) -> None:
+    for number, flags in touched.read.items():
+        node = launch.buffers[number]
+        if flags is None or node in given or isinstance(node.op, Input):
+            continue
+        known = written.get(node, np.zeros(node.size, bool))
+        if known is not None and (flags & ~known).any():
+            element = int((flags & ~known).argmax())
+            raise VerificationError(
+                f"the compiler made a wrong program: {launch.nest.name} reads element {element} of "
+                f"{node!r}, which no kernel has written by then"
+            )
+
+
+def verify_memory(schedule: Schedule) -> None:
+    """Checks that no two values are in the same memory at the same time.
+
+    Raises `VerificationError`.
+    """
+    first: dict[Node, int] = {}
+    last: dict[Node, int] = {}
+    for step, launch in enumerate(schedule.launches):
+        for node in launch.buffers:
+            first.setdefault(node, step)
+            last[node] = step
+    places = sorted(
+        (offset, offset + node.nbytes, position)
+        for position, (node, offset) in enumerate(zip(schedule.temporaries, schedule.offsets))
+    )
+    alive: list[tuple[int, int, int]] = []
+    for start, end, position in places:
+        node = schedule.temporaries[position]
+        if end > schedule.arena_bytes:
+            raise VerificationError(f"{node!r} lies behind the end of the program's arena")
+        alive = [other for other in alive if other[1] > start]
+        for other in alive:
+            _check_apart(schedule, node, schedule.temporaries[other[2]], first, last)
+        alive.append((start, end, position))
+
+
+def _check_apart(
+    schedule: Schedule, one: Node, other: Node, first: Mapping[Node, int], last: Mapping[Node, int]
+) -> None:
+    """Two buffers that share memory are not alive together, or the later one takes over."""
+    earlier, later = sorted((one, other), key=lambda node: (first[node], last[node]))
+    if last[earlier] < first[later]:
+        return
+    if last[earlier] > first[later] or one.nbytes != other.nbytes:
+        raise VerificationError(f"{earlier!r} and {later!r} are alive together in the same memory")
+    verify_take_over(schedule.launches[first[later]], later, earlier)
+
+
+def verify_take_over(launch: LoweredKernel, result: Node, operand: Node) -> None:
+    """Checks that a launch may write `result` over `operand`. Raises `VerificationError`."""
+    written = launch.buffers.index(result)
+    pairs = [(written, k) for k, node in enumerate(launch.buffers) if node is operand]
+    verify_nest(launch.nest, [node.size for node in launch.buffers], pairs)
+
+
+def verify_donations(schedule: Schedule, donations: Mapping[Node, Node]) -> None:
+    """Checks that outputs are written over inputs that no launch reads later.
+
+    Raises `VerificationError`.
+    """
+    for output, source in donations.items():
+        readers = [k for k, launch in enumerate(schedule.launches) if source in launch.buffers]
+        writers = [k for k, launch in enumerate(schedule.launches) if output in launch.buffers]
+        if not writers or (readers and readers[-1] > writers[0]) or source in schedule.outputs:
+            raise VerificationError(f"{output!r} is written over {source!r} while that is needed")
+        if readers and readers[-1] == writers[0]:
+            verify_take_over(schedule.launches[writers[0]], output, source)

@@ -1,0 +1,64 @@
+"""Values that an operator refuses, though only the run of a program tells what they are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from metaop.errors import ArgumentError, DimensionError, DivisionError, MetaopError
+
+
+class FaultKind(NamedTuple):
+    """What can be wrong with a value, and the error that users get.
+
+    A kernel reports the `number`. In the message, `{value}` stands for the value and `{bound}`
+    for the first number that is too large.
+    """
+
+    number: int
+    error: type[MetaopError]
+    message: str
+    fix: str
+
+
+INDEX_OUT_OF_RANGE = FaultKind(
+    0,
+    DimensionError,
+    "index {value} is out of range for a dimension of size {bound}",
+    "check the indices: they count from 0 and must be below the dimension's size",
+)
+DIVISION_BY_ZERO = FaultKind(
+    1,
+    DivisionError,
+    "ZeroDivisionError: an integer tensor is divided by 0",
+    "divide by other numbers, or convert the tensor with .float(); metaop.where does not help, "
+    "because it computes both of its branches: replace the zeros of the divisor",
+)
+_OUTSIDE_UNIT = "all elements of {} should be between 0 and 1"
+INPUT_OUTSIDE_UNIT = FaultKind(
+    2,
+    ArgumentError,
+    _OUTSIDE_UNIT.format("input"),
+    "pass probabilities, such as the values of sigmoid; use binary_cross_entropy_with_logits for "
+    "values before it; NaN is no probability",
+)
+TARGET_OUTSIDE_UNIT = FaultKind(
+    3, ArgumentError, _OUTSIDE_UNIT.format("target"), "pass labels 0 and 1, or probabilities"
+)
+_KINDS = {
+    kind.number: kind
+    for kind in (INDEX_OUT_OF_RANGE, DIVISION_BY_ZERO, INPUT_OUTSIDE_UNIT, TARGET_OUTSIDE_UNIT)
+}
+
+
+class Fault(Exception):
+    """A program met a value that an operator refuses; the executor names operator and line."""
+
+    def __init__(self, kind: FaultKind, message: str = "") -> None:
+        super().__init__(message or kind.message)
+        self.kind = kind
+
+
+def reported_fault(number: int, value: int, bound: int) -> Fault:
+    """The fault that a kernel has written to its error slot."""
+    kind = _KINDS[number]
+    return Fault(kind, kind.message.format(value=value, bound=bound))
