@@ -7,8 +7,7 @@ from functools import wraps
 from typing import Any
 
 from metaop.errors import ArgumentError, ArgumentTypeError
-from metaop.tensor.casting import Casts
-from metaop.tensor.core import Tensor
+from metaop.tensor.casting import Casts, cast_operands
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import modes
@@ -25,6 +24,8 @@ class autocast:
     """A context manager, and a decorator, that runs contractions in low precision.
 
     The low precision is bfloat16 on the CPU and float16 on GPUs unless `dtype` says otherwise.
+    Other functions run in float32, or in the types that they are given, by PyTorch's lists for
+    the device type. In-place methods and calls with `out=` cast nothing.
     Parameters stay float32, and so do their gradients. Blocks with `enabled=False` inside switch
     the casts off.
 
@@ -111,16 +112,10 @@ def custom_fwd(
         if cast_inputs is None or not is_autocast_enabled(device_type):
             return forward(*args, **kwargs)
         with autocast(device_type, enabled=False):
-            cast = [_cast(value, cast_inputs) for value in args]
-            return forward(*cast, **{name: _cast(v, cast_inputs) for name, v in kwargs.items()})
+            cast, named = cast_operands((args, kwargs), device_type, cast_inputs)
+            return forward(*cast, **named)
 
     return wrapped
-
-
-def _cast(value: Any, dtype: DType) -> Any:
-    if isinstance(value, Tensor) and value.dtype.kind == "float" and value.dtype.itemsize < 8:
-        return value.to(dtype)
-    return value
 
 
 def custom_bwd(

@@ -1,6 +1,6 @@
 """Gradients for users: `grad`, `backward`, `Function`, `functional`, `gradcheck`."""
 
-from metaop.autograd import functional
+from metaop.autograd import forward_ad, functional, graph
 from metaop.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from metaop.autograd.function import Function, once_differentiable
 from metaop.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
@@ -21,10 +21,12 @@ __all__ = [
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "forward_ad",
     "functional",
     "grad",
     "gradcheck",
     "gradgradcheck",
+    "graph",
     "inference_mode",
     "is_grad_enabled",
     "no_grad",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 from weakref import ref
 
+from metaop.differentiation.saved_values import overwritten_error
 from metaop.differentiation.tape import TapeEntry, pass_through
-from metaop.errors import GradientError
+from metaop.errors import ArgumentTypeError, GradientError
 from metaop.operators.basic import constant_fill
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.history import own
@@ -26,12 +28,36 @@ class Saved:
         self.output = output
 
 
+class Packed:
+    """What a hook made of a saved tensor, and the hook that makes a tensor of it again."""
+
+    __slots__ = ("value", "unpack")
+
+    def __init__(self, value: Any, unpack: Callable[[Any], Any]) -> None:
+        self.value = value
+        self.unpack = unpack
+
+
+class SavedHooks(threading.local):
+    """The pairs of hooks that saved tensors go through in this thread, the innermost last.
+
+    `refusal` says why none may be added, or is None.
+    """
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = []
+        self.refusal: str | None = None
+
+
+saved_hooks = SavedHooks()
+
+
 class Context:
     """What `forward` leaves for `backward`; attributes may be added freely."""
 
     def __init__(self) -> None:
         self._to_save: tuple[Tensor | None, ...] = ()
-        self._saved: tuple[Saved | None, ...] = ()
+        self._saved: tuple[Saved | Packed | None, ...] = ()
         self._unmarked: set[int] = set()
         self._dirty: tuple[Tensor, ...] = ()
         self._materialize = True
@@ -58,18 +84,20 @@ class Context:
             )
         return tuple([self._unpack(saved) for saved in self._saved])
 
-    def _unpack(self, saved: Saved | None) -> Tensor | None:
+    def _unpack(self, saved: Saved | Packed | None) -> Tensor | None:
         if saved is None:
             return None
+        if isinstance(saved, Packed):
+            tensor = saved.unpack(saved.value)
+            if not isinstance(tensor, Tensor):
+                raise ArgumentTypeError(
+                    "Output of saved tensor unpack_hook expected to be a Tensor but got result of "
+                    f"type {type(tensor).__name__}"
+                )
+            return tensor
         call = saved.call
-        epoch = call.epoch
-        if epoch is not None and epoch.ended_by is not None and self._sequence < epoch.ended_at:
-            raise GradientError(
-                "one of the variables needed for gradient computation has been modified by an "
-                f"inplace operation: {epoch.ended_by} replaced a saved tensor of shape "
-                f"{list(call.type.shape)}",
-                fix="clone the tensor before changing it",
-            )
+        if call.epoch is not None and call.epoch.ended_before(self._sequence):
+            raise overwritten_error("a Function", call)
         if saved.output is None:
             return wrap(call)
         hub = self._hub()
@@ -198,9 +226,12 @@ def _track(
     return results
 
 
-def _save(tensor: Tensor | None, outputs: dict[int, tuple[int, Call]]) -> Saved | None:
+def _save(tensor: Tensor | None, outputs: dict[int, tuple[int, Call]]) -> Saved | Packed | None:
     if tensor is None:
         return None
+    if saved_hooks.pairs:
+        pack, unpack = saved_hooks.pairs[-1]
+        return Packed(pack(tensor), unpack)
     if id(tensor) in outputs and not tensor.requires_grad:
         index, call = outputs[id(tensor)]
         return Saved(call, index)

@@ -222,8 +222,7 @@ def _has_own_gradients(order: Sequence[Call], elements: dict[Call, Call]) -> boo
     outside = {source for call in order for source in call.inputs} - inside
     tracked = any(elements.get(call, call).requires_grad for call in outside)
     return tracked and any(
-        call.requires_grad and call.tape is not None and (call.tape.function or call.tape.hooks)
-        for call in order
+        call.requires_grad and call.tape is not None and call.tape.has_user_code for call in order
     )
 
 

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
+from metaop.errors import ArgumentTypeError
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import as_tensor
+from metaop.tensor.creation import empty
 
 
 class _VariableType(type):
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Tensor)
 
-    def __call__(cls, data: Any, requires_grad: bool = False, volatile: bool = False) -> Tensor:
-        value = as_tensor(data).detach()
-        return value.requires_grad_() if requires_grad and not volatile else value
+    def __call__(
+        cls, data: Tensor | None = None, requires_grad: bool = False, volatile: Any = None
+    ) -> Tensor:
+        if data is None:
+            data = empty(0)
+        if not isinstance(data, Tensor):
+            raise ArgumentTypeError(
+                f"Variable data has to be a tensor, but got {type(data).__name__}",
+                fix="make it a tensor with metaop.tensor(...)",
+            )
+        return data.detach().requires_grad_(requires_grad)
 
 
 class Variable(metaclass=_VariableType):
-    """`Variable(data)` is the tensor `data`; every tensor is an instance of Variable."""
+    """`Variable(data)` is `data.detach()`, a leaf of its own; every tensor is a Variable.
+
+    `volatile` does nothing, as in PyTorch. Raises ArgumentTypeError when `data` is no tensor.
+    """

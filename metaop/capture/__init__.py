@@ -12,6 +12,7 @@ from metaop.capture.surroundings import PLAIN
 from metaop.capture.trace import Evidence, traced
 from metaop.errors import CaptureError
 from metaop.tensor.core import Tensor
+from metaop.tensor.shared_storage import settle
 from metaop.unified_graph.recording import modes
 from metaop.unified_graph.tracing import configuration, state
 
@@ -72,6 +73,7 @@ class Captured:
         entry.replays = usable[:_KEPT_REPLAYS]
         roots = [self.function, *_objects((args, kwargs))]
         result, outcome = traced(call, tensors, roots, entry.history, self._read)
+        settle()
         if isinstance(outcome, Replay):
             entry.replays.insert(0, outcome)
             entry.refused = 0
@@ -158,7 +160,7 @@ def _key(value: Any, tensors: list[Tensor]) -> Any:
         return (call.type, call.requires_grad)
     kind = type(value)
     if kind in PLAIN:
-        return (kind, value)
+        return (kind, value if value or kind is not float else str(value))  # zeros have signs
     if kind in (tuple, list):
         return (kind, *[_key(part, tensors) for part in value])
     if kind is dict:

@@ -7,6 +7,7 @@ from typing import Any
 
 from metaop.codegen.memory import Buffer
 from metaop.tensor.core import Tensor
+from metaop.tensor.history import own
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import Trace
 
@@ -14,6 +15,11 @@ _call_property: Any = Tensor.__dict__["call"]
 _buffer_method: Any = Tensor.__dict__["buffer"]
 _grad_property: Any = Tensor.__dict__["grad"]
 _ABSENT = object()
+
+
+def form_of(tensor: Tensor) -> Any:
+    """How a view shows its base: in-place changes of the shape change that."""
+    return None if tensor._base is None else (id(tensor._base), tensor._steps)
 
 
 class Observer:
@@ -28,6 +34,7 @@ class Observer:
         self.trace = trace
         self.handles: dict[Call, Tensor] = {}
         self.before: dict[Tensor, Call] = {}
+        self.forms: dict[Tensor, Any] = {}
         self.gradients: dict[Tensor, Any] = {}
 
     def __enter__(self) -> Observer:
@@ -38,15 +45,14 @@ class Observer:
             if get_ident() != thread:
                 return found
             if found.sequence < observer.trace.started and tensor not in observer.before:
-                observer.before[tensor] = found
-                observer.handles.setdefault(found, tensor)
+                found = observer.note(tensor, found)
             return found
 
         def buffer(tensor: Tensor) -> Buffer:
             if get_ident() != thread:
                 return _buffer_method(tensor)  # type: ignore[no-any-return]
             value = tensor.call
-            made_here = value.sequence > observer.trace.started
+            made_here = value.sequence > observer.trace.started and value not in observer.handles
             if not (made_here and value.buffer is not None and not value.inputs):
                 observer.trace.read()
             found: Buffer = _buffer_method(tensor)
@@ -74,6 +80,17 @@ class Observer:
             ("call", _call_property), ("buffer", _buffer_method), ("grad", _grad_property),
         ):  # fmt: skip
             setattr(Tensor, name, value)
+
+    def note(self, tensor: Tensor, value: Call) -> Call:
+        """Notes a tensor that was there before; each is known by a value of its own."""
+        if value in self.handles and value.buffer is not None and not value.requires_grad:
+            value, epoch = own(value), value.epoch
+            value.epoch = epoch
+            tensor._call = value
+        self.before[tensor] = value
+        self.forms[tensor] = form_of(tensor)
+        self.handles.setdefault(value, tensor)
+        return value
 
     def gradients_read(self) -> list[tuple[Tensor, Tensor | None]]:
         """The tensors whose gradient was read before it was set, and what it was."""

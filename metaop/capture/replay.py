@@ -2,57 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import is_
 from sys import getrefcount
 from typing import Any, NamedTuple
 
+from metaop.capture.places import Arguments, Known, Place, sharing
+from metaop.capture.results import Buffers
 from metaop.capture.steady import HELD_ALONE, Steady, are_alone
 from metaop.capture.surroundings import Surroundings
-from metaop.codegen.backend import IndexFault, Preparable, Program
+from metaop.codegen.backend import Preparable, Program
 from metaop.codegen.memory import Buffer
-from metaop.errors import DimensionError
 from metaop.executor import realize
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.shared_storage import settle
+from metaop.unified_graph.faults import Fault
 from metaop.unified_graph.recording import Call, leaf
 from metaop.unified_graph.tensor_type import TensorType
 from metaop.unified_graph.tracing import HostStep, configuration
-
-Arguments = Sequence[Tensor]
-# The outputs by number; in a steady call only those that were made anew.
-Buffers = Sequence[Any] | Mapping[int, Any]
-
-
-class Given(NamedTuple):
-    """The tensor argument at a position."""
-
-    position: int
-
-    def find(self, tensors: Arguments) -> Tensor:
-        return tensors[self.position]
-
-
-class Known(NamedTuple):
-    """A tensor that stays the same: a parameter, a state, a tensor of the closure."""
-
-    tensor: Tensor
-
-    def find(self, tensors: Arguments) -> Tensor:
-        return self.tensor
-
-
-class GradientOf(NamedTuple):
-    """The gradient that a tensor has when the call starts."""
-
-    owner: Place
-
-    def find(self, tensors: Arguments) -> Tensor | None:
-        return self.owner.find(tensors).grad  # type: ignore[union-attr]
-
-
-# Finds a tensor anew in every call, given the tensor arguments.
-Place = Given | Known | GradientOf
 
 
 class Source(NamedTuple):
@@ -79,14 +47,6 @@ class Gradient(NamedTuple):
     type: TensorType | None
 
 
-class Fresh(NamedTuple):
-    """A result that is a new tensor."""
-
-    output: int
-    type: TensorType
-    requires_grad: bool
-
-
 class _InPlace(NamedTuple):
     """A tensor whose new value may be written over its old one."""
 
@@ -103,8 +63,9 @@ class Replay:
     pairs host steps with the slots of their numbers. `gradients_read` are owners whose gradient the
     call adds to (True) or expects absent; `touched` are tensors that were there before the call,
     `fresh` the outputs that become new tensors of the result. `aliases` tells which arguments are
-    tensors that the function `reached` by itself. A target whose old value nobody else holds, and
-    whose memory its output may take, stays as it is while its memory changes.
+    tensors that the function `reached` by itself, `sharing` which arguments and touched tensors
+    have the same memory. A target whose old value nobody else holds, and whose memory its output
+    may take, stays as it is while its memory changes.
     """
 
     program: Program
@@ -122,6 +83,7 @@ class Replay:
     fresh: set[int]
     aliases: list[Tensor | None]
     reached: set[Tensor]
+    sharing: list[tuple[int, bool]]
 
     def __post_init__(self) -> None:
         in_place, known = [], []
@@ -168,9 +130,13 @@ class Replay:
 
     def calls(self, tensors: Arguments) -> list[Call] | None:
         """The values of the sources, if the call would do again what was traced."""
-        if self.configuration != configuration.number or not self.surroundings.are_unchanged():
+        if self.configuration != configuration.number:
+            return None
+        if not self.surroundings.are_unchanged(tensors):
             return None
         if not all(map(is_, aliases_in(self.reached, tensors), self.aliases)):
+            return None
+        if sharing((*tensors, *self.touched)) != self.sharing:
             return None
         for owner, present in self.gradients_read:
             if (owner.find(tensors).grad is not None) is not present:  # type: ignore[union-attr]
@@ -209,10 +175,10 @@ class Replay:
                     self._move(tensors, made)
                     return self.result(tensors, made)
             return self._run_anew(tensors, calls, arguments)
-        except IndexFault as fault:
+        except Fault as fault:
             for owner in self._owners:
                 owner.grad = None
-            raise DimensionError(
+            raise fault.kind.error(
                 str(fault), fix="call the function without metaop.jit to see the operator"
             ) from None
 
@@ -288,6 +254,7 @@ class Replay:
         """Gives the outputs that have memory of their own to their targets."""
         for number, place, kind in self._moved:
             place.find(tensors)._assign(leaf(kind, buffers[number]), "a captured call")  # type: ignore
+        settle()
 
     def _hand_out(
         self,
@@ -319,10 +286,3 @@ class Replay:
 def aliases_in(reached: set[Tensor], tensors: Arguments) -> list[Tensor | None]:
     """The arguments that a function reaches by another name as well, None for the others."""
     return [tensor if tensor in reached else None for tensor in tensors]
-
-
-def fresh_tensor(form: Fresh, buffers: Buffers) -> Tensor:
-    """A result of the call; the tape that led to it was released in the call."""
-    call = leaf(form.type, buffers[form.output])
-    call.requires_grad = call.released = form.requires_grad
-    return wrap(call)

@@ -1,88 +1,57 @@
 """What a captured function reads of Python's state, so that a change of it is seen.
 
-While a call is traced, a profile function notes which code runs outside of metaop and of Python's
-own library. What this code can reach by its names (globals, closures, attributes, elements of
+What the code that ran can reach by its names (globals, closures, attributes, elements of
 containers) is watched: a captured call stands for later ones as long as all of it stays the same.
+A name that is absent is watched as well, where it would hide what was read (an attribute of the
+class, a builtin) or be seen by `hasattr`.
 """
 
 from __future__ import annotations
 
 import functools
-import sys
+import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from itertools import chain
 from operator import is_
 from types import (
+    BuiltinMethodType,
     CellType,
     CodeType,
-    FrameType,
     FunctionType,
     MappingProxyType,
     MethodType,
     ModuleType,
 )
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
+from metaop.capture.executed import (
+    Executed,
+    codes_inside,
+    globals_of,
+    is_users,
+    reads_any_name,
+    words_of,
+)
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor
 
 # Values that are compared by what they are; all other objects are the same or not.
 PLAIN = (int, float, bool, str, bytes, type(None))
 _MEMBERS = ("_parameters", "_buffers", "_modules")
-_CONTAINERS = (dict, list, tuple, set, frozenset, deque)
-# Whoever uses these may read an attribute whose name stands nowhere.
-_ANY_NAME = {"getattr", "vars", "__dict__", "__getattribute__", "eval", "exec"}
+_CONTAINERS = (dict, list, tuple, set, frozenset, deque, MappingProxyType)
+# Methods that Python calls without naming them.
+_SPECIAL = frozenset(
+    ("__bool__", "__call__", "__getattr__", "__delete__", "__enter__", "__exit__", "__get__",
+     "__missing__", "__set__")
+).union(dir(int), dir(list), dir(dict))  # fmt: skip
 # More of it is not watched but refused: looking at it would cost more than recording.
 _MOST_ELEMENTS, _MOST_BYTES, _MOST_PLACES = 1024, 1 << 14, 1 << 14
 _ABSENT = object()
-
-
-class Executed:
-    """The code that runs while the context is open, but for metaop's and Python's own."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[CodeType, dict[str, Any]]] = {}
-
-    def __enter__(self) -> Executed:
-        self._before: Any = sys.getprofile()
-        sys.setprofile(self._note)
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        sys.setprofile(None)
-        if hasattr(self._before, "enable"):
-            self._before.enable()  # a profiler written in C
-        else:
-            sys.setprofile(self._before)
-
-    def _note(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call":
-            self._known.setdefault(id(frame.f_code), (frame.f_code, frame.f_globals))
-        if isinstance(self._before, FunctionType | MethodType):
-            self._before(frame, event, argument)
-
-    def __iter__(self) -> Iterator[tuple[CodeType, dict[str, Any]]]:
-        """Pairs of code and its globals."""
-        for code, space in self._known.values():
-            if _is_users(space.get("__name__")):
-                yield code, space
-
-
-def _is_users(module: Any) -> bool:
-    root = str(module).partition(".")[0]
-    is_known = root in ("metaop", "numpy") or root in sys.stdlib_module_names
-    return not is_known and not root.startswith("namedtuple_")
-
-
-def _words(code: CodeType) -> Iterable[str]:
-    """The names that some code reads, and texts that may be names."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, str):
-            yield constant
 
 
 class Surroundings:
@@ -95,30 +64,51 @@ class Surroundings:
     def __init__(
         self, roots: Sequence[Any], executed: Executed, arguments: Sequence[Tensor]
     ) -> None:
-        self.tensors: set[Tensor] = set()
+        codes = list(executed)
         self.refusal: str | None = None
+        self._words = frozenset(word for code, _ in codes for word in words_of(code))
+        self._any_name = reads_any_name(self._words)
+        self._collect(roots, codes)
+        while self._further_words - self._words:
+            self._words |= self._further_words
+            self._collect(roots, codes)
+        if any(map(self._attributes, arguments)):
+            self.refusal = "it reads attributes of a tensor that is an argument"
+        if len(self._named) + len(self._collections) + len(self._spaces) > _MOST_PLACES:
+            self.refusal = "it reads more of Python's state than can be watched"
+        unknown = {code for code, _ in codes} - codes_inside(self._codes)
+        if unknown:
+            name = unknown.pop().co_name
+            self.refusal = f"it runs {name}, and what that reads of Python's state is not known"
+        self.values = self._read()
+
+    def _collect(self, roots: Sequence[Any], codes: Sequence[tuple[CodeType, Any]]) -> None:
+        """Finds all places that hold what the code reads."""
+        self.tensors: set[Tensor] = set()
+        self._further_words: set[str] = set()
         self._named: list[tuple[Callable[[str, Any], Any], str]] = []
         self._cells: list[CellType] = []
         self._collections: list[Any] = []
         self._tables: list[dict[Any, Any]] = []
         self._arrays: list[np.ndarray] = []
+        # Names that some name spaces do not have, and would be read there.
+        self._spaces: list[Any] = []
+        self._absent: list[frozenset[str]] = []
+        self._codes: list[CodeType] = []
         self._seen: dict[int, Any] = {}
         self._waiting = list(roots)
-        codes = list(executed)
-        self._words = dict.fromkeys(word for code, _ in codes for word in _words(code))
-        if any(self._attributes(argument) for argument in arguments):
-            self.refusal = "it reads attributes of a tensor that is an argument"
         for code, space in codes:
-            self._watch(space.get, [name for name in code.co_names if name in space])
+            self._watch_globals(code, space)
         while self._waiting:
             self._visit(self._waiting.pop())
-        if len(self._named) + len(self._collections) > _MOST_PLACES:
-            self.refusal = "it reads more of Python's state than can be watched"
         self._seen.clear()
-        self.values = self._read()
 
-    def are_unchanged(self) -> bool:
-        """Whether everything is as it was."""
+    def are_unchanged(self, arguments: Iterable[Tensor]) -> bool:
+        """Whether everything is as it was, and nothing is attached to the arguments."""
+        if not all(map(frozenset.isdisjoint, self._absent, self._spaces)):
+            return False
+        if any(map(self._attributes, arguments)):
+            return False
         found, values = self._read(), self.values
         if len(found) != len(values):
             return False
@@ -138,17 +128,22 @@ class Surroundings:
         found = [get(name, _ABSENT) for get, name in self._named]
         try:
             found += [cell.cell_contents for cell in self._cells]
-        except ValueError:  # a cell has been emptied
-            return []
+        except ValueError:  # a cell is empty
+            found += map(_content, self._cells)
         found += map(len, self._tables)
-        found += chain.from_iterable(map(dict.values, self._tables))
+        found += self.members()
         for collection in self._collections:
             found.append(len(collection))
             found += collection
-            if isinstance(collection, dict):
+            if isinstance(collection, dict | MappingProxyType):
                 found += collection.values()
-        found += [array.tobytes() for array in self._arrays]
+        for array in self._arrays:
+            found += (array.tobytes(), str(array.shape), array.dtype)
         return found
+
+    def members(self) -> Iterator[Any]:
+        """The parameters, buffers and layers of networks."""
+        return chain.from_iterable(map(dict.values, self._tables))
 
     # --- what can be reached ----------------------------------------------------------------------
 
@@ -157,44 +152,42 @@ class Surroundings:
             self._named.append((get, name))
             self._waiting.append(get(name, None))
 
+    def _watch_globals(self, code: CodeType, space: dict[str, Any]) -> None:
+        names = globals_of(code)
+        self._watch(space.get, names)
+        own = space.get("__builtins__")
+        builtins = own.__dict__ if isinstance(own, ModuleType) else own
+        if isinstance(builtins, dict):
+            self._watch(builtins.get, [name for name in names if name not in space])
+
     def _visit(self, value: Any) -> None:
         if type(value) in PLAIN or id(value) in self._seen:
             return
         self._seen[id(value)] = value
-        if isinstance(value, Tensor):
-            self.tensors.add(value)
-            self._watch(value.__dict__.get, self._attributes(value))
-        elif isinstance(value, FunctionType):
-            self._visit_function(value)
-        elif isinstance(value, MethodType):
-            self._waiting += (value.__self__, value.__func__)
-        elif isinstance(value, functools.partial):
-            self._waiting += (value.func, value.args, value.keywords)
-        elif isinstance(value, staticmethod | classmethod):
-            self._waiting.append(value.__func__)
-        elif isinstance(value, property):
-            self._waiting.append(value.fget)
-        elif isinstance(value, np.ndarray):
-            self._visit_array(value)
-        elif isinstance(value, _CONTAINERS):
-            self._visit_container(value)
-        elif isinstance(value, ModuleType):
-            if _is_users(value.__name__):
-                self._watch_names(value)
-        elif isinstance(value, type):
-            if _is_users(value.__module__):
-                self._watch_names(value)
-                self._waiting += value.__bases__
-        else:
-            self._visit_object(value)
+        for kind, parts in _LEADING:
+            if isinstance(value, kind):
+                self._waiting += parts(value)
+                return
+        visit = next(visit for kind, visit in _VISITS if isinstance(value, kind))
+        visit(self, value)
+
+    def _visit_tensor(self, tensor: Tensor) -> None:
+        self.tensors.add(tensor)
+        self._watch(tensor.__dict__.get, self._attributes(tensor))
+        self._watch_absent(tensor.__dict__, self._attribute_words())
+        self._waiting.append(type(tensor))
 
     def _visit_function(self, function: FunctionType) -> None:
-        if not _is_users(function.__module__):
+        cells = function.__closure__ or ()
+        contents = list(map(_content, cells))
+        if not is_users(function.__module__):  # it may call what it was given
+            self._waiting += filter(callable, contents)
             return
-        cells = [cell for cell in function.__closure__ or () if _is_filled(cell)]
+        self._codes.append(function.__code__)
         self._cells += cells
-        self._waiting += [cell.cell_contents for cell in cells]
-        self._watch(functools.partial(getattr, function), ("__code__", "__defaults__"))
+        self._waiting += contents
+        parts = ("__code__", "__defaults__", "__kwdefaults__")
+        self._watch(functools.partial(getattr, function), parts)
         self._watch_names(function)
 
     def _visit_array(self, array: np.ndarray) -> None:
@@ -203,56 +196,134 @@ class Surroundings:
         else:
             self._arrays.append(array)
 
+    def _visit_bytes(self, data: bytearray) -> None:
+        if len(data) > _MOST_BYTES:
+            self.refusal = f"it reads a bytearray of {len(data)} bytes"
+        else:
+            self._watch(lambda name, default: bytes(data), ("a bytearray",))
+
     def _visit_container(self, container: Any) -> None:
         if len(container) > _MOST_ELEMENTS:
             self.refusal = f"it reads a {type(container).__name__} of {len(container)} elements"
             return
         if not isinstance(container, tuple | frozenset):
             self._collections.append(container)
-        self._waiting += container.values() if isinstance(container, dict) else container
+        is_mapping = isinstance(container, dict | MappingProxyType)
+        self._waiting += container.values() if is_mapping else container
+        if is_users(type(container).__module__):
+            self._visit_object(container)
+
+    def _visit_variable(self, variable: ContextVar[Any]) -> None:
+        self._watch(lambda name, default: variable.get(default), [variable.name])
+
+    def _visit_getter(self, getter: Any) -> None:
+        arguments = getter.__reduce__()[1]
+        self._further_words.update(chain(*(str(name).split(".") for name in arguments)))
+
+    def _visit_module(self, module: ModuleType) -> None:
+        if is_users(module.__name__):
+            self._watch_names(module)
+
+    def _visit_class(self, kind: type) -> None:
+        if not is_users(kind.__module__):
+            return
+        space = kind.__dict__
+        called = [name for name in space if name.startswith("__") and callable(space[name])]
+        self._watch(space.get, called)
+        self._watch_names(kind, self._any_name, self._words | _SPECIAL)
+        self._watch(functools.partial(getattr, kind), ("__bases__",))
+        self._waiting.append(type(kind))
 
     def _visit_object(self, value: Any) -> None:
+        kind = type(value)
+        own = getattr(value, "__dict__", {})
         if isinstance(value, Module):
             tables = [value.__dict__[name] for name in _MEMBERS]
             self._tables += tables
             self._waiting += tables[-1].values()
-        kind = type(value)
-        if _is_users(kind.__module__):
-            any_name = not _ANY_NAME.isdisjoint(self._words)
-            self._watch_names(value, any_name)
-            slots = [name for name in _slots(kind) if any_name or name in self._words]
-            self._watch(functools.partial(getattr, value), slots)
-            self._waiting.append(kind)
-        elif not isinstance(value, Module):  # whose settings have a number of their own
-            self._watch_names(value)
+            hooks = [table for name, table in own.items() if name.endswith("_hooks")]
+            self._waiting += chain.from_iterable(table.values() for table in hooks if table)
+        # Python's own library reads what lies in them under names that the code does not name.
+        names_inside = any(base.__module__ == "collections" for base in kind.__mro__)
+        if is_users(kind.__module__):
+            self._watch_names(value, self._any_name or names_inside)
+            slots = [name for name in _slots(kind) if self._any_name or name in self._words]
+            self._watch(functools.partial(getattr, value), (*slots, "__class__"))
+            return
+        self._waiting += filter(callable, own.values())
+        if not isinstance(value, Module):  # whose settings have a number of their own
+            self._watch_names(value, names_inside)
 
     def _attributes(self, tensor: Tensor) -> list[str]:
         """What users have attached to a tensor and the code may read."""
-        return [name for name in tensor.__dict__ if name in self._words and name[0] != "_"]
+        words = self._words
+        return [name for name in tensor.__dict__ if name in words and name[0] != "_"]
 
-    def _watch_names(self, holder: Any, any_name: bool = False) -> None:
+    def _attribute_words(self) -> frozenset[str]:
+        return frozenset(word for word in self._words if not word.startswith("_"))
+
+    def _watch_names(
+        self, holder: Any, any_name: bool = False, words: frozenset[str] | None = None
+    ) -> None:
         """Watches what the code that ran may read of a module, a class or an object."""
         space = getattr(holder, "__dict__", None)
-        if isinstance(space, dict | MappingProxyType):
-            names = list(space) if any_name else [name for name in self._words if name in space]
-            self._watch(space.get, names)
+        if not isinstance(space, dict | MappingProxyType):
+            return
+        words = self._words if words is None else words
+        if any_name:
+            self._collections.append(space)
+            self._waiting += space.values()
+        else:
+            self._watch(space.get, [name for name in words if name in space])
+            self._watch_absent(space, words)
+
+    def _watch_absent(self, space: Any, words: frozenset[str]) -> None:
+        self._spaces.append(space)
+        self._absent.append(words.difference(space))
 
 
-def _is_filled(cell: CellType) -> bool:
+_VISITS: list[tuple[Any, Callable[[Surroundings, Any], None]]] = [
+    (Tensor, Surroundings._visit_tensor),
+    (FunctionType, Surroundings._visit_function),
+    (np.ndarray, Surroundings._visit_array),
+    (bytearray, Surroundings._visit_bytes),
+    (_CONTAINERS, Surroundings._visit_container),
+    (ContextVar, Surroundings._visit_variable),
+    ((operator.attrgetter, operator.methodcaller), Surroundings._visit_getter),
+    (ModuleType, Surroundings._visit_module),
+    (type, Surroundings._visit_class),
+    (object, Surroundings._visit_object),
+]
+# What only leads to other objects.
+_LEADING: list[tuple[Any, Callable[[Any], Iterable[Any]]]] = [
+    (MethodType, lambda method: (method.__self__, method.__func__)),
+    (BuiltinMethodType, lambda method: (method.__self__,)),
+    (functools.partial, lambda partial: (partial.func, partial.args, partial.keywords)),
+    ((staticmethod, classmethod), lambda method: (method.__func__,)),
+    (property, lambda found: (found.fget, found.fset, found.fdel)),
+    (ref, lambda reference: (reference(),)),
+]
+
+
+def _content(cell: CellType) -> Any:
     try:
-        _ = cell.cell_contents
+        return cell.cell_contents
     except ValueError:
-        return False
-    return True
+        return _ABSENT
 
 
 def _slots(kind: type) -> Iterator[str]:
+    """The names of the slots of a class, as code inside its methods reads them."""
     for base in kind.__mro__:
         slots = vars(base).get("__slots__", ())
-        yield from (slots,) if isinstance(slots, str) else slots
+        for name in (slots,) if isinstance(slots, str) else slots:
+            is_private = name.startswith("__") and not name.endswith("__")
+            yield f"_{base.__name__.lstrip('_')}{name}" if is_private else name
 
 
 def _same(a: Any, b: Any) -> bool:
     if a is b:
         return True
-    return type(a) is type(b) and (type(a) in PLAIN or isinstance(a, np.generic)) and a == b
+    if type(a) is not type(b) or not (type(a) in PLAIN or isinstance(a, np.generic)):
+        return False
+    return bool(a == b and (a or repr(a) == repr(b)))  # zeros have signs

@@ -7,23 +7,12 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from metaop.capture.observer import Observer
-from metaop.capture.replay import (
-    Arguments,
-    Buffers,
-    Fresh,
-    Given,
-    Gradient,
-    GradientOf,
-    Known,
-    Place,
-    Replay,
-    Source,
-    Target,
-    aliases_in,
-    fresh_tensor,
-)
-from metaop.capture.surroundings import Executed, Surroundings
+from metaop.capture.executed import Executed
+from metaop.capture.observer import Observer, form_of
+from metaop.capture.places import Given, GradientOf, Known, Place, root_of, sharing
+from metaop.capture.replay import Gradient, Replay, Source, Target, aliases_in
+from metaop.capture.results import Before, Refusal, Results
+from metaop.capture.surroundings import Surroundings
 from metaop.differentiation.tape import live_residuals, sources_of
 from metaop.executor import program_of, realize
 from metaop.executor import run as run_subgraph
@@ -33,7 +22,6 @@ from metaop.unified_graph.cut import Subgraph, cut_at, recorder
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import Trace, configuration, state
 
-Result = Callable[[Arguments, Buffers], Any]
 # How many traces of a signature are compared with the next one.
 _KEPT_EVIDENCE = 8
 
@@ -55,10 +43,6 @@ class Evidence(NamedTuple):
         return self.presence == other.presence and self.surroundings.equal(other.surroundings)
 
 
-class Refusal(Exception):
-    """Why a traced call cannot stand for later ones; its values were computed all the same."""
-
-
 def traced(
     function: Callable[[], Any],
     tensors: Sequence[Tensor],
@@ -73,6 +57,8 @@ def traced(
     when a value is asked for.
     """
     with recorder.lock:
+        for tensor in tensors:  # views may have to follow what they are views of
+            _ = tensor.call
         realize()
         trace = Trace(read)
         state.trace = trace
@@ -151,7 +137,6 @@ class _Classified:
         self.trace = trace
         self.observer = observer
         self.surroundings = surroundings
-        self.fresh: set[int] = set()
         self.tensors = tensors
         self.positions = {tensor: k for k, tensor in reversed(list(enumerate(tensors)))}
         self.owners = {
@@ -159,12 +144,18 @@ class _Classified:
             for owner, gradient in observer.gradients_read()
             if isinstance(gradient, Tensor)
         }
+        # Nobody names these: they are other ones in later calls.
+        roots = map(root_of, tensors)
+        self.hidden = {one for one in roots if one not in self.positions}
+        self.hidden -= surroundings.tensors.union(surroundings.members())
 
     def place(self, tensor: Tensor) -> Place:
         """How a later call finds the tensor."""
         position = self.positions.get(tensor)
         if position is not None:
             return Given(position)
+        if tensor in self.hidden:
+            raise Refusal("it writes, or returns, the memory of an argument that is a view")
         owner = self.owners.get(tensor)
         return Known(tensor) if owner is None else GradientOf(self.place(owner))
 
@@ -200,18 +191,20 @@ class _Classified:
             raise Refusal("a gradient can still be taken through its results")
         steps, stepped = self._steps(leaves)
         sources, arguments = self._sources(leaves, stepped)
-        kept: set[int] = set()
-        gradients = self._gradients(numbers, kept)
+        before = Before(self.observer.before, self.tensors, self.hidden, self.place, self._owner_of)
+        results = Results(before, numbers)
+        gradients = self._gradients(numbers, results.kept)
         targets = self._targets(numbers)
-        makes = self._result(result, numbers, kept)
-        self._check_escapes(handles, kept)
-        touched = [tensor for tensor in self.observer.before if tensor not in self.positions]
+        makes = results.making(result)
+        self._check_escapes(handles, results.kept)
+        known = self.hidden.union(self.positions)
+        touched = [tensor for tensor in self.observer.before if tensor not in known]
         reached = self.surroundings.tensors.union(touched)
         return Replay(
             program_of(subgraph), arguments, steps, sources, copied, targets, gradients,
             self._gradients_read(), makes, configuration.number, self.surroundings,
-            touched, self.fresh,
-            aliases_in(reached, self.tensors), reached,
+            touched, results.fresh,
+            aliases_in(reached, self.tensors), reached, sharing((*self.tensors, *touched)),
         )  # fmt: skip
 
     # --- where values come from -------------------------------------------------------------
@@ -271,6 +264,7 @@ class _Classified:
         targets = []
         for tensor, before in self.observer.before.items():
             after = tensor._call
+            self._check_form(tensor, before, after)
             if after is before or tensor._base is not None or after.scalar is not None:
                 continue
             if after.requires_grad and not is_leaf_call(after):
@@ -303,39 +297,18 @@ class _Classified:
             for owner, gradient in self.observer.gradients_read()
         ]
 
-    def _result(self, result: Any, numbers: dict[Call, int], kept: set[int]) -> Result:
-        if isinstance(result, Tensor):
-            return self._tensor_result(result, numbers, kept)
-        if type(result) in (tuple, list):
-            kind = type(result)
-            parts = [self._result(part, numbers, kept) for part in result]
-            return lambda tensors, buffers: kind(part(tensors, buffers) for part in parts)
-        if type(result) is dict:
-            named = {name: self._result(part, numbers, kept) for name, part in result.items()}
-            return lambda tensors, buffers: {
-                name: part(tensors, buffers) for name, part in named.items()
-            }
-        return lambda tensors, buffers: result
+    def _check_form(self, tensor: Tensor, before: Call, after: Call) -> None:
+        """Refuses what later calls do not do to a tensor that was there before."""
+        if self.observer.forms[tensor] != form_of(tensor):
+            raise Refusal("it changes the shape of a tensor in place")
+        if after.requires_grad != before.requires_grad:
+            raise Refusal("it changes whether a tensor requires a gradient")
+        if after is not before and tensor._base is not None and tensor in self.positions:
+            raise Refusal("it writes an argument that is a view")
 
-    def _tensor_result(self, tensor: Tensor, numbers: dict[Call, int], kept: set[int]) -> Result:
-        call = tensor._call
-        kept.add(id(tensor))
-        base = tensor._base
-        while base is not None:
-            kept.add(id(base))
-            base = base._base
-        if tensor in self.observer.before:
-            place = self.place(tensor)
-            return lambda tensors, buffers: place.find(tensors)
-        for owner, gradient in ((one, one.grad) for one in self.observer.gradients):
-            if gradient is tensor:
-                holder = self.place(owner)
-                return lambda tensors, buffers: holder.find(tensors).grad  # type: ignore
-        if call not in numbers:
-            raise Refusal("it returns a tensor that it did not compute")
-        form = Fresh(numbers[call], call.type, call.requires_grad)
-        self.fresh.add(form.output)
-        return lambda tensors, buffers: fresh_tensor(form, buffers)
+    def _owner_of(self, tensor: Tensor) -> Tensor | None:
+        """The tensor whose gradient another one is."""
+        return next((one for one in self.observer.gradients if one.grad is tensor), None)
 
     def _check_escapes(self, handles: list[Any], kept: set[int]) -> None:
         """Tensors that outlive the call somewhere else would not be seen to change."""

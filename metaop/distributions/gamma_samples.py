@@ -25,7 +25,7 @@ def standard_gamma(concentration: Tensor) -> Tensor:
     values = drawn.astype(concentration.dtype.numpy)
 
     def backward(
-        results: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Sequence[Tensor | None]
     ) -> Sequence[Tensor | None]:
         slope = _slope(shapes, np.maximum(drawn, 1e-300)).astype(concentration.dtype.numpy)
         factor = from_array(np.asarray(slope), concentration.dtype)

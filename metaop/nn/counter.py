@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from metaop.tensor.core import Tensor
+from metaop.tensor.shared_storage import settle
 from metaop.unified_graph.recording import Call, scalar_leaf
 from metaop.unified_graph.tensor_type import CPU
 from metaop.unified_graph.tracing import repeated, state
@@ -27,8 +28,10 @@ def set_count(counter: Tensor, value: float) -> None:
 
 def show_count(counter: Tensor, call: Call) -> None:
     """Makes a number the value of a counter; nothing is pending, so no cut has to know."""
-    if counter._base is not None or counter._cell is not None:
+    held = (counter._base, counter._cell, counter._shared)
+    if any(one is not None for one in held):
         counter._assign(call, "count")
+        settle()
     else:
         counter._call = call
         counter._writes += 1

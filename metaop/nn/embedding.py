@@ -95,7 +95,8 @@ class _Table(Module):
 class Embedding(_Table):
     """Row `i` of the table for every index `i`: (*) becomes (*, embedding_dim).
 
-    `max_norm` shortens the rows in use to that norm; `padding_idx` gets no gradient.
+    `max_norm` shortens the rows in use to that norm; `padding_idx` gets no gradient. The gradient
+    is dense, with `sparse` too: `optim.SparseAdam` takes rows of zeros as not used.
     """
 
     def __init__(

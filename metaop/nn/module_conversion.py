@@ -157,7 +157,9 @@ class ConversionMixin:
         return self._apply(lambda t: empty_like(t, device=device), recurse=recurse)
 
     def share_memory(self: Self) -> Self:
-        """The module itself: values are shared between threads anyway."""
+        """Moves all values into memory that processes share (see `Tensor.share_memory_`)."""
+        for _, tensor in (*self.named_parameters(), *self.named_buffers()):
+            tensor.share_memory_()
         return self
 
     def train(self: Self, mode: bool = True) -> Self:

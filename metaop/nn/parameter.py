@@ -41,6 +41,7 @@ class _Owned(Tensor):
         call = self._call = own(data.call)
         self._grad = None
         self._base = None
+        self._shared = data._shared
         self._writes = 0
         if requires_grad:
             call.requires_grad = True
@@ -64,7 +65,7 @@ class _Owned(Tensor):
     __str__ = __repr__
 
 
-_TENSOR_FIELDS = {"_call", "_grad", "_base", "_steps", "_cell", "_seen", "_writes"}
+_TENSOR_FIELDS = frozenset(Tensor.__annotations__)
 
 
 class Parameter(_Owned):

@@ -91,6 +91,12 @@ class _Operand:
         self.labels = labels
 
 
+def contracts(equation: Equation) -> bool:
+    """Whether the sum goes over a label of several operands: it is a product of matrices."""
+    shared = [label for labels in equation.operands for label in set(labels)]
+    return any(shared.count(label) > 1 for label in set(shared) - set(equation.result))
+
+
 @composite(variadic=True)
 def einsum(operands: tuple[Node, ...], equation: Equation) -> Node:
     """The sum over all labels that the result lacks of the product of the operands.

@@ -10,6 +10,7 @@ from typing import Any
 from metaop.elementwise.meta_op import apply, cast, where
 from metaop.reduce.meta_op import reduce_axes
 from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.dtype import DType, promote
 from metaop.unified_graph.node import Node, Scalar, Shape, index_node
 
 
@@ -26,23 +27,35 @@ def in_compute_type(expansion: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(expansion)
     def widened(*arguments: Any) -> Any:
-        first = arguments[0].dtype
-        wide = [_widen(argument) for argument in arguments]
-        results = expansion(*wide)
-        if first.compute is first:
-            return results
-        if isinstance(results, Node):
-            return _narrow(results, first)
-        return tuple(_narrow(result, first) for result in results)
+        return _rounded(expansion(*map(_widen, arguments)), arguments[0].dtype)
 
     return widened
+
+
+def in_promoted_type(expansion: Callable[..., Any]) -> Callable[..., Any]:
+    """`in_compute_type` whose results get the promoted type of the first two operands."""
+
+    @wraps(expansion)
+    def widened(*arguments: Any) -> Any:
+        dtype = promote(arguments[0].dtype, arguments[1].dtype)
+        return _rounded(expansion(*map(_widen, arguments)), dtype)
+
+    return widened
+
+
+def _rounded(results: Any, dtype: DType) -> Any:
+    if dtype.compute is dtype:
+        return results
+    if isinstance(results, Node):
+        return _narrow(results, dtype)
+    return tuple(_narrow(result, dtype) for result in results)
 
 
 def _widen(argument: Any) -> Any:
     return cast(argument, argument.dtype.compute) if isinstance(argument, Node) else argument
 
 
-def _narrow(result: Node, dtype: Any) -> Node:
+def _narrow(result: Node, dtype: DType) -> Node:
     return cast(result, dtype) if result.dtype.kind == "float" else result
 
 

@@ -7,7 +7,13 @@ import math
 from metaop.elementwise.meta_op import apply, cast, where
 from metaop.errors import DTypeError, ShapeError
 from metaop.operators.activations import log_normalised
-from metaop.operators.expressions import in_compute_type, index_along, reduce_loss, stop_gradient
+from metaop.operators.expressions import (
+    in_compute_type,
+    in_promoted_type,
+    index_along,
+    reduce_loss,
+    stop_gradient,
+)
 from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.meta_op import reindex
 from metaop.reindex.views import broadcast_to, reshape, take, unsqueeze
@@ -127,7 +133,7 @@ def _per_class(weight: Node, input: Node, dim: int) -> Node:
 
 
 @composite
-@in_compute_type
+@in_promoted_type
 def mse_loss(input: Node, target: Node, weight: Node | None, reduction: str) -> Node:
     """The squared difference."""
     difference = input - target
@@ -135,7 +141,7 @@ def mse_loss(input: Node, target: Node, weight: Node | None, reduction: str) -> 
 
 
 @composite
-@in_compute_type
+@in_promoted_type
 def l1_loss(input: Node, target: Node, weight: Node | None, reduction: str) -> Node:
     """The absolute difference."""
     return _mean_by_weight(apply("abs", input - target), weight, reduction)
@@ -154,7 +160,7 @@ def huber_loss(
 
 
 @composite
-@in_compute_type
+@in_promoted_type
 def smooth_l1_loss(input: Node, target: Node, reduction: str, beta: float) -> Node:
     """The Huber loss over `beta`; the absolute difference when beta is 0."""
     distance = apply("abs", input - target)
@@ -178,7 +184,8 @@ def _mean_by_weight(loss: Node, weight: Node | None, reduction: str) -> Node:
 @composite
 @in_compute_type
 def binary_cross_entropy(input: Node, target: Node, weight: Node | None, reduction: str) -> Node:
-    """-(t log(x) + (1 - t) log(1 - x)), each logarithm -100 at least."""
+    """-(t log(x) + (1 - t) log(1 - x)), each logarithm -100 at least; x and t in 0 … 1."""
+    input, target = apply("input_in_unit", input), apply("target_in_unit", target)
     loss = -(target * _bounded_log(input) + (1.0 - target) * _bounded_log(1.0 - input))
     return reduce_loss(loss if weight is None else loss * weight, reduction)
 
@@ -187,7 +194,7 @@ def _bounded_log(node: Node) -> Node:
     # The logarithm of a safe operand, so that no infinite slope meets a zero in the gradient.
     positive = node > 0
     logarithm = apply("clamp_min", apply("log", where(positive, node, 1)), -100)
-    return where(positive, logarithm, where(node <= 0, -100, stop_gradient(node)))
+    return where(positive, logarithm, -100)
 
 
 @composite
@@ -207,7 +214,7 @@ def binary_cross_entropy_with_logits(
 
 
 @composite
-@in_compute_type
+@in_promoted_type
 def kl_div(input: Node, target: Node, reduction: str, log_target: bool) -> Node:
     """t * (log(t) - x): the divergence of exp(x) from the target distribution."""
     if log_target:

@@ -36,7 +36,9 @@ def shifted(source: Node, dim: int, offset: int, fill: Scalar) -> Node:
 def cumulative(source: Node, function: str, dim: int, dtype: DType) -> Node:
     """Element `i` combines elements 0 … i along `dim`, in `dtype`."""
     result = cast(source, dtype.compute)
-    if function == "add" and source.ndim and source.size:
+    if not source.size:
+        return cast(result, dtype)
+    if function == "add" and source.ndim:
         return cast(_blocked_sum(result, dim), dtype)
     offset = 1
     while source.ndim and offset < source.shape[dim]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from metaop.elementwise.meta_op import apply, where
 from metaop.errors import ShapeError
-from metaop.operators.expressions import in_compute_type, reduce_loss
+from metaop.operators.expressions import in_compute_type, in_promoted_type, reduce_loss
 from metaop.operators.normalisation import norm
 from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.views import broadcast_to, reshape, take
@@ -13,7 +13,7 @@ from metaop.unified_graph.node import Node, Shape
 
 
 @composite
-@in_compute_type
+@in_promoted_type
 def cosine_similarity(first: Node, second: Node, dim: int, eps: float) -> Node:
     """The cosine of the angle between vectors along `dim`; norms count as `eps` at least."""
     product = first * second
@@ -30,7 +30,7 @@ def _size(node: Node, dim: int, shape: Shape, eps: float) -> Node:
 
 
 @composite
-@in_compute_type
+@in_promoted_type
 def pairwise_distance(first: Node, second: Node, power: float, eps: float, keepdim: bool) -> Node:
     """The norm of order `power` of `first - second + eps` over the last dimension."""
     return distance(first, second, power, eps, keepdim)

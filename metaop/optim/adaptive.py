@@ -56,7 +56,10 @@ class Adagrad(UpdateRule):
                 self._begin(parameter, self.state[parameter], group, ("sum",))
 
     def share_memory(self) -> None:
-        """Nothing: threads share memory anyway."""
+        """Moves the states into memory that processes share."""
+        for state in self.state.values():
+            for value in state.values():
+                value.share_memory_()
 
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("sum",)

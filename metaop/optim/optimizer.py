@@ -8,6 +8,7 @@ and states; then the step is run.
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
@@ -53,6 +54,9 @@ class Optimizer:
     settings of their own; `defaults` are the settings of groups that do not say otherwise.
     A subclass defines `step`, usually by being an `UpdateRule`.
     """
+
+    # Whether a group lists a parameter more than once.
+    _repeats_parameters = False
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -157,9 +161,11 @@ class Optimizer:
         seen = {id(p) for group in self.param_groups for p in group["params"]}
         numbers = [id(parameter) for parameter in params]
         if len(set(numbers)) != len(numbers):
-            raise ArgumentError(
-                "optimizer contains a parameter group with duplicate parameters",
-                fix="pass every parameter once",
+            self._repeats_parameters = True
+            warnings.warn(
+                "optimizer contains a parameter group with duplicate parameters: each is updated "
+                "as often as it stands there; pass every parameter once",
+                stacklevel=3,
             )
         if not seen.isdisjoint(numbers):
             raise ArgumentError(
@@ -238,6 +244,7 @@ class Optimizer:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self.state = defaultdict(dict, self.state)
         if "_step_pre_hooks" not in self.__dict__:
             self._make_hooks()
         for group in self.param_groups:

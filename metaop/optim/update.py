@@ -6,6 +6,7 @@ parameters of a group in one composite call.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from metaop.nn.counter import count_of, show_count
 from metaop.optim.optimizer import Group, Optimizer
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.creation import full_like
+from metaop.tensor.shared_storage import settle
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.dtype import DType
@@ -122,18 +124,20 @@ class UpdateRule(Optimizer):
         """
         loss = None if closure is None else run_closure(closure)
         for position, group in enumerate(self.param_groups):
-            for number, (key, members) in enumerate(self._buckets(group).items()):
-                self._update(group, (position, number), key, members)
+            parameters = group["params"]
+            for turn in _turns(parameters) if self._repeats_parameters else (parameters,):
+                for number, (key, members) in enumerate(self._buckets(group, turn).items()):
+                    self._update(group, (position, number), key, members)
         return loss
 
-    def _buckets(self, group: Group) -> dict[Key, list[Member]]:
+    def _buckets(self, group: Group, parameters: Sequence[Tensor]) -> dict[Key, list[Member]]:
         """Parameters with a gradient, by what their numbers depend on: usually one bucket."""
         names = self.state_names(group)
         counters = self.counters
         count = len(names) + len(counters)
         all_states = self.state
         buckets: dict[Key, list[Member]] = {}
-        for parameter in group["params"]:
+        for parameter in parameters:
             gradient = parameter.grad
             if gradient is None:
                 continue
@@ -183,6 +187,7 @@ class UpdateRule(Optimizer):
         update = record(self._composite, inputs, attributes)
         for target, call in zip(targets, results(update)):
             target._assign(call, "step")
+        settle()
         self._count(members, counted)
 
     def _count(self, members: list[Member], counted: tuple[float, ...]) -> None:
@@ -260,3 +265,15 @@ def check(name: str, value: float, holds: bool) -> None:
     """ArgumentError unless a setting is legal."""
     if not holds:
         raise ArgumentError(f"Invalid {name}: {value}", fix="see the optimizer's documentation")
+
+
+def _turns(parameters: Sequence[Tensor]) -> list[list[Tensor]]:
+    """The parameters such that none stands in a turn twice: the second time is one turn later."""
+    turns: list[list[Tensor]] = []
+    times: Counter[Tensor] = Counter()
+    for parameter in parameters:
+        if times[parameter] == len(turns):
+            turns.append([])
+        turns[times[parameter]].append(parameter)
+        times[parameter] += 1
+    return turns

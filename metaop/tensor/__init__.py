@@ -8,6 +8,7 @@ from metaop.tensor import (
     counting,
     creation,
     decompositions,
+    determinants,
     global_tensor,
     gradients,
     host_pointwise,
@@ -29,11 +30,13 @@ from metaop.tensor import (
     scattering,
     selection,
     shaping,
+    sharing,
     solutions,
     sparse_creation,
     special_functions,
     special_methods,
     spectrograms,
+    storage,
 )
 from metaop.tensor.binding import bind
 
@@ -52,6 +55,7 @@ for _module in (
     ordering,
     counting,
     decompositions,
+    determinants,
     lu,
     householder,
     matrix_functions,
@@ -67,8 +71,10 @@ for _module in (
     gradients,
     global_tensor,
     legacy,
+    sharing,
     resizing,
     special_functions,
     spectrograms,
+    storage,
 ):
     bind(_module)

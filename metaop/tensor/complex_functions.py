@@ -9,6 +9,7 @@ from typing import Any
 
 from metaop.errors import UnsupportedError
 from metaop.tensor.arguments import infer_size, sizes, wrap_dim, wrap_dims
+from metaop.tensor.complex_products import bilinear, both, dot, prod, vdot, with_bias
 from metaop.tensor.complex_tensor import (
     PARTS,
     ComplexTensor,
@@ -18,27 +19,21 @@ from metaop.tensor.complex_tensor import (
     view_as_complex,
 )
 from metaop.tensor.contractions import einsum as einsum_real
+from metaop.tensor.contractions import equation_of
 from metaop.tensor.core import Tensor
 from metaop.tensor.creation import ones_like, zeros_like
 from metaop.tensor.joining import cat as cat_real
 from metaop.tensor.joining import stack as stack_real
+from metaop.tensor.options import reduced_dimensions
+from metaop.tensor.selection import where as where_real
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType, complex64, complex128
-
-
-def _both(left: Any, right: Any) -> tuple[ComplexTensor, ComplexTensor]:
-    """Two operands of one complex type; numbers and real tensors take that of the other."""
-    kinds = [x.dtype for x in (left, right) if isinstance(x, Tensor)]
-    wide = any(k in (complex128, dtypes.float64) for k in kinds)
-    dtype = complex128 if wide else complex64
-    return as_complex(left, dtype), as_complex(right, dtype)
-
 
 # --- arithmetic -----------------------------------------------------------------------------
 
 
 def _add(input: Any, other: Any, *, alpha: Any = 1) -> ComplexTensor:
-    left, right = _both(input, other if alpha == 1 else _mul(other, alpha))
+    left, right = both(input, other if alpha == 1 else _mul(other, alpha))
     return complex(left.real + right.real, left.imag + right.imag)
 
 
@@ -46,32 +41,21 @@ def _sub(input: Any, other: Any, *, alpha: Any = 1) -> ComplexTensor:
     return _add(input, other, alpha=-alpha)
 
 
-def _bilinear(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any, Any], ComplexTensor]:
-    """A product of complex tensors from the product of real ones."""
-
-    def product(input: Any, other: Any) -> ComplexTensor:
-        a, b = _both(input, other)
-        real = function(a.real, b.real) - function(a.imag, b.imag)
-        return complex(real, function(a.real, b.imag) + function(a.imag, b.real))
-
-    return product
-
-
-_product = _bilinear(lambda x, y: x * y)
-_matmul = _bilinear(lambda x, y: x @ y)
+_product = bilinear(lambda x, y: x * y)
+_matmul = bilinear(lambda x, y: x @ y)
 
 
 def _mul(input: Any, other: Any) -> ComplexTensor:
     return _product(input, other)
 
 
-def _einsum(equation: str, *operands: Any) -> ComplexTensor:
-    tensors = operands[0] if isinstance(operands[0], (list, tuple)) else operands
+def _einsum(*args: Any) -> ComplexTensor:
+    equation, tensors = equation_of(args)
     if len(tensors) == 1:
         return complex(*(einsum_real(equation, x) for x in (tensors[0].real, tensors[0].imag)))
     if len(tensors) != 2:
         raise UnsupportedError("einsum of complex tensors takes one or two of them")
-    return _bilinear(lambda x, y: einsum_real(equation, x, y))(*tensors)
+    return bilinear(lambda x, y: einsum_real(equation, x, y))(*tensors)
 
 
 def _reciprocal(input: ComplexTensor) -> ComplexTensor:
@@ -80,7 +64,7 @@ def _reciprocal(input: ComplexTensor) -> ComplexTensor:
 
 
 def _div(input: Any, other: Any, *, rounding_mode: None = None) -> ComplexTensor:
-    left, right = _both(input, other)
+    left, right = both(input, other)
     return _mul(left, _reciprocal(right))
 
 
@@ -109,7 +93,7 @@ def _log(input: ComplexTensor) -> ComplexTensor:
 
 
 def _pow(input: Any, exponent: Any) -> ComplexTensor:
-    base, power = _both(input, exponent)
+    base, power = both(input, exponent)
     if isinstance(exponent, int) and 1 <= exponent <= 4:
         result = base
         for _ in range(exponent - 1):
@@ -130,24 +114,27 @@ def _tanh(input: ComplexTensor) -> ComplexTensor:
 
 
 def _sum(input: ComplexTensor, dim: Any = None, keepdim: bool = False) -> ComplexTensor:
-    return view_as_complex(input._pair.sum(_all_dims(input, dim), keepdim))
+    dims = _all_dims(input, dim)
+    return view_as_complex(input._pair.sum(dims, keepdim) if dims else input._pair.clone())
 
 
 def _mean(input: ComplexTensor, dim: Any = None, keepdim: bool = False) -> ComplexTensor:
-    return view_as_complex(input._pair.mean(_all_dims(input, dim), keepdim))
+    dims = _all_dims(input, dim)
+    return view_as_complex(input._pair.mean(dims, keepdim) if dims else input._pair.clone())
 
 
 def _all_dims(input: Tensor, dim: Any) -> tuple[int, ...]:
-    return tuple(range(input.ndim)) if dim is None else wrap_dims(dim, input.ndim)
+    """The dimensions to reduce; a number without dimensions has none of the pair's."""
+    return reduced_dimensions(dim, input.ndim)
 
 
 def _eq(input: Any, other: Any) -> Tensor:
-    left, right = _both(input, other)
+    left, right = both(input, other)
     return left._pair.eq(right._pair).all(-1)
 
 
 def _allclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8) -> bool:
-    left, right = _both(input, other)
+    left, right = both(input, other)
     return bool((_abs(_sub(left, right)) <= atol + rtol * _abs(right)).all())
 
 
@@ -171,8 +158,24 @@ def _new_shape(input: Tensor, *shape: Any) -> tuple[Any, ...]:
     return (*infer_size(sizes(shape), input.numel()), 2)
 
 
-def _split(input: ComplexTensor, size: Any, dim: int = 0) -> tuple[ComplexTensor, ...]:
-    return tuple(map(view_as_complex, input._pair.split(size, wrap_dim(dim, input.ndim))))
+def _pieces(name: str) -> Callable[..., tuple[ComplexTensor, ...]]:
+    def function(input: ComplexTensor, size: Any, dim: int = 0) -> tuple[ComplexTensor, ...]:
+        found = getattr(input._pair, name)(size, wrap_dim(dim, input.ndim))
+        return tuple(map(view_as_complex, found))
+
+    return function
+
+
+def _roll(input: ComplexTensor, shifts: Any, dims: Any = None) -> ComplexTensor:
+    if dims is None:
+        rolled = input._pair.reshape(-1, 2).roll(shifts, 0)
+        return view_as_complex(rolled.reshape(input._pair.shape))
+    return view_as_complex(input._pair.roll(shifts, wrap_dims(dims, input.ndim)))
+
+
+def _diagonal(input: ComplexTensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> ComplexTensor:
+    places = (wrap_dim(dim, input.ndim) for dim in (dim1, dim2))
+    return view_as_complex(input._pair.diagonal(offset, *places).transpose(-1, -2))
 
 
 def _unbind(input: ComplexTensor, dim: int = 0) -> tuple[ComplexTensor, ...]:
@@ -197,6 +200,12 @@ def _reversed(input: ComplexTensor) -> ComplexTensor:
     return view_as_complex(input._pair.permute(*reversed(range(input.ndim)), input.ndim))
 
 
+def _flattened(input: ComplexTensor, start_dim: int = 0, end_dim: int = -1) -> ComplexTensor:
+    first, last = (wrap_dim(dim, input.ndim) for dim in (start_dim, end_dim))
+    pair = input._pair.flatten(first, last) if input.ndim else input._pair.unsqueeze(0)
+    return view_as_complex(pair)
+
+
 def _squeezed(input: Tensor, dim: Any = None) -> tuple[Any, ...]:
     return (_all_dims(input, dim),)
 
@@ -213,9 +222,23 @@ def _to(input: ComplexTensor, *args: Any, **kwargs: Any) -> Tensor:
     return moved.real.to(dtype)
 
 
-def _copy(input: ComplexTensor, src: Any) -> ComplexTensor:
+def _copy(input: ComplexTensor, src: Any, non_blocking: bool = False) -> ComplexTensor:
     input._pair.copy_(as_complex(src, input.dtype)._pair)
     return input
+
+
+def _written(function: Callable[..., Any]) -> Callable[..., ComplexTensor]:
+    """The in-place form of a function."""
+    return lambda input, *args, **kwargs: _copy(input, function(input, *args, **kwargs))
+
+
+def _where(condition: Tensor, input: Any, other: Any) -> ComplexTensor:
+    left, right = both(input, other)
+    return view_as_complex(where_real(condition.unsqueeze(-1), left._pair, right._pair))
+
+
+def _equal(input: Any, other: Any) -> bool:
+    return input.shape == other.shape and bool(_eq(input, other).all())
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -247,7 +270,14 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sin": lambda input: _mul(_sub(_exp(_mul(input, 1j)), _exp(_mul(input, -1j))), -0.5j),
     "cos": lambda input: _mul(_add(_exp(_mul(input, 1j)), _exp(_mul(input, -1j))), 0.5),
     "tanh": _tanh,
+    "dot": dot,
+    "vdot": vdot,
+    "where": _where,
+    "equal": _equal,
+    "nonzero": lambda input: input.ne(0).nonzero(),
+    "norm": lambda input, *args, **kwargs: _abs(input).norm(*args, **kwargs),
     "sum": _sum,
+    "prod": prod,
     "mean": _mean,
     "eq": _eq,
     "ne": lambda input, other: _eq(input, other).logical_not(),
@@ -256,10 +286,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "is_floating_point": lambda input: False,
     "reshape": _on_pairs("reshape", _new_shape),
     "view": _on_pairs("view", _new_shape),
-    "flatten": _on_pairs(
-        "flatten",
-        lambda x, start_dim=0, end_dim=-1: (wrap_dim(start_dim, x.ndim), wrap_dim(end_dim, x.ndim)),
-    ),
+    "flatten": _flattened,
     "transpose": _on_pairs(
         "transpose", lambda x, dim0, dim1: (wrap_dim(dim0, x.ndim), wrap_dim(dim1, x.ndim))
     ),
@@ -272,12 +299,19 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "expand": _on_pairs("expand", lambda x, *size: (*sizes(size), 2)),
     "narrow": _on_pairs("narrow", _dim),
     "select": _on_pairs("select", _dim),
-    "roll": _on_pairs("roll", lambda x, shifts, dims: (shifts, wrap_dims(dims, x.ndim))),
+    "roll": _roll,
+    "cumsum": _on_pairs("cumsum", _dim),
+    "index_select": _on_pairs("index_select", _dim),
+    "repeat": _on_pairs("repeat", lambda x, *counts: (*sizes(counts), 1)),
+    "diagonal": _diagonal,
+    "trace": lambda input: _sum(_diagonal(input)),
     "flip": _on_pairs("flip", lambda x, *dims: (wrap_dims(sizes(dims), x.ndim),)),
     "clone": _on_pairs("clone", lambda x, **options: ()),
     "contiguous": _on_pairs("contiguous", lambda x, **options: ()),
     "adjoint": lambda input: _conj(_transposed(input)),
-    "split": _split,
+    "split": _pieces("split"),
+    "chunk": _pieces("chunk"),
+    "tensor_split": _pieces("tensor_split"),
     "unbind": _unbind,
     "cat": _joined(cat_real, 0),
     "stack": _joined(stack_real, 1),
@@ -288,10 +322,14 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "size": lambda input, dim=None: input.shape if dim is None else input.shape[dim],
     "dim": lambda input: input.ndim,
     "copy_": _copy,
+    "fill_": _copy,
+    "zero_": lambda input: _copy(input, 0),
     "zeros_like": lambda input: view_as_complex(zeros_like(input._pair)),
     "ones_like": lambda input: as_complex(ones_like(input.real), input.dtype),
     "retain_grad": lambda input: input._pair.retain_grad(),
 }
+for _name in ("add", "sub", "mul", "div", "pow"):
+    _FUNCTIONS[_name + "_"] = _written(_FUNCTIONS[_name])
 _OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow"}
 for _name, _function in _FUNCTIONS.items():
     setattr(ComplexTensor, _name, _function)
@@ -299,6 +337,8 @@ for _name, _called in {**_OPERATORS, "matmul": "matmul"}.items():
     _function = _FUNCTIONS[_called]
     setattr(ComplexTensor, f"__{_name}__", _function)
     setattr(ComplexTensor, f"__r{_name}__", lambda x, y, f=_function: f(y, x))
+for _name, _called in _OPERATORS.items():
+    setattr(ComplexTensor, f"__i{_name}__", _FUNCTIONS[_called + "_"])
 _adjoint = _FUNCTIONS["adjoint"]
 for _name, _function in {"T": _reversed, "mT": _transposed, "H": _adjoint, "mH": _adjoint}.items():
     setattr(ComplexTensor, _name, property(_function))
@@ -313,6 +353,12 @@ def accept_complex(namespace: dict[str, Any]) -> None:
     for name, function in _FUNCTIONS.items():
         if callable(namespace.get(name)):
             namespace[name] = _dispatching(namespace[name], function)
+
+
+def accept_complex_factors(namespace: dict[str, Any], names: Iterable[str]) -> None:
+    """Makes functions of (input, weight, bias, …) that are linear in both take complex tensors."""
+    for name in names:
+        namespace[name] = _dispatching(namespace[name], with_bias(namespace[name]))
 
 
 def _dispatching(real: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from metaop.errors import ArgumentTypeError, DTypeError, UnsupportedError
+from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor
 from metaop.tensor.creation import full, tensor, zeros_like
 from metaop.tensor.joining import stack as stack_real
@@ -107,6 +108,33 @@ class ComplexTensor(Tensor):
         pairs = np.ascontiguousarray(self._pair.numpy(force=force))
         return pairs.view(self.dtype.numpy)[..., 0]
 
+    def __complex__(self) -> Any:
+        return self.item()
+
+    def __float__(self) -> float:
+        return float(self._real_number())
+
+    def __int__(self) -> int:
+        return int(self._real_number())
+
+    def __bool__(self) -> bool:
+        return bool((self._pair != 0).any(-1))
+
+    def _real_number(self) -> Any:
+        number = self.item()
+        if number.imag:
+            raise DTypeError(
+                f"value cannot be converted to a real number without overflow: {number}",
+                fix="take .real or .abs() first",
+            )
+        return number.real
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if not self.ndim else object.__format__(self, spec)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return view_as_complex, (self._pair,)
+
     def item(self) -> Any:
         return self.numpy(force=True).item()
 
@@ -137,6 +165,7 @@ def _pair_key(key: Any) -> Any:
 # --- making them ----------------------------------------------------------------------------
 
 
+@casts_on_cpu(in_float32)
 def view_as_complex(input: Tensor) -> ComplexTensor:
     """The pairs along the last dimension, of size 2, as complex numbers; storage is shared."""
     if input.shape[-1:] != (2,) or input.dtype not in _WHOLE:
@@ -169,6 +198,7 @@ def complex(real: Tensor, imag: Tensor) -> ComplexTensor:
     return view_as_complex(stack_real([real.expand(shape), imag.expand(shape)], -1))
 
 
+@casts_on_cpu(in_float32)
 def polar(abs: Tensor, angle: Tensor) -> ComplexTensor:
     """Complex numbers from their magnitudes and angles."""
     return complex(abs * angle.cos(), abs * angle.sin())
@@ -193,7 +223,8 @@ def from_complex_array(array: np.ndarray) -> ComplexTensor:
     """A copy of a NumPy array of complex numbers."""
     kind = np.dtype(np.complex64 if array.dtype.itemsize == 8 else np.complex128)
     whole = np.ascontiguousarray(array, kind).reshape(array.shape)
-    parts = whole.view(np.float32 if kind.itemsize == 8 else np.float64)
+    # A view of a number without dimensions cannot change its type.
+    parts = whole.reshape(-1).view(np.float32 if kind.itemsize == 8 else np.float64)
     return view_as_complex(tensor(parts.reshape(*array.shape, 2)))
 
 

@@ -4,27 +4,75 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
-from metaop.errors import ShapeError
+from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
 from metaop.operators import distances
 from metaop.operators import einsum as operators
 from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.casting import casts_on_cpu, in_float32, in_widest_type
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.promotion import result_type
 from metaop.tensor.ranges import triu_indices
-from metaop.unified_graph.recording import record
+from metaop.unified_graph.recording import modes, record
 
 
-def einsum(equation: str, *operands: Any) -> Tensor:
+def einsum(*args: Any) -> Tensor:
     """The Einstein sum: `einsum("bik,bkj->bij", a, b)` is a batched matrix product.
 
     Letters that the right side lacks are summed; an ellipsis stands for leading dimensions that
-    broadcast; a letter twice in one term takes the diagonal.
+    broadcast; a letter twice in one term takes the diagonal. Lists of numbers may follow the
+    operands instead: `einsum(a, [0, 1, 2], b, [0, 2, 3], [0, 1, 3])`.
     """
-    tensors = operands[0] if isinstance(operands[0], (list, tuple)) else operands
+    equation, tensors = equation_of(args)
     parsed = operators.parse(equation, [tensor.ndim for tensor in tensors])
-    return wrap(record(operators.einsum, [tensor.call for tensor in tensors], (parsed,)))
+    if modes.casts is None or operators.contracts(parsed):
+        return _contracted(parsed, tensors)
+    return _rearranged(parsed, tensors)
+
+
+def _contracted(equation: operators.Equation, tensors: Sequence[Tensor]) -> Tensor:
+    return wrap(record(operators.einsum, [tensor.call for tensor in tensors], (equation,)))
+
+
+@casts_on_cpu(in_widest_type)
+def _rearranged(equation: operators.Equation, tensors: Sequence[Tensor]) -> Tensor:
+    return _contracted(equation, tensors)
+
+
+def equation_of(args: Sequence[Any]) -> tuple[str, Sequence[Tensor]]:
+    """The equation and the operands of either form of `einsum`'s arguments."""
+    if len(args) < 2:
+        raise ArgumentError(
+            "einsum(): must specify an equation and at least one operand, or at least one operand "
+            "and its list of subscripts",
+            fix='write einsum("ij,jk->ik", a, b) or einsum(a, [0, 1], b, [1, 2], [0, 2])',
+        )
+    if isinstance(args[0], Tensor):
+        left = ",".join(map(_spelled, args[1::2]))
+        if len(args) % 2:
+            return f"{left}->{_spelled(args[-1])}", args[:-1:2]
+        return left, args[::2]
+    return args[0], args[1] if isinstance(args[1], (list, tuple)) else args[1:]
+
+
+def _spelled(subscripts: Sequence[Any]) -> str:
+    """A list of subscripts as letters, in an order that keeps that of the numbers."""
+    if isinstance(subscripts, Tensor) or not isinstance(subscripts, Sequence):
+        raise ArgumentTypeError(
+            "einsum(): each operand is followed by its list of subscripts, got "
+            f"{type(subscripts).__name__}",
+            fix="write einsum(a, [0, 1], b, [1, 2], [0, 2])",
+        )
+    for number in subscripts:
+        if number is not ... and number not in range(52):
+            raise ArgumentError(
+                f"einsum(): the subscript {number!r} is not within the valid range [0, 52)",
+                fix="number the dimensions from 0 to 51, or write ...",
+            )
+    letters = ascii_uppercase + ascii_lowercase
+    return "".join("..." if number is ... else letters[number] for number in subscripts)
 
 
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
@@ -41,6 +89,8 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     """The sum of products over the last dimensions."""
     if input.ndim == 0 or other.ndim == 0:
         return input * other
+    if input.ndim == other.ndim == 1:
+        return input.dot(other)
     dims = ([-1], [-1])
     return tensordot(input, other, dims)
 
@@ -113,6 +163,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     )
 
 
+@casts_on_cpu(in_float32)
 def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix."""
     if input.ndim != 2:
@@ -141,6 +192,7 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     return (input - other).norm(p)
 
 
+@casts_on_cpu(in_float32)
 def cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist"
 ) -> Tensor:

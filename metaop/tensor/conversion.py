@@ -13,7 +13,7 @@ from metaop.operators.basic import convert
 from metaop.tensor.arguments import sizes, wrap_dim
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.devices import moved
-from metaop.tensor.options import device_of
+from metaop.tensor.options import default_device, device_of
 from metaop.tensor.promotion import defaults
 from metaop.tensor.selection import where
 from metaop.tensor.writing import in_place
@@ -124,6 +124,8 @@ def type(input: Tensor, dtype: Any = None, non_blocking: Any = False) -> Any:
         if name not in _TYPES_BY_NAME:
             raise ArgumentTypeError(f"invalid type: {dtype!r}", fix="pass a dtype")
         return to(input, _TYPES_BY_NAME[name], device="cuda" if ".cuda." in dtype else None)
+    if dtype is Tensor:
+        return to(input, defaults.dtype, device=default_device.device)
     # FloatTensor and its kin stand for a dtype on a kind of device.
     return to(input, getattr(dtype, "dtype", dtype), device=getattr(dtype, "place", None))
 
@@ -266,11 +268,6 @@ def get_device(input: Tensor) -> builtins.int:
     return -1 if input.device.index is None else input.device.index
 
 
-def data_ptr(input: Tensor) -> builtins.int:
-    """The address of the first element; computes the value."""
-    return input.buffer().address
-
-
 def pin_memory(input: Tensor, device: Any = None) -> Tensor:
     """The tensor itself: transfers choose their own staging memory."""
     return input
@@ -297,7 +294,7 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
 
 
 METHODS = (
-    *("get_device", "data_ptr", "pin_memory", "is_pinned", "is_same_size", "sum_to_size"),
+    *("get_device", "pin_memory", "is_pinned", "is_same_size", "sum_to_size"),
     *("cfloat", "cdouble"),
     *("to", "bool", "byte", "char", "short", "int", "long", "half", "bfloat16", "float"),
     *("double", "type", "type_as", "cpu", "cuda", "size", "numel", "nelement", "dim"),

@@ -17,14 +17,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metaop.codegen.memory import Buffer
+from metaop.codegen.shared_memory import SharedMemory
 from metaop.differentiation.tape import TapeEntry
-from metaop.errors import ArgumentTypeError, DTypeError, GradientError, ShapeError
+from metaop.errors import (
+    ArgumentTypeError,
+    DTypeError,
+    GradientError,
+    ShapeError,
+    UnsupportedError,
+)
 from metaop.executor import realize
 from metaop.operators.basic import overwrite
 from metaop.operators.view_write import view_write
 from metaop.tensor import history
 from metaop.tensor.history import Cell
 from metaop.tensor.kept_signature import keep_signature
+from metaop.tensor.shared_storage import settle, unsettled
 from metaop.tensor.size import Size
 from metaop.tensor.strides import has_overlap
 from metaop.unified_graph.composite import Composite
@@ -32,7 +40,8 @@ from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Shape
 from metaop.unified_graph.recording import Call, Epoch, leaf, modes, record, share_epoch
-from metaop.unified_graph.tensor_type import CPU, Device, TensorType
+from metaop.unified_graph.tensor_type import CPU, META, Device, TensorType
+from metaop.unified_graph.tracing import state
 
 ViewStep = tuple[Composite, tuple[Any, ...]]
 
@@ -61,6 +70,8 @@ class Tensor(_Bound):
     # How many writes of the base or the cell this tensor has seen; how often it was written.
     _seen: int
     _writes: int = 0
+    # The memory that other processes see, for which the values of writes are meant.
+    _shared: SharedMemory | None = None
     # Lets `numpy_array * tensor` reach Tensor.__rmul__.
     __array_priority__ = 1000
 
@@ -78,7 +89,7 @@ class Tensor(_Bound):
         base = self._base
         if base is not None:
             source = base.call
-            if self._seen != base._writes:
+            if self._seen != base._writes or base._shared is not None:
                 for step, attributes in self._steps:
                     source = _viewed(source, step, attributes)
                 self._adopt(source, keep_history=history.is_leaf_call(self._call))
@@ -90,6 +101,8 @@ class Tensor(_Bound):
                 self._seen = self._cell.writes
             if not history.is_shared(self):
                 self._cell = None
+        if self._shared is not None:
+            settle()
 
     def _adopt(self, value: Call, keep_history: bool) -> None:
         call = value
@@ -101,6 +114,8 @@ class Tensor(_Bound):
     def _bind(self, call: Call) -> None:
         self._call = call
         self._writes += 1
+        if self._shared is not None:
+            unsettled.append(self)
         if call.buffer is None:
             recorder.watch(self)
 
@@ -128,7 +143,7 @@ class Tensor(_Bound):
                 raise history.leaf_write(operator)
             elif not call.requires_grad:
                 call = record(overwrite, (old, call))
-            history.move_hooks(old, call)
+            history.move_retained(old, call)
         if self._base is not None:
             self._write_base(call, operator, started)
         if old.epoch is not None:
@@ -136,8 +151,9 @@ class Tensor(_Bound):
         else:
             old.epoch = Epoch(operator, call.sequence if started is None else started)
         self._bind(call)
+        settle()
         if self._cell is not None:
-            self._cell.put(call)
+            self._cell.put(self._call)
             self._cell.writes += 1
             self._seen = self._cell.writes
 
@@ -187,6 +203,7 @@ class Tensor(_Bound):
         if self._base is None:
             storage = wrap(call)
             storage._cell, storage._writes = self._cell, self._writes
+            storage._shared, self._shared = self._shared, None
             storage._seen = self._seen if self._cell is not None else 0
             self._base, self._cell, self._steps = storage, None, ()
             self._seen = storage._writes
@@ -323,7 +340,7 @@ class Tensor(_Bound):
         call.requires_grad, call.tape = old.requires_grad, old.tape
         if old.requires_grad and not history.is_leaf_call(old):
             call = history.with_history(call, old)
-        self._base, self._cell = other._base, other._cell
+        self._base, self._cell, self._shared = other._base, other._cell, other._shared
         if other._base is not None:
             self._steps = other._steps
         self._seen = other._seen
@@ -331,7 +348,9 @@ class Tensor(_Bound):
 
     def _peer(self, link: Callable[[Call, Call], None] | None) -> Tensor:
         source = self.call
-        call = history.untracked(source) if link is not None else history.own(source)
+        # While a function is captured, what it makes is known by values of its own.
+        is_same = link is not None and not (state.trace is not None and source.buffer is not None)
+        call = history.untracked(source) if is_same else history.own(source)
         if link is not None and call is not source:
             link(source, call)
         peer = wrap(call)
@@ -344,6 +363,7 @@ class Tensor(_Bound):
             self._cell = Cell(source)
             self._seen = 0
         peer._cell, peer._seen = self._cell, self._cell.writes
+        peer._shared = self._shared
         if link is not None:
             peer._writes = self._writes
         return peer
@@ -353,6 +373,11 @@ class Tensor(_Bound):
     def buffer(self) -> Buffer:
         """The memory of the value, computed now if it is not there yet."""
         call = self.call
+        if call.type.device is META:
+            raise UnsupportedError(
+                f"Cannot copy out of meta tensor; no data! (shape {list(call.type.shape)})",
+                fix="make it on another device, for example with Module.to_empty(device='cpu')",
+            )
         if call.buffer is None:
             if call.scalar is not None:
                 value = np.asarray(call.scalar).astype(call.type.dtype.numpy)

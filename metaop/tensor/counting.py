@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -48,8 +49,12 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
         raise ArgumentError(
             f"histc: range of [{low}, {high}] is not finite or not ordered", fix="min < max"
         )
-    counts = np.histogram(values, bins, (low, high))[0]
-    return _host_tensor(counts, input)
+    kind = values.dtype.type if input.dtype.kind == "float" else np.float64
+    low, high = kind(low), kind(high)
+    inside = values[(values >= low) & (values <= high)].astype(kind)
+    # The bins are found by arithmetic, as PyTorch does, and not by comparing with edges.
+    places = ((inside - low) * bins / (high - low)).astype(np.int64)
+    return _host_tensor(np.bincount(places.clip(max=bins - 1), minlength=bins), input)
 
 
 class Histogram(NamedTuple):
@@ -114,8 +119,9 @@ def unique(
 ) -> Any:
     """The distinct elements (or slices along `dim`), with the place of each one and its count."""
     axis = None if dim is None else wrap_dim(dim, input.ndim)
+    _require_slices("unique", input, axis)
     values, inverse, counts = np.unique(
-        host_values(input), return_inverse=True, return_counts=True, axis=axis
+        host_values(input), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
     )
     shape = input.shape if axis is None else (input.shape[axis],)
     return _unique_results(
@@ -132,8 +138,9 @@ def unique_consecutive(
     """The elements (or slices along `dim`) that differ from the one before."""
     values = host_values(input)
     axis = 0 if dim is None else wrap_dim(dim, input.ndim)
+    _require_slices("unique_consecutive", input, None if dim is None else axis)
     rows = values.reshape(-1) if dim is None else np.moveaxis(values, axis, 0)
-    flat = rows.reshape(len(rows), -1)
+    flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))
     starts = np.ones(len(flat), bool)
     starts[1:] = (flat[1:] != flat[:-1]).any(1)
     inverse = np.cumsum(starts) - 1
@@ -142,6 +149,17 @@ def unique_consecutive(
     if dim is None:
         inverse = inverse.reshape(input.shape)
     return _unique_results(input, kept, inverse, counts, return_inverse, return_counts)
+
+
+def _require_slices(name: str, input: Tensor, dim: int | None) -> None:
+    """Slices along `dim` are compared only if they have elements, or if there are none."""
+    extents = [n for k, n in enumerate(input.shape) if k != dim]
+    if dim is not None and 0 in extents:
+        raise ShapeError(
+            f"{name}(): there are dimensions of size 0 besides dimension {dim} in "
+            f"{list(input.shape)}, so no slices can be compared",
+            fix="check the shape first",
+        )
 
 
 def _unique_results(
@@ -179,8 +197,9 @@ def searchsorted(
     if edges.ndim == 1:
         found = np.searchsorted(edges, values, way)
     else:
-        rows = zip(edges.reshape(-1, edges.shape[-1]), values.reshape(-1, values.shape[-1]))
-        found = np.stack([np.searchsorted(row, value, way) for row, value in rows])
+        found = np.empty(values.shape, np.int64)
+        for place in np.ndindex(edges.shape[:-1]):
+            found[place] = np.searchsorted(edges[place], values[place], way)
     result = host_result(np.asarray(found).reshape(values.shape), sorted_sequence)
     return result.to(dtypes.int32) if out_int32 else result
 

@@ -12,7 +12,7 @@ from metaop.operators.basic import constant_fill, filled
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.options import DeviceLike, device_of, shape_of
 from metaop.tensor.placing import placeable, placeable_from_host
-from metaop.tensor.promotion import Number, default_dtype_of, defaults, number_call
+from metaop.tensor.promotion import Number, check_fits, default_dtype_of, defaults, fitting_call
 from metaop.tensor.shaping import as_strided
 from metaop.tensor.strides import contiguous_strides
 from metaop.unified_graph import dtype as dtypes
@@ -119,10 +119,15 @@ def _array_of(data: Any, dtype: DType | None) -> np.ndarray:
     if any(isinstance(value, (complex, np.complexfloating)) for value in leaves):
         return np.array(leaves, np.complex64 if dtype is None else dtype.numpy).reshape(shape)
     if dtype is not None:
-        target = dtype.numpy
+        if dtype.kind == "int":
+            for value in leaves:
+                if isinstance(value, (int, float)):
+                    check_fits(value, dtype)
+        # Integers that are negative wrap in types without a sign.
+        exact = dtype.kind == "int" and all(isinstance(value, int) for value in leaves)
         with np.errstate(all="ignore"):
-            array = np.array(leaves, None if dtype.kind == "bool" else target)
-            return array.astype(target).reshape(shape)
+            array = np.array(leaves, np.int64 if exact else None)
+            return array.astype(dtype.numpy).reshape(shape)
     found: DType | None = None
     for value in leaves:
         one = dtypes.from_numpy_dtype(value.dtype) if isinstance(value, np.generic) else None
@@ -179,7 +184,7 @@ def _filled(
     if device is CPU and value in (0, 1):
         call = record(constant_fill, (), (value, shape, dtype))
     else:
-        call = record(filled, (number_call(value, dtype, device),), (shape, dtype))
+        call = record(filled, (fitting_call(value, dtype, device),), (shape, dtype))
     return _finish(call, requires_grad)
 
 

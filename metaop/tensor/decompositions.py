@@ -12,27 +12,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaop.errors import DTypeError, MetaopError, ShapeError, UnsupportedError
+from metaop.errors import ArgumentError, DTypeError, MetaopError, ShapeError, UnsupportedError
+from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor
 from metaop.tensor.creation import zeros_like
 from metaop.tensor.host_function import host_function
 from metaop.tensor.joining import cat
 from metaop.tensor.ranges import eye
 from metaop.tensor.rearranging import diag_embed, tril, triu
-from metaop.tensor.selection import where
 
 Cotangents = Sequence["Tensor | None"]
 
 
 class LinAlgError(MetaopError, RuntimeError):
     """A matrix without the property that was asked for: singular, not positive definite."""
-
-
-class SignAndLogarithm(NamedTuple):
-    """The sign of a determinant and the logarithm of its magnitude."""
-
-    sign: Tensor
-    logabsdet: Tensor
 
 
 class Eigen(NamedTuple):
@@ -93,58 +86,36 @@ def transposed(x: Tensor) -> Tensor:
     return x.transpose(-2, -1)
 
 
+@casts_on_cpu(in_float32)
 def inv(A: Tensor) -> Tensor:
     """The inverse of a square matrix, or of each one of a batch."""
 
-    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
         inverse = transposed(results[0])
         return [-(inverse @ cotangents[0] @ inverse)]
 
     return host_function([A], [on_host("inv", np.linalg.inv, host_matrix("inv", A))], backward)[0]
 
 
-def det(A: Tensor) -> Tensor:
-    """The determinant; its gradient needs an invertible matrix."""
-
-    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
-        scale = (results[0] * cotangents[0]).unsqueeze(-1).unsqueeze(-1)
-        return [scale * transposed(inv(A))]
-
-    found = np.asarray(np.linalg.det(host_matrix("det", A)), A.dtype.numpy)
-    return host_function([A], [found], backward)[0]
-
-
-def slogdet(A: Tensor) -> SignAndLogarithm:
-    """Sign and logarithm of the magnitude of the determinant."""
-
-    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
-        if cotangents[1] is None:
-            return [None]
-        return [cotangents[1].unsqueeze(-1).unsqueeze(-1) * transposed(inv(A))]
-
-    found = [np.asarray(x, A.dtype.numpy) for x in np.linalg.slogdet(host_matrix("slogdet", A))]
-    return SignAndLogarithm(*host_function([A], found, backward))
-
-
-def logdet(A: Tensor) -> Tensor:
-    """The logarithm of the determinant, NaN where that is negative."""
-    sign, logarithm = slogdet(A)
-    return where(sign < 0, float("nan"), logarithm)
-
-
+@casts_on_cpu(in_float32)
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """X with `A @ X = B` (or `X @ A = B`); B is a vector, a matrix, or a batch of either."""
     if not left:
         return transposed(solve(transposed(A), transposed(B)))
     if is_vector_batch(A, B):
         return solve(A, B.unsqueeze(-1)).squeeze(-1)
+    of_A, of_B = A.shape, B.shape
 
-    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
         cotangent = cotangents[0]
         assert cotangent is not None
-        of_right = solve(transposed(A), cotangent)
+        of_right = solve(transposed(inputs[0]), cotangent)
         of_matrix = -(of_right @ transposed(results[0]))
-        return [_fitted(of_matrix, A), _fitted(of_right, B)]
+        return [_fitted(of_matrix, of_A), _fitted(of_right, of_B)]
 
     right = host_matrix("solve", B, square=False)
     found = on_host("solve", np.linalg.solve, host_matrix("solve", A), right)
@@ -156,12 +127,12 @@ def is_vector_batch(A: Tensor, B: Tensor) -> bool:
     return B.ndim == 1 or (A.ndim - 1 == B.ndim and A.shape[:-1] == B.shape)
 
 
-def _fitted(gradient: Tensor, source: Tensor) -> Tensor:
+def _fitted(gradient: Tensor, shape: Sequence[int]) -> Tensor:
     """The gradient summed over the batch dimensions that were broadcast."""
-    extra = gradient.ndim - source.ndim
-    dims = [k for k in range(gradient.ndim) if k < extra or source.shape[k - extra] == 1]
+    extra = gradient.ndim - len(shape)
+    dims = [k for k in range(gradient.ndim) if k < extra or shape[k - extra] == 1]
     dims = [k for k in dims if k < extra or gradient.shape[k] != 1]
-    return gradient.sum(dims, True).reshape(source.shape) if dims else gradient
+    return gradient.sum(dims, True).reshape(shape) if dims else gradient
 
 
 def solve_triangular(
@@ -175,10 +146,13 @@ def solve_triangular(
     return solve(triangle, B, left=left)
 
 
+@casts_on_cpu(in_float32)
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """The lower triangular L with `L @ L.T = A` (or its transpose)."""
 
-    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
         lower = results[0]
         inner = tril(transposed(lower) @ cotangents[0])
         inner = inner - diag_embed(inner.diagonal(0, -2, -1)) / 2
@@ -190,16 +164,20 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     return transposed(lower) if upper else lower
 
 
+@casts_on_cpu(in_float32)
 def eigh(A: Tensor, UPLO: str = "L") -> Eigen:
     """Eigenvalues and eigenvectors of a symmetric matrix, of which one triangle is read."""
 
-    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
         values, vectors = results
         of_values, of_vectors = cotangents
         inner = None if of_values is None else diag_embed(of_values)
         if of_vectors is not None:
             gaps = values.unsqueeze(-2) - values.unsqueeze(-1)
-            rotation = (transposed(vectors) @ of_vectors) * _reciprocal_off_diagonal(gaps)
+            turned = transposed(vectors) @ of_vectors
+            rotation = (turned - transposed(turned)) / 2 * _reciprocal_off_diagonal(gaps)
             inner = rotation if inner is None else inner + rotation
         return [None if inner is None else vectors @ inner @ transposed(vectors)]
 
@@ -213,23 +191,24 @@ def _reciprocal_off_diagonal(gaps: Tensor) -> Tensor:
     return (1 - diagonal) / (gaps + diagonal)
 
 
+@casts_on_cpu(in_float32)
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """The eigenvalues of a symmetric matrix in ascending order."""
     return eigh(A, UPLO).eigenvalues
 
 
+@casts_on_cpu(in_float32)
 def svd(A: Tensor, full_matrices: bool = True) -> Singular:
-    """The singular value decomposition; gradients need `full_matrices=False`."""
+    """The singular value decomposition; `full_matrices` adds vectors that make the bases square.
 
-    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+    The added vectors are any that are orthogonal to the others: they get no gradient.
+    """
+
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
         if not A.numel():
             return [zeros_like(A)]
-        vectors = cotangents[0] is not None or cotangents[2] is not None
-        if full_matrices and A.shape[-1] != A.shape[-2] and vectors:
-            raise UnsupportedError(
-                "linalg.svd: the singular vectors of full_matrices=True have no gradient",
-                fix="pass full_matrices=False",
-            )
         return [_svd_gradient(*results, *cotangents)]
 
     arrays = on_host(
@@ -248,6 +227,8 @@ def _svd_gradient(
 ) -> Tensor:
     count = S.shape[-1]
     U, Vh = U[..., :, :count], Vh[..., :count, :]
+    of_U = None if of_U is None else of_U[..., :, :count]
+    of_Vh = None if of_Vh is None else of_Vh[..., :count, :]
     squares = S * S
     gaps = _reciprocal_off_diagonal(squares.unsqueeze(-2) - squares.unsqueeze(-1))
     inner = diag_embed(zeros_like(S) if of_S is None else of_S)
@@ -267,23 +248,38 @@ def _svd_gradient(
     return gradient if outside is None else gradient + outside
 
 
+@casts_on_cpu(in_float32)
 def svdvals(A: Tensor) -> Tensor:
     """The singular values in descending order."""
     return svd(A, False).S
 
 
+@casts_on_cpu(in_float32)
 def qr(A: Tensor, mode: str = "reduced") -> Orthogonal:
-    """The QR decomposition; `mode` is "reduced" or "complete"."""
+    """The QR decomposition; `mode` is "reduced", "complete" or "r" (an empty Q).
+
+    With "r", and with "complete" for more rows than columns, there is no gradient.
+    """
+    if mode not in ("reduced", "complete", "r"):
+        raise ArgumentError(
+            f"linalg.qr: unknown mode {mode!r}", fix="use 'reduced', 'complete' or 'r'"
+        )
+    values = host_matrix("qr", A, square=False)
     rows, columns = A.shape[-2:]
+    if mode == "complete" and rows <= columns:
+        mode = "reduced"
     if rows < columns and mode == "reduced":
         left, right = A[..., :, :rows], A[..., :, rows:]
         Q, R = qr(left)
         return Orthogonal(Q, cat([R, transposed(Q) @ right], -1))
 
-    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
         if mode != "reduced":
             raise UnsupportedError(
-                "linalg.qr: mode='complete' has no gradient", fix="use mode='reduced'"
+                f"linalg.qr: mode={mode!r} has no gradient for a shape of {list(A.shape)}",
+                fix="use mode='reduced'",
             )
         Q, R = results
         of_Q, of_R = (zeros_like(x) if g is None else g for x, g in zip(results, cotangents))
@@ -291,10 +287,12 @@ def qr(A: Tensor, mode: str = "reduced") -> Orthogonal:
         inner = tril(inner) + transposed(tril(inner, -1))
         return [transposed(solve(R, transposed(of_Q + Q @ inner)))]
 
-    arrays = on_host("qr", np.linalg.qr, host_matrix("qr", A, square=False), mode)
+    found = on_host("qr", np.linalg.qr, values, mode)
+    arrays = (np.empty(0, values.dtype), found) if mode == "r" else found
     return Orthogonal(*host_function([A], arrays, backward))
 
 
+@casts_on_cpu(in_float32)
 def inverse(input: Tensor) -> Tensor:
     """The inverse of a square matrix: `linalg.inv` under its older name."""
     return inv(input)
@@ -323,4 +321,4 @@ def legacy_qr(input: Tensor, some: bool = True) -> Orthogonal:
 
 legacy_svd.__name__, legacy_cholesky.__name__, legacy_qr.__name__ = "svd", "cholesky", "qr"
 SPECIAL = {"svd": legacy_svd, "cholesky": legacy_cholesky, "qr": legacy_qr}
-METHODS = ("det", "slogdet", "logdet", "inverse")
+METHODS = ("inverse",)

@@ -12,13 +12,14 @@ from metaop.dist.sbp import BROADCAST
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.global_tensor import distribute_tensor, full_tensor, to_global
 from metaop.unified_graph.recording import Call, leaf, modes
-from metaop.unified_graph.tensor_type import CPU, Device, TensorType
+from metaop.unified_graph.tensor_type import CPU, META, Device, TensorType
 
 
 def moved(input: Tensor, device: Device) -> Tensor:
     """A copy of `input` on another device, or `input` where it is there already.
 
-    The value is computed now. Raises `DeviceError`, with a fix, when there is no such device.
+    The value is computed now, but for the meta device, where there is none. Raises `DeviceError`,
+    with a fix, when there is no such device.
     """
     source = input.call
     if source.type.device is device:
@@ -30,10 +31,10 @@ def moved(input: Tensor, device: Device) -> Tensor:
         return place(input, device.placement, whole)
     if source.type.device.placement is not None:
         return moved(full_tensor(input), device)
-    if device is not CPU:
+    if device not in (CPU, META):
         runtime(device.index or 0)
     kind = TensorType(source.type.shape, source.type.dtype, device)
-    call = leaf(kind, _copied(input.buffer(), device))
+    call = leaf(kind, None if device is META else _copied(input.buffer(), device))
     if modes.gradients and source.requires_grad:
         back = source.type.device
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from metaop.errors import GradientError
+from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.complex_tensor import (
     ComplexTensor,
     as_complex,
@@ -29,6 +30,7 @@ class ComplexEigen(NamedTuple):
     eigenvectors: ComplexTensor
 
 
+@casts_on_cpu(in_float32)
 def eig(A: Tensor) -> ComplexEigen:
     """Eigenvalues and eigenvectors of a real square matrix, or of each one of a batch.
 
@@ -38,7 +40,9 @@ def eig(A: Tensor) -> ComplexEigen:
     kind = np.complex128 if A.dtype.itemsize == 8 else np.complex64
     pairs = [from_complex_array(x.astype(kind))._pair._array() for x in (values, vectors)]
 
-    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
         L, V = (view_as_complex(x) for x in results)
         of_L, of_V = (None if g is None else view_as_complex(g) for g in cotangents)
         return [_gradient(L, V, of_L, of_V)]
@@ -46,6 +50,7 @@ def eig(A: Tensor) -> ComplexEigen:
     return ComplexEigen(*map(view_as_complex, host_function([A], pairs, backward)))
 
 
+@casts_on_cpu(in_float32)
 def eigvals(A: Tensor) -> ComplexTensor:
     """The eigenvalues of a real square matrix, in no particular order."""
     return eig(A).eigenvalues

@@ -32,7 +32,9 @@ def _transformed(pair: Tensor, dims: tuple[int, ...], sign: int, scale: float) -
     found = found * scale
     parts = np.ascontiguousarray(found, whole.dtype).view(array.dtype).reshape(array.shape)
 
-    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
         assert cotangents[0] is not None
         return [_transformed(cotangents[0], dims, -sign, scale)]
 

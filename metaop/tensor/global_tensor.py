@@ -17,7 +17,8 @@ from metaop.dist.placement import Placement
 from metaop.dist.program import ShardedBuffer
 from metaop.dist.sbp import BROADCAST, Broadcast, NdSbp, Partial, Sbp, Split, nd_text
 from metaop.dist.transfer import transfer
-from metaop.errors import ArgumentError, DistributedError, ShapeError
+from metaop.errors import ArgumentError, DistributedError
+from metaop.executor import realize
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.unified_graph.recording import Call, leaf, modes, record
 from metaop.unified_graph.reshard import reshard, reshard_gradient
@@ -37,14 +38,15 @@ def to_global(
 ) -> Tensor:
     """The global tensor of which every rank gives its part, or a global one lying as `sbp` says.
 
+    Of ranks that have the same part, as with `broadcast`, the first one's is taken.
+
     Without `placement` a global tensor stays where it is; with another one, which may have any
     number of ranks, it moves there. The gradient goes the way back; `grad_sbp` says how it lies
     on arrival. Every rank of the placements has to call it.
 
-    Raises ArgumentError for an `sbp` that does not suit the tensor or the mesh, ShapeError when a
-    rank would have nothing, and DistributedError, on all ranks, when they give parts that do not
-    fit together (which is not looked at with `check_meta` False). `copy` is accepted: values are
-    never shared.
+    Raises ArgumentError for an `sbp` that does not suit the tensor or the mesh, and
+    DistributedError, on all ranks, when they give parts that do not fit together (which is not
+    looked at with `check_meta` False). `copy` is accepted: values are never shared.
     """
     device = input.device
     if device.placement is None:
@@ -61,18 +63,37 @@ def to_global(
         return _moved(input, here, placement, sbp, grad_sbp)
     result = input
     if grad_sbp is not None:
-        states = _fitting(_states(grad_sbp, input.ndim, here), input.shape, here)
+        states = _states(grad_sbp, input.ndim, here)
         result = wrap(record(reshard_gradient, (result.call,), (states,)))
     if sbp is not None:
-        states = _fitting(_states(sbp, input.ndim, here), input.shape, here)
+        states = _states(sbp, input.ndim, here)
         result = wrap(record(reshard, (result.call,), (states,)))
     return result
 
 
 def distribute_tensor(input: Tensor, placement: Placement, sbp: SbpLike) -> Tensor:
-    """The global tensor whose value is `input`, which every rank has: each keeps its part."""
-    states = _fitting(_states(sbp, input.ndim, placement), input.shape, placement)
-    value, world = input._array(), placement.world
+    """The global tensor whose value is the `input` of the placement's first rank.
+
+    Every rank gives a tensor of the same shape and type, and keeps its part.
+    """
+    if input.device.placement is not None:
+        return to_global(input, placement, sbp)
+    states = _states(sbp, input.ndim, placement)
+    return _kept(input, placement.world.first(_own_value(input)), placement, states)
+
+
+def _own_value(input: Tensor) -> np.ndarray:
+    """A local value. What is pending is computed by all ranks, also those that have theirs.
+
+    Else the ranks would compute global values that are pending at different times.
+    """
+    realize(input.call)
+    return input._array()
+
+
+def _kept(input: Tensor, value: np.ndarray, placement: Placement, states: NdSbp) -> Tensor:
+    """The global tensor of a value that every rank has, by which `input` is meant."""
+    world = placement.world
     put = world.memory.put
     parts = {
         k: put(mesh_shard(value, states, placement.shape, world.place(k)).copy())
@@ -85,12 +106,15 @@ def distribute_tensor(input: Tensor, placement: Placement, sbp: SbpLike) -> Tens
 def spread_first(input: Tensor, placement: Placement, sbp: SbpLike) -> Tensor:
     """`spread`, of the value that the first rank has when the ranks have values of their own."""
     if input.device.placement is None:
-        input = from_array(placement.world.first(input._array()), input.dtype)
+        input = from_array(placement.world.first(_own_value(input)), input.dtype)
     return spread(input, placement, sbp)
 
 
 def spread(input: Tensor, placement: Placement, sbp: SbpLike) -> Tensor:
-    """`distribute_tensor`, or the whole on every rank where a dimension is too short to split."""
+    """The global tensor of a value that all ranks have alike, whole where it is too short to split.
+
+    Nothing is sent for it.
+    """
     states: NdSbp = ()
     for state, ranks in zip(_listed(sbp), placement.shape):
         rest = (BROADCAST,) * (placement.ranks.ndim - len(states) - 1)
@@ -100,12 +124,14 @@ def spread(input: Tensor, placement: Placement, sbp: SbpLike) -> Tensor:
         states = (*states, state if possible else BROADCAST)
     if input.device.placement is not None:
         return to_global(input, placement, states)
-    return distribute_tensor(input, placement, states)
+    return _kept(input, input._array(), placement, _states(states, input.ndim, placement))
 
 
-def to_local(input: Tensor, *, copy: bool = False) -> Tensor:
+def to_local(input: Tensor, *, copy: bool = False, grad_sbp: SbpLike | None = None) -> Tensor:
     """What this rank holds of a global tensor, in memory of its own when `copy`.
 
+    The ranks' gradients are the parts of one that lies as the tensor does, or as `grad_sbp` says:
+    where every rank has the whole and makes something of its own of it, that is a partial sum.
     Raises DistributedError on a rank that is not in the tensor's placement.
     """
     placement, states = input.device.placement, _memory(input).states
@@ -116,7 +142,8 @@ def to_local(input: Tensor, *, copy: bool = False) -> Tensor:
     result = from_array(memory.get(part), input.dtype)
     if placement.type != "cpu":
         result = result.to(Device("cuda", memory.index))  # type: ignore[attr-defined]
-    return _linked(result, input, lambda gradient: _from_parts(gradient, placement, states, states))
+    back = states if grad_sbp is None else _states(grad_sbp, input.ndim, placement)
+    return _linked(result, input, lambda gradient: _from_parts(gradient, placement, back, back))
 
 
 def full_tensor(input: Tensor) -> Tensor:
@@ -182,17 +209,6 @@ def _states(sbp: SbpLike, ndim: int, placement: Placement) -> NdSbp:
     return tuple(found)
 
 
-def _fitting(states: NdSbp, shape: Sequence[int], placement: Placement) -> NdSbp:
-    """`states`; ShapeError unless every rank gets a part."""
-    if not fits(shape, states, placement.shape):
-        raise ShapeError(
-            f"a tensor of shape {list(shape)} cannot lie as {nd_text(states)} on a mesh of shape "
-            f"{list(placement.shape)}: some rank would have nothing of {placement}",
-            fix="split a longer dimension, or use sbp.broadcast",
-        )
-    return states
-
-
 def _global(
     parts: dict[int, np.ndarray],
     states: NdSbp,
@@ -218,12 +234,13 @@ def _from_parts(
             "none",
             fix="call it on the ranks of the placement, or distribute_tensor(whole, …) on all",
         )
-    part = input._array()
+    part = _own_value(input)
     if check:
         cut = {state.axis for state in states if isinstance(state, Split)}
         known = ["*" if k in cut else extent for k, extent in enumerate(part.shape)]
         world.verify(f"to_global {input.dtype.name}{known} {nd_text(states)}".replace("'", ""))
     shape = world.whole_shape(part.shape, states)
+    part = world.equal(part, states)
     parts = {rank: world.memory.put(part.copy()) for rank in world.owned}
     result = _global(parts, states, placement, shape, input)
     return _linked(result, input, lambda gradient: to_local(to_global(gradient, sbp=back)))
@@ -239,7 +256,7 @@ def _moved(
     """The tensor on another placement, computed now; its gradient moves back."""
     buffer = _memory(input)
     wished = nothing_partial(buffer.states) if sbp is None else sbp
-    states = _fitting(_states(wished, input.ndim, target), input.shape, target)
+    states = _states(wished, input.ndim, target)
     result = _of_buffer(transfer(buffer, source, target, states), target, input)
     home = nothing_partial(buffer.states) if grad_sbp is None else grad_sbp
     return _linked(result, input, lambda gradient: to_global(gradient, source, home))

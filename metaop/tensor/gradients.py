@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -9,12 +10,22 @@ from weakref import ref
 
 from metaop.differentiation import tape
 from metaop.differentiation.tape import TapeEntry
-from metaop.errors import GradientError, ShapeError
+from metaop.errors import GradientError, ShapeError, UnsupportedError
 from metaop.operators.basic import constant_fill, filled
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.grad_fn import GradFn
 from metaop.unified_graph.recording import Call, modes, record, scalar_leaf
 from metaop.unified_graph.tensor_type import CPU
+
+
+def _check_tangents(mode: _GradientMode) -> None:
+    """Refuses that the user stops gradients where tangents are computed with their help."""
+    name = sys._getframe(2).f_globals.get("__name__", "")
+    if modes.duals and not mode.mode and not name.startswith("metaop."):
+        raise UnsupportedError(
+            f"{type(mode).__name__} inside of forward_ad.dual_level would stop tangents too",
+            fix="leave it away: unpack_dual gives values without history",
+        )
 
 
 class _GradientMode:
@@ -36,6 +47,7 @@ class _GradientMode:
         return type(self)()
 
     def __enter__(self) -> None:
+        _check_tangents(self)
         self._previous.append(modes.gradients)
         modes.gradients = self.mode
 
@@ -116,6 +128,7 @@ class set_grad_enabled(_GradientMode):
 
     def __init__(self, mode: bool) -> None:
         self.mode = bool(mode)
+        _check_tangents(self)
         self._previous = [modes.gradients]
         modes.gradients = self.mode
 
@@ -289,14 +302,13 @@ def retain_grad(input: Tensor) -> None:
         if tensor is not None:
             tensor._accumulate_grad(gradient)
 
-    keep.retains = True  # type: ignore[attr-defined]
-    entry.hooks.append(keep)
+    entry.retains.append(keep)
 
 
 def retains_grad(input: Tensor) -> bool:
     """Whether `retain_grad()` was called on this tensor."""
     entry = input.call.tape
-    return entry is not None and any(hasattr(hook, "retains") for hook in entry.hooks)
+    return entry is not None and bool(entry.retains)
 
 
 def grad_fn(input: Tensor) -> GradFn | None:

@@ -91,15 +91,15 @@ def with_history(value: Call, old: Call) -> Call:
     return call
 
 
-def move_hooks(old: Call, new: Call) -> None:
-    """The hooks of a tensor stay with the tensor when its value is replaced."""
+def move_retained(old: Call, new: Call) -> None:
+    """`retain_grad` stays with the tensor when its value is replaced, hooks with the value."""
     tape = old.tape
-    if tape is None or tape.accumulate is not None or not tape.hooks:
+    if tape is None or not tape.retains:
         return
     if new.tape is None:
         new.tape = TapeEntry()
-    new.tape.hooks.extend(tape.hooks)
-    tape.hooks.clear()
+    new.tape.retains.extend(tape.retains)
+    tape.retains.clear()
 
 
 def accumulator(tensor: Any) -> Callable[[Call], None]:

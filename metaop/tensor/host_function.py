@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from metaop.differentiation.saved_values import overwritten_error
 from metaop.differentiation.tape import TapeEntry
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.recording import Call, modes
 
-# Takes the results and their cotangents (None where nothing arrived), gives the gradients of the
-# inputs. Its tensor operations are recorded, so it can be differentiated again.
-Backward = Callable[[Sequence[Tensor], Sequence["Tensor | None"]], Sequence["Tensor | None"]]
+# Takes the inputs, the results and their cotangents (None where nothing arrived), gives the
+# gradients of the inputs. Its tensor operations are recorded, so it can be differentiated again.
+Backward = Callable[
+    [Sequence[Tensor], Sequence[Tensor], Sequence["Tensor | None"]], Sequence["Tensor | None"]
+]
+
+
+class _Kept(Sequence[Tensor]):
+    """Tensors with the values that they had; reading one that was written since is an error."""
+
+    def __init__(self, calls: Sequence[Call], started: int) -> None:
+        self._calls = calls
+        self._started = started
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __getitem__(self, index: Any) -> Any:
+        call = self._calls[index]
+        if call.epoch is not None and call.epoch.ended_before(self._started):
+            raise overwritten_error("a function of the host", call)
+        return wrap(call)
 
 
 def host_function(
@@ -25,13 +46,14 @@ def host_function(
         return tuple(tensors)
     hub = Call(None, (), tensors[0].call.type, True)
     outputs = [_output(hub, k, tensor) for k, tensor in enumerate(tensors)]
+    sources = tuple(tensor.call for tensor in inputs)
+    kept = _Kept(sources, hub.sequence), _Kept([one.call for one in outputs], hub.sequence)
 
     def gradients(cotangents: Sequence[Call | None]) -> Sequence[Call | None]:
         given = [None if call is None else wrap(call) for call in cotangents]
-        found = backward(outputs, given)
+        found = backward(*kept, given)
         return [None if tensor is None else tensor.call for tensor in found]
 
-    sources = tuple(tensor.call for tensor in inputs)
     hub.tape = TapeEntry(function=gradients, sources=sources, outputs=len(tensors))
     return tuple(outputs)
 

@@ -14,7 +14,6 @@ from metaop.tensor.decompositions import Cotangents
 from metaop.tensor.host_function import host_function
 from metaop.tensor.pointwise import lgamma
 from metaop.tensor.promotion import Operand, defaults, result_type, tensor_argument
-from metaop.unified_graph import dtype as dtypes
 
 
 def _of_integers(
@@ -49,14 +48,15 @@ def frexp(input: Tensor) -> Decomposed:
         raise DTypeError("torch.frexp() only supports floating-point dtypes", fix="use .float()")
     values = input.detach()._array().astype(np.float64)
     mantissas, exponents = np.frexp(values)
-    exponent = from_array(np.asarray(exponents, np.int32), dtypes.int32).to(device=input.device)
 
-    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
         assert cotangents[0] is not None
-        return [ldexp(cotangents[0], -exponent)]
+        return [ldexp(cotangents[0], -results[1])]
 
-    found = np.asarray(mantissas, input.dtype.numpy)
-    return Decomposed(host_function([input], [found], backward)[0], exponent)
+    found = [np.asarray(mantissas, input.dtype.numpy), np.asarray(exponents, np.int32)]
+    return Decomposed(*host_function([input], found, backward))
 
 
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
@@ -86,7 +86,10 @@ def _incomplete_gamma(input: Operand, other: Operand, upper: int) -> Tensor:
         (x if isinstance(x, Tensor) else like.new_tensor(x)).to(dtype) for x in (input, other)
     )
 
-    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
+        order, place = inputs
         if order.requires_grad:
             raise UnsupportedError(
                 "igamma: the gradient in the first argument is not known",

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.decompositions import host_matrix, solve_triangular, transposed
 from metaop.tensor.ranges import eye
@@ -19,6 +20,7 @@ class Reflections(NamedTuple):
     tau: Tensor
 
 
+@casts_on_cpu(in_float32)
 def geqrf(input: Tensor) -> Reflections:
     """The QR decomposition as LAPACK keeps it, without a gradient, as in PyTorch."""
     packed, factors = np.linalg.qr(host_matrix("geqrf", input, square=False), "raw")
@@ -51,6 +53,7 @@ def _reflected(vectors: Tensor, tau: Tensor, other: Tensor, transpose: bool) -> 
     return other - V @ weights
 
 
+@casts_on_cpu(in_float32)
 def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     """The first columns of the product of the reflections that `geqrf` gives: Q of the QR."""
     identity = eye(*A.shape[-2:], dtype=A.dtype, device=A.device)
@@ -60,6 +63,7 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
 orgqr = householder_product
 
 
+@casts_on_cpu(in_float32)
 def ormqr(
     input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False
 ) -> Tensor:

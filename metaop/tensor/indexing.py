@@ -12,7 +12,7 @@ from metaop.operators import indexing as operators
 from metaop.operators import shaping
 from metaop.tensor.core import Tensor, from_array, view, wrap
 from metaop.tensor.creation import as_tensor
-from metaop.tensor.promotion import number_call
+from metaop.tensor.promotion import fitting_call
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Shape
 from metaop.unified_graph.recording import next_sequence, record
@@ -183,7 +183,7 @@ def _index_tensors(index: Tensor, extents: Sequence[int], dim: int) -> list[Tens
 def setitem(input: Tensor, key: Any, value: Any) -> None:
     """`input[key] = value`, the value converted and expanded to what the key selects."""
     items = _as_tuple(key)
-    mask = items[0]
+    mask: Any = items[0] if items else None
     if not any(isinstance(item, Tensor) for item in items):
         _write(view(input, shaping.index, (basic_items(input._shape, items),)), value)
     elif len(items) == 1 and _is_mask(mask) and mask.ndim and _is_single(value):
@@ -221,7 +221,7 @@ def _write_masked(input: Tensor, mask: Tensor, value: Any) -> None:
 
 def _value_call(input: Tensor, value: Any) -> Any:
     if isinstance(value, (int, float)):
-        return number_call(value, input.dtype, input.device)
+        return fitting_call(value, input.dtype, input.device)
     return as_tensor(value).call
 
 

@@ -101,16 +101,6 @@ def as_subclass(input: Tensor, cls: type) -> Any:
     return result
 
 
-def share_memory_(input: Tensor) -> Tensor:
-    """The tensor itself: processes get tensors by value."""
-    return input
-
-
-def is_shared(input: Tensor) -> bool:
-    """Whether other processes see the same memory: never."""
-    return False
-
-
 def record_stream(input: Tensor, stream: Any) -> None:
     """Accepted: memory is reused in the order of the program's work."""
 
@@ -127,4 +117,4 @@ def _new_tensor(cls: type, *arguments: Any, **options: Any) -> Any:
 
 Tensor.__new__ = staticmethod(_new_tensor)  # type: ignore[method-assign, assignment]
 
-METHODS = ("new", "as_subclass", "share_memory_", "is_shared", "record_stream", "resize")
+METHODS = ("new", "as_subclass", "record_stream", "resize")

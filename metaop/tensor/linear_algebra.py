@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from metaop.errors import ShapeError
 from metaop.operators import linear_algebra as operators
+from metaop.tensor.casting import as_given, casts_on_cpu
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.promotion import Number, number_call, tensor_argument
 from metaop.tensor.sparse import SparseTensor
@@ -50,11 +51,13 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     return _product("bmm", (3, 3), input, mat2)
 
 
+@casts_on_cpu(as_given)
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """A matrix times a vector."""
     return _product("mv", (2, 1), input, vec)
 
 
+@casts_on_cpu(as_given)
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The sum of the products of two vectors."""
     return _product("dot", (1, 1), input, tensor)
@@ -91,6 +94,7 @@ def addmm(
     return _added("addmm", step, (2, 2), (input, mat1, mat2), beta, alpha)
 
 
+@casts_on_cpu(as_given)
 def addmv(
     input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from metaop.errors import ArgumentError
+from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.decompositions import (
     Cotangents,
@@ -94,7 +95,9 @@ def _factorized(A: Tensor, pivot: bool) -> tuple[Tensor, Tensor, np.ndarray, np.
     lower = np.tril(packed[..., :count], -1) + np.eye(rows, count, dtype=packed.dtype)
     upper = np.triu(packed[..., :count, :])
 
-    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
         of_permuted = _gradient(*results, *cotangents)
         return [_rows(of_permuted, np.argsort(order, -1))]
 
@@ -216,6 +219,7 @@ def lu_solve(
     return solve_triangular(LU, inner, upper=True)
 
 
+@casts_on_cpu(in_float32)
 def legacy_lu(
     A: Tensor, pivot: bool = True, get_infos: bool = False
 ) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]:
@@ -224,6 +228,7 @@ def legacy_lu(
     return (*found,) if get_infos else (found.LU, found.pivots)
 
 
+@casts_on_cpu(in_float32)
 def legacy_lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """`linalg.lu_solve` with the right side first: `torch.lu_solve`."""
     return lu_solve(LU_data, LU_pivots, b)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from metaop.errors import ShapeError
+from metaop.tensor.casting import as_given, casts_on_cpu
 from metaop.tensor.core import Tensor
 from metaop.tensor.decompositions import inv
 from metaop.tensor.ranges import eye
@@ -28,6 +30,7 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
     return result
 
 
+@casts_on_cpu(as_given)
 def matrix_exp(A: Tensor) -> Tensor:
     """The matrix exponential: a Taylor polynomial of degree 18 of A scaled down, then squared.
 
@@ -35,6 +38,11 @@ def matrix_exp(A: Tensor) -> Tensor:
     S. Blanes and F. Casas, "Computing the matrix exponential with an optimized Taylor polynomial
     approximation", 2019, table 2); each squaring doubles the error.
     """
+    if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
+        raise ShapeError(
+            f"linalg.matrix_exp: A must be batches of square matrices, but it is {list(A.shape)}",
+            fix="pass square matrices",
+        )
     size = float(A.detach().abs().sum(-2).amax()) if A.numel() else 0.0
     limit = 1.09 if A.dtype.itemsize == 8 else 3.01
     squarings = max(0, math.ceil(math.log2(size / limit))) if size > limit else 0

@@ -50,6 +50,8 @@ def norm(
     if p == "nuc":
         from metaop.linalg import matrix_norm
 
+        if dim is None and input.ndim != 2:
+            raise ShapeError(f"norm: 'nuc' takes matrices, got {list(input.shape)}", fix="pass dim")
         return matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim)
     order = 2.0 if p is None or p == "fro" else float(p)
     return vector_norm(input, order, dim, keepdim, dtype=dtype)
@@ -57,6 +59,11 @@ def norm(
 
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Slices along `dim` whose `p`-norm exceeds `maxnorm` scaled down to it."""
+    if input.ndim < 2:
+        raise ShapeError(
+            f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions",
+            fix="use nn.functional.normalize for vectors",
+        )
     others = [k for k in range(input.ndim) if k != wrap_dim(dim, input.ndim)]
     lengths = vector_norm(input, p, others, True)
     return input * where(lengths > maxnorm, maxnorm / (lengths + 1e-7), 1.0)

@@ -61,6 +61,21 @@ class DefaultDevice:
 default_device = DefaultDevice()
 
 
+def _enter(device: Device) -> Device:
+    """`with device:` makes new tensors there until the block is left."""
+    _left.append(default_device.device)
+    set_default_device(device)
+    return device
+
+
+def _exit(device: Device, *exception: object) -> None:
+    set_default_device(_left.pop())
+
+
+_left: list[Device] = []
+Device.__enter__, Device.__exit__ = _enter, _exit  # type: ignore[attr-defined]
+
+
 def get_default_device() -> Device:
     """The device where new tensors are made unless the call says so."""
     return default_device.device

@@ -6,10 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from metaop.errors import ArgumentError, DimensionError, ShapeError
+from metaop.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DimensionError,
+    DTypeError,
+    ShapeError,
+)
 from metaop.operators import scan as operators
 from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.indexing import host_tensor
 from metaop.tensor.joining import stack
 from metaop.tensor.reductions import ValuesAndIndices
 from metaop.unified_graph import dtype as dtypes
@@ -89,11 +97,7 @@ def _ranked(
     position = wrap_dim(dim, input.ndim)
     if input.ndim == 0:
         return pick(input, np.zeros((), np.int64), 0)
-    if input.shape[position] == 0:
-        raise DimensionError(
-            f"{name}(): Expected reduction dim {position} to have non-zero size.",
-            fix="check the shape first",
-        )
+    _require_elements(name, input, position)
     order = _order(host_values(input), position, False)
     shape = [1 if k == position else n for k, n in enumerate(order.shape)]
     ranks = np.broadcast_to(np.asarray(rank), shape)
@@ -101,6 +105,14 @@ def _ranked(
     if keepdim:
         return ValuesAndIndices(values, indices)
     return ValuesAndIndices(values.squeeze(position), indices.squeeze(position))
+
+
+def _require_elements(name: str, input: Tensor, dim: int) -> None:
+    if input.shape[dim] == 0:
+        raise DimensionError(
+            f"{name}(): Expected reduction dim {dim} to have non-zero size.",
+            fix="check the shape first",
+        )
 
 
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
@@ -126,9 +138,13 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
 
 def _median(name: str, input: Tensor, dim: int | None, keepdim: bool, skip: bool) -> Any:
     if dim is None:
+        if keepdim:
+            raise ArgumentTypeError(f"{name}(): keepdim=True needs dim=", fix="pass dim=")
         if input.numel() == 0:
-            return input.new_full((), float("nan"))
-        return _median(name, input.reshape(-1), 0, False, skip).values
+            # PyTorch's NaN, which is the lowest of its integers.
+            whole = input.dtype.kind not in ("float", "bool")
+            return input.new_full((), input.dtype.lowest if whole else float("nan"))
+        return _shared(input.reshape(-1), _median(name, input.reshape(-1), 0, False, skip).values)
     position = wrap_dim(dim, input.ndim)
     values = host_values(input)
     if input.ndim == 0 or values.shape[position] == 0:
@@ -143,13 +159,26 @@ def _median(name: str, input: Tensor, dim: int | None, keepdim: bool, skip: bool
     return _ranked(name, input, rank, dim, keepdim)
 
 
+def _shared(input: Tensor, chosen: Tensor) -> Tensor:
+    """The chosen element, with a gradient that all elements equal to it share."""
+    if not input.requires_grad:
+        return chosen
+    values, one = host_values(input), host_values(chosen)
+    is_missing = bool(np.isnan(one))
+    places = np.flatnonzero(np.isnan(values) if is_missing else values == one)
+    equal = input.index_select(0, host_tensor(places, input.device))  # type: ignore[attr-defined]
+    return equal.mean() if is_missing else equal.amax()  # type: ignore[attr-defined]
+
+
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
     """The most frequent element along `dim` (the smallest of them) and its last index."""
     position = wrap_dim(dim, input.ndim)
     if input.ndim == 0:
         return pick(input, np.zeros((), np.int64), 0)
+    _require_elements("mode", input, position)
     rows = np.moveaxis(host_values(input), position, -1)
-    index = np.apply_along_axis(_index_of_mode, -1, rows)
+    found = [_index_of_mode(row) for row in rows.reshape(-1, rows.shape[-1])]
+    index = np.array(found, np.int64).reshape(rows.shape[:-1])
     values, indices = pick(input, np.expand_dims(index, position), position)
     if keepdim:
         return ValuesAndIndices(values, indices)
@@ -157,10 +186,11 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesAndIndice
 
 
 def _index_of_mode(row: np.ndarray) -> int:
-    values, counts = np.unique(row, return_counts=True)
-    return int(np.flatnonzero(row == values[counts.argmax()])[-1])
+    _, places, counts = np.unique(row, return_inverse=True, return_counts=True, equal_nan=False)
+    return int(np.flatnonzero(places == counts.argmax())[-1])
 
 
+@casts_on_cpu(in_float32)
 def quantile(
     input: Tensor,
     q: Any,
@@ -177,6 +207,7 @@ def quantile(
     return _quantile(input, q, dim, keepdim, interpolation, False)
 
 
+@casts_on_cpu(in_float32)
 def nanquantile(
     input: Tensor,
     q: Any,
@@ -198,30 +229,45 @@ def _quantile(
             f"but got {interpolation}",
             fix="use one of these",
         )
+    if input.dtype not in (dtypes.float32, dtypes.float64):
+        raise DTypeError(
+            f"quantile() input tensor must be either float or double dtype, got {input.dtype.name}",
+            fix="convert it with .float()",
+        )
+    if not input.numel():
+        raise ShapeError(
+            f"quantile() input tensor must be non-empty, got {list(input.shape)}",
+            fix="check .numel() first",
+        )
     parts = np.asarray(q.detach().numpy() if isinstance(q, Tensor) else q, np.float64)
     if ((parts < 0) | (parts > 1)).any():
         raise ArgumentError("quantile() q values must be in the range [0, 1]", fix="scale q")
+    if parts.ndim > 1:
+        raise ShapeError(
+            f"quantile() q must be a scalar or 1D tensor, got {list(parts.shape)}", fix="flatten it"
+        )
     rank = input.ndim
-    flat = input.reshape(-1) if dim is None else input
     position = 0 if dim is None else wrap_dim(dim, rank)
+    flat = input if rank and dim is not None else input.reshape(-1)
     found = [
         _one_quantile(flat, float(part), position, interpolation, skip)
-        for part in parts.reshape(-1)
+        for part in (parts.reshape(-1) if parts.size else (0.0,))
     ]
     if not keepdim:
         found = [one.squeeze(position) for one in found]
-    elif dim is None:
+    elif dim is None or not rank:
         found = [one.reshape((1,) * rank) for one in found]
     if parts.ndim == 0:
         return found[0]
-    return stack(found, 0)
+    return stack(found, 0).narrow(0, 0, parts.size)
 
 
 def _one_quantile(input: Tensor, part: float, dim: int, interpolation: str, skip: bool) -> Tensor:
     values = host_values(input)
     missing = np.isnan(values).sum(dim, keepdims=True)
     count = values.shape[dim] - (missing if skip else np.zeros_like(missing))
-    place = part * np.maximum(count - 1, 0)
+    # In the input's type: "nearest" asks for the same halves as in PyTorch.
+    place = values.dtype.type(part) * np.maximum(count - 1, 0).astype(values.dtype)
     if not skip:
         place = np.where(missing > 0, values.shape[dim] - 1, place)
     if interpolation == "nearest":

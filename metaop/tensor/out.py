@@ -12,6 +12,7 @@ from inspect import Parameter, Signature, signature
 from typing import Any
 
 from metaop.errors import ArgumentTypeError, GradientError
+from metaop.tensor.casting import without_casts
 from metaop.tensor.core import Tensor
 from metaop.tensor.resizing import resize_
 from metaop.tensor.writing import convert_for_write
@@ -75,8 +76,10 @@ def takes_out(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def with_out(*args: Any, out: Any = None, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        return result if out is None else _written(function.__name__, result, out)
+        if out is None:
+            return function(*args, **kwargs)
+        with without_casts():
+            return _written(function.__name__, function(*args, **kwargs), out)
 
     plain = signature(function)
     parameters = list(plain.parameters.values())

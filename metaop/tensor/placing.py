@@ -16,7 +16,7 @@ from typing import Any
 from metaop.dist.placement import Placement
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
-from metaop.tensor.global_tensor import SbpLike, distribute_tensor, spread, to_global
+from metaop.tensor.global_tensor import SbpLike, distribute_tensor, spread_first, to_global
 from metaop.tensor.options import default_device
 from metaop.unified_graph.tensor_type import CPU, Device
 
@@ -111,7 +111,7 @@ def _taking_placement(
         result = make(args, options, placement)
         if implied:
             assert _mode.placement is not None
-            result = spread(result, _mode.placement, _mode.sbp)
+            result = spread_first(result, _mode.placement, _mode.sbp)
         elif sbp is not None:
             result = _lying(function.__name__, result, placement, sbp)
         return result.requires_grad_() if tracks else result

@@ -11,6 +11,7 @@ import numpy as np
 from metaop.tensor.core import Tensor
 from metaop.tensor.promotion import defaults
 from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.tensor_type import META
 
 
 @dataclass
@@ -151,7 +152,12 @@ def text_of(input: Tensor, prefix: str = "tensor(") -> str:
         suffixes.append(f"device='{input.device}'")
     natural = input.dtype in (defaults.dtype, dtypes.int64, dtypes.bool_)
     size = input.numel()  # type: ignore[attr-defined]
-    if size == 0:
+    if input.device is META:
+        suffixes.append(f"size={tuple(input.shape)}")
+        if input.dtype is not defaults.dtype:
+            suffixes.append(f"dtype={input.dtype}")
+        body = "..."
+    elif size == 0:
         if input.ndim != 1:
             suffixes.append(f"size={tuple(input.shape)}")
         if input.dtype is not defaults.dtype:

@@ -10,12 +10,13 @@ import numpy as np
 
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.elementwise.scalar_function import to_float
-from metaop.errors import ArgumentTypeError
+from metaop.errors import ArgumentTypeError, DivisionError, DTypeError
 from metaop.operators.pointwise import POINTWISE
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.dtype import DType, kind_rank, promote
+from metaop.unified_graph.faults import DIVISION_BY_ZERO
 from metaop.unified_graph.recording import Call, record, scalar_leaf
 from metaop.unified_graph.tensor_type import Device
 
@@ -72,6 +73,13 @@ def result_type(*operands: Operand) -> DType:
     return result
 
 
+_DIVISIONS = frozenset(
+    name
+    for name, row in FUNCTIONS.items()
+    if row.refusal is not None and row.refusal.kind is DIVISION_BY_ZERO
+)
+
+
 def pointwise(name: str, *operands: Any) -> Tensor:
     """The scalar function `name` of the table applied to tensors and numbers."""
     if len(operands) == 2:
@@ -83,6 +91,12 @@ def pointwise(name: str, *operands: Any) -> Tensor:
 
 def binary(step: Composite, left: Any, right: Any) -> Tensor:
     """A scalar function of two operands, of which at least one is a tensor."""
+    if step.name in _DIVISIONS and type(right) in (int, bool) and not right:
+        if left.dtype.kind != "float":
+            raise DivisionError(
+                f"{step.name}: {DIVISION_BY_ZERO.message}",
+                fix="divide by another number, or convert the tensor with .float()",
+            )
     if isinstance(left, Tensor):
         if isinstance(right, Tensor):
             first, second = left.call, right.call
@@ -134,6 +148,36 @@ def number_call(number: Number, dtype: DType, device: Device) -> Call:
     if dtype.kind == "int" and isinstance(number, float) and not math.isfinite(number):
         number = 0
     return scalar_leaf(number, dtype, device)
+
+
+def fitting_call(number: Number, dtype: DType, device: Device) -> Call:
+    """`number_call` for a number that fills elements: an error where the type cannot hold it."""
+    check_fits(number, dtype)
+    return number_call(number, dtype, device)
+
+
+def check_fits(number: Number, dtype: DType) -> None:
+    """Raises DTypeError for a number out of the range of a type; negative ones wrap as in C."""
+    if dtype.kind == "float":
+        fits = not math.isfinite(number) or abs(number) <= _largest(dtype)
+    elif dtype.kind == "int":
+        bounds = np.iinfo(dtype.numpy)
+        wraps = bounds.min == 0 and isinstance(number, int)
+        fits = (-bounds.max if wraps else bounds.min) <= number <= bounds.max
+    else:
+        return
+    if not fits:
+        raise DTypeError(
+            f"value cannot be converted to type {dtype.name} without overflow: {number}",
+            fix="use a type that holds the number",
+        )
+
+
+def _largest(dtype: DType) -> float:
+    """The largest number of a floating-point type: all bits of the exponent but the last."""
+    if dtype.name == "bfloat16":
+        return 255 * 2.0**120
+    return float(np.finfo(dtype.numpy).max)
 
 
 def operand_argument(operand: Any, name: str) -> Operand:

@@ -80,6 +80,9 @@ def linspace(
     """`steps` evenly spaced numbers from `start` to `end`, both included."""
     if steps < 0:
         raise ShapeError("number of steps must be non-negative", fix="pass steps >= 0")
+    if dtype is not None and dtype.is_complex:
+        whole = linspace(start, end, steps, dtype=dtypes.float64, device=device).to(dtype)
+        return whole.requires_grad_(requires_grad)
     place = device_of(device)
     bounds = [number_call(_number(x), dtypes.float64, place) for x in (start, end)]
     call = record(operators.linspace, bounds, (steps, dtype or defaults.dtype))
@@ -114,6 +117,9 @@ def eye(
 ) -> Tensor:
     """The identity matrix (n, m)."""
     place, dtype = device_of(device), dtype or defaults.dtype
+    if dtype.is_complex:
+        whole = eye(n, m, dtype=dtypes.float64, device=device).to(dtype)
+        return whole.requires_grad_(requires_grad)
     one = () if place is CPU else (number_call(1, dtype, place),)
     return _finish(record(operators.eye, one, (n, n if m is None else m, dtype)), requires_grad)
 

@@ -66,6 +66,8 @@ def fliplr(input: Tensor) -> Tensor:
 
 def flipud(input: Tensor) -> Tensor:
     """Mirrored along dimension 0."""
+    if not input.ndim:
+        raise ShapeError("flipud: Input must be >= 1-d.", fix="unsqueeze it")
     return flip(input, 0)
 
 

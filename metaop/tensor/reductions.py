@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from metaop.errors import DimensionError, DTypeError, ShapeError
+from metaop.errors import ArgumentTypeError, DimensionError, DTypeError, ShapeError
 from metaop.operators import reduction as operators
 from metaop.tensor import pointwise
 from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.options import Dimensions, reduced_dimensions
 from metaop.tensor.promotion import Number, tensor_argument
@@ -38,6 +39,7 @@ def nansum(
     return _total(operators.nansum, input, dim, keepdim, dtype)
 
 
+@casts_on_cpu(in_float32)
 def prod(
     input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -171,6 +173,8 @@ def _extreme(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
     if isinstance(dim, Tensor):
         return (pointwise.maximum if name == "max" else pointwise.minimum)(input, dim)
     if dim is None:
+        if keepdim:
+            raise ArgumentTypeError(f"{name}(): keepdim=True needs dim=", fix="use a" + name)
         if input.call.type.size == 0:
             raise ShapeError(
                 f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
@@ -257,7 +261,8 @@ def any(input: Tensor, dim: Dimensions = None, keepdim: bool = False) -> Tensor:
 
 
 def _truth(reducer: str, input: Tensor, dim: Dimensions, keepdim: bool) -> Tensor:
-    dims = reduced_dimensions(dim, input.ndim)
+    # Unlike sums, truth over an empty list of dimensions is that of each element.
+    dims = () if dim == () or dim == [] else reduced_dimensions(dim, input.ndim)
     return wrap(record(operators.truth, (input.call,), (reducer, dims, keepdim)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metaop.errors import ShapeError
+from metaop.errors import ArgumentError, DimensionError, ShapeError
 from metaop.operators import scan as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
@@ -67,6 +67,8 @@ def diff(
     if input.ndim == 0:
         raise ShapeError("diff expects input to be at least one-dimensional", fix="unsqueeze it")
     position = wrap_dim(dim, input.ndim)
+    if n < 0:
+        raise ArgumentError(f"diff(): order must be non-negative but got {n}", fix="pass n >= 0")
     if n == 0:
         return input.clone()
     pieces = [piece for piece in (prepend, input, append) if piece is not None]
@@ -79,12 +81,18 @@ def diff(
 
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """The integral of samples `y` at places `x` (or `dx` apart) along `dim`."""
+    if y.ndim and not y.shape[dim]:
+        return y.new_zeros(y.sum(dim).shape)
     area = _trapezoids(y, x, dim).sum(dim)
     return area if x is not None else area * dx
 
 
 def _trapezoids(y: Tensor, x: Tensor | None, dim: int) -> Tensor:
     """The areas between neighbours; with a distance of 1 when there are no places."""
+    if not y.ndim:
+        raise DimensionError("trapezoid(): the samples have no dimensions", fix="pass a vector")
+    if not y.shape[dim]:
+        return y / 2
     length = y.shape[dim] - 1
     heights = (y.narrow(dim, 1, length) + y.narrow(dim, 0, length)) / 2
     if x is None:

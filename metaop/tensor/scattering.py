@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from metaop.errors import DimensionError, DTypeError, ShapeError
+from metaop.errors import ArgumentError, DimensionError, DTypeError, ShapeError
 from metaop.operators import indexing as operators
 from metaop.operators.basic import convert
 from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.casting import casts_on_cpu, in_widest_type
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.indexing import getitem, host_tensor, split_key
 from metaop.tensor.indexing import put as put_at
-from metaop.tensor.promotion import number_call
+from metaop.tensor.promotion import fitting_call
 from metaop.tensor.selection import where
 from metaop.tensor.shaping import broadcast_to, clone, diagonal, flatten, reshape, select
 from metaop.unified_graph.dtype import int64
@@ -37,7 +38,7 @@ def _integer_index(name: str, index: Tensor) -> Call:
 def _value(input: Tensor, value: Value) -> Call:
     if isinstance(value, Tensor):
         return value.call
-    return number_call(value, input.dtype, input.device)
+    return fitting_call(value, input.dtype, input.device)
 
 
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
@@ -123,9 +124,9 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     if index.ndim > 1:
         raise DimensionError("index_select(): Index is supposed to be a vector")
     call = _integer_index("index_select", index)
+    dim = wrap_dim(dim, input.ndim)
     if not input.ndim:
         return reshape(index_select(reshape(input, 1), 0, index), ())
-    dim = wrap_dim(dim, input.ndim)
     if not index.ndim:
         call = reshape(index, 1).call
     return wrap(record(operators.take, (input.call, call), (dim,)))
@@ -165,6 +166,7 @@ def index_add(
     return _rows("index_add", input, dim, index, scaled, "sum")
 
 
+@casts_on_cpu(in_widest_type)
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """`source[k]` written to slice `index[k]` of `dim`, for every k."""
     return _rows("index_copy", input, dim, index, source, None)
@@ -202,6 +204,8 @@ def index_put_(
 
 def take(input: Tensor, index: Tensor) -> Tensor:
     """Elements by their number in the flattened tensor."""
+    if index.numel() and not input.numel():
+        raise DimensionError("take(): tried to take from an empty tensor", fix="check .numel()")
     return getitem(flatten(input), index) if index.ndim else getitem(flatten(input), int(index))
 
 
@@ -287,6 +291,20 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     return host_tensor(np.argwhere(array), input.device)
 
 
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """The first `size` rows of `nonzero(input)`, and rows of `fill_value` when there are fewer."""
+    if size < 0:
+        raise ArgumentError(f"nonzero_static: 'size' must be an non-negative integer, not {size}")
+    places = np.argwhere(input._array())[:size]
+    missing = ((0, size - len(places)), (0, 0))
+    return host_tensor(np.pad(places, missing, constant_values=fill_value), input.device)
+
+
+def fill(input: Tensor, value: Any) -> Tensor:
+    """A tensor like `input` with `value`, a number or a 0-d tensor, everywhere."""
+    return input.clone().fill_(value)
+
+
 def argwhere(input: Tensor) -> Tensor:
     """The indices of all elements that are not zero, one row each."""
     return nonzero(input)
@@ -345,5 +363,6 @@ IN_PLACE = (
 METHODS = (
     "fill_diagonal_",
     *IN_PLACE, "gather", "index_select", "index_put", "index_put_", "take", "take_along_dim",
-    "masked_select", "nonzero", "argwhere", "select_scatter", "slice_scatter", "diagonal_scatter",
+    "masked_select", "nonzero", "argwhere", "nonzero_static", "select_scatter", "slice_scatter",
+    "diagonal_scatter",
 )  # fmt: skip

@@ -12,6 +12,7 @@ from metaop.tensor.promotion import (
     Number,
     Operand,
     device_among,
+    fitting_call,
     mixed,
     number_call,
     operand_argument,
@@ -72,7 +73,7 @@ def operand_call(operand: Operand, dtype: DType, device: Device) -> Call:
     """A tensor's value, or a number as an argument, converted to `dtype`."""
     if isinstance(operand, Tensor):
         return operand.to(dtype).call
-    return number_call(operand, dtype, device)
+    return fitting_call(operand, dtype, device)
 
 
 def _where_method(input: Tensor, condition: Tensor, other: Operand) -> Tensor:

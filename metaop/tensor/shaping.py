@@ -15,7 +15,8 @@ from metaop.operators.view_write import view_write
 from metaop.tensor.arguments import infer_size, sizes, wrap_dim, wrap_dims
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.core import view as view_of
-from metaop.tensor.strides import contiguous_strides, is_row_major, view_layout
+from metaop.tensor.storage import owner_and_layout
+from metaop.tensor.strides import is_row_major, view_layout
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Shape
 from metaop.unified_graph.recording import record
@@ -290,7 +291,7 @@ def as_strided(
     input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
     """The storage of `input` (of its base, for a view) read with other sizes and strides."""
-    offset = _layout(input)[1] if storage_offset is None else storage_offset
+    offset = owner_and_layout(input)[1][1] if storage_offset is None else storage_offset
     source = input if input._base is None else input._base
     size, stride = tuple(size), tuple(stride)
     last = offset + sum((n - 1) * s for n, s in zip(size, stride))
@@ -316,13 +317,13 @@ def as_strided_scatter(
 
 def stride(input: Tensor, dim: int | None = None) -> Any:
     """The distances between neighbours along each dimension (or `dim`), in elements."""
-    strides = _layout(input)[0]
+    strides = owner_and_layout(input)[1][0]
     return strides if dim is None else strides[wrap_dim(dim, len(strides))]
 
 
 def storage_offset(input: Tensor) -> int:
     """Where the first element lies in the storage of the base."""
-    return _layout(input)[1]
+    return owner_and_layout(input)[1][1]
 
 
 def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
@@ -359,17 +360,9 @@ def as_strided_(
     return input
 
 
-def _layout(input: Tensor) -> tuple[tuple[int, ...], int]:
-    if input._base is not None:
-        found = view_layout(input._base._shape, input._steps)
-        if found is not None:
-            return found
-    return contiguous_strides(input._shape), 0
-
-
 def is_contiguous(input: Tensor, memory_format: object = None) -> bool:
     """Whether the elements lie in row-major order without gaps."""
-    return input._base is None or is_row_major(input._shape, _layout(input)[0])
+    return input._base is None or is_row_major(input._shape, stride(input))
 
 
 def contiguous(input: Tensor, memory_format: object = None) -> Tensor:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from metaop.errors import ArgumentError, ShapeError
+from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.decompositions import (
     Cotangents,
@@ -71,6 +72,7 @@ def _info(values: np.ndarray, like: Tensor) -> Tensor:
     return from_array(np.asarray(values, np.int32), dtypes.int32).to(device=like.device)
 
 
+@casts_on_cpu(in_float32)
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Lower:
     """`cholesky` that reports a matrix that is not positive definite instead of raising."""
     found = np.zeros(A.shape[:-2], np.int32)
@@ -99,6 +101,7 @@ def _singular(A: Tensor) -> np.ndarray:
     return first_zero(np.diagonal(packed, axis1=-2, axis2=-1))
 
 
+@casts_on_cpu(in_float32)
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:
     """`inv` that reports a singular matrix instead of raising."""
     try:
@@ -119,11 +122,13 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
     return Solved(B * math.nan, _info(_singular(A), A))
 
 
+@casts_on_cpu(in_float32)
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of the matrix of which L is the Cholesky factor."""
     return inv(transposed(L) @ L if upper else L @ transposed(L))
 
 
+@casts_on_cpu(in_float32)
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with `A @ X = B`, where L is the Cholesky factor of A."""
     lower = transposed(L) if upper else L
@@ -131,6 +136,7 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     return solve_triangular(transposed(lower), inner, upper=True)
 
 
+@casts_on_cpu(in_float32)
 def triangular_solve(
     b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularSolution:
@@ -141,6 +147,7 @@ def triangular_solve(
     return TriangularSolution(solution, A.expand(*batch, *A.shape[-2:]).clone())
 
 
+@casts_on_cpu(in_float32)
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of `tensordot(A, ·, A.ndim - ind)`: a square matrix of several dimensions."""
     if ind <= 0:
@@ -152,6 +159,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     return flat.reshape(*columns, *rows)
 
 
+@casts_on_cpu(in_float32)
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
     """X with `tensordot(A, X, X.ndim) = B`; `dims` of A are moved to its end first."""
     if dims is not None:
@@ -184,6 +192,7 @@ def _column(tolerance: float | Tensor) -> float | Tensor:
     return tolerance.unsqueeze(-1) if isinstance(tolerance, Tensor) else tolerance
 
 
+@casts_on_cpu(in_float32)
 def matrix_rank(
     A: Tensor,
     tol: Tolerance = None,
@@ -229,8 +238,10 @@ def pinv(
     inverse = kept * values.masked_fill(kept.logical_not(), 1).reciprocal()
     found = (transposed(right) * inverse.unsqueeze(-2)) @ transposed(left)
 
-    def backward(results: Sequence[Tensor], cotangents: Cotangents) -> Cotangents:
-        X, g = results[0], cotangents[0]
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
+        A, X, g = inputs[0], results[0], cotangents[0]
         assert g is not None
         turned, across = transposed(X), transposed(g)
         gradient = -(turned @ g @ turned)
@@ -242,11 +253,13 @@ def pinv(
     return host_function([A], [found._array()], backward)[0]
 
 
+@casts_on_cpu(in_float32)
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """`linalg.pinv` in its older form."""
     return pinv(input, rcond)
 
 
+@casts_on_cpu(in_float32)
 def lstsq(
     A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> LeastSquares:

@@ -21,7 +21,7 @@ from metaop.tensor import (
     shaping,
 )
 from metaop.tensor.complex_tensor import as_complex
-from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.core import Tensor, from_array, view
 from metaop.tensor.promotion import binary
 from metaop.tensor.writing import in_place
 
@@ -178,7 +178,30 @@ def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
     return namespace
 
 
-_SHARING = ("_base", "_steps", "_cell", "_seen", "_writes", "_grad")
+_SHARING = ("_base", "_steps", "_cell", "_seen", "_writes", "_grad", "_shared")
+
+
+def _copied_storage(self: Tensor, memo: dict[int, Any]) -> Tensor:
+    """A copy that shares its storage with the copies of what shares that of the original."""
+    root = self
+    while root._base is not None:
+        root = root._base
+    _ = root.call  # forgets peers that are gone
+    storage = root if root._cell is None else root._cell
+    key: Any = ("storage", id(storage))
+    if key not in memo:  # the storage stays alive, so that its number stays its own
+        memo[key] = root.detach().clone(), storage  # type: ignore[attr-defined]
+    return _shown_alike(self, memo[key][0].detach())
+
+
+def _shown_alike(shown: Tensor, root: Tensor) -> Tensor:
+    """The view of `root` that `shown` is of its own root."""
+    if shown._base is None:
+        return root
+    copied = _shown_alike(shown._base, root)
+    for step, attributes in shown._steps:
+        copied = view(copied, step, attributes)
+    return copied
 
 
 def _deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
@@ -191,7 +214,7 @@ def _deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
             fix="detach the tensor first",
         )
     result = object.__new__(self.__class__)
-    plain = self.detach().clone()  # type: ignore[attr-defined]
+    plain = _copied_storage(self, memo)
     result.__dict__.update(plain.__dict__)
     memo[id(self)] = result
     for name, value in self.__dict__.items():
@@ -231,9 +254,16 @@ _PROPERTIES: dict[str, Callable[[Tensor], Any]] = {
     "nbytes": lambda self: self.call.type.nbytes,
     "is_cpu": lambda self: self.device.type == "cpu",
     "is_cuda": lambda self: self.device.type == "cuda",
+    "is_meta": lambda self: self.device.type == "meta",
     "is_sparse": lambda self: False,
-    "is_quantized": lambda self: False,
-    "is_meta": lambda self: False,
+    # Devices and layouts of PyTorch that metaop lacks.
+    **dict.fromkeys(
+        (
+            *("is_ipu", "is_maia", "is_mkldnn", "is_mps", "is_mtia", "is_nested", "is_quantized"),
+            *("is_sparse_csr", "is_vulkan", "is_xla", "is_xpu"),
+        ),
+        lambda self: False,
+    ),
     "real": lambda self: self,
     "layout": lambda self: layouts.strided,
 }
@@ -268,6 +298,7 @@ _METHODS: dict[str, Any] = {
     "__dlpack_device__": dlpack.dlpack_device,
     "__copy__": _copy,
     "__deepcopy__": _deep_copy,
+    "is_inference": lambda self: False,
     "__reduce_ex__": _reduce,
 }
 for _name, _method in _METHODS.items():

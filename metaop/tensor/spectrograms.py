@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from metaop.errors import ArgumentError, ShapeError
 from metaop.operators import padding
+from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.complex_tensor import ComplexTensor, view_as_complex, view_as_real
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.fourier import fft, ifft, irfft, rfft
@@ -30,6 +31,7 @@ def _padded(x: Tensor, before: int, after: int, mode: str) -> Tensor:
     return wrap(record(padding.pad, (x.call,), ((*rest, before), (*rest, after), mode, 0)))
 
 
+@casts_on_cpu(in_float32)
 def stft(
     input: Tensor,
     n_fft: int,
@@ -53,6 +55,17 @@ def stft(
             "stft requires the return_complex parameter be given for real inputs",
             fix="pass return_complex=True",
         )
+    if isinstance(input, ComplexTensor) or isinstance(window, ComplexTensor):
+        return _complex_stft(
+            input, window, bool(onesided), return_complex,
+            (n_fft, hop_length, win_length), (center, pad_mode, normalized),
+        )  # fmt: skip
+    if input.ndim not in (1, 2) or input.dtype.kind != "float":
+        raise ShapeError(
+            "stft: expected a 1D or 2D tensor of floating values, got "
+            f"{input.dtype.name} {list(input.shape)}",
+            fix="flatten the dimensions before the last one, convert with .float()",
+        )
     hop = n_fft // 4 if hop_length is None else hop_length
     signal = input if input.ndim == 2 else input.unsqueeze(0)
     if center:
@@ -67,6 +80,33 @@ def stft(
     spectra = transform(pieces, norm=norm).transpose(1, 2)
     spectra = spectra if input.ndim == 2 else spectra.squeeze(0)
     return spectra if return_complex else view_as_real(spectra)
+
+
+def _complex_stft(
+    input: Tensor,
+    window: Tensor | None,
+    onesided: bool,
+    return_complex: bool,
+    lengths: tuple[int, int | None, int | None],
+    options: tuple[bool, str, bool],
+) -> Tensor:
+    """The spectra of complex signals or windows, which are sums of those of the parts."""
+    if onesided:
+        raise ArgumentError(
+            "Cannot have onesided output if window or input is complex", fix="pass onesided=False"
+        )
+
+    def transform(signal: Tensor, shape: Tensor | None) -> Tensor:
+        return stft(signal, *lengths, shape, *options, onesided=False, return_complex=True)
+
+    def of_window(signal: Tensor) -> Tensor:
+        if not isinstance(window, ComplexTensor):
+            return transform(signal, window)
+        return transform(signal, window.real) + transform(signal, window.imag) * 1j
+
+    whole = isinstance(input, ComplexTensor)
+    found = of_window(input.real) + of_window(input.imag) * 1j if whole else of_window(input)
+    return found if return_complex else view_as_real(found)
 
 
 def istft(
@@ -87,7 +127,18 @@ def istft(
     unless a complex signal is asked for.
     """
     if not isinstance(input, ComplexTensor):
-        input = view_as_complex(input)
+        raise ArgumentError(
+            "istft requires a complex-valued input tensor matching the output from stft with "
+            f"return_complex=True, got {input.dtype.name} {list(input.shape)}",
+            fix="use view_as_complex for pairs",
+        )
+    counts = {None: (n_fft, n_fft // 2 + 1), True: (n_fft // 2 + 1,), False: (n_fft,)}[onesided]
+    if input.ndim not in (2, 3) or input.shape[-2] not in counts:
+        raise ShapeError(
+            f"istft: expected {' or '.join(map(str, counts))} frequencies for n_fft={n_fft} and "
+            f"onesided={onesided}, got {list(input.shape)}",
+            fix="pass the n_fft and onesided of the stft",
+        )
     hop = n_fft // 4 if hop_length is None else hop_length
     spectra = (input if input.ndim == 3 else input.unsqueeze(0)).transpose(1, 2)
     norm = "ortho" if normalized else None

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from metaop.errors import ShapeError
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.creation import ones, zeros
 from metaop.tensor.joining import cat, meshgrid, stack
@@ -96,6 +97,10 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All choices of `r` elements of a vector, one a row."""
+    if input.ndim != 1:
+        raise ShapeError(
+            f"combinations: Expect a 1D vector, but got shape {list(input.shape)}", fix="flatten it"
+        )
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = list(choose(range(input.shape[0]), r))
     index = from_array(np.array(rows, np.int64).reshape(len(rows), r), dtypes.int64)
@@ -117,6 +122,11 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """The powers of a vector as the columns of a matrix, the highest first unless `increasing`."""
+    if x.ndim != 1:
+        raise ShapeError(
+            f"vander: x must be a one-dimensional tensor, got {list(x.shape)}",
+            fix="use linalg.vander for batches",
+        )
     count = x.shape[0] if N is None else N
     exponents = arange(count, device=x.device)
     return x.unsqueeze(-1) ** (exponents if increasing else count - 1 - exponents)

@@ -7,19 +7,24 @@ from typing import Any
 
 from metaop.errors import DTypeError
 from metaop.operators.basic import clone, convert
+from metaop.tensor.casting import without_casts
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.dtype import DType, kind_rank
-from metaop.unified_graph.recording import Call, next_sequence, record
+from metaop.unified_graph.recording import Call, modes, next_sequence, record
 
 
 def in_place(tensor: Tensor, function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
     """Writes `function(tensor, …)` into the tensor: the in-place form of any function.
 
-    The result is converted to the tensor's dtype; a result of a higher kind (float into an
-    integer tensor) is an error, as in PyTorch.
+    No automatic cast happens. The result is converted to the tensor's dtype; a result of a
+    higher kind (float into an integer tensor) is an error, as in PyTorch.
     """
     started = next_sequence()
-    result = function(tensor, *args, **kwargs)
+    if modes.casts is None:
+        result = function(tensor, *args, **kwargs)
+    else:
+        with without_casts():
+            result = function(tensor, *args, **kwargs)
     name = function.__name__ + "_"
     call = convert_for_write(result, tensor.dtype, name)
     if call.sequence < started:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -229,3 +231,53 @@ def test_copies_have_memory_of_their_own(copy: str) -> None:
         assert (x.tolist(), y.tolist()) == ([1.0, 7.0, 3.0], [5.0, 2.0, 3.0])
         x.detach().numpy()[2] = 9.0
         assert x.tolist() == [1.0, 7.0, 9.0]
+
+
+def _two_layers(lib: Any) -> tuple[Any, Any]:
+    layer = lib.nn.Linear(3, 3)
+    return layer.bias.detach(), copy.deepcopy(layer).bias.detach()
+
+
+EQUAL_VALUES: dict[str, Callable[[Any], tuple[Any, Any]]] = {
+    "zeros": lambda lib: (lib.zeros(3), lib.zeros(3)),
+    "tensor": lambda lib: (lib.tensor([1.0, 2.0]), lib.tensor([1.0, 2.0])),
+    "computed": lambda lib: (lib.ones(3) * 2, lib.ones(3) * 2),
+    "detached": lambda lib: (lib.ones(3).detach(), lib.ones(3).detach()),
+    "parameters": lambda lib: (
+        lib.nn.Parameter(lib.ones(3), False),
+        lib.nn.Parameter(lib.ones(3), False),
+    ),
+    "layers": lambda lib: tuple(lib.nn.BatchNorm1d(3).weight.detach() for _ in range(2)),  # type: ignore
+    "deep copies": _two_layers,
+}
+
+
+@pytest.mark.parametrize("kind", EQUAL_VALUES)
+@pytest.mark.parametrize("lib", [metaop, torch], ids=["metaop", "torch"])
+def test_equal_values_made_apart_have_memory_of_their_own(lib: Any, kind: str) -> None:
+    first, second = EQUAL_VALUES[kind](lib)
+    peer, before = second.detach(), second.tolist()
+    (first + second + peer).tolist()
+    assert first.data_ptr() != second.data_ptr() == peer.data_ptr()
+    first.numpy()[0] = 9.0
+    assert first[0] == 9.0 and second.tolist() == before
+    second.numpy()[0] = 7.0
+    assert second[0] == peer[0] == 7.0 and first[0] == 9.0
+
+
+@pytest.mark.parametrize("lib", [metaop, torch], ids=["metaop", "torch"])
+def test_a_view_lies_where_its_strides_say(lib: Any) -> None:
+    x = lib.arange(24.0).view(2, 3, 4)
+    views = {
+        "row": x[1],
+        "transposed": x.mT,
+        "column": x[..., 1:],
+        "expanded": x[1, 2].expand(2, 4),
+        "of a peer": x.detach()[1, 2:],
+        "of a view": x[1][2][3:],
+        "another shape": x.view(24),
+    }
+    for name, view in views.items():
+        distance = view.storage_offset() * view.element_size()
+        assert view.data_ptr() - x.data_ptr() == distance, name
+    assert lib.empty(0).data_ptr() == x[2:].data_ptr() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,42 @@ def test_changed_saved_value_is_an_error(read: bool) -> None:
         y.mul_(2)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             z.sum().backward()
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, F: F.max_pool1d(x, 2).relu_(),
+        lambda x, F: F.adaptive_max_pool1d(x, 2).mul_(3),
+        lambda x, F: F.local_response_norm(x, 2).add_(1),
+        lambda x, F: (x / (x.abs() + 1)).clamp_(-0.2, 0.2),
+        lambda x, F: F.softsign(x).mul_(x.detach()),
+        lambda x, F: F.normalize(x, dim=1).add_(x),
+        lambda x, F: x.max(-1).values.relu_(),
+    ],
+)
+def test_a_result_may_be_written_over_where_pytorch_saves_none(
+    function: Callable[..., Any], read: bool
+) -> None:
+    found = []
+    for x, lib in each(np.random.default_rng(0).standard_normal((2, 3, 4))):
+        result = function(x, lib.nn.functional)
+        if read:
+            result.tolist()
+        result.square().sum().backward()
+        found.append(x.grad.tolist())
+    np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_running_statistics_are_moved_before_backward(affine: bool) -> None:
+    found = []
+    for x, lib in each(np.random.default_rng(0).standard_normal((3, 4))):
+        norm = lib.nn.BatchNorm1d(4, affine=affine).double()
+        (norm(x).sin().sum() + norm(x * 2).cos().sum()).backward()
+        found.append(x.grad.tolist())
+    np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-12)
 
 
 def test_change_through_another_view_is_an_error() -> None:
@@ -341,3 +378,45 @@ def test_anomalies_are_named_with_the_line_that_called_the_operator() -> None:
         loss = (x.sqrt() * 0).sum()
         with pytest.raises(RuntimeError, match=r"'SqrtBackward0' returned nan.*test_backward.py:"):
             loss.backward()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, F: F.batch_norm(x, None, None, training=True),
+        lambda x, F: F.group_norm(x, 2),
+        lambda x, F: F.layer_norm(x, (4,)),
+        lambda x, F: F.softmax(x, 1),
+        lambda x, F: F.cosine_similarity(x, x.roll(1, 0), 1),
+        lambda x, F: x.std(1),
+        lambda x, F: x.prod(1),
+        lambda x, F: x.logsumexp(1),
+    ],
+)
+def test_second_gradients_after_a_result_was_read(function: Callable[..., Any]) -> None:
+    random = np.random.default_rng(3)
+    values, weights = random.standard_normal((2, 6, 4))
+    found = []
+    for lib in LIBRARIES:
+        x = lib.tensor(values, requires_grad=True)
+        result = function(x, lib.nn.functional)
+        result.sum().item()
+        loss = (
+            result.sin() * lib.tensor(weights[:, :1] if result.ndim == 2 else weights[:, 0])
+        ).sum()
+        (slope,) = lib.autograd.grad(loss, x, create_graph=True)
+        slope.square().sum().backward()
+        found.append(x.grad.tolist())
+    np.testing.assert_allclose(*found, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_what_meets_only_padding_gets_zeros(bias: bool) -> None:
+    found = []
+    for library in (torch, metaop):
+        layer = library.nn.Conv2d(2, 1, 1, stride=3, padding=1, bias=bias)
+        x = library.ones(2, 2, 1, 1).requires_grad_()
+        layer(x).square().sum().backward()
+        tensors = (x, layer.weight)
+        found.append([None if t.grad is None else t.grad.tolist() for t in tensors])
+    assert found[1] == found[0] and None not in found[1]

@@ -202,3 +202,58 @@ def test_gradcheck_finds_mistakes() -> None:
     with pytest.raises(metaop.autograd.GradcheckError):
         gradcheck(Wrong.apply, (x,))
     assert not gradcheck(Wrong.apply, (x,), raise_exception=False)
+
+
+def _hooked(lib: Any) -> list[Any]:
+    """What hooks on saved tensors see, in their order."""
+    log: list[Any] = []
+
+    class Product(lib.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, y: Any) -> Any:
+            out = x * y
+            ctx.save_for_backward(x, None, y, out)
+            log.append("forward")
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            x, _, y, out = ctx.saved_tensors
+            log.append((x.tolist(), y.tolist(), out.tolist()))
+            return gradient * y, gradient * x
+
+    def pack(tensor: Any) -> Any:
+        log.append(("pack", tensor is x, tensor.tolist()))
+        return tensor.detach() * 2
+
+    def unpack(packed: Any) -> Any:
+        log.append("unpack")
+        return packed
+
+    hooks = lib.autograd.graph
+    x, y = lib.ones(2, requires_grad=True), lib.full((2,), 3.0)
+    with hooks.saved_tensors_hooks(lambda t: log.append("outer"), unpack):
+        with hooks.saved_tensors_hooks(pack, unpack):
+            out = Product.apply(x, y)
+        with lib.no_grad():
+            Product.apply(x, y)
+    out.sum().backward()
+    Product.apply(x, y)
+    log.append(x.grad.tolist())
+    with hooks.saved_tensors_hooks(lambda t: 3, lambda t: t):
+        wrong = Product.apply(x, y)
+    with pytest.raises(TypeError, match="expected to be a Tensor but got result of type"):
+        wrong.sum().backward()
+    refused = pytest.raises(RuntimeError, match="not here")
+    with hooks.disable_saved_tensors_hooks("not here"), refused:
+        hooks.saved_tensors_hooks(pack, unpack).__enter__()
+    with hooks.save_on_cpu(pin_memory=True):
+        (lib.ones(1, requires_grad=True) ** 2).backward()
+    return log
+
+
+def test_saved_tensors_go_through_hooks() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.warns(UserWarning, match="only what ctx.save_for_backward saves"):
+        found = _hooked(metaop)
+    assert found == _hooked(torch)

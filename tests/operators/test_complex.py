@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -83,7 +85,7 @@ def test_leaves() -> None:
 
 def test_what_is_not_there_is_an_error() -> None:
     z = metaop.ones(3).to(metaop.complex64)
-    for function in (lambda: z.cumsum(0), lambda: metaop.acosh(z), lambda: z < z):
+    for function in (lambda: z.cumprod(0), lambda: metaop.acosh(z), lambda: z < z):
         with pytest.raises((RuntimeError, NotImplementedError), match="complex"):
             function()
     with pytest.raises((RuntimeError, TypeError)):
@@ -104,3 +106,183 @@ def test_a_spectrogram_and_back(options: dict) -> None:
     np.testing.assert_allclose(got.numpy(), wanted.numpy(), atol=1e-4)
     again = metaop.istft(got, 40, 10, window=windows[0], **options)
     np.testing.assert_allclose(again.numpy(), signal[:, : again.shape[1]], atol=1e-4)
+
+
+def numbers(lib: Any) -> Any:
+    return lib.tensor([[1 + 2j, 3 - 1j], [0.5j, -2]])
+
+
+def saved(lib: Any) -> Any:
+    file = io.BytesIO()
+    z = numbers(lib).to(lib.complex128)
+    lib.save({"number": lib.tensor(1 + 2j), "whole": z, "turned": z.T, "part": z[1]}, file)
+    file.seek(0)
+    return list(lib.load(file).values())
+
+
+def buffered(lib: Any) -> Any:
+    module = lib.nn.Module()
+    module.register_buffer("z", numbers(lib))
+    module.load_state_dict({"z": numbers(lib) * 2j})
+    return module.z
+
+
+def changed(lib: Any) -> Any:
+    z = numbers(lib)
+    same = z
+    z += 1j
+    z *= 2
+    z.sub_(numbers(lib))
+    return [same, same.fill_(3j).clone(), same.zero_()]
+
+
+CONVOLUTIONS = {
+    "conv1d": ((1, 2, 5), (3, 2, 2)),
+    "conv2d": ((1, 2, 4, 4), (3, 2, 2, 2)),
+    "conv3d": ((1, 1, 3, 3, 3), (3, 1, 2, 2, 2)),
+    "conv_transpose1d": ((1, 2, 5), (2, 3, 2)),
+    "conv_transpose2d": ((1, 2, 3, 3), (2, 3, 2, 2)),
+    "linear": ((2, 4), (3, 4)),
+}
+PROGRAMS: dict[str, Callable[[Any], Any]] = {
+    "conversions": lambda lib: [
+        complex(lib.tensor(1 + 2j)),
+        complex(lib.tensor([1 + 2j])),
+        complex(lib.tensor(2.0)),
+        lib.tensor(1 + 2j).item(),
+        lib.tensor(1 + 2j).tolist(),
+        float(lib.tensor(2 + 0j)),
+        int(lib.tensor(2 + 0j)),
+        bool(lib.tensor(1j)),
+        bool(lib.tensor(0j)),
+        f"{lib.tensor(1 + 2j)} {lib.tensor(1 + 2j)!r}",
+    ],
+    "no float": lambda lib: float(lib.tensor(1 + 2j)),
+    "no truth": lambda lib: bool(numbers(lib)),
+    "no item": lambda lib: numbers(lib).item(),
+    "without dimensions": lambda lib: [
+        f(lib.tensor(1 + 2j))
+        for f in (
+            *(lambda z: z.sum(), lambda z: z.mean(), lambda z: z.prod(), lambda z: z.flatten()),
+            *(lambda z: z.sum(0), lambda z: z.abs(), lambda z: z.conj(), lambda z: z**2),
+            *(lambda z: z.reshape(1, 1), lambda z: z.to(lib.complex128), lambda z: 1 / z),
+            *(lambda z: z.expand(2, 2), lambda z: lib.stack([z, z]), lambda z: z.unsqueeze(0)),
+        )
+    ],
+    "products": lambda lib: [
+        numbers(lib).prod(),
+        numbers(lib).prod(0),
+        lib.prod(numbers(lib), 1, keepdim=True),
+        lib.zeros(0, dtype=lib.complex64).prod(),
+        lib.tensor([1j, 2, 3 - 1j, 1 + 1j, 2j]).prod(),
+        lib.dot(numbers(lib)[0], numbers(lib)[1]),
+        lib.vdot(numbers(lib)[0], numbers(lib)[1]),
+        numbers(lib).norm(),
+    ],
+    "more shapes": lambda lib: [
+        *(numbers(lib).roll(1), numbers(lib).repeat(2, 1), *numbers(lib).chunk(2)),
+        *(numbers(lib).diagonal(), numbers(lib).trace(), numbers(lib).cumsum(0)),
+        *(numbers(lib).index_select(0, lib.tensor([1])), numbers(lib).nonzero()),
+        *(lib.where(lib.tensor([True, False]), numbers(lib), 0), lib.eye(2, dtype=lib.complex64)),
+        *(lib.linspace(0, 1, 3, dtype=lib.complex64), lib.equal(numbers(lib), numbers(lib))),
+    ],
+    "saved": saved,
+    "pickled": lambda lib: pickle.loads(pickle.dumps(numbers(lib))),
+    "loaded": buffered,
+    "in place": changed,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_same_as_pytorch(name: str) -> None:
+    program = PROGRAMS[name]
+    try:
+        expected = program(torch)
+    except (RuntimeError, TypeError, ValueError):
+        with pytest.raises((RuntimeError, TypeError, ValueError)):
+            program(metaop)
+        return
+    found, expected = (x if isinstance(x, list) else [x] for x in (program(metaop), expected))
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected):
+        if isinstance(other, torch.Tensor):
+            assert str(one.dtype).split(".")[1] == str(other.dtype).split(".")[1]
+            assert tuple(one.shape) == tuple(other.shape)
+            array = other.resolve_conj().numpy()
+            np.testing.assert_allclose(one.numpy(), array, rtol=1e-5, atol=1e-6)
+        else:
+            assert one == other and type(one) is type(other)
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("bias", [False, True])
+def test_what_is_linear_in_both_factors(name: str, bias: bool) -> None:
+    draw = np.random.default_rng(5).standard_normal
+    shapes = (*CONVOLUTIONS[name], *([(3,)] if bias else []))
+    arrays = [draw(shape) + 1j * draw(shape) for shape in shapes]
+    results = []
+    for lib in (metaop, torch):
+        tensors = [lib.tensor(array, requires_grad=True) for array in arrays]
+        found = getattr(lib.nn.functional, name)(*tensors)
+        found.abs().sum().backward()
+        results.append([found.detach().numpy(), *(one.grad.numpy() for one in tensors)])
+    for one, other in zip(*results):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_files_are_pytorchs() -> None:
+    """A file of either library is one of the other, views of one storage too."""
+    for writer, reader in ((metaop, torch), (torch, metaop)):
+        file = io.BytesIO()
+        z = writer.tensor([[1 + 2j, 3], [4j, 5]])
+        writer.save([z, z.T, z[1], writer.tensor(1j)], file)
+        file.seek(0)
+        whole, turned, row, number = reader.load(file)
+        assert whole.tolist() == [[1 + 2j, 3], [4j, 5]] and turned.tolist() == whole.T.tolist()
+        assert row.tolist() == [4j, 5] and number.item() == 1j
+        row[0] = 7j
+        assert whole[1, 0].item() == turned[0, 1].item() == 7j
+
+
+WINDOWS: list[dict[str, Any]] = [
+    {"window": window, "center": center, "normalized": normalized, "onesided": onesided}
+    for window in (None, "hann", "complex")
+    for center in (True, False)
+    for normalized in (True, False)
+    for onesided in (None, True, False)
+]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("signal", ["real", "complex", "matrix", "cube", "whole numbers"])
+def test_short_time_transforms(signal: str) -> None:
+    """Spectra, and signals from spectra with and without a length: PyTorch's, or both refuse."""
+    draw = np.random.default_rng(6).standard_normal
+    shape = {"matrix": (2, 40), "cube": (2, 2, 40)}.get(signal, (40,))
+    values = draw(shape) + 1j * draw(shape) if signal == "complex" else draw(shape)
+    values = values.astype(np.int64) if signal == "whole numbers" else values
+
+    def outcome(lib: Any, options: dict[str, Any], length: int | None) -> Any:
+        window = options["window"]
+        if window is not None:
+            window = lib.hann_window(8, dtype=lib.float64) * (1j if window == "complex" else 1)
+        options = {**options, "window": window, "hop_length": 2}
+        try:
+            spectra = lib.stft(lib.tensor(values), 8, return_complex=True, **options)
+        except (RuntimeError, ValueError):
+            return None
+        shown = (spectra if lib is metaop else spectra.resolve_conj()).numpy()
+        try:
+            found = lib.istft(spectra, 8, length=length, **options).numpy()
+        except (RuntimeError, ValueError, NotImplementedError):
+            found = None
+        return shown, found
+
+    for options in WINDOWS:
+        for length in (None, 30, 44):
+            found, expected = (outcome(lib, options, length) for lib in (metaop, torch))
+            assert (found is None) == (expected is None), options
+            for one, other in zip(found or (), expected or ()):
+                assert (one is None) == (other is None), (options, length)
+                if other is not None:
+                    np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)

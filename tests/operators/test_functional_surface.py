@@ -39,6 +39,10 @@ NAMES = sorted(
 TOLD = [name for name in NAMES if parameters(getattr(theirs, name)) is not None]
 
 
+# Of these only the call tells that they take `out`.
+UNTOLD_OUT = {"avg_pool2d", "avg_pool3d", "gelu", "hardshrink", "linear", "softplus", "softshrink"}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_is_offered(name):
     assert callable(getattr(F, name))
@@ -50,6 +54,8 @@ def test_arguments(name):
         {key: value for key, value in parameters(getattr(module, name)).items() if key[0] != "_"}
         for module in (theirs, F)
     )
+    if name in UNTOLD_OUT:
+        del found["out"]
     assert list(found) == list(expected)
     for argument, wanted in expected.items():
         if isinstance(wanted, float) and isinstance(found[argument], float):

@@ -273,3 +273,13 @@ def test_nonzero() -> None:
         assert_same(mine, other, "as_tuple")
     for mine, other in zip(metaop.where(ours > 0), torch.where(theirs > 0)):
         assert_same(mine, other, "where")
+
+
+@pytest.mark.parametrize("width", [1, 3, 1 << 20])
+def test_rows_of_an_empty_tensor_are_refused_and_not_read(width: int) -> None:
+    empty, index = metaop.zeros(0, width), metaop.zeros(2, dtype=metaop.int64)
+    with pytest.raises(IndexError, match="index 0 is out of range for a dimension of size 0"):
+        empty[index].sum().item()
+    with pytest.raises(IndexError, match="size 0"):
+        metaop.nn.functional.embedding(index, empty).numpy()
+    assert empty[index[:0]].shape == (0, width)

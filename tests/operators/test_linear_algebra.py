@@ -147,6 +147,41 @@ def test_einsum_errors(equation: str) -> None:
         metaop.einsum(equation, metaop.ones(2, 3), metaop.ones(3, 4))
 
 
+SUBSCRIPTS = [
+    ([0, 1], [1, 2], [0, 2]),
+    ([0, 1], [1, 2]),
+    ([..., 3, 51], [51, 0], [0, ..., 3]),
+    ([30, 1], [1, 2]),
+    ((0, 1), (1, 2), ()),
+]
+
+
+@pytest.mark.parametrize("subscripts", SUBSCRIPTS, ids=str)
+def test_einsum_of_lists(subscripts: tuple) -> None:
+    def function(library):
+        def product(a, b):
+            return library.einsum(a, subscripts[0], b, subscripts[1], *subscripts[2:])
+
+        return product
+
+    check((function(metaop), function(torch)), normal(2, 3), normal(3, 4))
+    pairs = normal(2, 3, 2), normal(3, 4, 2)
+    mine = function(metaop)(*(metaop.view_as_complex(metaop.tensor(x)) for x in pairs))
+    theirs = function(torch)(*(torch.view_as_complex(torch.tensor(x)) for x in pairs))
+    np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("operands", [[[0, 52]], [[-1, 0]], [], [[0, 1], [0, 2]], [[0]], [2]])
+def test_einsum_of_wrong_lists(operands: list) -> None:
+    for library in (metaop, torch):
+        with pytest.raises((ValueError, RuntimeError, TypeError)):
+            library.einsum(library.ones(2, 3), *operands)
+
+
+def test_einsum_of_one_operand_and_its_list() -> None:
+    check((lambda a: metaop.einsum(a, [0, 0], [0]), lambda a: a.diagonal()), normal(3, 3))
+
+
 def test_einsum_sizes() -> None:
     with pytest.raises(RuntimeError, match="size"):
         metaop.einsum("ij,jk->ik", metaop.ones(2, 3), metaop.ones(4, 5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import metaop
 from metaop.differentiation.tape import gradient_plan
@@ -156,6 +157,65 @@ def test_binary_cross_entropy_of_certainty():
     assert loss.item() == 50.0
     (slope,) = gradients([loss], [metaop.tensor(1.0, dtype=metaop.float64)], [certain])
     assert np.isfinite(slope.detach().numpy()).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(
+    "value", [0.0, -0.0, 1.0, 0.5, -1e-6, 1 + 1e-6, -1.0, 1.5, np.nan, np.inf, -np.inf]
+)
+def test_probabilities_are_checked(value, reduction, dtype):
+    for which in ("input", "target"):
+        outcomes = []
+        for lib in (torch, metaop):
+            operands = {
+                name: lib.tensor(
+                    [0.5] * 40 + [value if name == which else 0.25] + [0.75] * 30,
+                    dtype=getattr(lib, dtype),
+                )
+                for name in ("input", "target")
+            }
+            operands["input"].requires_grad_()
+            loss = lib.nn.functional.binary_cross_entropy
+            try:
+                result = loss(**operands, reduction=reduction).sum()
+                result.backward()
+                # The slope of a bounded logarithm at its bound is not the same.
+                inside = np.abs(operands["input"].tolist() - np.array(0.5)) < 0.5
+                outcomes.append((result.item(), inside * operands["input"].grad.tolist()))
+            except RuntimeError as error:
+                assert f"all elements of {which} should be between 0 and 1" in str(error)
+                outcomes.append(None)
+        assert (outcomes[0] is None) == (outcomes[1] is None)
+        if outcomes[0] is not None:
+            tolerance = 2e-2 if dtype == "bfloat16" else 1e-5
+            np.testing.assert_allclose(outcomes[1][0], outcomes[0][0], tolerance)
+            np.testing.assert_allclose(outcomes[1][1], outcomes[0][1], tolerance)
+
+
+def test_captured_training_checks_probabilities():
+    weights = metaop.zeros(3).requires_grad_()
+
+    @metaop.jit
+    def step(rows, labels, scale):
+        loss = F.binary_cross_entropy(metaop.sigmoid(rows @ weights) * scale, labels)
+        loss.backward()
+        with metaop.no_grad():
+            weights.sub_(weights.grad)
+            weights.grad = None
+        return loss
+
+    rows, labels = metaop.tensor(draw(50, 3)).float(), metaop.tensor(draw(50) > 0).float()
+    for scale, label in ((1.0, 1.0), (1.0, 0.0), (3.0, 0.0), (1.0, 1.5), (1.0, 1.0)):
+        labels[0] = label
+        before = weights.tolist()
+        if scale > 1 or label > 1:
+            with pytest.raises(RuntimeError, match="should be between 0 and 1"):
+                step(rows, labels, metaop.tensor(scale)).item()
+            assert weights.tolist() == before
+        else:
+            assert step(rows, labels, metaop.tensor(scale)).item() > 0
+            assert weights.tolist() != before
 
 
 @pytest.mark.parametrize("reduction", [*REDUCTIONS, "batchmean"])
@@ -324,3 +384,25 @@ def test_gradient_of_a_likelihood_is_gathered():
     gradients = simplify(plan.composite(*places, input_node(2, (), float32)))
     for node in topological(gradients):
         assert not (isinstance(node.op, Reduce) and node.op.map.lookups())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "cosine_similarity", "pairwise_distance"],
+)
+@pytest.mark.parametrize("low", ["input", "target"])
+def test_operands_of_two_precisions_are_promoted(name: str, low: str) -> None:
+    torch = pytest.importorskip("torch")
+    values = np.random.default_rng(0).uniform(0.1, 1, (2, 3, 4)).astype(np.float32)
+    kinds = ("bfloat16", "float32") if low == "input" else ("float32", "bfloat16")
+    ours, theirs, exact = [], [], []
+    for value, kind in zip(values, kinds):
+        ours.append(metaop.tensor(value).to(getattr(metaop, kind)))
+        theirs.append(torch.tensor(value).to(getattr(torch, kind)))
+        exact.append(theirs[-1].float())
+    options = {} if name in ("cosine_similarity", "pairwise_distance") else {"reduction": "none"}
+    found = getattr(F, name)(*ours, **options)
+    function = getattr(torch.nn.functional, name)
+    assert str(function(*theirs, **options).dtype).endswith(found.dtype.name)
+    # PyTorch rounds a norm in `cosine_similarity`; metaop rounds nothing in between.
+    np.testing.assert_allclose(found.numpy(), function(*exact, **options).numpy(), rtol=1e-5)

@@ -248,6 +248,31 @@ def test_zero_grad():
     assert parameter.grad is None
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        # With momentum PyTorch's first step makes two states and keeps the second.
+        lambda library, params: library.optim.SGD(params, lr=0.1),
+        lambda library, params: library.optim.Adam(params, lr=0.1),
+        lambda library, params: library.optim.Adagrad(params, lr=0.1),
+    ],
+    ids=["SGD", "Adam", "Adagrad"],
+)
+def test_a_parameter_that_is_listed_twice_is_updated_twice(make):
+    found = []
+    for library in (torch, metaop):
+        first, second = (library.nn.Parameter(library.ones(n)) for n in (2, 3))
+        with pytest.warns(UserWarning, match="duplicate parameters"):
+            optimizer = make(library, [first, second, first])
+        for step in range(4):
+            optimizer.zero_grad()
+            ((first * (step + 1)).sin().sum() + (second**2).sum()).backward()
+            optimizer.step()
+        found.append([x.detach().numpy() for x in (first, second)])
+    for ours, theirs in zip(*found[::-1]):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
 def test_errors_and_text():
     parameter = nn.Parameter(metaop.ones(2))
     with pytest.raises(ValueError, match="empty parameter list"):
@@ -258,8 +283,6 @@ def test_errors_and_text():
         optim.SGD([3])
     with pytest.raises(ValueError, match="non-leaf"):
         optim.SGD([parameter * 2])
-    with pytest.raises(ValueError, match="duplicate"):
-        optim.SGD([parameter, parameter])
     with pytest.raises(ValueError, match="more than one parameter group"):
         optim.SGD([{"params": parameter}, {"params": [parameter]}])
     with pytest.raises(ValueError, match="learning rate"):

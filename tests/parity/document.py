@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 
 from torch.testing._internal.common_methods_invocations import op_db
 
@@ -10,6 +11,7 @@ from tests.parity.census import TIERS, names
 from tests.parity.missing import MISSING
 from tests.parity.op_db import is_public, name_of
 from tests.parity.op_db_table import FAILURES
+from tests.parity.surface import MODULES, absent_names, absent_out
 
 _INTRODUCTION = """# Parity with PyTorch
 
@@ -31,10 +33,37 @@ The public entries of PyTorch's own operator database, compared in values, dtype
 methods, in-place methods and `out=` for float64, float32, int64 and bool.
 """
 
+_SURFACE = """
+## Absent names
+
+The documented public names of PyTorch's modules that metaop has not, whether programs use them or
+not. Names that begin with an underscore, copies for tracers and modules are left out.
+"""
+
+_DIFFERENCES = Path(__file__).parent / "differences.md"
+
 
 def text() -> str:
     """The document."""
-    return "\n".join([_INTRODUCTION, *_census(), _OPERATORS, *_operators()]) + "\n"
+    generated = [_INTRODUCTION, *_census(), _OPERATORS, *_operators(), _SURFACE, *_surface()]
+    return "\n".join(generated) + "\n" + _DIFFERENCES.read_text()
+
+
+def _surface() -> list[str]:
+    names = ["| module | absent names |", "|---|---|"]
+    out = ["| module | functions |", "|---|---|"]
+    for path in MODULES:
+        shown = f"torch.{path}" if path else "torch"
+        for rows, found in ((names, absent_names(path)), (out, absent_out(path))):
+            if found:
+                rows.append(f"| `{shown}` | {', '.join(f'`{name}`' for name in found)} |")
+    return [
+        *names,
+        "",
+        "Functions whose documentation has `out=` in PyTorch, without it:",
+        "",
+        *out,
+    ]
 
 
 def _census() -> list[str]:

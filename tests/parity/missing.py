@@ -6,7 +6,7 @@ A name that is added to metaop has to leave this table: the tests say so.
 from __future__ import annotations
 
 _QUANTISED = "quantised tensors are not supported"
-_STORAGE = "values are immutable; there are no storages to reach into"
+_STORAGE = "a storage belongs to a tensor; make the tensor"
 
 MISSING: dict[str, str] = {
     "Tensor.int_repr": _QUANTISED,
@@ -15,7 +15,6 @@ MISSING: dict[str, str] = {
     "torch._make_per_tensor_quantized_tensor": _QUANTISED,
     "torch.jagged": "nested tensors are not supported",
     "torch.nested.nested_tensor": "nested tensors are not supported",
-    "Tensor.storage": _STORAGE,
     "torch.FloatStorage": _STORAGE,
     "torch.LongStorage": _STORAGE,
     "torch.ByteStorage.from_buffer": _STORAGE,

@@ -140,6 +140,20 @@ from metaop.nn.functional.vision import (
     upsample_bilinear,
     upsample_nearest,
 )
-from metaop.tensor.complex_functions import accept_complex
+from metaop.tensor.complex_functions import accept_complex, accept_complex_factors
+from metaop.tensor.out import offer_out
 
+_TAKING_OUT = (
+    *("avg_pool2d", "avg_pool3d", "gelu", "hardshrink", "linear", "logsigmoid", "normalize"),
+    *("softplus", "softshrink"),
+)
+
+offer_out(globals(), _TAKING_OUT)
 accept_complex(globals())
+accept_complex_factors(
+    globals(),
+    (
+        *("linear", "conv1d", "conv2d", "conv3d"),
+        *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+    ),
+)

@@ -24,22 +24,14 @@ def embedding(
     """Rows of `weight` (V, E) at the indices `input` (…): (…, E).
 
     The row `padding_idx` gets no gradient. With `max_norm`, used rows of a larger norm are scaled
-    down in place first. An index out of range is an error when the result is computed.
+    down in place first. An index out of range is an error when the result is computed. The
+    gradient is dense, with `sparse` too; rows that are not used have zeros there.
     """
-    _no_sparse("embedding", sparse)
     padding = _row(padding_idx, weight)
     if max_norm is not None:
         _renormalise(weight, input, max_norm, norm_type)
     attributes = (padding, scale_grad_by_freq)
     return wrap(record(operators.embedding, (input.call, weight.call), attributes))
-
-
-def _no_sparse(operator: str, sparse: bool) -> None:
-    if sparse:
-        raise UnsupportedError(
-            f"{operator}: sparse gradients are not available",
-            fix="use sparse=False; gradients of unused rows are never stored by themselves",
-        )
 
 
 def _row(padding_idx: int | None, weight: Tensor) -> int | None:
@@ -80,9 +72,9 @@ def embedding_bag(
     """Rows of `weight` combined per bag by "sum", "mean" or "max": (bags, E).
 
     The rows of a two-dimensional `input` are bags; in a one-dimensional one, bags begin at
-    `offsets` (with `include_last_offset`, the last offset is the end).
+    `offsets` (with `include_last_offset`, the last offset is the end). The gradient is dense, with
+    `sparse` too.
     """
-    _no_sparse("embedding_bag", sparse)
     if scale_grad_by_freq:
         raise UnsupportedError(
             "embedding_bag: scale_grad_by_freq is not available", fix="use embedding and sum"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from metaop.errors import ArgumentError
 from metaop.nn.functional.arguments import optional
 from metaop.operators import normalisation as operators
 from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.recording import Call, part, record, scalar_leaf
@@ -139,7 +141,15 @@ def local_response_norm(
 ) -> Tensor:
     """Divided by `(k + alpha * mean square of size neighbouring channels) ** beta`."""
     attributes = (size, float(alpha), float(beta), float(k))
+    # PyTorch takes the mean with `avg_pool3d`, which is in its list for the CPU, or `avg_pool2d`.
+    return (_responses_in_float32 if input.ndim > 3 else _responses)(input, attributes)
+
+
+def _responses(input: Tensor, attributes: tuple[Any, ...]) -> Tensor:
     return wrap(record(operators.local_response_norm, (input.call,), attributes))
+
+
+_responses_in_float32 = casts_on_cpu(in_float32)(_responses)
 
 
 def normalize(
@@ -147,7 +157,6 @@ def normalize(
     p: float = 2.0,
     dim: int | Sequence[int] = 1,
     eps: float = 1e-12,
-    out: None = None,
 ) -> Tensor:
     """Divided by the norm of order `p` along `dim`, but by `eps` at least."""
     dims = (dim,) if isinstance(dim, int) else dim

@@ -21,7 +21,8 @@ def sum_over_ranks(input: Tensor, world: MPIWorld) -> Tensor:
     world.agree(f"sum of {input.dtype.name}{list(input.shape)}", "collectives")
     value = np.ascontiguousarray(input.detach()._array())
     total = np.empty_like(value)
-    world.communicator.Allreduce(value, total)
+    request = world.communicator.Iallreduce(value, total)
+    world.watchdog.wait(request.Test, f"sum of {input.dtype.name}{list(input.shape)}")
     result = from_array(total, input.dtype)
     if modes.gradients and input.requires_grad:
 

@@ -10,6 +10,7 @@ from metaop.errors import ArgumentError
 from metaop.nn.functional.arguments import Sizes, spread
 from metaop.operators import fractional_pooling
 from metaop.operators import pooling as operators
+from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.random import rand
 from metaop.unified_graph.recording import record, results
@@ -23,6 +24,13 @@ def _stride(stride: Sizes | None, kernel: tuple[int, ...]) -> tuple[int, ...]:
     if stride is None or stride == () or stride == []:
         return kernel
     return spread(stride, len(kernel), "stride")
+
+
+def _maxima(input: Tensor, attributes: tuple[Any, ...]) -> Tensor:
+    return wrap(record(operators.max_pool, (input.call,), attributes))
+
+
+_maxima_in_float32 = casts_on_cpu(in_float32)(_maxima)
 
 
 def _max_pool(spatial: int) -> Callable[..., Pooled]:
@@ -44,7 +52,9 @@ def _max_pool(spatial: int) -> Callable[..., Pooled]:
             ceil_mode,
         )
         if not return_indices:
-            return wrap(record(operators.max_pool, (input.call,), attributes))
+            # Only this form with three dimensions is in PyTorch's list for the CPU.
+            pool = _maxima_in_float32 if spatial == 3 else _maxima
+            return pool(input, attributes)
         call = record(operators.max_pool_with_indices, (input.call,), attributes)
         values, indices = results(call)
         return wrap(values), wrap(indices)
@@ -142,6 +152,7 @@ def avg_pool2d(
     )
 
 
+@casts_on_cpu(in_float32)
 def avg_pool3d(
     input: Tensor,
     kernel_size: Sizes,
@@ -174,7 +185,8 @@ def _power_pool(spatial: int) -> Callable[..., Tensor]:
     return _named(lp_pool, f"lp_pool{spatial}d", doc)
 
 
-lp_pool1d, lp_pool2d, lp_pool3d = (_power_pool(spatial) for spatial in (1, 2, 3))
+lp_pool1d, lp_pool2d = _power_pool(1), _power_pool(2)
+lp_pool3d = casts_on_cpu(in_float32)(_power_pool(3))
 
 
 def _output_size(output_size: OutputSizes, input: Tensor, spatial: int) -> tuple[int, ...]:
@@ -199,9 +211,8 @@ def _adaptive_average(spatial: int) -> Callable[..., Tensor]:
     return _named(adaptive_avg_pool, f"adaptive_avg_pool{spatial}d", doc)
 
 
-adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
-    _adaptive_average(spatial) for spatial in (1, 2, 3)
-)
+adaptive_avg_pool1d, adaptive_avg_pool2d = _adaptive_average(1), _adaptive_average(2)
+adaptive_avg_pool3d = casts_on_cpu(in_float32)(_adaptive_average(3))
 
 
 def _adaptive_max(spatial: int) -> Callable[..., Pooled]:
@@ -219,9 +230,8 @@ def _adaptive_max(spatial: int) -> Callable[..., Pooled]:
     return _named(adaptive_max_pool, f"adaptive_max_pool{spatial}d", doc)
 
 
-adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
-    _adaptive_max(spatial) for spatial in (1, 2, 3)
-)
+adaptive_max_pool1d, adaptive_max_pool2d = _adaptive_max(1), _adaptive_max(2)
+adaptive_max_pool3d = casts_on_cpu(in_float32)(_adaptive_max(3))
 
 
 (

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from metaop.nn.functional.arguments import optional
 from metaop.operators import recurrent as operators
+from metaop.tensor.casting import casts_on_cpu
 from metaop.tensor.core import Tensor, wrap
+from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record, results
 
 Weights = tuple["Tensor | None", ...]
+
+
+def _type_of_state(operands: list[Tensor], low: DType) -> DType | None:
+    """The type of the hidden state, the second operand: its sum with gates has that type."""
+    return operands[1].dtype
 
 
 def _cell(kind: str, input: Tensor, states: tuple[Tensor, ...], weights: Weights) -> list[Tensor]:
@@ -40,6 +47,7 @@ def rnn_relu_cell(
     return _cell("rnn_relu", input, (hx,), (w_ih, w_hh, b_ih, b_hh))[0]
 
 
+@casts_on_cpu(_type_of_state)
 def gru_cell(
     input: Tensor,
     hx: Tensor,
@@ -52,6 +60,7 @@ def gru_cell(
     return _cell("gru", input, (hx,), (w_ih, w_hh, b_ih, b_hh))[0]
 
 
+@casts_on_cpu(_type_of_state)
 def lstm_cell(
     input: Tensor,
     hx: tuple[Tensor, Tensor],
@@ -80,6 +89,19 @@ def recurrent_layer(
     `kind` is "rnn_tanh", "rnn_relu", "lstm" or "gru"; `states` (N, H) are one, or two for LSTM;
     `weights` are w_ih, w_hh, b_ih, b_hh. Samples end at `lengths` (N). Unrolled over T.
     """
+    run = _layer_in_type_of_state if kind == "gru" else _layer
+    return run(kind, input, states, weights, projection, lengths, reverse)
+
+
+def _layer(
+    kind: str,
+    input: Tensor,
+    states: tuple[Tensor, ...],
+    weights: Weights,
+    projection: Tensor | None,
+    lengths: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
     hidden, *memory = states
     calls = (
         input.call,
@@ -92,3 +114,6 @@ def recurrent_layer(
     call = record(operators.recurrent_layer, calls, (kind, reverse))
     outputs, *last = (wrap(one) for one in results(call))
     return outputs, tuple(last)
+
+
+_layer_in_type_of_state = casts_on_cpu(_type_of_state)(_layer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
 from metaop.nn.functional.pooling import (
@@ -13,6 +14,7 @@ from metaop.nn.functional.pooling import (
     adaptive_avg_pool3d,
 )
 from metaop.operators import interpolation, padding, sampling
+from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.recording import record
 
@@ -44,7 +46,16 @@ def pad(
     untouched = (0,) * (input.ndim - len(widths) // 2)
     before, after = (*untouched, *widths[-2::-2]), (*untouched, *widths[::-2])
     attributes = (before, after, mode, 0 if value is None else value)
+    # PyTorch's list for the CPU has `replication_pad` of all ranks, `reflection_pad` of 1 and 2.
+    listed = mode == "replicate" or (mode == "reflect" and len(widths) < 6)
+    return (_padded_in_float32 if listed else _padded)(input, attributes)
+
+
+def _padded(input: Tensor, attributes: tuple[Any, ...]) -> Tensor:
     return wrap(record(padding.pad, (input.call,), attributes))
+
+
+_padded_in_float32 = casts_on_cpu(in_float32)(_padded)
 
 
 def interpolate(

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from metaop.nn.module import Module
+from metaop.nn.parallel.devices import check_devices
 
 
 class DataParallel(Module):
     """Wraps a module under the name `module` and calls it, on the device of its parameters.
 
-    PyTorch divides the batch among the GPUs of one process. Here one device does the work, which
-    gives the same numbers; several devices are used by processes (`metaop.dist`).
+    PyTorch divides the batch along `dim` among the GPUs of one process. Here one device does the
+    work, which gives the same numbers whatever `dim` is; several devices are used by processes
+    (`DistributedDataParallel`). Raises ArgumentError for other devices than that of the module.
     """
 
     def __init__(
@@ -23,6 +25,7 @@ class DataParallel(Module):
         dim: int = 0,
     ) -> None:
         super().__init__()
+        check_devices(module, device_ids, output_device)
         self.module = module
         self.device_ids = list(device_ids or [])
         self.output_device = output_device
@@ -41,5 +44,6 @@ def data_parallel(
     module_kwargs: dict[str, Any] | None = None,
 ) -> Any:
     """The module called with `inputs`; see `DataParallel`."""
+    check_devices(module, device_ids, output_device)
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
     return module(*arguments, **(module_kwargs or {}))

@@ -10,7 +10,9 @@ import numpy as np
 
 from metaop.differentiation.tape import at_end
 from metaop.dist.collectives import MPIWorld, everyone
+from metaop.errors import ArgumentError
 from metaop.nn.module import Module
+from metaop.nn.parallel.devices import check_devices
 from metaop.nn.parallel.reducer import GradientReducer
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor
@@ -25,10 +27,11 @@ class DistributedDataParallel(Module):
     ranks add up in memory that they share. A parameter that only some ranks used counts as zero on
     the others, one that none used keeps no gradient. With `broadcast_buffers` all ranks take the
     buffers of rank 0 at every forward pass in training; with `gradient_as_bucket_view` gradients
-    stay in the buckets, where the next backward pass overwrites them. Arguments about devices and
-    about finding unused parameters are accepted and change nothing.
+    stay in the buckets, where the next backward pass overwrites them. Unused parameters are found,
+    and the graph may change, whatever `find_unused_parameters` and `static_graph` say.
 
-    Ranks that differ in their parameters' names, shapes or types fail here, on all ranks.
+    Ranks that differ in their parameters' names, shapes or types fail here, on all ranks. Raises
+    ArgumentError for devices other than that of the module, and for a `dim` other than 0.
     """
 
     def __init__(
@@ -47,6 +50,12 @@ class DistributedDataParallel(Module):
         static_graph: bool = False,
     ) -> None:
         super().__init__()
+        check_devices(module, device_ids, output_device)
+        if dim != 0 or check_reduction:
+            raise ArgumentError(
+                f"DistributedDataParallel got {dim=}, {check_reduction=}",
+                fix="leave them out: every rank gives its own batch to the module",
+            )
         self.module = module
         self.broadcast_buffers = broadcast_buffers
         self.require_backward_grad_sync = True

@@ -12,6 +12,7 @@ from metaop.reindex.views import reshape
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.creation import tensor
 from metaop.tensor.gradients import no_grad
+from metaop.tensor.shared_storage import settle
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import part, record, scalar_leaf
@@ -95,6 +96,7 @@ def clip_grads_with_norm_(
     scaled = record(scale_to_norm, [*calls, total_norm.call, limit])
     for position, gradient in enumerate(gradients):
         gradient._assign(part(scaled, position), "clip_grad_norm_")
+    settle()
 
 
 @no_grad()

@@ -1,0 +1,28 @@
+"""Devices that programs name for a module which is on one already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from metaop.errors import ArgumentError
+from metaop.nn.module import Module
+from metaop.tensor.options import device_of
+from metaop.unified_graph.tensor_type import Device
+
+
+def check_devices(module: Module, devices: Sequence[Any] | None, output: Any = None) -> None:
+    """ArgumentError unless the devices are those on which the module's parameters lie.
+
+    A number is that of a GPU.
+    """
+    named = [*(devices or ()), *([] if output is None else [output])]
+    wanted = {Device("cuda", one) if isinstance(one, int) else device_of(one) for one in named}
+    here = {parameter.device for parameter in module.parameters()}
+    if wanted and here and wanted != here:
+        raise ArgumentError(
+            f"{type(module).__name__} lies on {', '.join(sorted(map(str, here)))}, and is to run "
+            f"on {', '.join(sorted(map(str, wanted)))}",
+            fix="leave the devices out, or move the module first; for several devices start "
+            "several processes with DistributedDataParallel",
+        )
