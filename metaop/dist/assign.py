@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from metaop.dist.cost import HOST, Cluster, work_of
 from metaop.dist.mesh_rules import MeshRule, mesh_rules
-from metaop.dist.moves import Move, moves_from
+from metaop.dist.moves import Move, moves_from, room_for
 from metaop.dist.rules import is_source
 from metaop.dist.sbp import BROADCAST, Mesh, NdSbp, mesh_shape
 from metaop.elementwise.meta_op import Elementwise
@@ -53,6 +53,7 @@ def find_ways(
     outputs: Sequence[Node],
     setting: Setting,
     used: Container[State] | None = None,
+    wanted: Sequence[NdSbp] | None = None,
 ) -> Ways:
     """For every node, the states in which it can be had, each in the cheapest way.
 
@@ -61,14 +62,28 @@ def find_ways(
     """
     order = topological(outputs)
     shared = Counter(source for node in order for source in set(node.inputs))
+    wishes = _wishes(order, outputs, wanted or ())
     table: Ways = {}
     for node in order:
         if isinstance(node.op, Input):
             table[node] = {inputs[node]: _given(node, inputs[node], setting)}
         else:
             table[node] = _computed(node, table, shared, setting, used)
-        _move(node, table[node], setting)
+        _move(node, table[node], setting, wishes.get(node, ()))
     return table
+
+
+def _wishes(
+    order: Sequence[Node], outputs: Sequence[Node], wanted: Sequence[NdSbp]
+) -> dict[Node, list[NdSbp]]:
+    """The states that are asked for, by the nodes that are to have them."""
+    found: dict[Node, list[NdSbp]] = {}
+    for node, states in zip(outputs, wanted):
+        found.setdefault(node, []).append(states)
+    for node in order:
+        if isinstance(node.op, Reshard) and node.op.sbp is not None:
+            found.setdefault(node.inputs[0], []).append(node.op.sbp)
+    return found
 
 
 def _given(node: Node, states: NdSbp, setting: Setting) -> Way:
@@ -122,9 +137,10 @@ def _charges(
     }
 
 
-def _move(node: Node, ways: dict[NdSbp, Way], setting: Setting) -> None:
+def _move(node: Node, ways: dict[NdSbp, Way], setting: Setting, wishes: Sequence[NdSbp]) -> None:
     """Adds the states that take a change of the lie, each by the cheapest path of moves."""
     mesh, cluster, boxing = setting
+    room = room_for(node.shape, mesh, (*ways, *wishes))
     queue = [(way.cost, number, states) for number, (states, way) in enumerate(ways.items())]
     heapify(queue)
     number = len(queue)
@@ -132,7 +148,7 @@ def _move(node: Node, ways: dict[NdSbp, Way], setting: Setting) -> None:
         cost, _, states = heappop(queue)
         if cost > ways[states].cost:
             continue
-        for step in moves_from(states, node.shape, node.dtype.itemsize, mesh, cluster):
+        for step in moves_from(states, node.shape, node.dtype.itemsize, mesh, cluster, room):
             if not boxing and not step.is_local:
                 continue
             total = cost + step.seconds
@@ -195,7 +211,7 @@ def assign(
     best: Plan | None = None
     used: set[State] | None = None
     for _ in range(_PASSES):
-        table = find_ways(dict(zip(inputs, given)), outputs, setting, used)
+        table = find_ways(dict(zip(inputs, given)), outputs, setting, used, wanted)
         goals = wanted or _goals(outputs, table, setting)
         plan = _plan(inputs, given, list(zip(outputs, goals)), table, mesh)
         if best is None or plan.cost() < best.cost():
@@ -307,7 +323,8 @@ def _to_come(node: Node, states: NdSbp, setting: Setting) -> float:
     mesh, cluster, _ = setting
     if not any(state.is_partial for state in states):
         return 0.0
-    steps = moves_from(states, node.shape, node.dtype.itemsize, mesh, cluster)
+    room = room_for(node.shape, mesh, (states,))
+    steps = moves_from(states, node.shape, node.dtype.itemsize, mesh, cluster, room)
     return sum(
         step.seconds
         for step in steps

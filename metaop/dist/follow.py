@@ -7,22 +7,17 @@ in use are those of the simulation, and nothing can block that did not block the
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from metaop import settings
 from metaop.dist.actor import Action, Actor
 from metaop.dist.collectives import MPIWorld
 from metaop.dist.messenger import Arrays, Edge, Messenger
-from metaop.errors import DistributedError
 
 # What an actor does: from its number and what its sources made, by their names, to its result.
 Work = Callable[[int, Mapping[str, Sequence[np.ndarray]]], Sequence[np.ndarray]]
-
-_PAUSE = 5e-5
 
 
 class Follower:
@@ -84,22 +79,13 @@ class Follower:
 
     def _receive(self, messenger: Messenger, source: Actor, actor: Actor, number: int) -> Arrays:
         edge = self.edge_from(source, actor)
-        patience = settings.get("METAOP_WATCHDOG_SECONDS")
-        timeout = settings.get("METAOP_TIMEOUT_SECONDS")
-        started = time.perf_counter()
-        while (found := messenger.take(edge, number)) is None:
-            time.sleep(_PAUSE)
-            waited = time.perf_counter() - started
-            if waited < min(patience, timeout):
-                continue
-            text = (
-                f"rank {self.world.rank} has waited {waited:.0f} s in {actor.name!r} number "
-                f"{number} for {source.name!r} of rank {edge[0]}"
-            )
-            if waited >= timeout:
-                raise DistributedError(
-                    text, fix="look at what that rank does, or set METAOP_TIMEOUT_SECONDS higher"
-                )
-            print(f"metaop: {text}", file=sys.stderr, flush=True)
-            patience *= 2
-        return found
+        found: list[Arrays] = []
+
+        def is_there() -> bool:
+            arrays = messenger.take(edge, number)
+            found.extend([] if arrays is None else [arrays])
+            return bool(found)
+
+        what = f"{actor.name!r} number {number} for {source.name!r} of rank {edge[0]}"
+        self.world.watchdog.wait_for([edge[0]], is_there, what)
+        return found[0]

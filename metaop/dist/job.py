@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Any
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+Kept = TypeVar("Kept")
 
 
 def may_lose_ranks() -> bool:
@@ -12,14 +16,34 @@ def may_lose_ranks() -> bool:
     return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112
 
 
+def attached(communicator: Any, make: Callable[[Any], Kept]) -> Kept:
+    """What `make` makes of a communicator, once: it is kept there."""
+    key = _keyval(make)
+    found: Kept | None = communicator.Get_attr(key)
+    if found is None:
+        found = make(communicator)
+        communicator.Set_attr(key, found)
+    return found
+
+
+@lru_cache
+def _keyval(make: Callable[[Any], Any]) -> int:
+    from mpi4py import MPI
+
+    number: int = MPI.Comm.Create_keyval()
+    return number
+
+
 class Job:
     """What is known of the job in this process.
 
+    `wish` is the place that `init_process_group` asked for (None unless it named one);
     `everyone` is the communicator of the ranks that are left (None before MPI is used);
     `goes_on` says that a lost rank does not end the job; `losses` counts how often that happened.
     """
 
     def __init__(self) -> None:
+        self.wish: Any = None
         self.everyone: Any = None
         self.goes_on = False
         self.losses = 0
@@ -28,6 +52,11 @@ class Job:
     def watch(self, world: Any) -> None:
         """Remembers something with a communicator, which is revoked when a rank is lost."""
         self._worlds.add(world)
+
+    def depart(self) -> None:
+        """Tells the other ranks that this one has come to the end of its program."""
+        for watchdog in {world.watchdog for world in self._worlds}:
+            watchdog.depart()
 
     def shrink(self) -> None:
         """Leaves the lost ranks behind: all others get numbers of their own, from 0.

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from metaop.dist.faults import FINISHED
+from metaop.dist.guard import supervise
 from metaop.errors import DistributedError
 
 # More ranks than cores are allowed, the fast transport inside one host, no search for networks.
@@ -24,8 +25,12 @@ _SETTINGS = {
     "OMPI_MCA_btl": "self,sm",
     "OMPI_MCA_osc": "^ucx",
 }
-# Where Open MPI keeps the files of memory that ranks share.
-_BACKING = ("OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_osc_sm_backing_directory")
+# Where Open MPI keeps the files of memory that ranks share, and those of the job.
+_BACKING = (
+    "OMPI_MCA_btl_sm_backing_directory",
+    "OMPI_MCA_osc_sm_backing_directory",
+    "PRTE_MCA_prte_tmpdir_base",
+)
 _HOSTS_TRANSPORT = "self,sm,tcp"
 
 
@@ -64,7 +69,9 @@ def command_line(
 def add_command(commands: Any) -> None:
     """Adds `run` to the subcommands of `metaop`."""
     parser = commands.add_parser("run", help="start a program on several ranks with MPI")
-    parser.add_argument("-np", "--ranks", type=int, default=2, help="number of processes")
+    parser.add_argument(
+        "-np", "--ranks", type=_count, default=2, help="number of processes, 2 without it"
+    )
     parser.add_argument("--hosts", help="host:slots,host:slots")
     parser.add_argument(
         "--with-ft",
@@ -73,25 +80,42 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument("-m", "--module", help="a module to run instead of a script")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="script.py and its arguments")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=partial(_run, parser))
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes: use 1 or more")
+    return int(text)
+
+
+def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     program = arguments.program
     if arguments.module:
         program = ["-m", arguments.module, *program]
+    elif not program:
+        parser.error("there is no program: name a script, as in metaop run -np 2 train.py")
+    elif not arguments.hosts and not os.path.exists(program[0]):
+        parser.error(f"there is no file {program[0]!r}; a module is run with -m")
+    try:
+        return _start(arguments, program)
+    except DistributedError as error:
+        parser.error(str(error))
+
+
+def _start(arguments: argparse.Namespace, program: Sequence[str]) -> int:
     command = command_line(arguments.ranks, program, arguments.hosts, arguments.with_ft)
     environment = launch_environment(arguments.ranks, arguments.hosts)
-    if arguments.hosts:
-        return subprocess.run(command, env=environment, check=False).returncode
     # What ranks that are killed leave in shared memory goes with this folder.
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with TemporaryDirectory(prefix="metaop-", dir=memory) as folder:
+        if arguments.hosts:
+            return supervise(command, environment, folder)
         for name in _BACKING:
             environment.setdefault(name, folder)
         # A job that may lose ranks ends with code 0 even when it has lost them all.
         finished = Path(folder) / "finished"
         if arguments.with_ft:
             environment[FINISHED] = str(finished)
-        status = subprocess.run(command, env=environment, check=False).returncode
+        status = supervise(command, environment, folder)
         return status or int(arguments.with_ft and not finished.exists())

@@ -56,6 +56,9 @@ class MeshWorld(Protocol):
     def first(self, value: np.ndarray) -> np.ndarray:
         """What the first rank has, on all of them."""
 
+    def equal(self, part: np.ndarray, states: NdSbp) -> np.ndarray:
+        """A rank's part, or that of the first rank along the axes which have the value whole."""
+
 
 class Moving:
     """A move that has been made, or is under way."""
@@ -148,6 +151,10 @@ class _Lines:
         """What the first rank has: the value itself where nothing else is known."""
         return value
 
+    def equal(self, part: np.ndarray, states: NdSbp) -> np.ndarray:
+        """A rank's part: the part itself where nothing else is known."""
+        return part
+
     def place(self, rank: int) -> Place:
         """The coordinates of a rank on the mesh."""
         return tuple(int(k) for k in np.unravel_index(rank, self.mesh))
@@ -234,6 +241,12 @@ class MPIMesh(_Lines):
     def first(self, value: np.ndarray) -> np.ndarray:
         self.verify(f"the value of rank 0: {value.dtype}{list(value.shape)}")
         return self.all.first(value)
+
+    def equal(self, part: np.ndarray, states: NdSbp) -> np.ndarray:
+        for line, state in zip(self._lines, states):
+            if state == BROADCAST and line.size > 1:
+                part = line.first(part)
+        return part
 
 
 def _world(communicator: Any, memory: Memory) -> MPIWorld:

@@ -6,7 +6,7 @@ changes only while no axis inside it splits the same one. Everything else is a s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import count, product
@@ -42,11 +42,29 @@ class Priced(NamedTuple):
 
 def fits(shape: Sequence[int], states: NdSbp, mesh: Mesh) -> bool:
     """Whether every rank gets a part of each dimension that is split."""
-    need: dict[int, int] = {}
+    return all(shape[axis] >= parts for axis, parts in _parts(states, mesh).items())
+
+
+def _parts(states: NdSbp, mesh: Mesh) -> dict[int, int]:
+    """Into how many parts the dimensions are cut that are split."""
+    found: dict[int, int] = {}
     for state, ranks in zip(states, mesh):
         if isinstance(state, Split):
-            need[state.axis] = need.get(state.axis, 1) * ranks
-    return all(shape[axis] >= ranks for axis, ranks in need.items())
+            found[state.axis] = found.get(state.axis, 1) * ranks
+    return found
+
+
+def room_for(shape: Sequence[int], mesh: Mesh, states: Iterable[NdSbp]) -> Shape:
+    """The extents, or the parts into which some states cut a dimension where these are more.
+
+    What is shorter than the ranks that share it leaves some of them nothing. Nobody chooses that,
+    but it can be given and asked for: states that `fits` this shape lie on the way.
+    """
+    room = list(shape)
+    for one in states:
+        for axis, parts in _parts(one, mesh).items():
+            room[axis] = max(room[axis], parts)
+    return tuple(room)
 
 
 def shared_out(states: NdSbp, shape: Sequence[int], mesh: Mesh) -> NdSbp:
@@ -73,9 +91,12 @@ def _may_change(source: NdSbp, axis: int, target: Sbp) -> bool:
 
 @lru_cache(maxsize=1 << 15)
 def moves_from(
-    source: NdSbp, shape: Shape, itemsize: int, mesh: Mesh, cluster: Cluster
+    source: NdSbp, shape: Shape, itemsize: int, mesh: Mesh, cluster: Cluster, room: Shape
 ) -> tuple[Priced, ...]:
-    """The states next to one; what is whole is turned into a sum only where that is asked for."""
+    """The states next to one; what is whole is turned into a sum only where that is asked for.
+
+    They are those that fit `room` (see `room_for`).
+    """
     found = []
     for axis, ranks in enumerate(mesh):
         part = _part_shape(source, axis, shape, mesh)
@@ -84,7 +105,7 @@ def moves_from(
             target = replaced(source, axis, state)
             if state == source[axis] or not _may_change(source, axis, state):
                 continue
-            if not fits(shape, target, mesh):
+            if not fits(room, target, mesh):
                 continue
             seconds = _seconds(source[axis], state, part, itemsize, ranks, cluster, axis)
             if seconds < inf:
@@ -138,6 +159,7 @@ def _cheapest(
     best: dict[NdSbp, float] = {source: 0.0}
     before: dict[NdSbp, Move] = {}
     numbers = count()
+    room = room_for(shape, mesh, (source, target))
     queue = [(0.0, next(numbers), source)]
     while queue:
         cost, _, state = heappop(queue)
@@ -145,7 +167,7 @@ def _cheapest(
             break
         if cost > best[state]:
             continue
-        for step in moves_from(state, shape, itemsize, mesh, cluster):
+        for step in moves_from(state, shape, itemsize, mesh, cluster, room):
             total = cost + step.seconds
             if total < best.get(step.target, inf):
                 best[step.target] = total

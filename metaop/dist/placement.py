@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.dist.collectives import everyone
+from metaop.dist.collectives import communicator_of, everyone
 from metaop.dist.memory import HOST_MEMORY, Memory, gpu_memory
 from metaop.dist.mesh_world import AbsentMesh, MeshWorld, MPIMesh, SimulatedMesh
 from metaop.dist.program import ShardedBuffer
@@ -117,8 +117,8 @@ class Placement:
             )
         if communicator.rank not in self.ranks:
             return AbsentMesh(self.shape)
-        group = communicator.group.Incl(self.ranks.ravel().tolist())
-        return MPIMesh(communicator.Create_group(group), self.shape, self.memory)
+        members = communicator_of(self.ranks.ravel().tolist())
+        return MPIMesh(members, self.shape, self.memory)
 
     def __reduce__(self) -> tuple:
         return (Placement, (self.type, self.ranks.tolist(), self.simulated))

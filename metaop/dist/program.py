@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
+from zlib import crc32
 
 import numpy as np
 
@@ -49,12 +50,27 @@ class DistributedProgram:
         parts = [
             _parts(argument, node, self.world) for argument, node in zip(arguments, self.inputs)
         ]
-        numbers = tuple(x for x in arguments if isinstance(x, (int, float, bool)))
+        numbers = tuple(
+            _number(argument, node)
+            for argument, node in zip(arguments, self.inputs)
+            if argument is not None and not isinstance(argument, ShardedBuffer)
+        )
         results = program.run(parts, numbers)
         return [
             ShardedBuffer(result, states, self.world, node.shape, node.dtype.numpy)
             for result, states, node in zip(results, program.plan.states, self.outputs)
         ]
+
+
+def _number(argument: Any, node: Node) -> int | float | bool:
+    """What the ranks compare of an argument that is not sharded: its value, or a checksum."""
+    if isinstance(argument, (int, float, bool)):
+        return argument
+    value = argument.view(node.shape, node.dtype.numpy)
+    if value.size == 1 and value.dtype.kind in "biuf":
+        found: int | float | bool = value.item()
+        return found
+    return crc32(value.tobytes())
 
 
 def _parts(argument: Any, node: Node, world: MeshWorld) -> Parts:

@@ -1,11 +1,17 @@
-"""Meeting before MPI is started, which cannot be interrupted while it waits for all ranks."""
+"""What comes before MPI is started: ranks meet, and a process alone keeps to itself.
+
+The start of MPI cannot be interrupted while it waits for all ranks.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from metaop import settings
 from metaop.dist.environment import Launched
@@ -13,6 +19,8 @@ from metaop.errors import DistributedError, describe_location, user_location
 
 # Open MPI's folder of the job on this host, which it removes, and the name of the job.
 _FOLDER, _JOB = "PMIX_SERVER_TMPDIR", "PMIX_NAMESPACE"
+# How the variables begin that a launcher leaves, also one whose ranks nobody knows.
+_LAUNCHED = ("PMIX_", "PMI_", "OMPI_COMM_WORLD_")
 # Seconds.
 _PAUSE, _LONGEST_PAUSE = 1e-4, 1e-2
 
@@ -53,3 +61,27 @@ def meet(place: Launched | None) -> None:
         if number == min(set(range(place.local_size)) - set(late)):
             print(f"metaop: {text}", file=sys.stderr, flush=True)
         patience *= 2
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Lets a process that no launcher started start MPI without leaving anything behind.
+
+    Open MPI makes memory for other ranks, and a folder, which are not removed at the end. A process
+    alone needs neither. Processes that this one starts do not see the settings.
+    """
+    if any(name.startswith(_LAUNCHED) for name in os.environ):
+        yield
+        return
+    before = dict(os.environ)
+    with TemporaryDirectory(prefix="metaop-") as folder:
+        os.environ.setdefault("OMPI_MCA_pml", "ob1")
+        os.environ.setdefault("OMPI_MCA_btl", "self")
+        os.environ["TMPDIR"] = folder
+        try:
+            yield
+        finally:
+            for name in ("OMPI_MCA_pml", "OMPI_MCA_btl", "TMPDIR"):
+                os.environ.pop(name)
+                if name in before:
+                    os.environ[name] = before[name]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from metaop.dist.boxing import Parts
-from metaop.dist.collectives import MPIWorld, everyone, mpi
+from metaop.dist.collectives import MPIWorld, communicator_of, everyone, mpi
 from metaop.dist.job import job
 from metaop.dist.mesh_world import Place
 from metaop.dist.moves import states_of
@@ -178,8 +178,7 @@ def _union(ranks: tuple[int, ...], losses: int) -> MPIWorld:
 
     Ranks have other numbers after some of the job's have been lost.
     """
-    communicator = everyone()
-    return MPIWorld(communicator.Create_group(communicator.group.Incl(list(ranks))))
+    return MPIWorld(communicator_of(ranks))
 
 
 def _exchange(

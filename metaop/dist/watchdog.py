@@ -1,7 +1,8 @@
 """Waiting for other ranks without hanging silently: who does not come is named.
 
 A rank that has waited long asks all others whether they wait for the same thing; those that do not
-answer are the ones that everybody waits for. Nothing is sent as long as all ranks come in time.
+answer are the ones that everybody waits for. Nothing is sent as long as all ranks come in time. A
+rank that comes to the end of its program says so: whoever waits for it then waits for ever.
 """
 
 from __future__ import annotations
@@ -9,18 +10,23 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 
 from metaop import settings
 from metaop.dist.environment import launched
+from metaop.dist.job import attached, job
 from metaop.errors import DistributedError, describe_location, user_location
 
-_QUESTION, _ANSWER = 32001, 32002
+_QUESTION, _ANSWER, _DEPARTURE = 32001, 32002, 32003
 # Seconds: waiting at full speed, then in growing pauses; and for the answers of the others.
 _BUSY, _PAUSE, _LONGEST_PAUSE, _ANSWERS = 2e-4, 2e-5, 2e-3, 0.5
+# Seconds between two looks for a message.
+_MESSAGE_PAUSE = 5e-5
+# Seconds in which the last messages of a rank that has come to its end arrive.
+_LAST_MESSAGES = 1.0
 
 
 class Watchdog:
@@ -33,6 +39,8 @@ class Watchdog:
         self.shares_cores = place is not None and place.local_size > (os.cpu_count() or 1)
         self.count = 0
         self.sent: list[Any] = []
+        # Of the ranks that have come to their end: how often they waited, and when that was known.
+        self.departed: dict[int, tuple[int, float]] = {}
 
     def wait(
         self, is_done: Callable[[], bool], what: str, news: Callable[[], int] = lambda: 0
@@ -81,6 +89,7 @@ class Watchdog:
             time.sleep(_LONGEST_PAUSE)
             self._answer()
             self._collect(waiting)
+            self._expect(None, what, started)
             waited = time.perf_counter() - started
             if asked and waited > asked + _ANSWERS:
                 self._report(waiting, waited, what, waited > timeout)
@@ -89,6 +98,57 @@ class Watchdog:
                 asked, waiting = waited, {self.communicator.rank}
                 self._ask()
         return True
+
+    def wait_for(self, ranks: Collection[int], is_done: Callable[[], bool], what: str) -> None:
+        """Returns when `is_done`, which messages of `ranks` bring about.
+
+        Late ranks are named and an error raised as by `wait`; the other ranks need not wait too.
+        """
+        patience = settings.get("METAOP_WATCHDOG_SECONDS")
+        timeout = settings.get("METAOP_TIMEOUT_SECONDS")
+        started = time.perf_counter()
+        while not is_done():
+            time.sleep(_MESSAGE_PAUSE)
+            waited = time.perf_counter() - started
+            if waited > _LAST_MESSAGES:
+                self._expect(ranks, what, started)
+            if waited < min(patience, timeout):
+                continue
+            text = f"{self._name(self.communicator.rank)} has waited {waited:.0f} s in {what}"
+            self._tell(text, waited > timeout)
+            patience *= 2
+
+    def depart(self) -> None:
+        """Tells the others that this rank has come to the end of its program."""
+        # All ranks of the job wait for each other once more.
+        last = int(self.communicator == job.everyone)
+        for rank in self._others():
+            self._send(np.array([self.count + last]), rank, _DEPARTURE)
+
+    def _expect(self, ranks: Collection[int] | None, what: str, started: float) -> None:
+        """DistributedError when this rank has waited since `started` for one that never comes.
+
+        Without `ranks` it waits for all that have not waited as often.
+        """
+        number = np.empty(1, np.int64)
+        for rank in self._others():
+            if self.communicator.Iprobe(rank, _DEPARTURE):
+                self.communicator.Recv(number, rank, _DEPARTURE)
+                self.departed[rank] = int(number[0]), time.perf_counter()
+        for rank, (count, known) in self.departed.items():
+            never = count < self.count if ranks is None else rank in ranks
+            if never and time.perf_counter() - max(known, started) > _LAST_MESSAGES:
+                raise DistributedError(
+                    f"{self._name(self.communicator.rank)} waits in {what} for "
+                    f"{self._name(rank)}, which has come to the end of its program",
+                    fix="let every rank take the same steps: one that returns or calls sys.exit "
+                    "earlier leaves the others waiting",
+                )
+
+    def _name(self, rank: int) -> str:
+        """A rank of the communicator by its number within the job."""
+        groups = self.communicator.group, job.everyone.group
+        return f"rank {groups[0].Translate_ranks([rank], groups[1])[0]}"
 
     def _others(self) -> list[int]:
         communicator = self.communicator
@@ -121,14 +181,24 @@ class Watchdog:
 
     def _report(self, waiting: set[int], waited: float, what: str, gives_up: bool) -> None:
         late = [rank for rank in self._others() if rank not in waiting]
-        names = ", ".join(f"rank {rank}" for rank in late) or "a message between waiting ranks"
+        names = ", ".join(self._name(rank) for rank in late) or "a message between waiting ranks"
         where = describe_location(user_location())
-        text = f"rank {self.communicator.rank} has waited {waited:.0f} s for {names} in {what}"
+        text = (
+            f"{self._name(self.communicator.rank)} has waited {waited:.0f} s for {names} in {what}"
+        )
         text += f" at {where}" if where else ""
+        # One voice is enough.
+        if gives_up or self.communicator.rank == min(waiting):
+            self._tell(text, gives_up)
+
+    def _tell(self, text: str, gives_up: bool) -> None:
         if gives_up:
             raise DistributedError(
                 text, fix="look at what the late rank does, or set METAOP_TIMEOUT_SECONDS higher"
             )
-        # One voice is enough.
-        if self.communicator.rank == min(waiting):
-            print(f"metaop: {text}", file=sys.stderr, flush=True)
+        print(f"metaop: {text}", file=sys.stderr, flush=True)
+
+
+def watchdog_of(communicator: Any) -> Watchdog:
+    """The watchdog of a communicator."""
+    return attached(communicator, Watchdog)

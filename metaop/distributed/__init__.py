@@ -48,7 +48,9 @@ from metaop.tensor.global_tensor import distribute_tensor
 from metaop.tensor.placing import global_mode
 
 _LAZY = {
+    "CPUOffload": "fsdp",
     "FullyShardedDataParallel": "fsdp",
+    "MixedPrecision": "fsdp",
     "ShardingStrategy": "fsdp",
     "local_map": "fsdp",
     "ZeroRedundancyOptimizer": "optim",

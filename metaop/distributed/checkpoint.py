@@ -72,21 +72,25 @@ def _gathered(value: Any) -> Any:
 
 
 @no_grad()
-def load(state_dict: dict[str, Any], *, checkpoint_id: PathLike) -> None:
+def load(state_dict: dict[str, Any], *, checkpoint_id: PathLike, strict: bool = True) -> None:
     """Puts what a checkpoint has into `state_dict`; every rank of the job has to call it.
 
     Tensors are filled in place: global ones take the parts that lie on this rank, whatever number
     of ranks, mesh and signature they were written with. Of a folder only these bytes are read.
     Objects with `load_state_dict` take their state; that of an optimizer lies as its parameters do.
     What is no tensor, or is not in `state_dict` yet, is put there, tensors as local ones.
-    Raises CheckpointError, on all ranks and before anything is changed, when a shape differs or a
-    part is missing or damaged.
+    Raises CheckpointError, on all ranks and before anything is changed, when a name is missing in
+    the checkpoint, when that has one which a module has not, when a shape differs, when floats
+    would become integers, or when a part is missing or damaged. Without `strict` names which only
+    one side has are skipped.
     """
     path = Path(checkpoint_id)
     filling = Filling()
     problem: CheckpointError | None = None
     try:
         filling.plan(state_dict, _source(path))
+        if strict:
+            filling.check_names()
     except (CheckpointError, OSError) as error:
         problem = error if isinstance(error, CheckpointError) else CheckpointError(str(error))
     job = ranks_of_job()

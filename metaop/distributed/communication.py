@@ -1,27 +1,38 @@
 """PyTorch's collectives on local tensors, carried by MPI.
 
 Before anything is sent the ranks compare what they are about to do; a difference is a
-DistributedError on all of them that shows both sides with their lines. Collectives return when they
-are done, so the `Work` that `async_op=True` gives has nothing to wait for.
+DistributedError on all of them that shows both sides with their lines. Collectives return when
+they are done: the `Work` that `async_op=True` gives has nothing to wait for.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import math
+import os
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 
-from metaop.dist.collectives import mpi
+from metaop.dist.collectives import everyone, mpi
+from metaop.dist.job import job
+from metaop.dist.joining import check_place, wish_of
 from metaop.dist.packing import Packed
-from metaop.distributed.process_group import ProcessGroup, group, make_group, world_group
+from metaop.distributed.process_group import (
+    ProcessGroup,
+    forget_group,
+    group,
+    make_group,
+    world_group,
+)
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.gradients import no_grad
 
 Group = ProcessGroup | None
+_BACKENDS = {"gloo", "mpi", "nccl", "ucc", "xccl"}
 
 
 class ReduceOp:
@@ -49,16 +60,49 @@ class Work:
 # --- processes ----------------------------------------------------------------------------------
 
 
-def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> None:
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: timedelta | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: None = None,
+    group_name: str = "",
+    pg_options: None = None,
+    device_id: None = None,
+) -> None:
     """Starts MPI; a rank that fails from now on ends the job.
 
-    The backend and addresses of PyTorch programs are accepted: MPI finds its processes itself.
+    Under mpirun or `metaop run` MPI knows its processes, and rank and world size have to be
+    theirs. Processes that something else has started on one host (`multiprocessing.spawn`,
+    torchrun, a shell) meet by `init_method`: env:// (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
+    tcp://host:port or file:///path. A program without any of it is the only rank.
+
+    `backend` is a name that PyTorch knows: MPI carries everything. `timeout` becomes
+    METAOP_TIMEOUT_SECONDS, and `group_name` only names. Raises ArgumentError for numbers that are
+    incomplete and for a store, options or a device, and DistributedError for numbers that are not
+    those of MPI and for ranks on several hosts without mpirun.
     """
+    parts = [] if backend is None else [part.rpartition(":")[2] for part in backend.split(",")]
+    if {part.lower() for part in parts} - _BACKENDS:
+        raise ArgumentError(f"backend is {backend!r}", fix=f"use one of {sorted(_BACKENDS)}")
+    for name, value in (("store", store), ("pg_options", pg_options), ("device_id", device_id)):
+        if value is not None:
+            raise ArgumentError(
+                f"init_process_group got {name}={value!r}",
+                fix="leave it out: MPI carries everything, and a placement says on which device",
+            )
+    if timeout is not None:
+        os.environ["METAOP_TIMEOUT_SECONDS"] = str(int(timeout.total_seconds()))
+    job.wish = wish_of(init_method, rank, world_size)
+    communicator = everyone()
+    check_place(job.wish, communicator.rank, communicator.size)
     world_group()
 
 
 def destroy_process_group(group: Group = None) -> None:
-    """Accepted: MPI ends with the program."""
+    """Forgets the groups, or one of them; MPI ends with the program."""
+    forget_group(group)
 
 
 def is_available() -> bool:
@@ -94,7 +138,7 @@ def get_world_size(group: Group = None) -> int:
     return (group or world_group()).size()
 
 
-def new_group(ranks: Sequence[int] | None = None, **ignored: Any) -> ProcessGroup | None:
+def new_group(ranks: Sequence[int] | None = None) -> ProcessGroup | None:
     """A group of some ranks; every rank of the job has to call it. None outside of the group."""
     return make_group(ranks)
 
@@ -102,62 +146,64 @@ def new_group(ranks: Sequence[int] | None = None, **ignored: Any) -> ProcessGrou
 # --- collectives --------------------------------------------------------------------------------
 
 
-def barrier(group: Group = None, async_op: bool = False) -> Work:
+def barrier(group: Group = None, async_op: bool = False) -> Work | None:
     """Waits for all ranks."""
     _agreed("barrier", group)
-    return Work()
+    return _done(async_op)
 
 
 def all_reduce(
     tensor: Tensor, op: str = "sum", group: Group = None, async_op: bool = False
-) -> Work:
+) -> Work | None:
     """Puts the combination of all ranks' values into the tensor of each."""
     members = _agreed(f"all_reduce {op} {_kind(tensor)}", group)
     _put(tensor, _combined(members, _value(tensor), op))
-    return Work()
+    return _done(async_op)
 
 
 def reduce(
     tensor: Tensor, dst: int = 0, op: str = "sum", group: Group = None, async_op: bool = False
-) -> Work:
+) -> Work | None:
     """Puts the combination of all ranks' values into the tensor of rank `dst`."""
     members = _agreed(f"reduce {op} {_kind(tensor)} to {dst}", group)
     total = _combined(members, _value(tensor), op)
     if members.rank() == members.number_of(dst):
         _put(tensor, total)
-    return Work()
+    return _done(async_op)
 
 
-def broadcast(tensor: Tensor, src: int = 0, group: Group = None, async_op: bool = False) -> Work:
+def broadcast(
+    tensor: Tensor, src: int = 0, group: Group = None, async_op: bool = False
+) -> Work | None:
     """Puts the value that rank `src` has into the tensor of every rank."""
     members = _agreed(f"broadcast {_kind(tensor)} from {src}", group)
     value = _value(tensor).copy()
     members.communicator.Bcast(_bytes(value), members.number_of(src))
     _put(tensor, value)
-    return Work()
+    return _done(async_op)
 
 
 def all_gather(
     tensor_list: list[Tensor], tensor: Tensor, group: Group = None, async_op: bool = False
-) -> Work:
+) -> Work | None:
     """Puts the value of rank k into `tensor_list[k]`, on all ranks; shapes may differ."""
     members = _agreed(f"all_gather {tensor.dtype.name} of {tensor.ndim} dimensions", group)
     _check_count("all_gather", tensor_list, members)
     for target, value in zip(tensor_list, members.communicator.allgather(_value(tensor))):
         _put(target, value)
-    return Work()
+    return _done(async_op)
 
 
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Group = None, async_op: bool = False
-) -> Work:
+) -> Work | None:
     """Puts the values of all ranks one after another into `output_tensor`."""
     members = _agreed(f"all_gather_into_tensor {_kind(input_tensor)}", group)
     value = _value(input_tensor)
     whole = np.empty((members.size(), *value.shape), value.dtype)
     members.communicator.Allgather(_bytes(value), _bytes(whole))
     _put(output_tensor, whole.reshape(tuple(output_tensor.shape)))
-    return Work()
+    return _done(async_op)
 
 
 def gather(
@@ -166,7 +212,7 @@ def gather(
     dst: int = 0,
     group: Group = None,
     async_op: bool = False,
-) -> Work:
+) -> Work | None:
     """Puts the value of rank k into `gather_list[k]` of rank `dst`."""
     members = _agreed(f"gather {tensor.dtype.name} to {dst}", group)
     values = members.communicator.gather(_value(tensor), members.number_of(dst))
@@ -174,7 +220,7 @@ def gather(
         _check_count("gather", gather_list, members)
         for target, value in zip(gather_list or (), values):
             _put(target, value)
-    return Work()
+    return _done(async_op)
 
 
 def scatter(
@@ -183,7 +229,7 @@ def scatter(
     src: int = 0,
     group: Group = None,
     async_op: bool = False,
-) -> Work:
+) -> Work | None:
     """Puts `scatter_list[k]` of rank `src` into the tensor of rank k."""
     members = _agreed(f"scatter {tensor.dtype.name} from {src}", group)
     values = None
@@ -191,7 +237,7 @@ def scatter(
         _check_count("scatter", scatter_list, members)
         values = [_value(source) for source in scatter_list or ()]
     _put(tensor, members.communicator.scatter(values, members.number_of(src)))
-    return Work()
+    return _done(async_op)
 
 
 def reduce_scatter(
@@ -200,7 +246,7 @@ def reduce_scatter(
     op: str = "sum",
     group: Group = None,
     async_op: bool = False,
-) -> Work:
+) -> Work | None:
     """Puts the combination of all ranks' `input_list[k]` into the output of rank k."""
     kinds = ", ".join(_kind(source) for source in input_list)
     members = _agreed(f"reduce_scatter {op} {kinds}", group)
@@ -211,15 +257,15 @@ def reduce_scatter(
     request = members.world.carrier.reduce_scatter(flat, mine, counts, _operation(op))
     members.world.wait(request, f"reduce_scatter {op} of {kinds}")
     _put(output, _averaged(mine, op, members).reshape(tuple(output.shape)))
-    return Work()
+    return _done(async_op)
 
 
 def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: str = "sum", group: Group = None, async_op: bool = False
-) -> Work:
+) -> Work | None:
     """Puts this rank's part of the combination of all ranks' `input` into `output`."""
-    size = (group or world_group()).size()
-    return reduce_scatter(output, list(input.chunk(size)), op, group)  # type: ignore[attr-defined]
+    parts = input.chunk((group or world_group()).size())  # type: ignore[attr-defined]
+    return reduce_scatter(output, list(parts), op, group, async_op)
 
 
 def all_to_all(
@@ -227,20 +273,21 @@ def all_to_all(
     input_tensor_list: list[Tensor],
     group: Group = None,
     async_op: bool = False,
-) -> Work:
+) -> Work | None:
     """Puts `input_tensor_list[j]` of rank k into `output_tensor_list[k]` of rank j."""
     members = _agreed("all_to_all", group)
     _check_count("all_to_all", input_tensor_list, members)
     values = [_value(source) for source in input_tensor_list]
     for target, value in zip(output_tensor_list, members.communicator.alltoall(values)):
         _put(target, value)
-    return Work()
+    return _done(async_op)
 
 
 def send(tensor: Tensor, dst: int, group: Group = None, tag: int = 0) -> None:
     """Sends the value to rank `dst`, which has to call `recv`."""
-    members = group or world_group()
-    members.communicator.send(_value(tensor), members.number_of(dst), tag)
+    members, rank = group or world_group(), (group or world_group()).number_of(dst)
+    request = members.communicator.isend(_value(tensor), rank, tag)
+    members.world.watchdog.wait_for([rank], lambda: request.test()[0], f"send to rank {dst}")
 
 
 def recv(tensor: Tensor, src: int | None = None, group: Group = None, tag: int = 0) -> int:
@@ -248,7 +295,16 @@ def recv(tensor: Tensor, src: int | None = None, group: Group = None, tag: int =
     members, module = group or world_group(), mpi()
     status = module.Status()
     source = module.ANY_SOURCE if src is None else members.number_of(src)
-    _put(tensor, members.communicator.recv(None, source, tag, status))
+    found: list[Any] = []
+
+    def is_there() -> bool:
+        found[:] = [members.communicator.improbe(source, tag, status)]
+        return found[0] is not None
+
+    awaited = [] if src is None else [source]
+    what = f"recv from {'any rank' if src is None else f'rank {src}'}"
+    members.world.watchdog.wait_for(awaited, is_there, what)
+    _put(tensor, found[0].recv())
     return members.ranks[status.Get_source()]
 
 
@@ -273,6 +329,11 @@ def _agreed(what: str, group: Group) -> ProcessGroup:
     members = group or world_group()
     members.world.agree(what, "collectives")
     return members
+
+
+def _done(async_op: bool) -> Work | None:
+    """What a collective returns: as PyTorch's, something to wait for only with `async_op`."""
+    return Work() if async_op else None
 
 
 def _kind(tensor: Tensor) -> str:

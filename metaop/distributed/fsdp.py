@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from metaop.dist.placement import Placement
 from metaop.dist.sbp import BROADCAST, Sbp, Split
+from metaop.distributed.process_group import ProcessGroup, check_whole_group
+from metaop.distributed.shares import Shares
+from metaop.errors import ArgumentError
 from metaop.nn.module import Module
+from metaop.nn.utils.stateless import functional_call
 from metaop.tensor.core import Tensor
 from metaop.tensor.global_tensor import to_global, to_local
-from metaop.utils._pytree import tree_map
+from metaop.unified_graph.dtype import DType
+from metaop.utils._pytree import tree_leaves, tree_map
 
 
 class ShardingStrategy:
@@ -21,6 +27,34 @@ class ShardingStrategy:
     NO_SHARD = "NO_SHARD"
 
 
+@dataclass(frozen=True)
+class MixedPrecision:
+    """In which types `FullyShardedDataParallel` computes; the optimizer keeps full precision.
+
+    Parameters are converted to `param_dtype` where they are used, and floats among the arguments
+    too with `cast_forward_inputs`. Buffers are kept as `buffer_dtype`.
+    """
+
+    param_dtype: DType | None = None
+    reduce_dtype: DType | None = None
+    buffer_dtype: DType | None = None
+    cast_forward_inputs: bool = True
+
+    def __post_init__(self) -> None:
+        if self.reduce_dtype not in (None, self.param_dtype):
+            raise ArgumentError(
+                f"MixedPrecision has reduce_dtype={self.reduce_dtype}",
+                fix="leave it out: gradients are added up as what they are computed in",
+            )
+
+
+@dataclass(frozen=True)
+class CPUOffload:
+    """Where parameters are kept: in host memory, with and without `offload_params`."""
+
+    offload_params: bool = False
+
+
 class FullyShardedDataParallel(Module):
     """Wraps `module` for training on all ranks, one share of the batch on each.
 
@@ -28,44 +62,85 @@ class FullyShardedDataParallel(Module):
     and of the optimizer's states, and the whole is gathered where it is used. With the other
     strategies parameters are whole on every rank; use `ZeroRedundancyOptimizer` to cut up the rest.
     The gradient is the mean over the ranks' losses, as with `DistributedDataParallel`. Batch
-    normalisation is over the whole batch, and random numbers are those of a single device.
+    normalisation is over the whole batch, and random numbers are those of a single device. All
+    ranks take the parameters of rank 0, with and without `sync_module_states`.
 
-    Tensors among the arguments are the rank's share along dimension 0 (balanced, as `split(0)`);
-    those in the result are the rank's share too. Make the optimizer afterwards.
+    Tensors among the arguments are the rank's share along dimension 0; shares may differ in size,
+    and be empty. Of results with one row, or the same number of rows, for each row of an argument
+    a rank gets those of its share, and of all other results the whole. Make the optimizer
+    afterwards. Raises ArgumentError for arguments of PyTorch's class that are not here.
     """
 
     def __init__(
         self,
         module: Module,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
         sharding_strategy: str | None = None,
-        **ignored: Any,
+        cpu_offload: CPUOffload | bool | None = None,
+        *,
+        mixed_precision: MixedPrecision | None = None,
+        sync_module_states: bool = False,
+        use_orig_params: bool = True,
+        **refused: Any,
     ) -> None:
         super().__init__()
-        self.placement = Placement.all("cpu")
         strategy = sharding_strategy or ShardingStrategy.FULL_SHARD
+        _check_arguments(process_group, strategy, use_orig_params, refused)
+        self.placement = Placement.all("cpu")
         state: Sbp = Split(0) if strategy == ShardingStrategy.FULL_SHARD else BROADCAST
+        self.mixed_precision = mixed_precision or MixedPrecision()
+        if self.mixed_precision.buffer_dtype is not None:
+            for buffer in module.buffers():
+                if buffer.is_floating_point():
+                    buffer.data = buffer.to(self.mixed_precision.buffer_dtype)
         self.module = module.to_global(self.placement, state)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        given, named = tree_map(self._joined, (args, kwargs))
-        return tree_map(self._share, self.module(*given, **named))
+        dtype = self.mixed_precision.param_dtype
+        shares = Shares(self.placement, [x for x in tree_leaves((args, kwargs)) if _is_share(x)])
 
-    def _joined(self, value: Any) -> Any:
-        """The global tensor of which every rank gives its share."""
-        if not isinstance(value, Tensor) or not value.ndim or value.device.placement is not None:
-            return value
-        return to_global(value, self.placement, Split(0))
+        def given(value: Any) -> Any:
+            joined = shares.join(value) if _is_share(value) else value
+            casts = dtype is not None and self.mixed_precision.cast_forward_inputs
+            return _as_floats(joined, dtype) if casts else joined
 
-    def _share(self, value: Any) -> Any:
-        """This rank's share of a result; its gradient counts for one of `ranks` losses."""
-        if not isinstance(value, Tensor) or value.device.placement is None:
-            return value
-        share = to_local(to_global(value, sbp=Split(0) if value.ndim else BROADCAST))
-        if share.requires_grad:
-            ranks = self.placement.world.size
-            share.register_hook(lambda gradient: gradient / ranks)  # type: ignore[attr-defined]
-        return share
+        args, kwargs = tree_map(given, (args, kwargs))
+        if dtype is None:
+            result = self.module(*args, **kwargs)
+        else:
+            weights = {name: _as_floats(p, dtype) for name, p in self.module.named_parameters()}
+            result = functional_call(self.module, weights, args, kwargs)
+        return tree_map(shares.take, result)
+
+
+def _check_arguments(
+    group: ProcessGroup | None, strategy: str, use_orig_params: bool, refused: dict[str, Any]
+) -> None:
+    check_whole_group(group, "FullyShardedDataParallel")
+    if strategy not in (
+        ShardingStrategy.FULL_SHARD,
+        ShardingStrategy.SHARD_GRAD_OP,
+        ShardingStrategy.NO_SHARD,
+    ):
+        refused["sharding_strategy"] = strategy
+    if not use_orig_params:
+        refused["use_orig_params"] = use_orig_params
+    if refused:
+        given = ", ".join(f"{name}={value!r}" for name, value in refused.items())
+        raise ArgumentError(
+            f"FullyShardedDataParallel cannot do {given}",
+            fix="leave it out: parameters are cut up one by one over all ranks, keep their names, "
+            "and are gathered where they are used",
+        )
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.ndim > 0 and value.device.placement is None
+
+
+def _as_floats(value: Any, dtype: DType | None) -> Any:
+    is_float = isinstance(value, Tensor) and value.dtype.kind == "float"
+    return value.to(dtype) if is_float else value  # type: ignore[attr-defined]
 
 
 def local_map(function: Callable[..., Any], sbp: Sbp = Split(0)) -> Callable[..., Any]:  # noqa: B008

@@ -35,7 +35,7 @@ from metaop.distributed.graph_config import GraphConfig, ModuleConfig
 from metaop.distributed.graph_layout import common_placement, lay_out, made_global
 from metaop.distributed.graph_run import Outputs, micro_batch, run_in_turns, run_pipeline
 from metaop.distributed.optim import ZeroRedundancyOptimizer
-from metaop.errors import UnsupportedError
+from metaop.errors import CheckpointError, UnsupportedError
 from metaop.nn.module import Module
 from metaop.optim.optimizer import Optimizer
 from metaop.tensor.core import Tensor
@@ -133,11 +133,22 @@ class Graph:
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
-        """Takes over what `state_dict` gave."""
+        """Takes over what `state_dict` gave, of as many modules and optimizers.
+
+        Raises CheckpointError for names that only one side has, unless `strict` is False.
+        """
+        states = state_dict.get("optimizers", [])
+        names = sorted(state_dict.keys() - {"optimizers"})
+        if strict and (names != sorted(self._modules) or len(states) != len(self._optimizers)):
+            raise CheckpointError(
+                f"{type(self).__name__} has the modules {sorted(self._modules)} and "
+                f"{len(self._optimizers)} optimizers, and the state {names} and {len(states)}",
+                fix="load the state of a graph that is built alike, or pass strict=False",
+            )
         for name, module in self._modules.items():
-            module.load_state_dict(state_dict[name], strict)
+            module.load_state_dict(state_dict.get(name, {}), strict)
         self._make_ready()
-        for (optimizer, _), state in zip(self._optimizers, state_dict["optimizers"]):
+        for (optimizer, _), state in zip(self._optimizers, states):
             optimizer.load_state_dict(state)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

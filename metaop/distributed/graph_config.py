@@ -51,7 +51,7 @@ class GraphConfig:
             raise ArgumentError(f"{value} gradient accumulation steps", fix="use at least 1")
         self.accumulation = value
 
-    def enable_zero(self, mode: bool = True, *, stage: int = 2, **ignored: Any) -> None:
+    def enable_zero(self, mode: bool = True, *, stage: int = 2) -> None:
         """Shares out optimizer states (1), gradients too (2), parameters too (3)."""
         if stage not in (1, 2, 3):
             raise ArgumentError(f"ZeRO stage {stage}", fix="use 1, 2 or 3")

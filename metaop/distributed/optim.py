@@ -8,6 +8,8 @@ from typing import Any
 from metaop.dist.moves import shared_out
 from metaop.dist.placement import Placement
 from metaop.dist.sbp import BROADCAST, NdSbp
+from metaop.distributed.process_group import ProcessGroup, check_whole_group
+from metaop.errors import ArgumentError
 from metaop.nn.parameter import Parameter
 from metaop.optim.optimizer import Group, Optimizer
 from metaop.optim.update import run_closure
@@ -38,13 +40,23 @@ class ZeroRedundancyOptimizer(Optimizer):
         self,
         params: Any,
         optimizer_class: type[Optimizer],
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
         parameters_as_bucket_view: bool = False,
         overlap_with_ddp: bool = False,
         *,
         stage: int = 2,
         **defaults: Any,
     ) -> None:
+        refused = {"parameters_as_bucket_view": parameters_as_bucket_view}
+        refused["overlap_with_ddp"] = overlap_with_ddp
+        check_whole_group(process_group, "ZeroRedundancyOptimizer")
+        if wrong := [name for name, value in refused.items() if value]:
+            raise ArgumentError(
+                f"ZeroRedundancyOptimizer got {' and '.join(wrong)}",
+                fix="leave it out: step() updates the parameters where they are",
+            )
+        if stage not in (1, 2):
+            raise ArgumentError(f"ZeroRedundancyOptimizer got {stage=}", fix="use 1 or 2")
         self._stage = stage
         self._placement = Placement.all("cpu")
         self._blocks: dict[Tensor, Parameter] = {}

@@ -23,6 +23,7 @@ from metaop.dist.follow import Follower
 from metaop.errors import ArgumentError
 from metaop.executor import realize
 from metaop.nn.module import Module
+from metaop.nn.parallel.devices import check_devices
 from metaop.nn.parallel.distributed import DistributedDataParallel
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.joining import cat, tensor_split
@@ -35,7 +36,9 @@ class PipelineStage:
     """The part of a network that one rank runs: stage `stage_index` of `num_stages`.
 
     `group` has one rank for each stage, in their order (default: all ranks of the job). The module
-    takes what the module of the stage before gives: a tensor or a tuple of tensors.
+    takes what the module of the stage before gives: a tensor or a tuple of tensors. Their shapes
+    travel with them, so `input_args` and `output_args` are not needed. `device` is that of the
+    module.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class PipelineStage:
                 f"{num_stages}",
                 fix="give every rank of the group its own stage, in the order of the ranks",
             )
+        check_devices(submodule, None, device)
         self.submodule = submodule
         self.index, self.count = stage_index, num_stages
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from metaop.dist.collectives import MPIWorld, everyone
-from metaop.errors import DistributedError
+from metaop.errors import ArgumentError, DistributedError
 
 
 class ProcessGroup:
@@ -47,6 +47,21 @@ def world_group() -> ProcessGroup:
         communicator = everyone()
         group.WORLD = ProcessGroup(communicator, range(communicator.size))
     return group.WORLD
+
+
+def forget_group(chosen: ProcessGroup | None) -> None:
+    """Makes `group.WORLD` None when that is meant (by None, or by itself)."""
+    if chosen is None or chosen is group.WORLD:
+        group.WORLD = None
+
+
+def check_whole_group(chosen: ProcessGroup | None, owner: str) -> None:
+    """ArgumentError for a group of some of the ranks, given to what is for all."""
+    if chosen is not None and chosen.size() != world_group().size():
+        raise ArgumentError(
+            f"{owner} got the group of ranks {chosen.ranks}",
+            fix="leave it out: all ranks of the job take part",
+        )
 
 
 def make_group(ranks: Sequence[int] | None = None) -> ProcessGroup | None:

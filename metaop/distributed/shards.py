@@ -209,11 +209,11 @@ class InShards:
 
     def __init__(self, reader: ShardedReader, name: str) -> None:
         self._reader, self._name = reader, name
-        self._dtype, self.shape, _ = reader.tensors[name]
+        self.dtype, self.shape, _ = reader.tensors[name]
 
     def whole(self) -> Tensor:
         """All of it as a local tensor."""
-        return from_array(self._read(None), self._dtype)
+        return from_array(self._read(None), self.dtype)
 
     def lying_as(self, like: Tensor) -> Tensor:
         """Its value, lying on the ranks as `like` does."""
@@ -225,8 +225,8 @@ class InShards:
         world = buffer.world
         put = world.memory.put
         parts = {k: put(self._read(_box_of(k, states, buffer))) for k in world.owned}
-        made = ShardedBuffer(parts, states, world, self.shape, self._dtype.numpy)
-        return wrap(leaf(TensorType(self.shape, self._dtype, placement.device), made))
+        made = ShardedBuffer(parts, states, world, self.shape, self.dtype.numpy)
+        return wrap(leaf(TensorType(self.shape, self.dtype, placement.device), made))
 
     def _read(self, box: Box | None) -> np.ndarray:
         try:

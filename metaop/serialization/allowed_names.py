@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from metaop.serialization.builder import Builder, Region, StorageReference, Survey
 from metaop.serialization.damage import Damage
+from metaop.serialization.objects import HOME
 from metaop.serialization.storage_types import DTYPE_NAMES, STORAGE_CLASSES
+from metaop.tensor.complex_tensor import PARTS, view_as_complex
+from metaop.tensor.core import Tensor
 from metaop.tensor.size import Size
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import Device
@@ -59,6 +63,12 @@ def storage_of(pid: Any) -> StorageReference:
 def tensor_names(maker: Survey | Builder) -> dict[tuple[str, str], Any]:
     """The functions with which PyTorch's pickles rebuild tensors, building with `maker`."""
 
+    def made(storage: StorageReference, region: Region, requires_grad: bool) -> Any:
+        if region.dtype not in PARTS:
+            return maker.tensor(storage, region, requires_grad)
+        pair = maker.tensor(storage, region.in_pairs, requires_grad)
+        return view_as_complex(pair) if isinstance(pair, Tensor) else pair
+
     def rebuild(
         storage: StorageReference,
         offset: int,
@@ -71,7 +81,7 @@ def tensor_names(maker: Survey | Builder) -> dict[tuple[str, str], Any]:
         if storage.dtype is None:
             raise Damage("it has a tensor in a storage without an element type")
         region = Region(storage.dtype, int(offset), tuple(size), tuple(stride))
-        return maker.tensor(storage, region, bool(requires_grad))
+        return made(storage, region, bool(requires_grad))
 
     def rebuild_with_dtype(
         storage: StorageReference,
@@ -84,7 +94,7 @@ def tensor_names(maker: Survey | Builder) -> dict[tuple[str, str], Any]:
         metadata: Any = None,
     ) -> Any:
         region = Region(dtype, int(offset), tuple(size), tuple(stride))
-        return maker.tensor(storage, region, bool(requires_grad))
+        return made(storage, region, bool(requires_grad))
 
     def rebuild_parameter(data: Any, requires_grad: bool, *hooks_and_state: Any) -> Any:
         return maker.parameter(data, bool(requires_grad))
@@ -96,7 +106,12 @@ def tensor_names(maker: Survey | Builder) -> dict[tuple[str, str], Any]:
         "_rebuild_parameter": rebuild_parameter,
         "_rebuild_parameter_with_state": rebuild_parameter,
     }
-    return {("torch._utils", name): Allowed(function) for name, function in functions.items()}
+    names: dict[tuple[str, str], Any] = {
+        ("torch._utils", name): Allowed(function) for name, function in functions.items()
+    }
+    for name in ("named", "new_object", "new_table"):
+        names[HOME, name] = Allowed(partial(maker.object, name))
+    return names
 
 
 def _encode(text: str, encoding: str) -> bytes:

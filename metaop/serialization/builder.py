@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from metaop.nn.parameter import Parameter
+from metaop.serialization import objects
 from metaop.serialization.damage import Damage
+from metaop.tensor.complex_tensor import PARTS
 from metaop.tensor.core import Tensor, from_array
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import CPU, Device
@@ -46,14 +48,24 @@ class Region(NamedTuple):
             return 0
         return 1 + self.offset + sum((n - 1) * s for n, s in zip(self.size, self.stride))
 
+    @property
+    def in_pairs(self) -> Region:
+        """The region of complex numbers as one of their real and imaginary parts."""
+        size, stride = (*self.size, 2), (*(2 * step for step in self.stride), 1)
+        return Region(PARTS[self.dtype], 2 * self.offset, size, stride)
+
 
 Placement = Callable[[str], Device]
 
 
 class Survey:
-    """First reading: remembers what is used and builds nothing."""
+    """First reading: remembers what is used and builds nothing.
 
-    def __init__(self) -> None:
+    `trusted` says that the caller lets the file name classes and functions to import.
+    """
+
+    def __init__(self, trusted: bool = False) -> None:
+        self.trusted = trusted
         self.storages: dict[str, StorageReference] = {}
         self.regions: dict[str, dict[Region, None]] = {}
 
@@ -66,9 +78,17 @@ class Survey:
     def parameter(self, data: Any, requires_grad: bool) -> Any:
         return Stub()
 
+    def object(self, function: str, *arguments: Any) -> Any:
+        if not self.trusted:
+            raise Damage(
+                f"it holds a whole object ({'.'.join(map(str, arguments[:2]))})",
+                fix="pass weights_only=False if you trust the file: it names modules to import",
+            )
+        return Stub()
+
 
 class Stub:
-    """What stands for a tensor during the survey; takes any attributes."""
+    """What stands for a tensor or an object during the survey; takes any attributes."""
 
 
 class Builder:
@@ -98,6 +118,9 @@ class Builder:
 
     def parameter(self, data: Any, requires_grad: bool) -> Any:
         return Parameter(data, requires_grad)
+
+    def object(self, function: str, *arguments: Any) -> Any:
+        return getattr(objects, function)(*arguments)
 
     def _alone(self, storage: StorageReference, region: Region) -> Tensor:
         values = self._values(storage, region.dtype)[region.offset :]

@@ -6,15 +6,14 @@ import io
 import os
 import tarfile
 import tempfile
-import zipfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Union
 
 from metaop.dist.collectives import everyone, is_running
-from metaop.errors import CheckpointError
 from metaop.serialization.builder import Placement
-from metaop.serialization.damage import Damage
+from metaop.serialization.damage import Damage, Reading
 from metaop.serialization.legacy_format import read_legacy, read_tar
 from metaop.serialization.pickler import pickle_checkpoint
 from metaop.serialization.safetensors_format import (
@@ -37,7 +36,8 @@ def save(
 ) -> None:
     """Writes an object to a file that PyTorch can read too.
 
-    `obj` is a state_dict or another nest of tensors, numbers, texts and plain containers. A name
+    `obj` is a state_dict or another nest of tensors, numbers, texts and plain containers. It may
+    hold whole modules, optimizers and schedulers: their class is written by its name. A name
     that ends in `.safetensors` takes a flat mapping of names to tensors; all others get PyTorch's
     zip format. A file appears whole or not at all. PyTorch's further arguments are accepted.
     Of global tensors the whole values are written; every rank of a job has to call it then, and
@@ -102,30 +102,31 @@ def load(
 
     The format is found from the content. Tensors that shared memory share it again.
     `map_location` says where tensors go: a device, a mapping of saved to wanted devices, or a
-    function of (storage, saved device). No code of the file ever runs, whatever `weights_only`
-    says; `pickle_module` and `mmap` are accepted and change nothing. With `global_src_rank` one
+    function of (storage, saved device). No code of the file ever runs. Whole modules and
+    optimizers are read with `weights_only=False`, which imports the modules that the file names;
+    `pickle_module` and `mmap` are accepted and change nothing. With `global_src_rank` one
     rank of a job reads the file and sends its content to the others.
     Raises CheckpointError, with the file and the reason, for damaged files and for objects that
     are not on the list of harmless types.
     """
     placement = _placement_of(map_location)
+    trusted = weights_only is False
     if global_src_rank is not None and is_running() and isinstance(f, (str, os.PathLike)):
         content = Path(f).read_bytes() if everyone().rank == global_src_rank else b""
-        return _read(io.BytesIO(everyone().bcast(content, global_src_rank)), placement, str(f))
+        content = everyone().bcast(content, global_src_rank)
+        return _read(io.BytesIO(content), placement, str(f), trusted)
     if isinstance(f, (str, os.PathLike)):
         if os.path.isdir(f):
             return _read_folder(Path(f), placement)
         with open(f, "rb") as file:
-            return _read(file, placement, os.fspath(f))
-    return _read(f, placement, getattr(f, "name", "the file object"))
+            return _read(file, placement, os.fspath(f), trusted)
+    return _read(f, placement, getattr(f, "name", "the file object"), trusted)
 
 
 def open_sharded(folder: Path) -> ShardedReader:
     """The reader of a sharded checkpoint; CheckpointError when there is none."""
-    try:
+    with Reading(str(folder)):
         return ShardedReader(folder, load)
-    except Damage as error:
-        raise CheckpointError(f"cannot load {folder}: {error}", fix=error.fix) from None
 
 
 def _read_folder(folder: Path, placement: Placement) -> Any:
@@ -138,26 +139,22 @@ def _read_folder(folder: Path, placement: Placement) -> Any:
         tensor = from_array(reader.read(name), reader.tensors[name].dtype)
         return tensor if device is CPU else tensor.to(device)  # type: ignore[attr-defined]
 
-    try:
+    with Reading(str(folder)):
         return mapped(reader.state, leaf)
-    except Damage as error:
-        raise CheckpointError(f"cannot load {folder}: {error}", fix=error.fix) from None
 
 
-def _read(file: IO[bytes], placement: Placement, name: str) -> Any:
-    try:
-        return _reader_of(file)(file, placement)
-    except Damage as error:
-        raise CheckpointError(f"cannot load {name}: {error}", fix=error.fix) from error.__cause__
+def _read(file: IO[bytes], placement: Placement, name: str, trusted: bool) -> Any:
+    with Reading(name):
+        return _reader_of(file, trusted)(file, placement)
 
 
-def _reader_of(file: IO[bytes]) -> Callable[[IO[bytes], Placement], Any]:
+def _reader_of(file: IO[bytes], trusted: bool) -> Callable[[IO[bytes], Placement], Any]:
     start = file.read(512)
     file.seek(-len(start), os.SEEK_CUR)
     if not start:
         raise Damage("it is empty")
     if start.startswith(b"PK\3\4") or start.startswith(b"PK\5\6"):
-        return read_zip
+        return partial(read_zip, trusted=trusted)
     if looks_like_safetensors(start):
         return read_safetensors
     if start[257:262] == b"ustar" or _is_tar(file):
@@ -172,7 +169,7 @@ def _is_tar(file: IO[bytes]) -> bool:
     try:
         with tarfile.open(fileobj=file, mode="r:"):
             return True
-    except (tarfile.TarError, zipfile.BadZipFile):
+    except (tarfile.TarError, ValueError, OverflowError):
         return False
     finally:
         file.seek(position)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import struct
 import tarfile
+from os import SEEK_END
 from typing import IO, Any
 
 import numpy as np
@@ -22,8 +23,24 @@ MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 _PROTOCOL_VERSION = 1001
 
 
-def read_legacy(file: IO[bytes], placement: Placement) -> Any:
+class _Bounded:
+    """A file that does not make room for more bytes than it has."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.tell, self.seek, self.readline = file.tell, file.seek, file.readline
+        self._read = file.read
+        place = file.tell()
+        self._end = file.seek(0, SEEK_END)
+        file.seek(place)
+
+    def read(self, count: int) -> bytes:
+        """At most `count` bytes."""
+        return self._read(max(0, min(count, self._end - self.tell())))
+
+
+def read_legacy(source: IO[bytes], placement: Placement) -> Any:
     """The object in a checkpoint of PyTorch before 1.6 (or written with the old format)."""
+    file: Any = _Bounded(source)
     survey = Survey()
     names: dict[str, StorageReference] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,11 +12,13 @@ import numpy as np
 
 from metaop.errors import CheckpointError
 from metaop.nn.parameter import Parameter
+from metaop.serialization import objects
 from metaop.serialization.storage_types import CLASS_OF_DTYPE
+from metaop.tensor.complex_tensor import ComplexTensor
 from metaop.tensor.core import Tensor
 from metaop.tensor.history import Cell
 from metaop.tensor.size import Size
-from metaop.tensor.strides import contiguous_strides, view_layout
+from metaop.tensor.storage import owner_and_layout
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import Device
 
@@ -40,6 +42,13 @@ class _Storage(NamedTuple):
     key: str
     base: Tensor
     cell: Cell
+
+
+class _ComplexStorage(NamedTuple):
+    """The memory of complex numbers: that of their real and imaginary parts."""
+
+    parts: _Storage
+    dtype: DType
 
 
 # Typed as Any: the Python pickler is there to be extended, but has no published types.
@@ -68,6 +77,15 @@ class CheckpointPickler(_Pickler):
         return self._names.setdefault((module, name), _Name(module, name))
 
     def persistent_id(self, obj: Any) -> Any:
+        if isinstance(obj, _ComplexStorage):
+            _, _, key, place, count = self.persistent_id(obj.parts)
+            return (
+                "storage",
+                self.name("torch", CLASS_OF_DTYPE[obj.dtype]),
+                key,
+                place,
+                count // 2,
+            )
         if not isinstance(obj, _Storage):
             return None
         base = obj.base
@@ -86,10 +104,16 @@ class CheckpointPickler(_Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
             return self._tensor(obj)
+        description = None if type(obj) in _PLAIN else objects.described(obj)
+        if description is not None:
+            function, *rest = description
+            return self.name(objects.HOME, function), *rest
         if isinstance(obj, OrderedDict):
             attributes = {key: value for key, value in vars(obj).items() if key == "_metadata"}
             items = iter(obj.items())
             return self.name("collections", "OrderedDict"), (), attributes or None, None, items
+        if type(obj) is defaultdict:
+            return self.name("collections", "OrderedDict"), (), None, None, iter(obj.items())
         if isinstance(obj, Counter):  # the milestones of a learning rate schedule
             return self.name("collections", "Counter"), (dict(obj),)
         if isinstance(obj, Size):
@@ -103,11 +127,11 @@ class CheckpointPickler(_Pickler):
             return self.name("__builtin__", "complex"), (obj.real, obj.imag)
         if isinstance(obj, bytes):
             return self.name("_codecs", "encode"), (obj.decode("latin1"), "latin1")
-        if type(obj) in _PLAIN or isinstance(obj, (_Name, _Storage)):
+        if type(obj) in _PLAIN or isinstance(obj, (_Name, _Storage, _ComplexStorage)):
             return NotImplemented
         raise CheckpointError(
             f"cannot save an object of type {type(obj).__module__}.{type(obj).__qualname__}",
-            fix="save state_dicts, tensors, numbers, texts and plain containers of them",
+            fix="save modules, state_dicts, tensors, numbers, texts and plain containers of them",
         )
 
     def _tensor(self, tensor: Tensor) -> Any:
@@ -119,7 +143,11 @@ class CheckpointPickler(_Pickler):
                 requires_grad,
                 OrderedDict(),
             )
-        storage, offset, stride = self._storage(tensor)
+        storage, offset, stride = (
+            self._complex_storage(tensor)
+            if isinstance(tensor, ComplexTensor)
+            else self._storage(tensor)
+        )
         size = tuple(tensor.shape)
         requires_grad = requires_grad and tensor.is_leaf
         return self.name("torch._utils", "_rebuild_tensor_v2"), (
@@ -133,12 +161,7 @@ class CheckpointPickler(_Pickler):
 
     def _storage(self, tensor: Tensor) -> tuple[_Storage, int, tuple[int, ...]]:
         """The storage of a tensor, the offset and the strides of the tensor in it."""
-        base = tensor if tensor._base is None else tensor._base
-        layout = None
-        if base is not tensor:
-            layout = view_layout(tuple(base.shape), tensor._steps)
-        if layout is None:  # not a view, or one that no strides can describe
-            base, layout = tensor, (contiguous_strides(tuple(tensor.shape)), 0)
+        base, layout = owner_and_layout(tensor)
         peer = base.detach()  # gives both the cell that all who share this memory have
         cell = peer._cell
         assert cell is not None
@@ -146,6 +169,16 @@ class CheckpointPickler(_Pickler):
         if storage is None:
             storage = self._storages[id(cell)] = _Storage(str(len(self._storages)), base, cell)
         return storage, layout[1], layout[0]
+
+    def _complex_storage(
+        self, tensor: ComplexTensor
+    ) -> tuple[_ComplexStorage, int, tuple[int, ...]]:
+        """The same of complex numbers, whose parts lie side by side or are copied so."""
+        parts, offset, stride = self._storage(tensor._pair)
+        if stride[-1] != 1 or offset % 2 or any(step % 2 for step in stride[:-1]):
+            parts, offset, stride = self._storage(tensor._pair.detach().clone())
+        storage = _ComplexStorage(parts, tensor.dtype)
+        return storage, offset // 2, tuple(step // 2 for step in stride[:-1])
 
     def _save_name(self, obj: _Name) -> None:
         self.write(pickle.GLOBAL + f"{obj.module}\n{obj.name}\n".encode())

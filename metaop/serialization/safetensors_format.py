@@ -48,32 +48,56 @@ def read_header(file: IO[bytes], size: int) -> Header:
     """What a safetensors file of `size` bytes has; raises Damage unless it fits."""
     start = file.read(8)
     (length,) = struct.unpack("<Q", start.ljust(8, b"\0"))
-    text = file.read(min(length, _MAXIMAL_HEADER))
+    text = file.read(min(length, size))
     try:
-        found = json.loads(text)
+        found = json.loads(text.decode(), object_pairs_hook=_without_repetition)
         found.pop("__metadata__", None)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         raise Damage("its header is cut short or damaged") from None
     try:
-        entries = {name: _entry(name, e, size - 8 - length) for name, e in found.items()}
+        entries = {name: _entry(name, e) for name, e in found.items()}
     except (KeyError, TypeError, ValueError) as error:
         raise Damage(f"its header is damaged ({type(error).__name__}: {error})") from None
+    _check_offsets(entries, size - 8 - length)
     return Header(entries, 8 + length)
 
 
-def _entry(name: str, entry: Any, available: int) -> Entry:
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Damage("its header has a name twice")
+    return found
+
+
+def _entry(name: str, entry: Any) -> Entry:
     dtype = SAFETENSORS_NAMES.get(entry["dtype"])
     if dtype is None:
         raise Damage(f"its tensor {name!r} has the unknown type {entry['dtype']!r}")
-    shape = tuple(map(int, entry["shape"]))
-    begin, end = entry["data_offsets"]
+    shape, (begin, end) = entry["shape"], entry["data_offsets"]
+    for what, numbers in (("shape", shape), ("data_offsets", (begin, end))):
+        if any(type(number) is not int or number < 0 for number in numbers):
+            raise Damage(f"its tensor {name!r} has the impossible {what} {list(numbers)}")
     needed = dtype.itemsize * prod(shape)
-    if not 0 <= begin <= end <= available or end - begin != needed:
+    if end - begin != needed:
         raise Damage(
             f"its tensor {name!r} of shape {list(shape)} needs {needed} bytes; the header gives "
-            f"bytes {begin} to {end} of {available}"
+            f"bytes {begin} to {end}"
         )
-    return Entry(dtype, shape, begin, end)
+    return Entry(dtype, tuple(shape), begin, end)
+
+
+def _check_offsets(entries: dict[str, Entry], available: int) -> None:
+    """Every byte after the header belongs to one tensor."""
+    reached = 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1][2:]):
+        if entry.begin != reached:
+            raise Damage(
+                f"its tensor {name!r} begins at byte {entry.begin}, but the one before ends at "
+                f"byte {reached}"
+            )
+        reached = entry.end
+    if reached != available:
+        raise Damage(f"its tensors have {reached} bytes, but the file has {available} for them")
 
 
 def read_safetensors(file: IO[bytes], placement: Placement) -> dict[str, Tensor]:

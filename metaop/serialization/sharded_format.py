@@ -114,10 +114,13 @@ class ShardedReader:
         index = read_index(path)
         if not isinstance(index, dict) or index.get("format") != _FORMAT:
             raise Damage(f"its {INDEX} is not that of a sharded checkpoint")
-        self.state: Any = index["state"]
-        self.generation: int = index["generation"]
-        self.tensors = {name: _stored(entry) for name, entry in index["tensors"].items()}
-        self._sizes: dict[str, int] = index["files"]
+        try:
+            self.state: Any = index["state"]
+            self.generation: int = index["generation"]
+            self.tensors = {name: _stored(entry) for name, entry in index["tensors"].items()}
+            self._sizes: dict[str, int] = index["files"]
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise Damage(f"its {INDEX} is damaged ({type(error).__name__}: {error})") from None
         self._open: dict[str, tuple[Header, np.ndarray]] = {}
 
     def read(self, name: str, box: Box | None = None) -> np.ndarray:

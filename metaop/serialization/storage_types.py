@@ -17,6 +17,8 @@ STORAGE_CLASSES: dict[str, DType] = {
     "BFloat16Storage": dtypes.bfloat16,
     "FloatStorage": dtypes.float32,
     "DoubleStorage": dtypes.float64,
+    "ComplexFloatStorage": dtypes.complex64,
+    "ComplexDoubleStorage": dtypes.complex128,
 }
 CLASS_OF_DTYPE = {dtype: name for name, dtype in STORAGE_CLASSES.items()}
 

@@ -2,7 +2,8 @@
 
 A pickle is a program: it may name any importable function and call it. This one finds nothing but
 the names of `allowed_names`, calls nothing but what stands there, and sets attributes of nothing
-but ordered dictionaries. Everything else raises Damage with the name.
+but ordered dictionaries, and of modules and optimizers in files that the caller trusts. Everything
+else raises Damage with the name.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from metaop.serialization.allowed_names import PLAIN_NAMES, Allowed, NumpyType, tensor_names
 from metaop.serialization.builder import Builder, Stub, Survey
 from metaop.serialization.damage import Damage
+from metaop.serialization.objects import fill, is_object
 from metaop.tensor.core import Tensor
 
 _CALLABLE = (Allowed, type)
@@ -72,6 +74,8 @@ class RestrictedUnpickler(_Unpickler):
         elif isinstance(target, np.ndarray):
             version, shape, kind, is_fortran, content = state
             target.__setstate__((version, shape, kind.dtype, is_fortran, _as_bytes(content)))
+        elif is_object(target):
+            fill(target, state)
         elif not isinstance(target, (Stub, Tensor)):
             raise Damage(f"it changes attributes of {type(target).__name__}")
 

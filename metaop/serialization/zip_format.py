@@ -17,18 +17,21 @@ from metaop.serialization.unpickler import unpickle
 _FOLDER = "archive"
 _ALIGNMENT = 64
 _LOCAL_HEADER_BYTES = 30
+# How many bytes a byte of a compressed record can stand for.
+_EXPANSION = {zipfile.ZIP_DEFLATED: 1032}
 
 
-def read_zip(file: IO[bytes], placement: Placement) -> Any:
-    """The object in a zip checkpoint."""
+def read_zip(file: IO[bytes], placement: Placement, trusted: bool = False) -> Any:
+    """The object in a zip checkpoint, of which a trusted one may hold whole modules."""
     try:
         with zipfile.ZipFile(file) as archive:
-            return _read_archive(archive, placement)
+            _check_sizes(archive)
+            return _read_archive(archive, placement, trusted)
     except zipfile.BadZipFile as error:
         raise Damage(f"its zip archive is cut short or damaged ({error})") from None
 
 
-def _read_archive(archive: zipfile.ZipFile, placement: Placement) -> Any:
+def _read_archive(archive: zipfile.ZipFile, placement: Placement, trusted: bool) -> Any:
     names = set(archive.namelist())
     folder = next((name[: -len("data.pkl")] for name in names if name.endswith("/data.pkl")), None)
     if folder is None:
@@ -41,7 +44,7 @@ def _read_archive(archive: zipfile.ZipFile, placement: Placement) -> Any:
     if order in names and archive.read(order) != b"little":
         raise Damage("its numbers are big-endian")
     content = archive.read(folder + "data.pkl")
-    survey = Survey()
+    survey = Survey(trusted)
     unpickle(io.BytesIO(content), survey, storage_of)
 
     def read(key: str) -> np.ndarray:
@@ -50,11 +53,22 @@ def _read_archive(archive: zipfile.ZipFile, placement: Placement) -> Any:
     return unpickle(io.BytesIO(content), Builder(survey, read, placement), storage_of)
 
 
+def _check_sizes(archive: zipfile.ZipFile) -> None:
+    """Damage when the directory tells of more bytes than the file has."""
+    end = archive.start_dir
+    for record in archive.infolist():
+        if not 0 <= record.header_offset <= record.header_offset + record.compress_size <= end:
+            raise Damage(f"its record {record.filename} reaches beyond the file")
+
+
 def _read_storage(archive: zipfile.ZipFile, name: str, storage: StorageReference) -> np.ndarray:
     try:
-        size = archive.getinfo(name).file_size
+        record = archive.getinfo(name)
     except KeyError:
         raise Damage(f"its zip archive lacks the storage {name}") from None
+    size = record.file_size
+    if size > record.compress_size * _EXPANSION.get(record.compress_type, 1):
+        raise Damage(f"its storage {name} cannot have {size} bytes")
     if size < storage.nbytes:
         raise Damage(f"its storage {name} has {size} bytes instead of {storage.nbytes}")
     values = np.empty(size, np.uint8)

@@ -202,6 +202,13 @@ class FakeRanks:
 
     def __init__(self, size: int, rank: int, board: list[Any]) -> None:
         self.size, self.rank, self.board = size, rank, board
+        self.attributes: dict[Any, Any] = {}
+
+    def Get_attr(self, keyval: Any) -> Any:
+        return self.attributes.get(keyval)
+
+    def Set_attr(self, keyval: Any, value: Any) -> None:
+        self.attributes[keyval] = value
 
     def bcast(self, value: Any, root: int) -> Any:
         if self.rank == root:

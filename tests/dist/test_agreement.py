@@ -22,6 +22,8 @@ LOCAL = (
     "data_parallel",
     "batch_norm",
     "zero",
+    "uneven",
+    "equal",
     "pipeline",
 )
 GLOBAL = ("graph", "network", "placing", "stages", "meshes", "predicted", "found")

@@ -183,3 +183,105 @@ def test_another_shape_is_an_error(tmp_path: Path) -> None:
     checkpoint.save({"model": {"w": metaop.ones(2, 3)}}, checkpoint_id=tmp_path)
     with pytest.raises(CheckpointError, match=r"model/w has shape \[2, 3\] .* \[3, 2\] here"):
         checkpoint.load({"model": {"w": metaop.ones(3, 2)}}, checkpoint_id=tmp_path)
+
+
+class Remembering(nn.Linear):
+    """A module with a state that is no tensor."""
+
+    def __init__(self, seen: int = 0) -> None:
+        super().__init__(2, 2)
+        self.seen = seen
+
+    def get_extra_state(self) -> Any:
+        return {"seen": self.seen}
+
+    def set_extra_state(self, state: Any) -> None:
+        self.seen = state["seen"]
+
+
+class Pair(nn.Module):
+    """A module inside of another, as wrappers have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = nn.Linear(2, 2)
+
+
+def stepped(model: nn.Module) -> metaop.optim.Optimizer:
+    optimizer = metaop.optim.Adam(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = metaop.ones_like(parameter)
+    optimizer.step()
+    return optimizer
+
+
+MISMATCHES: list[tuple[Callable[[], Any], Callable[[], Any], str]] = [
+    (Pair, lambda: nn.Linear(2, 2), "x/weight.* not in .*x/module.weight.* only there"),
+    (lambda: nn.Linear(2, 2), Pair, "x/module.weight.* not in .*x/weight.* only there"),
+    (lambda: nn.Linear(2, 2, bias=False), lambda: nn.Linear(2, 2), "x/bias not in"),
+    (lambda: nn.Linear(2, 2), lambda: nn.Linear(2, 2, bias=False), "x/bias only there"),
+    (lambda: nn.Linear(3, 2), lambda: nn.Linear(2, 2), r"x/weight has shape \[2, 3\]"),
+    (lambda: [nn.Linear(3, 2)], lambda: [nn.Linear(2, 2)], r"x/0/weight has shape \[2, 3\]"),
+    (lambda: [metaop.ones(2)], lambda: [metaop.ones(2)] * 2, "x has 1 entries .* and 2 here"),
+    (lambda: {"a": 1}, lambda: {"b": 1}, "x/b not in"),
+    (lambda: {}, lambda: {"b": metaop.ones(2)}, "x/b not in"),
+    (lambda: metaop.ones(2), lambda: metaop.ones(2, dtype=metaop.int64), "values of float32"),
+    (lambda: metaop.ones(2, dtype=metaop.int64), lambda: metaop.ones(2).bool(), "of int64"),
+    (lambda: metaop.ones(2), lambda: 3, "a tensor in the checkpoint and a int"),
+    (lambda: 3, lambda: metaop.ones(2), "a int in the checkpoint and a Tensor"),
+    (lambda: {"a": 1}, lambda: metaop.ones(2), "a dict in the checkpoint"),
+    (lambda: 3, lambda: nn.Linear(2, 2), "a int in the checkpoint and a Linear"),
+    (
+        lambda: stepped(nn.Linear(2, 2)),
+        lambda: stepped(nn.Linear(2, 2, bias=False)),
+        r"groups of \[2\] parameters",
+    ),
+]
+
+
+@pytest.mark.parametrize("name", ["last", "last.pt"])
+@pytest.mark.parametrize(("saved", "here", "message"), MISMATCHES)
+def test_what_does_not_fit_is_an_error_and_changes_nothing(
+    saved: Any, here: Any, message: str, name: str, tmp_path: Path
+) -> None:
+    checkpoint.save({"y": metaop.ones(2), "x": saved()}, checkpoint_id=tmp_path / name)
+    state = {"y": metaop.zeros(2), "x": here()}
+    with pytest.raises(CheckpointError, match=message):
+        checkpoint.load(state, checkpoint_id=tmp_path / name)
+    assert state["y"].tolist() == [0, 0]
+
+
+def test_names_may_be_skipped_on_demand(tmp_path: Path) -> None:
+    source, target = nn.Linear(2, 2, bias=False), nn.Linear(2, 2)
+    bias = target.bias.detach().clone()
+    checkpoint.save({"model": source, "epoch": 3}, checkpoint_id=tmp_path)
+    state = {"model": target, "epoch": 0, "best": 1.5}
+    checkpoint.load(state, checkpoint_id=tmp_path, strict=False)
+    assert bool((target.weight == source.weight).all()) and bool((target.bias == bias).all())
+    assert (state["epoch"], state["best"]) == (3, 1.5)
+
+
+def test_objects_in_lists_states_that_are_no_tensors_and_fresh_optimizers(tmp_path: Path) -> None:
+    models = [Remembering(5), nn.Linear(2, 2).double()]
+    fresh = metaop.optim.Adam(models[0].parameters())
+    checkpoint.save({"models": models, "optimizer": fresh}, checkpoint_id=tmp_path)
+    others = [Remembering(), nn.Linear(2, 2)]
+    optimizer = stepped(others[0])
+    checkpoint.load({"models": others, "optimizer": optimizer}, checkpoint_id=tmp_path)
+    assert others[0].seen == 5 and not optimizer.state_dict()["state"]
+    for one, other in zip(models, others):
+        np.testing.assert_allclose(
+            one.weight.detach().numpy(), other.weight.detach().numpy(), rtol=1e-6
+        )
+
+
+def test_a_graph_takes_the_state_of_one_that_is_built_alike() -> None:
+    class Step(nn.Graph):
+        def __init__(self, optimizers: int) -> None:
+            super().__init__()
+            self.model = nn.Linear(2, 2)
+            for _ in range(optimizers):
+                self.add_optimizer(metaop.optim.SGD(self.model.parameters(), lr=0.1))
+
+    with pytest.raises(CheckpointError, match=r"\['model'\] and 2 optimizers"):
+        Step(2).load_state_dict(Step(1).state_dict())

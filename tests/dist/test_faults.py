@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import metaop
-from tests.dist.jobs import needs_mpi, run
+from tests.dist.jobs import PROGRAMS, needs_mpi, run
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
@@ -37,6 +37,31 @@ def test_a_failing_rank_ends_the_job(kind: str, message: str) -> None:
     assert done.returncode != 0
     output = done.stderr + done.stdout
     assert any(text in output for text in message.split("|")), output
+
+
+@pytest.mark.parametrize(
+    "where", ["global", "repeated", "placing", "gathering", "recv", "send", "schedule"]
+)
+def test_a_rank_that_ends_early_is_named_by_those_who_wait_for_it(where: str) -> None:
+    # Far less than METAOP_WATCHDOG_SECONDS, after which a slow rank would be named.
+    done = run("faults.py", 2, f"early {where}")
+    assert done.returncode != 0
+    assert "for rank 1, which has come to the end of its program" in done.stderr, done.stderr
+
+
+def test_a_rank_names_the_operator_that_refuses_a_value() -> None:
+    done = run("faults.py", 2, "divisor")
+    assert done.returncode != 0 and "sums 28 28" in done.stdout
+    assert "quotient" not in done.stdout, done.stdout
+    assert "rank 1 failed" in done.stderr, done.stderr
+    assert "floor_divide: ZeroDivisionError" in done.stderr
+    line = (PROGRAMS / "faults.py").read_text().split("(left // right)")[0].count("\n") + 1
+    assert f"faults.py:{line} in <module>" in done.stderr
+
+
+def test_ranks_that_end_one_after_another_are_no_fault() -> None:
+    done = run("faults.py", 3, "late end")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import metaop
 from metaop import nn
 from metaop.codegen.cuda import device as devices
 from metaop.codegen.cuda import program
+from metaop.dist import job
 from metaop.dist import placement as placements
 from metaop.dist.boxing import SimulatedWorld, assemble, shard
 from metaop.dist.nccl import NcclWorld
@@ -26,6 +27,12 @@ from tests.dist.fake_nccl import TYPES, Call, FakeGpu, FakeRanks
 S0, S1 = Split(0), Split(1)
 MOVES = [(PARTIAL, BROADCAST), (PARTIAL, S0), (PARTIAL, S1), (S0, BROADCAST), (S1, BROADCAST)]
 MOVES += [(S0, S1), (S1, S0), (Partial("max"), BROADCAST), (Partial("mul"), S0)]
+
+
+@pytest.fixture(autouse=True)
+def without_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept with a communicator needs no key of MPI's here."""
+    monkeypatch.setattr(job, "_keyval", lambda make: make)
 
 
 def worlds(ranks: int) -> tuple[FakeGpu, list[NcclWorld]]:

@@ -14,6 +14,9 @@ if kind == "absent" and started_as == 1:
     time.sleep(60)
 
 import metaop  # noqa: E402
+from metaop.dist.actor import pipeline, run  # noqa: E402
+from metaop.dist.collectives import MPIWorld, everyone  # noqa: E402
+from metaop.dist.follow import Follower  # noqa: E402
 from metaop.distributed import (  # noqa: E402
     barrier,
     checkpoint,
@@ -64,6 +67,58 @@ def save_and_be_killed(path: str) -> None:
     checkpoint.save({"x": metaop.zeros(1000)}, checkpoint_id=path)
 
 
+def end_early(where: str) -> None:
+    """Rank 1 comes to its end; rank 0 goes on with what needs both."""
+    tensor = metaop.ones(4, 4)
+    if where in ("global", "repeated"):
+        shared = distribute_tensor(tensor, everywhere, sbp.split(0))
+        shared.sum().item()
+    if rank == 1:
+        if where == "schedule":
+            metaop.distributed.init_process_group()
+        else:
+            sys.exit(0)
+    if where == "global":
+        shared.sum(1).full_tensor()
+    if where == "repeated":
+        shared.sum().item()
+    if where == "placing":
+        distribute_tensor(tensor, everywhere, sbp.split(0)).sum().item()
+    if where == "gathering":
+        tensor.to_global(placement=everywhere, sbp=sbp.split(0))
+    if where == "recv":
+        metaop.distributed.recv(tensor, 1)
+    if where == "send":
+        metaop.distributed.send(metaop.ones(LARGE), 1)
+    if where == "schedule":
+        follow_half_a_schedule()
+
+
+def follow_half_a_schedule() -> None:
+    """A pipeline of two stages, of which the second leaves in its second act."""
+    actors = pipeline(2, 4)
+
+    def act(number: int, inputs: dict) -> list[np.ndarray]:
+        if rank == 1 and number == 1:
+            sys.exit(0)
+        return [np.ones(3, np.float32)]
+
+    mine = {actor.name: act for actor in actors if actor.device == rank}
+    Follower(actors, range(2), MPIWorld(everyone())).run(run(actors), mine)
+
+
+def end_late() -> None:
+    """The ranks end one after another, and two of them work together when the third has left."""
+    pair = placement("cpu", [0, 2])
+    if rank != 1:
+        shared = metaop.ones(4, 4).to_global(placement=pair, sbp=sbp.split(0))
+        assert shared.sum().item() == 32
+        time.sleep(3 if rank == 2 else 0)
+        assert shared.sum(0).full_tensor().sum().item() == 32
+        time.sleep(3 if rank == 0 else 0)
+    sys.exit(0)
+
+
 def vanish() -> None:
     os._exit(0)
 
@@ -84,6 +139,10 @@ if kind in actions and rank == 1:
     actions[kind]()
 if kind.startswith("averaging "):
     leave_in_the_middle(kind.split()[1])
+if kind.startswith("early "):
+    end_early(kind.split()[1])
+if kind == "late end":
+    end_late()
 if kind == "checkpoint":
     save_and_be_killed(sys.argv[2])
 if kind == "shape":
@@ -95,6 +154,12 @@ if kind == "program":
 if kind == "seed":
     metaop.manual_seed(rank)
     metaop.rand(4, placement=everywhere, sbp=sbp.broadcast).numpy()
+if kind == "divisor":
+    left = metaop.arange(8).to_global(placement=everywhere, sbp=sbp.broadcast)
+    right = (7 - metaop.arange(8)).to_global(placement=everywhere, sbp=sbp.broadcast)
+    left, right = (x.to_global(sbp=sbp.split(0)) for x in (left, right))
+    print("sums", left.sum().item(), right.sum().item(), flush=True)
+    print("quotient", (left // right).sum().item())
 if kind == "blocks":
     metaop.ones(4 + 2 * rank, 3).to_global(placement=everywhere, sbp=sbp.split(0))
 if kind == "collective":

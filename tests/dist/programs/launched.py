@@ -11,6 +11,15 @@ import metaop.distributed as dist
 
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 dist.init_process_group(backend="nccl", init_method="env://")
+dist.init_process_group(rank=dist.get_rank(), world_size=dist.get_world_size())
+for wrong in ({"rank": 1 - dist.get_rank()}, {"world_size": 3}):
+    try:
+        dist.init_process_group(**wrong)
+    except metaop.errors.DistributedError as error:
+        assert "of the MPI job, and rank" in str(error)
+    else:
+        raise AssertionError(f"{wrong} is taken")
+dist.init_process_group(init_method="tcp://localhost:1")
 assert int(os.environ["RANK"]) == dist.get_rank() == int(os.environ["LOCAL_RANK"])
 assert int(os.environ["WORLD_SIZE"]) == dist.get_world_size()
 assert os.environ["MASTER_ADDR"] and os.environ["MASTER_PORT"]
