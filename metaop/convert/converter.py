@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider, ScopeProvider
 
 from metaop.convert.catalogue import Target, argument_problem, hint_for, is_foreign, lookup
+from metaop.convert.dynamic import (
+    convert_annotation_text,
+    convert_membership,
+    convert_named,
+    convert_subscript_by_name,
+    note_listing,
+)
 from metaop.convert.findings import Finding, Verdict
 from metaop.convert.idioms import convert_call, convert_string, convert_subscript
 from metaop.convert.imports import convert_from_import, convert_import
 from metaop.convert.methods import missing_method
-from metaop.convert.resolution import Resolver, module_name
+from metaop.convert.resolution import Resolver, dotted, module_name
 from metaop.convert.source import MARK, Source, modern_syntax
+from metaop.convert.survey import Survey
 from metaop.convert.tables import NEUTRAL_PACKAGES, THIRD_PARTY_HINTS
 
 _CATCHES_IMPORTS = frozenset(
@@ -35,16 +43,18 @@ def convert_source(
     text: str,
     local_packages: Sequence[str] = (),
     neighbours: Mapping[str, str] | None = None,
+    kept: Collection[str] = (),
 ) -> Conversion:
     """Converts the text of a module.
 
     `local_packages` are the top-level names of the project itself; `neighbours` says which foreign
-    names the project's modules pass on, as {"layers.nn": "torch.nn"}.
+    names the project's modules pass on, as {"layers.nn": "torch.nn"}; `kept` names those packages
+    whose name other modules use, so that `import torch` becomes `import metaop as torch`.
     Raises `SyntaxError` when the text is not Python 3.
     """
     text, module = _parse(text)
     wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
-    converter = _Converter(text, wrapper, local_packages, neighbours or {})
+    converter = _Converter(text, wrapper, local_packages, neighbours or {}, kept)
     module.visit(converter)
     result = converter.source.result()
     compile_check(result)
@@ -74,18 +84,25 @@ class _Converter(cst.CSTVisitor):
         wrapper: MetadataWrapper,
         local_packages: Sequence[str],
         neighbours: Mapping[str, str],
+        kept: Collection[str],
     ) -> None:
         super().__init__()
         self.source = Source(text)
         self.positions = wrapper.resolve(PositionProvider)
         self.scopes = wrapper.resolve(ScopeProvider)
-        self.resolver = Resolver(self.scopes, _star_modules(wrapper.module), neighbours)
+        survey = Survey(wrapper.module)
+        kept = {*kept, *survey.kept}
+        self.resolver = Resolver(self.scopes, survey.stars, neighbours, kept, survey.repeated)
         self.local_packages = frozenset(local_packages)
         self.findings: list[Finding] = []
         self.handled: set[cst.CSTNode] = set()
         self.renamed_keywords: dict[cst.Arg, str] = {}
         self.guards = 0
-        self.defined = _names_of_functions(wrapper.module)
+        self.annotations = 0
+        self.defined = survey.functions
+        self.patched = survey.patched
+        scopes = (scope for scope in self.scopes.values() if scope is not None)
+        self.global_scope = next((scope.globals for scope in scopes), None)
         self.foreign = False  # whether anything foreign has been imported so far
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
@@ -169,7 +186,11 @@ class _Converter(cst.CSTVisitor):
         return False
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
-        if node not in self.handled and not self._convert_reference(node):
+        if node in self.handled:
+            return False
+        if node.attr.value == "__dict__":
+            note_listing(self, node.value, "vars")
+        if not self._convert_reference(node):
             node.value.visit(self)
         return False
 
@@ -178,6 +199,8 @@ class _Converter(cst.CSTVisitor):
             self._convert_reference(node)
 
     def _convert_reference(self, node: cst.BaseExpression) -> bool:
+        if self._is_patched(dotted(node) or ""):
+            return False
         reference = self.resolver.reference(node, guarded=bool(self.guards))
         if reference is None:
             return False
@@ -185,7 +208,28 @@ class _Converter(cst.CSTVisitor):
         self.source.replace(*self.span(node), reference.text)
         return True
 
+    def _is_patched(self, written: str) -> bool:
+        """Whether a dotted name has to do with what the program itself has set."""
+        reference = written and any(
+            written == name or written.startswith(name + ".") for name in self.patched
+        )
+        return bool(reference)
+
+    def replace_whole(self, node: cst.CSTNode, text: str) -> None:
+        """Writes a text for a node; nothing in it is converted any more."""
+        self.source.replace(*self.span(node), text)
+        self.skip(node)
+
+    def skip(self, node: cst.CSTNode) -> None:
+        """Nothing below this node is converted: it is deleted or written already."""
+        self.handled.add(node)
+        for child in node.children:
+            self.skip(child)
+
     def visit_Call(self, node: cst.Call) -> bool | None:
+        convert_named(self, node)
+        if node in self.handled:
+            return False
         reference = self.resolver.reference(node.func)
         name = reference.name if reference else ""
         path = lookup(name).path if reference else None
@@ -216,12 +260,24 @@ class _Converter(cst.CSTVisitor):
         return False
 
     def visit_Subscript(self, node: cst.Subscript) -> None:
-        if self.foreign:
+        convert_subscript_by_name(self, node)
+        if self.foreign and node not in self.handled:
             convert_subscript(self, node)
 
+    def visit_Comparison(self, node: cst.Comparison) -> None:
+        convert_membership(self, node)
+
+    def visit_Annotation(self, node: cst.Annotation) -> None:
+        self.annotations += 1
+
+    def leave_Annotation(self, original_node: cst.Annotation) -> None:
+        self.annotations -= 1
+
     def visit_SimpleString(self, node: cst.SimpleString) -> None:
-        if self.foreign and node not in self.handled:
-            convert_string(self, node)
+        if node in self.handled or not self.foreign:
+            return
+        convert = convert_annotation_text if self.annotations else convert_string
+        convert(self, node)
 
     def visit_Expr(self, node: cst.Expr) -> bool:
         # A text that stands alone is a docstring: it is left as it is.
@@ -254,29 +310,3 @@ def _catches_imports(handler: cst.ExceptHandler) -> bool:
     names = handler.type.elements if isinstance(handler.type, cst.Tuple) else [handler.type]
     kinds = [name.value if isinstance(name, cst.Element) else name for name in names]
     return any(isinstance(kind, cst.Name) and kind.value in _CATCHES_IMPORTS for kind in kinds)
-
-
-class _Collector(cst.CSTVisitor):
-    def __init__(self) -> None:
-        super().__init__()
-        self.stars: list[str] = []
-        self.functions: set[str] = set()
-
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
-        if isinstance(node.names, cst.ImportStar):
-            self.stars.append(module_name(node))
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self.functions.add(node.name.value)
-
-
-def _star_modules(module: cst.Module) -> list[str]:
-    collector = _Collector()
-    module.visit(collector)
-    return collector.stars
-
-
-def _names_of_functions(module: cst.Module) -> set[str]:
-    collector = _Collector()
-    module.visit(collector)
-    return collector.functions

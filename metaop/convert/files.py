@@ -7,8 +7,9 @@ import os
 import shutil
 import tempfile
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
@@ -16,7 +17,7 @@ from tqdm import tqdm
 from metaop.convert.converter import Conversion, convert_source
 from metaop.convert.findings import FileReport
 from metaop.convert.notebook import convert_notebook
-from metaop.convert.project import local_packages, neighbours_of, scan_project
+from metaop.convert.project import local_packages, neighbours_of, passed_on, scan_project
 
 _SUFFIXES = (".py", ".pyi", ".ipynb")
 _SKIPPED = frozenset((".git", ".hg", ".svn", "__pycache__", "node_modules", ".ipynb_checkpoints"))
@@ -32,17 +33,21 @@ def convert_path(path: Path, out: Path | None = None, *, write: bool = True) -> 
         raise FileNotFoundError(f"no such file or folder: {path}")
     if path.is_file():
         target = path if out is None else (out / path.name if out.is_dir() else out)
-        return [convert_file(path, target, [path.stem], {}, write=write)]
+        convert = partial(convert_source, local_packages=[path.stem])
+        return [convert_file(path, target, convert, write=write)]
     files = sorted(_files_below(path, out))
     programs = [file for file in files if file.suffix in _SUFFIXES]
     packages = local_packages(path, programs)
-    exports = scan_project(path, [file for file in programs if file.suffix == ".py"])
+    modules = [file for file in programs if file.suffix == ".py"]
+    exports = scan_project(path, modules)
+    convert = partial(convert_source, local_packages=packages, kept=passed_on(modules))
     reports: list[FileReport] = []
     for file in tqdm(files, desc="convert", unit="file", leave=False, disable=None):
         target = file if out is None else out / file.relative_to(path)
         if file.suffix in _SUFFIXES:
             known = neighbours_of(path, file, exports)
-            reports.append(convert_file(file, target, packages, known, write=write))
+            here = partial(convert, neighbours=known)
+            reports.append(convert_file(file, target, here, write=write))
         elif write and target != file:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, target)
@@ -65,8 +70,7 @@ def _files_below(path: Path, out: Path | None) -> Iterator[Path]:
 def convert_file(
     path: Path,
     target: Path,
-    packages: Iterable[str],
-    neighbours: Mapping[str, str],
+    convert: Callable[[str], Conversion],
     *,
     write: bool = True,
 ) -> FileReport:
@@ -75,7 +79,7 @@ def convert_file(
     try:
         content = path.read_bytes()
         text, encoding = decode(content)
-        conversion = _convert_text(path, text, list(packages), neighbours, report)
+        conversion = _convert_text(path, text, convert, report)
         result = conversion.text.encode(encoding)
     except (SyntaxError, UnicodeError, OSError) as error:
         report.error = str(error)
@@ -87,19 +91,13 @@ def convert_file(
 
 
 def _convert_text(
-    path: Path,
-    text: str,
-    packages: list[str],
-    neighbours: Mapping[str, str],
-    report: FileReport,
+    path: Path, text: str, convert: Callable[[str], Conversion], report: FileReport
 ) -> Conversion:
     if path.suffix != ".ipynb":
-        conversion = convert_source(text, packages, neighbours)
+        conversion = convert(text)
         report.findings = conversion.findings
         return conversion
-    conversion, cells = convert_notebook(
-        text, lambda program: convert_source(program, packages, neighbours)
-    )
+    conversion, cells = convert_notebook(text, convert)
     report.findings = [
         replace(finding, name=f"{finding.name} (cell {cell})")
         for finding, cell in zip(conversion.findings, cells)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from metaop.convert.catalogue import hint_for, lookup, signature_of
+from metaop.convert.catalogue import lookup, signature_of
 from metaop.convert.findings import Verdict
 from metaop.convert.resolution import dotted
 from metaop.convert.tables import OLD_KEYWORDS
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _VARIABLES = ("torch.autograd.Variable", "torch.autograd.variable.Variable")
 # A text that is nothing but a dotted name of PyTorch, such as "torch.cuda.FloatTensor".
 _NAME_TEXT = re.compile(r"""^([bru]*)('|")(torch(?:\.\w+)+)\2$""", re.IGNORECASE)
+# What starts the processes of a job from a shell.
+_LAUNCHER = re.compile(r"\btorch\.distributed\.(launch|run)\b|\btorchrun\b")
 _TYPE_TEXT = re.compile(r"^torch\.(cuda\.)?[A-Z][a-z0-9]+Tensor$")
 _SCALAR_NAME = re.compile(
     r"(loss|err|cost|acc|prec|recall|nll|kld|bce|mse|elbo|perplex|ppl|penalty|entropy|correct"
@@ -51,9 +53,9 @@ def convert_call(converter: Converter, node: cst.Call, name: str) -> bool:
     if name:
         _convert_reduction(converter, node, name)
         _convert_keywords(converter, node, name)
-        return _convert_dynamic(converter, node)
-    _convert_next(converter, node)
-    return _convert_dynamic(converter, node)
+    else:
+        _convert_next(converter, node)
+    return False
 
 
 def _keyword(node: cst.Call, *names: str) -> cst.Arg | None:
@@ -69,36 +71,32 @@ def _literal(node: cst.BaseExpression) -> bool | None:
 
 
 def _convert_variable(converter: Converter, node: cst.Call) -> bool:
-    """`Variable(x)` → `x`, with what its arguments ask for."""
+    """`Variable(x)` → `x.detach()`, with what its arguments ask for: so PyTorch means it."""
     values = [arg for arg in node.args if arg.keyword is None and not arg.star]
     wrapped = values[0] if values else _keyword(node, "data")
     known = {"data", "requires_grad", "volatile"}
     odd = any(arg.star or (arg.keyword and arg.keyword.value not in known) for arg in node.args)
     if wrapped is None or odd or len(values) > 2:
-        converter.note(
-            node.func, "torch.autograd.Variable", Verdict.UNSUPPORTED, "write the tensor"
-        )
-        return True
+        return False
     start, end = converter.span(node)
     inner_start, inner_end = converter.span(wrapped.value)
     source = converter.source
     before, after = source.skeleton(start, inner_start), source.skeleton(inner_end, end)
-    suffix, hint, verdict = _variable_suffix(converter, node, values, wrapped.value)
-    bare = not suffix and isinstance(wrapped.value, (cst.List, cst.Tuple, cst.BaseString))
-    if before or after or not (_is_atom(wrapped.value) or bare):
+    suffix, hint, verdict = _variable_suffix(converter, node, values)
+    if before or after or not _is_atom(wrapped.value):
         before, after = f"({before}", f"{after})"
     source.replace(start, inner_start, before)
     source.replace(inner_end, end, after + suffix)
-    _skip(converter, node.func)
+    converter.skip(node.func)
     converter.note(node.func, "torch.autograd.Variable", verdict, hint)
     for arg in node.args:
         if arg is not wrapped:
-            _skip(converter, arg.value)
+            converter.skip(arg.value)
     return True
 
 
 def _variable_suffix(
-    converter: Converter, node: cst.Call, values: list[cst.Arg], wrapped: cst.BaseExpression
+    converter: Converter, node: cst.Call, values: list[cst.Arg]
 ) -> tuple[str, str, Verdict]:
     """What to call on the tensor instead, why, and the verdict."""
     volatile = _keyword(node, "volatile")
@@ -113,32 +111,12 @@ def _variable_suffix(
         return f".detach().requires_grad_({flag})", hint, Verdict.CONVERTED
     if literal:
         return ".detach().requires_grad_()", "a tensor that wants a gradient", Verdict.CONVERTED
-    if _is_data(wrapped):
-        return "", "a tensor", Verdict.CONVERTED
     return ".detach()", "a tensor without history", Verdict.CONVERTED
-
-
-def _is_data(node: cst.BaseExpression) -> bool:
-    """Whether an expression is data, which has no history: most of what was ever wrapped."""
-    moves = ("cuda", "cpu", "to", "type", "float", "long", "double", "view", "unsqueeze")
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-        inner = node.func.value
-        return node.func.attr.value not in moves or _is_data(inner)
-    if isinstance(node, cst.Call):
-        return dotted(node.func) is not None
-    return isinstance(node, (cst.Name, cst.Attribute, cst.Subscript))
 
 
 def _is_atom(node: cst.BaseExpression) -> bool:
     atoms = (cst.Name, cst.Attribute, cst.Subscript, cst.Call)
     return isinstance(node, atoms) or bool(getattr(node, "lpar", ()))
-
-
-def _skip(converter: Converter, node: cst.CSTNode) -> None:
-    """Nothing below this node is converted: it is deleted or written already."""
-    converter.handled.add(node)
-    for child in node.children:
-        _skip(converter, child)
 
 
 def _convert_typed_literal(converter: Converter, node: cst.Call, name: str) -> bool:
@@ -158,7 +136,7 @@ def _convert_typed_literal(converter: Converter, node: cst.Call, name: str) -> b
     converter.source.replace(*converter.span(node.func), f"{root}.tensor")
     end = converter.span(value)[1]
     converter.source.replace(end, end, f", dtype={root}.{_TENSOR_TYPES[kind]}")
-    _skip(converter, node.func)
+    converter.skip(node.func)
     converter.note(node.func, name, Verdict.CONVERTED, f"tensor(…, dtype={_TENSOR_TYPES[kind]})")
     return True
 
@@ -181,7 +159,7 @@ def _convert_reduction(converter: Converter, node: cst.Call, name: str) -> None:
         return
     converter.source.replace(start, converter.span(last.value)[1], f"reduction={text}")
     for arg in old:
-        _skip(converter, arg.value)
+        converter.skip(arg.value)
         converter.handled.add(arg)
     converter.note(first, f"{name}(size_average=)", Verdict.CONVERTED, f"reduction={text}")
 
@@ -234,26 +212,6 @@ def _convert_next(converter: Converter, node: cst.Call) -> None:
         converter.note(node, "iterator.next", Verdict.CONVERTED, "next(iterator)")
 
 
-def _convert_dynamic(converter: Converter, node: cst.Call) -> bool:
-    """`getattr(torch, "name")`: the name is looked up; a computed name can only be told later."""
-    if dotted(node.func) != "getattr" or len(node.args) not in (2, 3):
-        return False
-    owner = converter.resolver.reference(node.args[0].value)
-    if owner is None:
-        return False
-    text = node.args[1].value
-    if not isinstance(text, cst.SimpleString):
-        hint = "the name is known only when the program runs"
-        converter.note(node, f"getattr({owner.name}, …)", Verdict.SEMANTIC, hint)
-        return False
-    name = f"{owner.name}.{text.raw_value}"
-    if lookup(name).path is None and len(node.args) == 2:
-        converter.note(node, name, Verdict.UNSUPPORTED, hint_for(name))
-    elif lookup(name).path is not None:
-        converter.note_name(node, name)
-    return False
-
-
 def convert_subscript(converter: Converter, node: cst.Subscript) -> None:
     """`loss.data[0]` → `loss.item()`, for what is named like a single number."""
     value = node.value
@@ -278,11 +236,17 @@ def convert_subscript(converter: Converter, node: cst.Subscript) -> None:
 def convert_string(converter: Converter, node: cst.SimpleString) -> None:
     """A text that is nothing but the name of a type, such as "torch.cuda.FloatTensor"."""
     match = _NAME_TEXT.match(node.value)
+    if _LAUNCHER.search(node.value):
+        hint = "a text that starts processes: start them with mpirun"
+        converter.note(node, "torch.distributed.run", Verdict.SEMANTIC, hint)
     if match is None:
         return
     prefix, quote, name = match.groups()
     target = lookup(name)
     if not isinstance(target.value, (type, DType)) and not _TYPE_TEXT.match(name):
+        if target.path is not None:
+            hint = "a text: write metaop's name if the program looks it up"
+            converter.note(node, name, Verdict.SEMANTIC, hint)
         return
     path = target.path or "metaop" + name[len("torch") :]
     converter.source.replace(*converter.span(node), f"{prefix}{quote}{path}{quote}")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from metaop.convert.catalogue import is_foreign
+from metaop.convert.tables import ROOTS
 
 Exports = dict[str, dict[str, str]]
 
@@ -33,6 +34,22 @@ def scan_project(root: Path, programs: Iterable[Path]) -> Exports:
             names.update(_imported(statement))
         exports[_module_of(root, program)] = names
     return exports
+
+
+def passed_on(programs: Iterable[Path]) -> set[str]:
+    """The packages whose name modules take from other modules: `from layers import torch`."""
+    names: set[str] = set()
+    for program in programs:
+        try:
+            tree = ast.parse(program.read_bytes())
+        except (SyntaxError, ValueError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute):
+                names.add(node.attr)
+            elif isinstance(node, ast.ImportFrom) and not is_foreign(node.module or ""):
+                names.update(alias.name for alias in node.names)
+    return names.intersection(ROOTS)
 
 
 def _imported(statement: ast.stmt) -> dict[str, str]:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
-from libcst.metadata import BaseAssignment, BuiltinAssignment, ImportAssignment, Scope
+from libcst.metadata import (
+    BaseAssignment,
+    BuiltinAssignment,
+    ClassScope,
+    ImportAssignment,
+    Scope,
+)
 
 from metaop.convert.catalogue import exists, is_foreign, lookup, root_path
 
@@ -41,10 +47,15 @@ class Resolver:
         scopes: Mapping[cst.CSTNode, Scope | None],
         stars: Iterable[str],
         neighbours: Mapping[str, str],
+        kept: Collection[str],
+        repeated: Collection[cst.CSTNode],
     ) -> None:
         self.scopes = scopes
         self.stars = tuple(stars)
         self.neighbours = neighbours
+        self.kept = kept  # local names that stay what they are: `import metaop as torch`
+        self.repeated = repeated  # targets of `torch = torch`
+        self.of_classes = [scope for scope in {*scopes.values()} if isinstance(scope, ClassScope)]
         self._keeps: dict[tuple[int, str], bool] = {}
 
     def reference(self, node: cst.BaseExpression, guarded: bool = False) -> Reference | None:
@@ -53,26 +64,46 @@ class Resolver:
         `guarded` says that the program catches the error when a name is missing.
         """
         written = dotted(node)
-        if written is None:
-            return None
+        return None if written is None else self.textual(written, self._scope_of(node), guarded)
+
+    def textual(self, written: str, scope: Scope | None, guarded: bool = False) -> Reference | None:
+        """What a dotted name means when it is evaluated in a scope."""
         local, _, rest = written.partition(".")
-        base = node
-        while isinstance(base, cst.Attribute):
-            base = base.value
-        prefixes = self.meanings_of(local, self.scopes.get(base))
+        prefixes = self.meanings_of(local, scope)
         if not prefixes:
             return None
         names = [f"{prefix}.{rest}" if rest else prefix for prefix in prefixes]
         name = next((name for name in names if lookup(name).path is not None), names[0])
         prefix = prefixes[names.index(name)]
-        scope = self.scopes.get(base)
         return Reference(name, self._text(name, prefix, written, scope, guarded))
+
+    def imported(self, node: cst.BaseExpression) -> str | None:
+        """The full name of what a chain of names imports, or takes from `builtins`."""
+        written, scope = dotted(node), self._scope_of(node)
+        if written is None or scope is None:
+            return None
+        local, _, rest = written.partition(".")
+        assignments = list(scope[local])
+        if all(isinstance(item, BuiltinAssignment) for item in assignments):
+            return f"builtins.{written}" if hasattr(builtins, local) else None
+        names = {
+            imported_name(item.node, local) if isinstance(item, ImportAssignment) else None
+            for item in assignments
+        }
+        name = names.pop() if len(names) == 1 else None
+        return f"{name}.{rest}" if name and rest else name
+
+    def _scope_of(self, node: cst.BaseExpression) -> Scope | None:
+        base = node
+        while isinstance(base, cst.Attribute):
+            base = base.value
+        return self.scopes.get(base)
 
     def meanings_of(self, local: str, scope: Scope | None) -> list[str]:
         """The foreign names that a local name can stand for."""
         if scope is None:
             return []
-        assignments = scope[local]
+        assignments = self._assignments(local, scope)
         if not all(isinstance(item, BuiltinAssignment) for item in assignments):
             found = [
                 imported_name(item.node, local)
@@ -82,6 +113,15 @@ class Resolver:
             foreign = [self.neighbours.get(name, name) for name in found if name is not None]
             return [name for name in foreign if is_foreign(name)]
         return self._by_star(local)
+
+    def _assignments(self, local: str, scope: Scope) -> Collection[BaseAssignment]:
+        """What binds a name; the body of a class that says `torch = torch` sees the one outside."""
+        assignments = scope[local]
+        if isinstance(scope, ClassScope) and all(
+            getattr(one, "node", None) in self.repeated for one in assignments
+        ):
+            return scope.parent[local]
+        return assignments
 
     def _by_star(self, local: str) -> list[str]:
         if hasattr(builtins, local) or local.startswith("_"):
@@ -124,7 +164,9 @@ class Resolver:
         """Whether `import torch` becomes `import metaop` here, rather than `… as torch`."""
         if scope is None:
             return False
-        assignments = list(scope[local])
+        assignments = list(self._assignments(local, scope))
+        if local in self.kept:
+            return False
         if not assignments:
             return bool(self.stars) and local in ("torch", "torchvision")
         owner = assignments[0].scope
@@ -142,7 +184,13 @@ class Resolver:
             for item in assignments
         )
         clash = any(not isinstance(item, ImportAssignment) for item in owner["metaop"])
-        return imported and is_foreign(local) and not clash
+        # In the body of a class a name of its own hides the one outside from its place on.
+        hidden = any(
+            one.scope is scope and not isinstance(one, ImportAssignment)
+            for scope in self.of_classes
+            for one in scope[local]
+        )
+        return imported and is_foreign(local) and not clash and not hidden
 
 
 def imported_name(node: cst.CSTNode, local: str) -> str | None:

@@ -20,8 +20,6 @@ _IN_PLACE_INITIALISERS = (
 
 RENAMED = {
     **{f"torch.nn.init.{name}": f"metaop.nn.init.{name}_" for name in _IN_PLACE_INITIALISERS},
-    "torch.autograd.Variable": "metaop.Tensor",
-    "torch.autograd.variable.Variable": "metaop.Tensor",
     "torch.tensor.Tensor": "metaop.Tensor",
     "torch.nn.utils.clip_grad_norm": "metaop.nn.utils.clip_grad_norm_",
     "torch.nn.functional.upsample": "metaop.nn.functional.interpolate",
@@ -96,12 +94,12 @@ MEANINGS = {
     "torch.cuda.manual_seed_all": "seeds the one generator that all devices share",
     "torch.initial_seed": "same seed, other random numbers than PyTorch's",
     "torch.jit": "nothing is traced or scripted: functions and modules stay as they are",
-    "torch.load": "reads tensors and plain containers only, whatever weights_only says",
+    "torch.load": "whole modules are read with weights_only=False, of files that metaop wrote",
     "torch.manual_seed": "same seed, other random numbers than PyTorch's",
     "torch.nn.DataParallel": "runs on one device, with the numbers of several",
     "torch.nn.parallel.DataParallel": "runs on one device, with the numbers of several",
     "torch.nn.parallel.DistributedDataParallel": "start the processes with mpirun",
-    "torch.save": "writes state_dicts and plain containers; whole modules are refused",
+    "torch.save": "whole modules are written by the name of their class; PyTorch cannot read those",
     "torch.set_num_threads": "threads of generated kernels, from the next kernel on",
     "torch.use_deterministic_algorithms": "all kernels are deterministic already",
     "torchvision.datasets": "reads local files; download=True says where to get them",

@@ -30,10 +30,10 @@ def test_a_file_is_replaced_whole_and_keeps_its_mode(tmp_path: Path) -> None:
 
 def test_check_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "program.py"
-    path.write_text(PROGRAM + "torch.fx.wrap(1)\n")
+    path.write_text(PROGRAM + "torch.fx.Proxy(1)\n")
     assert main(["convert", str(path), "--check"]) == 1
     assert path.read_text().startswith(PROGRAM)
-    assert f"{path}:3:1: unsupported: torch.fx.wrap" in capsys.readouterr().out
+    assert f"{path}:3:1: unsupported: torch.fx.Proxy" in capsys.readouterr().out
 
 
 def test_encodings_and_line_ends_stay(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_notebooks_keep_outputs_magic_and_style(tmp_path: Path) -> None:
         {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": 2,
          "source": ["%%bash\n", "echo import torch"]},
         {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": 3,
-         "source": ["x = torch.ones(1)\n", "torch.fx.wrap(x)"]},
+         "source": ["x = torch.ones(1)\n", "torch.fx.Proxy(x)"]},
     ]  # fmt: skip
     notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     path = tmp_path / "notes.ipynb"
@@ -91,10 +91,10 @@ def test_notebooks_keep_outputs_magic_and_style(tmp_path: Path) -> None:
     assert sources[0] == "import torch"
     assert sources[1] == "%matplotlib inline\nimport metaop\n!pip list"
     assert sources[2] == "%%bash\necho import torch"
-    assert sources[3].startswith("x = metaop.ones(1)\nmetaop.absent.torch.fx.wrap(x)  # metaop: ")
+    assert sources[3].startswith("x = metaop.ones(1)\nmetaop.absent.torch.fx.Proxy(x)  # metaop: ")
     assert result["cells"][1]["outputs"] == [{"text": ["torch"]}]
     assert path.read_text() == json.dumps(result, indent=1) + "\n"
-    assert any(f.name == "torch.fx.wrap (cell 4)" and f.line == 2 for f in report.findings)
+    assert any(f.name == "torch.fx.Proxy (cell 4)" and f.line == 2 for f in report.findings)
     (again,) = convert_path(path)
     assert not again.changed
 

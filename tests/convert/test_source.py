@@ -30,16 +30,18 @@ def verdicts(text: str) -> dict[str, Verdict]:
         ("import torch, os  # both", "import metaop, os  # both"),
         (
             "from torch.nn.modules.conv import Conv2d as C",
-            "from metaop.nn import Conv2d as C",
+            "from metaop.nn.modules.conv import Conv2d as C",
         ),
         (
-            "from torch.autograd import Variable, grad  # x",
-            "from metaop import Tensor as Variable; from metaop.autograd import grad  # x",
+            "from torch.utils.data.dataloader import default_collate, DataLoader  # x",
+            "from metaop.utils.data import default_collate;"
+            " from metaop.utils.data.dataloader import DataLoader  # x",
         ),
         (
-            "from torch.autograd import (\n    Variable,  # old\n    grad,\n)",
-            "from metaop import (\n    Tensor as Variable,  # old\n    \n);"
-            " from metaop.autograd import grad",
+            "from torch.utils.data.dataloader import (\n"
+            "    default_collate,  # c\n    DataLoader,\n)",
+            "from metaop.utils.data import (\n    default_collate,  # c\n    \n);"
+            " from metaop.utils.data.dataloader import DataLoader",
         ),
         (
             "try:\n    import torch\nexcept ImportError:\n    torch = None\ntorch.ones(1)",
@@ -83,13 +85,14 @@ def test_look_alikes_stay(text: str) -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("Variable(x)", "x"),
-        ("Variable(x, requires_grad=False).sum()", "x.sum()"),
+        ("Variable(x)", "x.detach()"),
+        ("Variable(3)", "(3).detach()"),
+        ("Variable(x, requires_grad=False).sum()", "x.detach().sum()"),
         ("Variable(x, requires_grad=True)", "x.detach().requires_grad_()"),
         ("Variable(x, requires_grad=flag)", "x.detach().requires_grad_(flag)"),
         ("Variable(x, volatile=True)", "x.detach()"),
         ("Variable(a + b) * 2", "(a + b).detach() * 2"),
-        ("Variable(  # why\n    x, volatile=False)", "(  # why\nx)"),
+        ("Variable(  # why\n    x, volatile=False)", "(  # why\nx).detach()"),
         ("isinstance(x, Variable)", "isinstance(x, Variable)"),
         ("total += loss.data[0]", "total += loss.item()"),
         ("images.data[0]", "images.data[0]"),
@@ -129,7 +132,7 @@ def test_unsupported_names_are_marked_where_they_stand_and_raise_when_reached() 
         from torch.fx import symbolic_trace  # mine
 
         def corner(x):
-            return torch.fx.wrap(
+            return torch.fx.Proxy(
                 x,
                 '''text
                 of two lines''', torch.ops.aten.add,
@@ -138,11 +141,11 @@ def test_unsupported_names_are_marked_where_they_stand_and_raise_when_reached() 
     result = convert(text)
     lines = result.split("\n")
     assert "# mine  # metaop: unsupported: torch.fx.symbolic_trace" in lines[1]
-    assert "unsupported: torch.fx.wrap" in lines[4]
+    assert "unsupported: torch.fx.Proxy" in lines[4]
     assert "unsupported: torch.ops.aten.add" in lines[7]
     names: dict[str, object] = {}
     exec(result, names)
-    with pytest.raises(NotImplementedError, match="torch.fx.wrap is not in metaop"):
+    with pytest.raises(NotImplementedError, match="torch.fx.Proxy is not in metaop"):
         names["corner"](3)  # type: ignore[operator]
     with pytest.raises(NotImplementedError, match="torch.fx.symbolic_trace is not in metaop"):
         names["symbolic_trace"](3)  # type: ignore[operator]
@@ -158,13 +161,13 @@ def test_verdicts() -> None:
     found = verdicts(
         """
         import torch, numpy, mystery, timm
-        torch.zeros(2); torch.nn.init.normal(w); torch.manual_seed(0); torch.fx.wrap(f)
+        torch.zeros(2); torch.nn.init.normal(w); torch.manual_seed(0); torch.fx.Proxy(f)
         """
     )
     assert found["torch.zeros"] is Verdict.SAME
     assert found["torch.nn.init.normal"] is Verdict.CONVERTED
     assert found["torch.manual_seed"] is Verdict.SEMANTIC
-    assert found["torch.fx.wrap"] is Verdict.UNSUPPORTED
+    assert found["torch.fx.Proxy"] is Verdict.UNSUPPORTED
     assert found["mystery"] is found["timm"] is Verdict.THIRD_PARTY
     assert "numpy" not in found
 

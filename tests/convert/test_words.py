@@ -47,6 +47,21 @@ def test_absent_names_can_be_imported_named_and_derived_from() -> None:
         pass
 
     assert not isinstance(3, Tracer)
-    for reached in (Own, symbolic_trace, absent.torch.fx.wrap):
+    for reached in (Own, symbolic_trace, absent.torch.fx.Proxy):
         with pytest.raises(UnsupportedError, match="is not in metaop"):
             reached(3)
+
+
+def test_absent_names_are_not_there_for_who_asks() -> None:
+    import metaop.absent.torch.fx as fx
+    from metaop.absent.torch.fx import Tracer
+
+    for standin in (absent, absent.torch, fx, fx.passes, Tracer, fx.Graph.node):
+        assert not hasattr(standin, "anything")
+        assert not hasattr(standin, "wrap")
+        assert getattr(standin, "wrap", None) is None
+        with pytest.raises(AttributeError, match=r"wrap is not in metaop[\s\S]*fix: "):
+            getattr(standin, "wrap")  # noqa: B009
+    assert hasattr(fx, "__name__")
+    with pytest.raises(UnsupportedError, match=r"torch\.fx\.wrap is not in metaop"):
+        fx.wrap(3)
