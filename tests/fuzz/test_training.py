@@ -1,0 +1,102 @@
+"""Random training programs against PyTorch, and patterns that once trained wrongly.
+
+`METAOP_FUZZ_COUNT` and `METAOP_FUZZ_SEED` are those of the random programs. A failure prints a
+smaller program; `python -m tests.fuzz.training --seed S --count 1 --minimise` makes it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fuzz.test_programs import COUNT, FIRST_SEED
+
+pytest.importorskip("torch")
+
+from tests.fuzz.training.compare import failure, truth
+from tests.fuzz.training.generator import Generator
+from tests.fuzz.training.program import Operation, Program, text
+from tests.fuzz.training.worker import Worker
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    found = Worker({})
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + COUNT))
+def test_random_training(seed: int, worker: Worker) -> None:
+    check(Generator(seed).program(), worker)
+
+
+def check(program: Program, worker: Worker) -> None:
+    written = text(program)
+    found = failure(written, worker)
+    assert found is None, f"{found.kind}\n{found.report}\n{written}"
+
+
+def convolution(out: int, kernel: int, stride: int = 1, padding: int = 0) -> Operation:
+    window = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": 1, "groups": 1}
+    return Operation("Conv2d", tuple({"out": out, **window, "bias": True, "mode": "zeros"}.items()))
+
+
+def fire(squeezed: int, wide: int) -> tuple[Operation, ...]:
+    """The module of SqueezeNet."""
+    relu = Operation("relu")
+    near = (convolution(wide, 1), relu)
+    far = (convolution(wide, 3, padding=1), relu)
+    return (
+        convolution(squeezed, 1),
+        relu,
+        Operation("branch", text="cat", branches=(near, far)),
+    )
+
+
+SGD, ADAM = "SGD(parameters, lr=0.1)", "Adam(parameters, lr=0.02, eps=1e-2)"
+PATTERNS = {
+    "the flat result of a function whose gradient uses it": Program(
+        (5,), (Operation("Weight", (("out", 4),)), Operation("tanh")), "mse", SGD,
+        flat=True,
+    ),
+    **{
+        f"windows wider than {high} x {wide}": Program(
+            (8, high, wide), (convolution(1, 3, padding=1),), "power", SGD,
+            batches=(1, 1),
+        )
+        for high, wide in ((1, 1), (2, 2), (1, 3))
+    },
+    **{
+        f"Fire modules on {high} x {wide}": Program(
+            (64, high, wide), fire(64, 64), "mse", ADAM, batches=(n, n)
+        )
+        for high, wide, n in ((1, 1, 2), (2, 1, 8), (1, 3, 1), (5, 1, 2))
+    },
+    **{
+        f"windows of {kernel} in steps of {stride} on {size} pixels": Program(
+            (64, size, size),
+            (convolution(64, 1), Operation("tanh"), convolution(64, kernel, stride)),
+            "power", SGD, batches=(2, 2), input_gradient=True,
+        )
+        for kernel, stride, size in ((1, 2, 6), (2, 3, 7), (2, 2, 7), (1, 3, 5))
+    },
+    "gathered channels behind a norm of their neighbours": Program(
+        (2, 2, 1),
+        (Operation("indexed"), Operation("LocalResponseNorm", (("size", 2),)), convolution(3, 1)),
+        "power", SGD, batches=(1, 1),
+    ),
+    "a read between the passes of a second gradient": Program(
+        (3,),
+        (Operation("LayerNormAll"), Operation("read", text="float(x.sum())")),
+        "mse", SGD, penalty=True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_pattern(name: str, worker: Worker) -> None:
+    program = PATTERNS[name]
+    assert truth(text(program), 0) is not None, "PyTorch refuses it"
+    check(program, worker)

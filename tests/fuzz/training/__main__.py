@@ -1,0 +1,81 @@
+"""Runs random training programs and says which differ from PyTorch.
+
+python -m tests.fuzz.training --seed 0 --count 1000 --minimise --target avx2
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from tests.fuzz.training.compare import Failure, failure
+from tests.fuzz.training.generator import Generator
+from tests.fuzz.training.minimise import minimise
+from tests.fuzz.training.program import Program, text
+from tests.fuzz.training.worker import Worker
+
+_FOOTER = """
+
+if __name__ == "__main__":
+    import metaop
+    import torch
+
+    wanted, actual = run(torch, "float64"), run(metaop)
+    for name, value in wanted.items():
+        print(name, float(np.abs(actual[name] - value).max()), "of", float(np.abs(value).max()))
+"""
+_POISON = ("METAOP_POISON", "METAOP_VERIFY")
+
+
+def main() -> int:
+    """Runs the programs that the command line names; 1 when one of them failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.training", description=__doc__)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, default=300, help="how many programs run")
+    parser.add_argument("--minimise", action="store_true", help="look for smaller programs too")
+    parser.add_argument("--target", default="native", help="a value of METAOP_TARGET")
+    parser.add_argument(
+        "--poison", action="store_true", help="verify kernels, and fill memory with NaN"
+    )
+    parser.add_argument("--folder", type=Path, help="where programs that failed are written")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    poison = str(int(options.poison))
+    settings = {"METAOP_TARGET": options.target} | dict.fromkeys(_POISON, poison)
+    worker, oracle = Worker(settings), Worker({**settings, "METAOP_BACKEND": "reference"})
+    failed = []
+    progress = tqdm(range(options.seed, options.seed + options.count), mininterval=5)
+    for seed in progress:
+        program = Generator(seed).program()
+        found = failure(text(program), worker)
+        if found is None:
+            continue
+        failed.append(seed)
+        progress.set_postfix(failed=len(failed))
+        if options.minimise:
+            program, found = minimise(program, found, worker)
+        shown = _shown(program, found, seed, options.target, oracle)
+        progress.write(shown)
+        if options.folder:
+            options.folder.mkdir(parents=True, exist_ok=True)
+            (options.folder / f"seed_{seed}_{options.target}.py").write_text(shown)
+    worker.close()
+    oracle.close()
+    print(f"{options.count} programs, failed: {failed or 'none'}")
+    return bool(failed)
+
+
+def _shown(program: Program, found: Failure, seed: int, target: str, oracle: Worker) -> str:
+    """The program as a file that runs, with what went wrong above it."""
+    written = text(program)
+    fault = "the compiler's" if failure(written, oracle) is None else "also with the NumPy backend"
+    lines = [f"seed {seed}, target {target}, {found.kind}, {fault}", *found.report.splitlines()]
+    return "\n".join(f"# {line}" for line in lines) + "\n\n" + written + _FOOTER
+
+
+if __name__ == "__main__":
+    sys.exit(main())
