@@ -107,6 +107,16 @@ def _sub(self: Tensor, other: Any) -> Any:
 _ADD, _SUB = POINTWISE["add"], POINTWISE["sub"]
 
 
+def _divided_into(self: Tensor, other: Any) -> Any:
+    """`number / tensor`, as PyTorch computes it: the gradient needs the result, not the tensor."""
+    if _is_operand(other):
+        return binary(_MUL, pointwise.reciprocal(self), other)
+    return _whole(other) / self if _is_complex(other) else NotImplemented
+
+
+_MUL = POINTWISE["mul"]
+
+
 def _matmul(self: Tensor, other: Any) -> Any:
     return self.matmul(other) if isinstance(other, Tensor) else NotImplemented  # type: ignore
 
@@ -273,6 +283,7 @@ for _name, _getter in _PROPERTIES.items():
 _METHODS: dict[str, Any] = {
     "__add__": _add,
     "__sub__": _sub,
+    "__rtruediv__": _divided_into,
     "__neg__": pointwise.neg,
     "__pos__": pointwise.positive,
     "__abs__": pointwise.abs,

@@ -46,8 +46,7 @@ std/unbiased std_mean std_mean/unbiased take take_along_dim triangular_solve unb
 )
 # Errors here that PyTorch does not raise: it computes with copies of what is written.
 REFUSED_HERE = {
-    "__rdiv__", "kron", "ldexp", "nn.functional.kl_div",
-    "nn.functional.scaled_dot_product_attention",
+    "kron", "ldexp", "nn.functional.kl_div", "nn.functional.scaled_dot_product_attention",
 }  # fmt: skip
 # Gradients that differ without any write: see op_db_table.py; bases are unique up to signs; the
 # gradient of ctc_loss in PyTorch is that behind a log_softmax; dropout is random.
