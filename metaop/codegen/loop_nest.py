@@ -12,9 +12,10 @@ kernel serves many sizes.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.interning import never_equal_to_others
 
 
 class Argument(NamedTuple):
@@ -40,25 +41,10 @@ PAIR, MATRIX = 2, 32
 LONGEST_STRIDE = 4
 
 
-def _never_equal_to_others(kind: type[Kind]) -> type[Kind]:
-    """Tells `p // 7` from `p % 7`: tuples of different classes with equal fields are equal."""
-
-    def equal(self: tuple, other: object) -> bool:
-        return self.__class__ is other.__class__ and tuple.__eq__(self, other)
-
-    kind.__eq__ = equal  # type: ignore[assignment, method-assign]
-    kind.__ne__ = lambda self, other: not equal(self, other)  # type: ignore
-    kind.__hash__ = tuple.__hash__  # type: ignore[assignment, method-assign]
-    return kind
-
-
-Kind = TypeVar("Kind", bound=tuple)
-
-
 # --- indices --------------------------------------------------------------------------------
 
 
-@_never_equal_to_others
+@never_equal_to_others
 class LoopIndex(NamedTuple):
     """The variable of an enclosing loop."""
 
@@ -68,7 +54,7 @@ class LoopIndex(NamedTuple):
         return self.axis
 
 
-@_never_equal_to_others
+@never_equal_to_others
 class ValueIndex(NamedTuple):
     """An integer value bound by Let or CheckedIndex; it may differ from lane to lane."""
 
@@ -78,7 +64,7 @@ class ValueIndex(NamedTuple):
         return f"[{self.name}]"
 
 
-@_never_equal_to_others
+@never_equal_to_others
 class QuotientIndex(NamedTuple):
     """`dividend // divisor` with a positive divisor; the dividend is never negative."""
 
@@ -89,7 +75,7 @@ class QuotientIndex(NamedTuple):
         return f"({self.dividend!r} // {self.divisor})"
 
 
-@_never_equal_to_others
+@never_equal_to_others
 class RemainderIndex(NamedTuple):
     """`dividend % divisor` with a positive divisor; the dividend is never negative."""
 
@@ -116,7 +102,7 @@ class Sum(NamedTuple):
         return " + ".join(parts)
 
 
-@_never_equal_to_others
+@never_equal_to_others
 class InBounds(NamedTuple):
     """`0 <= index < extent`."""
 
@@ -127,7 +113,7 @@ class InBounds(NamedTuple):
         return f"0 <= {self.index!r} < {self.extent}"
 
 
-@_never_equal_to_others
+@never_equal_to_others
 class MultipleOf(NamedTuple):
     """`index % divisor == 0`; the index may be negative."""
 
@@ -240,7 +226,7 @@ Expr = Number | RealArgument | Load | IndexValue | Apply | Choose | Name
 # --- statements -----------------------------------------------------------------------------
 
 
-@_never_equal_to_others
+@never_equal_to_others
 class Let(NamedTuple):
     """Binds a name to a value for the rest of the enclosing body."""
 
@@ -299,7 +285,7 @@ class Accumulator(NamedTuple):
     running: bool = False
 
 
-@_never_equal_to_others
+@never_equal_to_others
 class Prefetch(NamedTuple):
     """A hint that an element, which need not exist, and its neighbours will be read soon.
 
@@ -311,7 +297,7 @@ class Prefetch(NamedTuple):
     nearest: bool = False
 
 
-@_never_equal_to_others
+@never_equal_to_others
 class Accumulate(NamedTuple):
     """`name = combine(name, value)` for an accumulator of an enclosing loop."""
 

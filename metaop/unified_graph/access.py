@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup, Remainder
-from metaop.unified_graph.interning import InternTable
+from metaop.unified_graph.interning import InternTable, never_equal_to_others
 
 if TYPE_CHECKING:
     from metaop.unified_graph.node import Node
 
 
+@never_equal_to_others
 class Within(NamedTuple):
     """The condition `0 <= expr < extent`."""
 
@@ -37,6 +38,7 @@ class Within(NamedTuple):
         return f"0 <= {self.expr} < {self.extent}"
 
 
+@never_equal_to_others
 class Divisible(NamedTuple):
     """The condition `expr % divisor == 0`."""
 

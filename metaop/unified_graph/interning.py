@@ -6,6 +6,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 T = TypeVar("T")
+Kind = TypeVar("Kind", bound=tuple)
 
 _KEPT = 1 << 16
 
@@ -46,3 +47,18 @@ class InternTable(dict[tuple, T]):
         if len(self) >= self._kept:
             self.clear()
         self[key] = value
+
+
+def never_equal_to_others(kind: type[Kind]) -> type[Kind]:
+    """A class of named tuples that differ from those of other classes with equal fields.
+
+    Others are equal: `i % 7 == 0` would be found where `0 <= i < 7` is looked for.
+    """
+
+    def equal(self: tuple, other: object) -> bool:
+        return self.__class__ is other.__class__ and tuple.__eq__(self, other)
+
+    kind.__eq__ = equal  # type: ignore[assignment, method-assign]
+    kind.__ne__ = lambda self, other: not equal(self, other)  # type: ignore
+    kind.__hash__ = tuple.__hash__  # type: ignore[assignment, method-assign]
+    return kind
