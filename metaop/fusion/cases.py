@@ -11,13 +11,17 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from metaop.fusion.kernel import box_axes
+from metaop.elementwise.meta_op import Elementwise
+from metaop.fusion.inline import map_at
+from metaop.fusion.kernel import Indices, box_axes
 from metaop.fusion.recognise import Contraction, accesses, axes_of
+from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Divisible, Guard
 from metaop.unified_graph.index_expr import Axis, IndexExpr, Lookup, Symbol, of
-from metaop.unified_graph.node import Node, Shape
+from metaop.unified_graph.node import Constant, Node, Shape
 
 # Axes with more values, and more cases in all, would make too many small kernels.
 _MOST_VALUES = 4
@@ -45,13 +49,20 @@ class Case:
 
 
 WHOLE = Case()
+# Guards, in their order; None stands for a value that is zero everywhere.
+Needed: TypeAlias = "dict[Guard, None] | None"
 
 
 def cases(contraction: Contraction, shape: Shape, has_buffer: Callable[[Node], bool]) -> list[Case]:
     """The cases that together are the contraction; one that is the whole if there is no gain."""
     depth = set(contraction.depth)
-    factors = (contraction.left, contraction.right)
-    guards = _deciding_guards(factors, shape, depth, has_buffer)
+    # Where one factor is zero, nothing is summed.
+    needed = [
+        guard
+        for factor in (contraction.left, contraction.right)
+        for guard in _needed(factor, box_axes(shape), has_buffer, {}) or ()
+    ]
+    guards = [one for one in dict.fromkeys(needed) if _is_decided_by_residues(one, shape, depth)]
     fixed = sorted({axis for guard in guards for axis in axes_of(guard.expr) - depth})
     count = math.prod(shape[axis] for axis in fixed)
     columns = math.prod(shape[axis] for axis in contraction.columns if axis not in fixed)
@@ -76,23 +87,62 @@ def residue_axes(
 
     Empty if they have too many values.
     """
-    guards = _deciding_guards(nodes, shape, summed, has_buffer)
+    box = box_axes(shape)
+    guards = (
+        guard
+        for node in nodes
+        for _, of_read in accesses(node, box, has_buffer)
+        for guard in of_read
+        if _is_decided_by_residues(guard, shape, summed)
+    )
     found = {axis for guard in guards for axis in axes_of(guard.expr) - summed}
     return found if math.prod(shape[axis] for axis in found) <= _MOST_CASES else set()
 
 
-def _deciding_guards(
-    nodes: Iterable[Node], shape: Shape, summed: Set[int], has_buffer: Callable[[Node], bool]
-) -> list[Guard]:
-    """The guards of what nodes read that residues decide."""
-    box = box_axes(shape)
-    found: dict[Guard, None] = {}
-    for node in nodes:
-        for _, guards in accesses(node, box, has_buffer):
-            for guard in guards:
-                if _is_decided_by_residues(guard, shape, summed):
-                    found[guard] = None
-    return list(found)
+def _needed(
+    node: Node,
+    at: Indices,
+    has_buffer: Callable[[Node], bool],
+    known: dict[tuple[Node, Indices], Needed],
+) -> Needed:
+    """The guards of which each must hold for the value of `node`, read at `at`, not to be zero."""
+    place = node, at
+    if place not in known:
+        op = node.op
+        if isinstance(op, Constant):
+            known[place] = None if op.value(node.dtype) == 0 else {}
+        elif has_buffer(node) or not isinstance(op, (Elementwise, Reindex)):
+            known[place] = {}
+        elif isinstance(op, Elementwise):
+            operands = [_needed(source, at, has_buffer, known) for source in node.inputs]
+            known[place] = _needed_of_function(op.function.degree, operands)
+        elif op.fill != 0:
+            known[place] = {}
+        else:
+            targets, guards = map_at(op.map, at, _looked_up)
+            source = _needed(node.inputs[0], targets, has_buffer, known)
+            known[place] = None if source is None else {**dict.fromkeys(guards), **source}
+    return known[place]
+
+
+def _needed_of_function(degree: str, operands: Sequence[Needed]) -> Needed:
+    """What a function needs, from what its operands do: see `ScalarFunction.degree`."""
+    if degree == "multilinear":
+        if None in operands:
+            return None
+        return {guard: None for one in operands if one is not None for guard in one}
+    if degree == "linear in first":
+        return operands[0]
+    if degree not in ("linear", "linear in branches"):
+        return {}
+    parts = [one for one in operands[degree == "linear in branches" :] if one is not None]
+    if not parts:
+        return None
+    return {guard: None for guard in parts[0] if all(guard in one for one in parts)}
+
+
+def _looked_up(lookup: Lookup, inside: Indices, guards: object) -> IndexExpr:
+    return index_expr.symbol("looked up", 0, lookup.bound - 1)
 
 
 def _is_decided_by_residues(guard: Guard, shape: Shape, depth: Set[int]) -> bool:

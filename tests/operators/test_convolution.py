@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import metaop
 from metaop.errors import ArgumentError, DTypeError, ShapeError
 from metaop.nn import functional as F
+from tests.helpers import check
 from tests.operators.against_torch import compare, compare_derivatives, draw
+
+torch = pytest.importorskip("torch")
 
 CONVOLUTIONS = [
     ("conv1d", (2, 3, 9), (4, 3, 3), {}),
@@ -65,6 +69,45 @@ TRANSPOSED = [
 def test_transposed_convolution(name, shape, weight, options):
     outputs = weight[1] * options.get("groups", 1)
     compare(name, draw(*shape), draw(*weight), draw(outputs), **options)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("kernel", "inner"),
+    [(2, {}), (3, {"stride": 2, "padding": 2, "dilation": 2}), (2, {"stride": 3, "padding": 1})],
+)
+@pytest.mark.parametrize("length", [8, 9, 14, 23])
+def test_gradients_through_two(length, kernel, inner, stride):
+    """The positions that a stride leaves out meet those of another."""
+
+    def chain(lib):
+        def run(x, weight, next_weight):
+            y = lib.nn.functional.conv1d(x, weight, stride=stride)
+            return lib.nn.functional.conv1d(y, next_weight, **inner)
+
+        return run
+
+    check((chain(metaop), chain(torch)), draw(2, 2, length), draw(3, 2, 5), draw(1, 3, kernel))
+
+
+@pytest.mark.parametrize("size", [(1, 7), (7, 1), (4, 3)])
+@pytest.mark.parametrize("outputs", [1, 4])
+@pytest.mark.parametrize("mode", ["zeros", "replicate", "reflect", "circular"])
+def test_gradients_behind_padding(mode, outputs, size):
+    """Taps that see what was padded count, as many times as it was repeated."""
+    most = {"reflect": -1, "circular": 0}
+    padding = [min(2, extent + most.get(mode, 2)) for extent in size]
+    kernel = [min(3, extent + 2 * width) for extent, width in zip(size, padding)]
+    found = []
+    for lib in (metaop, torch):
+        layer = lib.nn.Conv2d(64, outputs, kernel, 3, padding, bias=False, padding_mode=mode)
+        with lib.no_grad():
+            layer.weight.copy_(lib.tensor(draw(outputs, 64, *kernel, dtype="float32")))
+        x = lib.tensor(draw(3, 64, *size, dtype="float32"))
+        y = layer((x * x + 0.5).rsqrt())
+        (y / (y.abs() + 1)).square().sum().backward()
+        found.append(layer.weight.grad.numpy())
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
