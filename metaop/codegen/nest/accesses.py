@@ -259,14 +259,20 @@ class _Surveyor:
     def _touch(
         self,
         at: tuple[int, str, ir.Sum],
-        conditions: Iterable[ir.Condition],
+        conditions: Sequence[ir.Condition],
         place: _Place,
         statement: ir.Statement,
     ) -> None:
-        """Notes what is touched at an offset where conditions hold."""
+        """Notes what is touched at an offset where conditions hold.
+
+        What may be read where data decides whether, counts as read: the offset tells which.
+        """
         buffer, kind, offset = at
-        indices = (offset, *(condition.index for condition in conditions))
-        if not any(self._depends_on_data(index, place) for index in indices):  # type: ignore
+        of_data = [one for one in conditions if self._depends_on_data(one.index, place)]  # type: ignore
+        is_known = not self._depends_on_data(offset, place)
+        if is_known and kind == "read":
+            conditions = [one for one in conditions if one not in of_data]
+        if is_known and (kind == "read" or not of_data):
             inside = self._within(conditions, place)
             self._note(buffer, kind, self._index(offset, place), inside, statement)
             return
