@@ -128,6 +128,7 @@ class Tensor(_Bound):
         old = self.call
         if call is old:
             return
+        started = call.sequence if started is None else started
         if call.type.shape != old.type.shape:
             raise ShapeError(
                 f"{operator}: the result has shape {list(call.type.shape)}, the tensor that it "
@@ -147,9 +148,9 @@ class Tensor(_Bound):
         if self._base is not None:
             self._write_base(call, operator, started)
         if old.epoch is not None:
-            old.epoch.end(operator, call.sequence if started is None else started)
+            old.epoch.end(operator, started)
         else:
-            old.epoch = Epoch(operator, call.sequence if started is None else started)
+            old.epoch = Epoch(operator, started)
         self._bind(call)
         settle()
         if self._cell is not None:
@@ -182,7 +183,7 @@ class Tensor(_Bound):
             old.epoch.end(operator, call.sequence)
         self._bind(call)
 
-    def _write_base(self, call: Call, operator: str, started: int | None) -> None:
+    def _write_base(self, call: Call, operator: str, started: int) -> None:
         base = self._base
         assert base is not None
         if operator not in _UNIFORM_WRITES and has_overlap(base._shape, self._steps):

@@ -95,6 +95,29 @@ def test_in_place(name):
     np.testing.assert_array_equal(x.numpy(), expected)
 
 
+VIEWS = {
+    "flat": lambda x: x.view(12),
+    "part": lambda x: x[:, 1:],
+    "turned": lambda x: x.t(),
+    "unfolded": lambda x: x.unfold(-1, 2, 2),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+@pytest.mark.parametrize("view", VIEWS)
+def test_gradients_in_place_of_a_view(view, name):
+    """What the operation itself saved may be overwritten by it."""
+    torch = pytest.importorskip("torch")
+    found = []
+    for lib in (metaop, torch):
+        x = lib.tensor(draw(3, 4), requires_grad=True)
+        whole = x * 1
+        part = getattr(lib.nn.functional, name)(VIEWS[view](whole), inplace=True)
+        (part.square().sum() + whole.sum()).backward()
+        found.append(x.grad.numpy())
+    np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("weight", [1, 4])
 def test_prelu(weight):
     compare("prelu", draw(3, 4, 2), draw(weight))
