@@ -103,7 +103,8 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("name", IN_PLACE)
+# PyTorch's hardsigmoid saves what it overwrites, and its gradient is an error.
+@pytest.mark.parametrize("name", [name for name in IN_PLACE if name != "hardsigmoid"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_gradients_in_place_of_a_view(view, name):
     """What the operation itself saved may be overwritten by it."""
