@@ -104,3 +104,16 @@ def test_what_follows_a_small_convolution_is_computed_behind_it(
         )
         found.append(float(y.pow(2).mean()))
     assert found[1] == pytest.approx(found[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_a_kept_view_that_is_also_a_part_is_written_once(mode: str) -> None:
+    """The whole is made from the part, which an earlier kernel wrote in another shape."""
+    images = np.random.default_rng(0).standard_normal((2, 4, 3, 6)).astype(np.float32)
+    found = []
+    for library in (torch, metaop):
+        x = library.nn.functional.interpolate(library.tensor(images), scale_factor=2, mode=mode)
+        bounded = library.nn.functional.hardtanh(x)
+        both = library.cat([library.nn.functional.leaky_relu(bounded, 0.1), x], 1)
+        found.append(np.concatenate([both.numpy().ravel(), x.numpy().ravel()]))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-6)

@@ -80,10 +80,15 @@ class Lowering:
     ) -> None:
         """Writes an element of a root wherever it is kept."""
         for buffer, place in self.storage.places(node, at):
-            number = self.parameter(buffer, "write")
             target = index_expr.linear_offset(place, buffer.shape)
+            offset = self.values.sum(target)
+            if isinstance(value, ir.Load) and not value.conditions:
+                # What another kernel wrote there as a value of another shape stays there.
+                if (value.buffer, value.offset) == (self.buffers.get(buffer), offset):
+                    continue
+            number = self.parameter(buffer, "write")
             self.values.targets.append(target)
-            self.values.emit(ir.Store(number, self.values.sum(target), value, conditions))
+            self.values.emit(ir.Store(number, offset, value, conditions))
         self.waiting.discard(node)
 
     def elements_worth_a_task(self) -> int:
