@@ -277,9 +277,10 @@ READS = (
     "bool((x > 0).any())", "float(x.detach().flatten()[0])", "x.detach().mean().item()",
     "x.detach().clone().tolist()",
 )  # fmt: skip
+# Not through `x.data`: a gradient of PyTorch reads what was written, one of metaop what was there.
 WRITES = (
     "x[:, 0] = 0.5", "x[:, :1].mul_(0.5)", "x[..., -1].add_(0.1)",
-    "x.data.mul_(0.9)", "x += 0.1", "x *= 0.8",
+    "x.detach().mul_(0.9)", "x += 0.1", "x *= 0.8",
 )  # fmt: skip
 
 # The text of a loss of `x` and `y`, and what `y` is: numbers, labels, or nothing.
