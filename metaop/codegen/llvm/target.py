@@ -57,14 +57,13 @@ class Target:
         return self.has("fma")
 
 
+_AVX2 = frozenset("avx,avx2,bmi,bmi2,f16c,fma,lzcnt,movbe,popcnt,sse4.1,sse4.2,ssse3".split(","))
+_AVX512 = frozenset("avx512f,avx512bw,avx512cd,avx512dq,avx512vl".split(","))
 _BASELINE = frozenset("sse,sse2".split(","))
-_AVX2 = _BASELINE | set("avx,avx2,bmi,bmi2,f16c,fma,lzcnt,movbe,popcnt".split(","))
-_AVX2 |= set("sse4.1,sse4.2,ssse3".split(","))
-_AVX512 = _AVX2 | set("avx512f,avx512bw,avx512cd,avx512dq,avx512vl".split(","))
 # The microarchitecture levels of the x86-64 ABI: features that code of this level may use.
 _LEVELS = {
-    "avx512": ("x86-64-v4", _AVX512, 64),
-    "avx2": ("x86-64-v3", _AVX2, 32),
+    "avx512": ("x86-64-v4", _BASELINE | _AVX2 | _AVX512, 64),
+    "avx2": ("x86-64-v3", _BASELINE | _AVX2, 32),
     "baseline": ("x86-64", _BASELINE, 16),
 }
 

@@ -20,7 +20,7 @@ from typing import Any
 
 # A program loads some ten to hundred kernels, and a process about 20,000.
 _PROGRAMS_OF_A_PROCESS = 150
-_SECONDS = 120.0
+_SECONDS = 240.0
 
 
 @dataclass(frozen=True)
