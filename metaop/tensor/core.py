@@ -29,6 +29,7 @@ from metaop.errors import (
 from metaop.executor import realize
 from metaop.operators.basic import overwrite
 from metaop.operators.view_write import view_write
+from metaop.reindex.strided import strided_values
 from metaop.tensor import history
 from metaop.tensor.history import Cell
 from metaop.tensor.kept_signature import keep_signature
@@ -416,7 +417,7 @@ class Tensor(_Bound):
 
     def item(self) -> int | float | bool:
         """The value of a tensor with one element as a Python number."""
-        array = self._array()
+        array = self._values()
         if array.size != 1:
             raise ShapeError(
                 f"a Tensor with {array.size} elements cannot be converted to Scalar "
@@ -427,7 +428,12 @@ class Tensor(_Bound):
 
     def tolist(self) -> Any:
         """The values as nested Python lists (a number for a 0-d tensor)."""
-        return self._array().tolist()
+        return self._values().tolist()
+
+    def _values(self) -> np.ndarray:
+        """The values, to be looked at only: views of computed ones are read where these lie."""
+        found = None if state.trace is not None else strided_values(self.call)
+        return self._array() if found is None else found
 
 
 def wrap(call: Call) -> Tensor:
