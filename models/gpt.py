@@ -1,10 +1,12 @@
 """GPT: a transformer that predicts the next letter, and writes text with it.
 
 After A. Radford and others, "Language models are unsupervised multitask learners", 2019, with
-letters for tokens. Parameters are named as in GPT-2 with linear layers for its Conv1D.
+letters for tokens. Parameters are named as in GPT-2 with linear layers for its Conv1D. A memory of
+keys and values, as long as the context from the start, lets each further letter cost one position.
 
     python -m models.gpt --steps 200
     python -m models.gpt --text book.txt --layers 6 --width 384 --context 256
+    python -m models.gpt --write 500 --temperature 0.8 --top-k 10 --top-p 0.9
 """
 
 from __future__ import annotations
@@ -29,9 +31,16 @@ The early bird catches the worm. Too many cooks spoil the broth. When in Rome, d
 You cannot judge a book by its cover. Where there is smoke there is fire.
 """
 
+# For each block the keys and the values (batch, heads, context, width of a head) of its letters.
+Memory = list[tuple[metaop.Tensor, metaop.Tensor]]
+
 
 class Attention(nn.Module):
-    """Causal attention of `heads` heads over (batch, length, width)."""
+    """Causal attention of `heads` heads over (batch, length, width).
+
+    With `memory`, keys and values are written there at `positions` (length,), int64, and attention
+    goes to all that lies there up to each position.
+    """
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -39,12 +48,25 @@ class Attention(nn.Module):
         self.c_proj = nn.Linear(width, width)
         self.heads, self.dropout = heads, dropout
 
-    def forward(self, x: metaop.Tensor) -> metaop.Tensor:
+    def forward(
+        self,
+        x: metaop.Tensor,
+        positions: metaop.Tensor | None = None,
+        memory: tuple[metaop.Tensor, metaop.Tensor] | None = None,
+    ) -> metaop.Tensor:
         batch, length, width = x.shape
         split = self.c_attn(x).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
+        reached = None
+        if memory is not None:
+            assert positions is not None
+            key = memory[0].index_copy_(2, positions, key)
+            value = memory[1].index_copy_(2, positions, value)
+            reached = metaop.arange(key.shape[2], device=x.device) <= positions[:, None]
         dropout = self.dropout if self.training else 0.0
-        found = F.scaled_dot_product_attention(query, key, value, None, dropout, is_causal=True)
+        found = F.scaled_dot_product_attention(
+            query, key, value, reached, dropout, is_causal=memory is None
+        )
         return self.c_proj(found.transpose(1, 2).reshape(batch, length, width))
 
 
@@ -71,13 +93,48 @@ class Block(nn.Module):
         self.mlp = Feedforward(width)
         self.drop = nn.Dropout(dropout)
 
-    def forward(self, x: metaop.Tensor) -> metaop.Tensor:
-        x = x + self.drop(self.attn(self.ln_1(x)))
+    def forward(
+        self,
+        x: metaop.Tensor,
+        positions: metaop.Tensor | None = None,
+        memory: tuple[metaop.Tensor, metaop.Tensor] | None = None,
+    ) -> metaop.Tensor:
+        x = x + self.drop(self.attn(self.ln_1(x), positions, memory))
         return x + self.drop(self.mlp(self.ln_2(x)))
 
 
+def draw(
+    logits: metaop.Tensor,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+) -> metaop.Tensor:
+    """One token (batch, 1), int64, drawn from logits (batch, vocabulary).
+
+    Temperature 0 takes the likeliest. Left are the `top_k` likeliest tokens, and of these the
+    likeliest until their probabilities reach `top_p`; tokens as likely as the last stay too.
+    """
+    if temperature == 0:
+        return logits.argmax(-1, keepdim=True)
+    logits = logits / temperature
+    if top_k is not None:
+        least = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -math.inf)
+    if top_p is not None:
+        ordered = logits.sort(-1, descending=True).values
+        likely = ordered.softmax(-1)
+        before = likely.cumsum(-1) - likely
+        least = ordered.masked_fill(before >= top_p, math.inf).amin(-1, keepdim=True)
+        least = metaop.minimum(least, ordered[:, :1])  # the likeliest stays in any case
+        logits = logits.masked_fill(logits < least, -math.inf)
+    return metaop.multinomial(logits.softmax(-1), 1)
+
+
 class GPT(nn.Module):
-    """Tokens (batch, length), int64, to logits of the next one (batch, length, vocabulary)."""
+    """Tokens (batch, length), int64, to logits of the next one (batch, length, vocabulary).
+
+    With `memory`, tokens go on at `positions` (length,), int64, after those that lie there.
+    """
 
     def __init__(
         self,
@@ -112,34 +169,60 @@ class GPT(nn.Module):
                 deep = name.endswith("c_proj.weight")
                 nn.init.normal_(parameter, 0.0, 0.02 / math.sqrt(2 * layers) if deep else 0.02)
 
-    def forward(self, tokens: metaop.Tensor) -> metaop.Tensor:
+    def forward(
+        self,
+        tokens: metaop.Tensor,
+        positions: metaop.Tensor | None = None,
+        memory: Memory | None = None,
+    ) -> metaop.Tensor:
         parts = self.transformer
-        positions = metaop.arange(tokens.shape[1], device=tokens.device)
+        if positions is None:
+            positions = metaop.arange(tokens.shape[1], device=tokens.device)
         x = parts["drop"](parts["wte"](tokens) + parts["wpe"](positions))
-        for block in parts["h"]:
-            x = block(x)
+        for number, block in enumerate(parts["h"]):
+            x = block(x, positions, None if memory is None else memory[number])
         return self.lm_head(parts["ln_f"](x))
 
+    def memory(self, batch: int) -> Memory:
+        """An empty memory for so many sequences."""
+        weight = self.lm_head.weight
+        heads = [block.attn.heads for block in self.transformer["h"]]
+        shapes = [(batch, count, self.context, weight.shape[1] // count) for count in heads]
+        return [(weight.new_zeros(shape), weight.new_zeros(shape)) for shape in shapes]
+
     def generate(
-        self, tokens: metaop.Tensor, count: int, temperature: float = 1.0
+        self,
+        tokens: metaop.Tensor,
+        count: int,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
     ) -> metaop.Tensor:
-        """`tokens` continued by `count` drawn ones; temperature 0 takes the likeliest."""
+        """`tokens` (batch, length) continued by `count` drawn ones; options of `draw`.
+
+        A token costs one position while all of them fit the context. Behind it each token moves
+        all others to new positions, and costs the whole context.
+        """
+        device, memory = tokens.device, self.memory(tokens.shape[0])
+        written = tokens.numpy(force=True)
+        known = 0  # the positions of the memory that hold what stands there
         with metaop.no_grad():
             for _ in range(count):
-                logits = self(tokens[:, -self.context :])[:, -1]
-                if temperature == 0:
-                    following = logits.argmax(-1, keepdim=True)
-                else:
-                    following = metaop.multinomial((logits / temperature).softmax(-1), 1)
-                tokens = metaop.cat((tokens, following), 1)
-        return tokens
+                window = written[:, -self.context :]
+                length = window.shape[1]
+                fresh = metaop.from_numpy(window[:, known:].copy()).to(device)
+                positions = metaop.from_numpy(np.arange(known, length)).to(device)
+                token = draw(self(fresh, positions, memory)[:, -1], temperature, top_k, top_p)
+                written = np.concatenate((written, token.numpy(force=True)), 1)
+                known = length if length < self.context else 0
+        return metaop.from_numpy(written).to(device)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns a text letter by letter and writes some; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=200, batch_size=16, lr=3e-3, text="", layers=2, width=64,
-        heads=4, context=32, write=100,
+        heads=4, context=32, write=100, temperature=1.0, top_k=0, top_p=1.0,
     )  # fmt: skip
     text = Path(options.text).read_text(encoding="utf-8") if options.text else PROVERBS
     letters = sorted(set(text))
@@ -155,9 +238,12 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
         return {"loss": update(optimizer, F.cross_entropy(logits, batch[:, 1:].flatten()))}
 
     history = train(step, options.steps, "GPT")
-    # A full context always has the same shape, so that writing compiles once.
-    start = metaop.from_numpy(codes[None, : options.context])
-    written = model.eval().generate(start, options.write)[0].tolist()
+    # Python's part of a step costs as much as the kernels of a small network.
+    model.forward = metaop.jit(model.forward)  # type: ignore[method-assign]
+    written = model.eval().generate(
+        metaop.from_numpy(codes[None, :1].copy()), options.write, options.temperature,
+        options.top_k or None, options.top_p if options.top_p < 1 else None,
+    )[0].tolist()  # fmt: skip
     print("".join(letters[code] for code in written))
     return history["loss"]
 

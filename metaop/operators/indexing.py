@@ -13,6 +13,7 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.composite import composite
+from metaop.unified_graph.index_atoms import Atom, Axis
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node, Shape, constant, index_node
 
@@ -39,15 +40,41 @@ class Target:
         return self.reduce("or", constant(True, dtypes.bool_, self.map.domain))
 
     def last(self, values: Node, base: Node) -> Node:
-        """`base` with the values written one after another: the last one stays."""
-        domain = self.map.domain
+        """`base` with the values written one after another: the last one stays.
+
+        Which one stays is asked once for a row whose elements are written side by side.
+        """
+        along = self._side_by_side()
+        apart = [axis for axis in range(values.ndim) if axis not in along]
+        others = [dim for dim in range(len(self.shape)) if dim not in along.values()]
+        domain = tuple(values.shape[axis] for axis in apart)
+        moved = [Axis(axis, values.shape[axis]) for axis in apart]
+        renumbered: dict[Atom, IndexExpr] = dict(zip(moved, IndexMap.axes(domain)))
+        places = [
+            self.map.indices[dim].substitute(lambda atom: renumbered.get(atom)) for dim in others
+        ]
+        shape = tuple(self.shape[dim] for dim in others)
         order = index_node(index_expr.linear_offset(IndexMap.axes(domain), domain), domain)
-        latest = self.reduce("max", order)
+        latest = reduce_with_map("max", order, IndexMap(domain, places), shape, self.operands)
         inside = latest >= 0
-        place = index_expr.lookup(1, IndexMap.axes(self.shape), values.size)
-        flat = views.reshape(values, (values.size,))
-        chosen = reindex(flat, IndexMap(self.shape, [place]), 0, (where(inside, latest, 0),))
-        return where(inside, chosen, base)
+        rows = views.permute(values, [*apart, *along])
+        rows = views.reshape(rows, (order.size, *rows.shape[len(apart) :]))
+        chosen = views.take(rows, 0, where(inside, latest, 0))
+        inside = views.reshape(inside, (*shape, *(1 for _ in along)))
+        written = [*others, *along.values()]
+        back = [written.index(dim) for dim in range(len(self.shape))]
+        return where(views.permute(inside, back), views.permute(chosen, back), base)
+
+    def _side_by_side(self) -> dict[int, int]:
+        """The axes of the values that run along a whole dimension each, and nowhere else."""
+        found = {}
+        for axis, extent in enumerate(self.map.domain):
+            atom = Axis(axis, extent)
+            dims = [dim for dim, index in enumerate(self.map.indices) if atom in index.atoms()]
+            if len(dims) == 1 and self.map.indices[dims[0]] is index_expr.of(atom):
+                if self.shape[dims[0]] == extent:
+                    found[axis] = dims[0]
+        return found
 
 
 def wrapped(index: Node, extent: int) -> Node:

@@ -1,14 +1,19 @@
-"""GPT: size and names of GPT-2, PyTorch's values, causality, and learning."""
+"""GPT: size and names of GPT-2, PyTorch's values, causality, writing, and learning."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 import metaop
+from metaop import executor, specialisation
+from metaop.codegen.kernel_cache import KernelCache
+from metaop.codegen.llvm import kernels, layout
 from models import gpt
-from tests.models.comparison import compare, parameter_count
+from tests.models.comparison import compare, copy_state, parameter_count, torch_twin
 
 
 def build(module: Any) -> Any:
@@ -47,12 +52,123 @@ def test_later_letters_do_not_change_earlier_predictions() -> None:
     assert (before[0, 5:] != after[0, 5:]).any()
 
 
-def test_the_likeliest_continuation_repeats() -> None:
-    model = build(gpt).eval()
-    start = metaop.zeros(2, 3, dtype=metaop.int64)
-    first, second = (model.generate(start, 8, temperature=0).numpy() for _ in range(2))
-    assert first.shape == (2, 11)
-    np.testing.assert_array_equal(first, second)
+def _sharpen(model: gpt.GPT) -> None:
+    """Makes weights so large that attention goes to few letters, and each letter matters."""
+    for name, parameter in model.named_parameters():
+        if "ln_" not in name:
+            metaop.nn.init.normal_(parameter, 0.0, 0.5)
+
+
+def _whole(model: gpt.GPT) -> Callable[[np.ndarray], np.ndarray]:
+    """Logits of the letter that follows, computed from all letters at once."""
+
+    def logits(tokens: np.ndarray) -> np.ndarray:
+        with metaop.no_grad():
+            return model(metaop.tensor(tokens[:, -model.context :])).numpy()[:, -1]
+
+    return logits
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_letters_from_memory_have_the_logits_of_the_whole(captured: bool) -> None:
+    metaop.manual_seed(1)
+    model = gpt.GPT(vocabulary=13, context=24, width=24, layers=2, heads=3).eval()
+    _sharpen(model)
+    whole, memory = _whole(model), model.memory(2)
+    step = metaop.jit(model.forward) if captured else model.forward
+    tokens = np.random.default_rng(1).integers(0, 13, (2, 24))
+    ends = [5, *range(6, 25)]
+    with metaop.no_grad():
+        for start, end in zip([0, *ends], ends):
+            new, positions = metaop.tensor(tokens[:, start:end]), metaop.arange(start, end)
+            logits = step(new, positions, memory)[:, -1].numpy()
+            np.testing.assert_allclose(logits, whole(tokens[:, :end]), rtol=1e-5, atol=1e-5)
+
+
+def test_the_likeliest_continuation_is_that_of_whole_contexts_and_of_torch() -> None:
+    import torch
+
+    metaop.manual_seed(2)
+    model, theirs = build(gpt).double().eval(), build(torch_twin("gpt")).double().eval()
+    _sharpen(model)
+    copy_state(model, theirs)
+    whole = _whole(model)
+    expected = np.random.default_rng(2).integers(0, 13, (2, 3))
+    start, count = expected, 12  # the context of 8 runs over
+    for _ in range(count):
+        expected = np.concatenate((expected, whole(expected).argmax(-1)[:, None]), 1)
+    assert len(np.unique(expected[:, 3:])) > 2
+    written = model.generate(metaop.tensor(start), count, temperature=0)
+    np.testing.assert_array_equal(written.numpy(), expected)
+    other = theirs.generate(torch.tensor(start), count, temperature=0)
+    np.testing.assert_array_equal(other.numpy(), expected)
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_further_letters_compile_nothing(captured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any) -> Any:
+            made.append(name)
+            return function(*arguments)
+
+        return counted
+
+    cache = KernelCache(counting("kernel", kernels.start_compiling))
+    monkeypatch.setenv("METAOP_DISK_CACHE", "false")
+    monkeypatch.setattr(layout, "kernel_cache", lambda: cache)
+    for name in ("compile_subgraph", "compile_generally"):
+        function = counting("program", getattr(specialisation, name))
+        monkeypatch.setattr(specialisation, name, function)
+    executor.clear_programs()
+    model = gpt.GPT(vocabulary=13, context=80, width=24, layers=2, heads=3).eval()
+    if captured:
+        monkeypatch.setattr(model, "forward", metaop.jit(model.forward))
+    counts = []
+
+    def drawn(logits: metaop.Tensor, *options: Any) -> metaop.Tensor:
+        token = draw(logits, *options)
+        token.numpy()
+        counts.append((made.count("program"), made.count("kernel")))
+        return token
+
+    draw = gpt.draw
+    monkeypatch.setattr(gpt, "draw", drawn)
+    model.generate(metaop.zeros(1, 5, dtype=metaop.int64), 64, 0.9, top_k=8, top_p=0.95)
+    assert len(counts) == 64 and counts[0][0] > 0 and counts[0][1] > 0
+    assert counts[1:] == [counts[1]] * 63
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"),
+    [(1.0, None, None), (0.7, 3, None), (1.3, None, 0.6), (1.0, 4, 0.75), (2.0, 50, 1.0)],
+)
+def test_draws_follow_the_probabilities_that_are_left(
+    temperature: float, top_k: int | None, top_p: float | None
+) -> None:
+    metaop.manual_seed(3)
+    logits = np.array([0.3, 2.0, -1.0, 1.2, 1.9, -3.0, 0.9])
+    likely = np.exp(logits / temperature)
+    left = np.argsort(-likely)[:top_k]
+    shares = likely[left] / likely[left].sum()
+    if top_p is not None:
+        left = left[np.cumsum(shares) - shares < top_p]
+    expected = np.zeros(7)
+    expected[left] = likely[left] / likely[left].sum()
+    rows = metaop.tensor(logits.astype(np.float32)).expand(20_000, 7)
+    drawn = gpt.draw(rows, temperature, top_k, top_p)
+    assert drawn.shape == (20_000, 1)
+    found = np.bincount(drawn.numpy()[:, 0], minlength=7) / 20_000
+    assert set(np.flatnonzero(found)) <= set(left)
+    np.testing.assert_allclose(found, expected, atol=0.02)
+
+
+def test_the_likeliest_is_always_left() -> None:
+    rows = metaop.tensor([[0.0, 3.0, 1.0], [5.0, 5.0, 0.0]])
+    assert gpt.draw(rows, 1.0, None, 0.0)[0].item() == 1
+    assert gpt.draw(rows, 0.0)[:, 0].tolist() == [1, 0]
+    assert gpt.draw(rows, 1.0, 1)[0].item() == 1
 
 
 def test_training_lowers_the_loss() -> None:

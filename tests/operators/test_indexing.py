@@ -117,6 +117,30 @@ def test_last_of_several_writes_stays() -> None:
         assert np.array_equal(x.numpy(), expected)
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        (slice(None), [2, 0, 2]),
+        ([1, 0, 1], slice(None), [3, 3, 3]),
+        (slice(1, 4), [[2, 1], [2, 2]], slice(0, 3)),
+        ([], slice(None)),
+    ],
+)
+def test_of_rows_that_are_written_again_the_last_stays(key: tuple) -> None:
+    source = np.random.default_rng(3).standard_normal((4, 3, 5))
+    expected, arrays = (
+        source.copy(),
+        [np.array(k, np.int64) if isinstance(k, list) else k for k in key],
+    )
+    values = np.random.default_rng(4).standard_normal(source[tuple(arrays)].shape)
+    expected[tuple(arrays)] = values  # NumPy writes in order
+    written = metaop.tensor(source)
+    written[tuple(metaop.tensor(k) if isinstance(k, np.ndarray) else k for k in arrays)] = (
+        metaop.tensor(values)
+    )
+    np.testing.assert_array_equal(written.numpy(), expected)
+
+
 def test_accumulate_counts_repeated_places() -> None:
     rng = np.random.default_rng(0)
     index, values = rng.integers(0, 4, (7,)), rng.standard_normal((7, 5))
