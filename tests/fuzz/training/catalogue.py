@@ -224,7 +224,9 @@ OTHERS: dict[str, Entry] = {
     "repeat": Entry("x.repeat_interleave(2, 1)"),
     "expand": Entry("x.unsqueeze(1).expand(-1, 3, *x.shape[1:])", (2, 3)),
     "pad": Entry("F.pad(x, (1, {after}))", options={"after": (0, 2, -1)}),
-    "windows": Entry("x.unfold(-1, 2, {step})", (2, 3, 4), {"step": (1, 2)}),
+    "windows": Entry("x.unfold(-1, 2, {step})", (2, 3, 4), {"step": (2, 3)}),
+    # PyTorch writes twice to what windows share: what it gives then means nothing.
+    "overlapping": Entry("x.unfold(-1, 2, 1).clone()", (2, 3, 4)),
     "unfold": Entry("F.unfold(x, {kernel}, padding={padding})", (4,), {
         "kernel": (1, 2, 3), "padding": (0, 1)}),
     "mean": Entry("x.mean({dim}, keepdim={keep})", (3, 4, 5), _KEEP),

@@ -1,7 +1,6 @@
 """A process that runs programs with metaop, apart from the one that compares.
 
-A crash or a hang of a kernel is so a result too, and a new process begins before the kernels of one
-fill the memory maps that Linux allows.
+A crash or a hang of a kernel is so a result too.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# A program loads some ten to hundred kernels, and a process about 20,000.
-_PROGRAMS_OF_A_PROCESS = 150
 _SECONDS = 240.0
 
 
@@ -37,14 +34,11 @@ class Worker:
     def __init__(self, settings: dict[str, str]) -> None:
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
-        self._runs = 0
 
     def run(self, text: str, seed: int = 0) -> dict[str, Any] | Broken:
         """What `run` of the text finds, or how it ended."""
-        if self._process is None or self._runs >= _PROGRAMS_OF_A_PROCESS:
-            self.close()
+        if self._process is None:
             self._start()
-        self._runs += 1
         process = self._process
         assert process is not None and process.stdin and process.stdout
         pickle.dump((text, seed), process.stdin)
@@ -71,7 +65,6 @@ class Worker:
             self._log.close()
 
     def _start(self) -> None:
-        self._runs = 0
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.fuzz.training.worker"],
