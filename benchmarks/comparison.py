@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.frameworks import COMPILED, Framework, frameworks
+from benchmarks.frameworks import Framework, frameworks, is_compiled
 from benchmarks.roofline import Roofline
 from benchmarks.workload import Prepared, Workload
 
 # Idle threads of one framework spin for a while and would take a core from the other.
-_PAUSE = 0.004
+PAUSE = 0.004
 
 
 class Effort(NamedTuple):
@@ -85,9 +85,9 @@ def compare(
         try:
             started.append(_start(framework, workload, effort))
         except Exception as error:  # whatever a compiler raises for what it does not support
-            if framework.name != COMPILED:
+            if not is_compiled(framework.name):
                 raise
-            excluded[framework.name] = f"{type(error).__name__}: {error}".split("\n")[0]
+            excluded[framework.name] = reason(error)
     difference = max(_difference(started[0].values, other.values) for other in started[1:])
     bursts = interleaved([_finished(each.framework, each.prepared) for each in started], effort)
     timings = {
@@ -131,7 +131,7 @@ def interleaved(runs: Sequence[Callable[[], Any]], effort: Effort) -> list[list[
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(effort.rounds):
         for run, count, seconds in zip(runs, repetitions, times):
-            time.sleep(_PAUSE)
+            time.sleep(PAUSE)
             run()
             start = effort.clock()
             for _ in range(count):
@@ -149,6 +149,11 @@ def _finished(framework: Framework, prepared: Any) -> Callable[[], None]:
         del results
 
     return whole
+
+
+def reason(error: Exception) -> str:
+    """The first line of an error, with its kind."""
+    return f"{type(error).__name__}: {error}".split("\n")[0]
 
 
 def _flat(results: Any) -> list[Any]:

@@ -16,8 +16,9 @@ import numpy as np
 
 # A module NAME of this repository is found as torch_twin.NAME with PyTorch in metaop's place.
 _TWIN = "torch_twin."
-COMPILED = "torch-compile"
-_MODES = ("torch", "torch-fused", COMPILED)
+# PyTorch's compiler for each size alone, and for sizes that change; it needs one for C++.
+_COMPILED, _DYNAMIC = "torch-compile", "torch-dynamic"
+MODES = ("torch", "torch-fused", _COMPILED, _DYNAMIC)
 
 
 class _TwinSource(importlib.abc.SourceLoader):
@@ -109,6 +110,10 @@ class Framework:
         """The function as this framework runs it."""
         return function
 
+    def captured(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function without Python between its kernels, where the framework offers that."""
+        return self.function(function)
+
     def optimizer(self, name: str, parameters: Iterable[Any], **options: Any) -> Any:
         """An optimizer by name."""
         return getattr(self.library.optim, name)(parameters, **options)
@@ -135,9 +140,15 @@ class MetaOp(Framework):
     def load(self, module: str) -> ModuleType:
         return importlib.import_module(module)
 
+    def captured(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return self.library.jit(function)
+
 
 class Torch(Framework):
-    """PyTorch: eager, eager with channels-last images and fused optimizers, or compiled."""
+    """PyTorch: eager, eager with channels-last images and fused optimizers, or compiled.
+
+    With `torch-dynamic` it is compiled for changing sizes.
+    """
 
     def __init__(self, weights: list[dict[str, np.ndarray]], mode: str) -> None:
         super().__init__(weights)
@@ -163,7 +174,9 @@ class Torch(Framework):
         return value.to(memory_format=self.library.channels_last)
 
     def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return self.library.compile(function) if self.name == COMPILED else function
+        if not is_compiled(self.name):
+            return function
+        return self.library.compile(function, dynamic=True if self.name == _DYNAMIC else None)
 
     def optimizer(self, name: str, parameters: Iterable[Any], **options: Any) -> Any:
         return super().optimizer(name, parameters, fused=self._channels_last or None, **options)
@@ -174,12 +187,17 @@ def _install_twins() -> None:
     sys.meta_path.insert(0, _TwinFinder())
 
 
+def is_compiled(mode: str) -> bool:
+    """Whether PyTorch's compiler runs in a mode; it refuses some programs."""
+    return mode in (_COMPILED, _DYNAMIC)
+
+
 def alone(name: str) -> Framework:
     """One framework without importing the other, for processes of their own."""
     return MetaOp([]) if name == "metaop" else Torch([], name)
 
 
-def frameworks(modes: Sequence[str] = _MODES[:1]) -> list[Framework]:
+def frameworks(modes: Sequence[str] = MODES[:1]) -> list[Framework]:
     """metaop first, then PyTorch in each mode; they share the weights of their modules."""
     weights: list[dict[str, np.ndarray]] = []
     return [MetaOp(weights), *(Torch(weights, mode) for mode in modes)]

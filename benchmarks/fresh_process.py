@@ -7,6 +7,8 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
+from metaop.codegen.llvm.runtime import runtime
+
 
 def run_program(code: str, environment: Mapping[str, str]) -> str:
     """The last line that a program prints in a fresh process, with some more variables set."""
@@ -20,3 +22,15 @@ def run_program(code: str, environment: Mapping[str, str]) -> str:
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
     return done.stdout.strip().splitlines()[-1]
+
+
+def same_threads() -> dict[str, str]:
+    """Variables that give both frameworks as many threads as metaop has here."""
+    threads = str(runtime().get_num_threads())
+    return {"METAOP_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+
+
+def disk_cache(folder: str) -> dict[str, str]:
+    """Variables that have metaop, and PyTorch's compiler, keep in a folder what they compile."""
+    ours = {"METAOP_CACHE_DIR": folder, "METAOP_DISK_CACHE": "1"}
+    return {**ours, "TORCHINDUCTOR_CACHE_DIR": folder}

@@ -8,13 +8,15 @@ come from a disk cache that an earlier process has filled.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import whole_steps  # noqa: F401  registers workloads
-from benchmarks.fresh_process import run_program
+from benchmarks.fresh_process import disk_cache, run_program
 from benchmarks.workload import named_in
 
 GROUP = "memory"
+_STEPS, _QUICK_STEPS = 3, 2
 _PROGRAM = """
 from benchmarks import whole_steps
 from benchmarks.frameworks import alone
@@ -28,7 +30,7 @@ def resident(row):
         (line,) = (line for line in file if line.startswith(row))
     return int(line.split()[1]) * 1024
 before = resident("VmRSS")
-for _ in range(3):
+for _ in range({steps}):
     run()
     framework.finish()
 print(resident("VmHWM") - before)
@@ -36,7 +38,7 @@ print(resident("VmHWM") - before)
 
 
 class Peak(NamedTuple):
-    """Bytes that three steps add to a process."""
+    """Bytes that some steps add to a process."""
 
     name: str
     metaop: int
@@ -57,17 +59,19 @@ def names() -> dict[str, str]:
     return named_in(GROUP, "training")
 
 
-def measure(workload: str) -> Peak:
-    """The growth of processes that train one network."""
+def measure(workload: str, modes: Sequence[str], quick: bool) -> Peak:
+    """The growth of processes that train one network; PyTorch runs in the first of its modes."""
+    count = _QUICK_STEPS if quick else _STEPS
     with tempfile.TemporaryDirectory() as folder:
-        environment = {"METAOP_CACHE_DIR": folder, "METAOP_DISK_CACHE": "1"}
-        _growth("metaop", workload, environment)
-        metaop = _growth("metaop", workload, environment)
-    return Peak(workload, metaop, _growth("torch", workload, {}))
+        environment = disk_cache(folder)
+        _growth("metaop", workload, count, environment)
+        metaop = _growth("metaop", workload, count, environment)
+        return Peak(workload, metaop, _growth(modes[0], workload, count, environment))
 
 
-def _growth(library: str, workload: str, environment: dict[str, str]) -> int:
-    return int(run_program(_PROGRAM.format(library=library, workload=workload), environment))
+def _growth(library: str, workload: str, count: int, environment: Mapping[str, str]) -> int:
+    program = _PROGRAM.format(library=library, workload=workload, steps=count)
+    return int(run_program(program, environment))
 
 
 HEAD = ("| network | metaop MB | PyTorch MB | ratio |", "| --- | ---: | ---: | ---: |")

@@ -42,3 +42,53 @@ class RecurrentClassifier(nn.Module):
 
     def forward(self, x: metaop.Tensor) -> metaop.Tensor:
         return self.head(self.recurrent(x)[0][:, -1])
+
+
+class SmallConvolutions(nn.Module):
+    """Images (batch, 3, height, width) of any size to logits by three strided convolutions."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for inputs, outputs in ((3, 16), (16, 32), (32, 64)):
+            layers += [
+                nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, bias=False),
+                nn.BatchNorm2d(outputs),
+                nn.ReLU(),
+            ]
+        self.layers = nn.Sequential(*layers)
+        self.head = nn.Linear(64, classes)
+
+    def forward(self, x: metaop.Tensor) -> metaop.Tensor:
+        return self.head(self.layers(x).mean((2, 3)))
+
+
+class TextEncoder(nn.Module):
+    """Tokens and what is padding, (batch, length) both, to logits by the first token."""
+
+    def __init__(self, vocabulary: int, context: int, width: int, classes: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(context, width)
+        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, "gelu", batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, tokens: metaop.Tensor, padding: metaop.Tensor) -> metaop.Tensor:
+        x = self.tokens(tokens) + self.positions(metaop.arange(tokens.shape[1]))
+        return self.head(self.encoder(x, src_key_padding_mask=padding)[:, 0])
+
+
+class DetectorHead(nn.Module):
+    """Features of boxes to logits (boxes, classes) and moves of their sides (boxes, 4)."""
+
+    def __init__(self, inputs: int, hidden: int, classes: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU()
+        )
+        self.classes, self.moves = nn.Linear(hidden, classes), nn.Linear(hidden, 4)
+
+    def forward(self, features: metaop.Tensor) -> tuple[metaop.Tensor, metaop.Tensor]:
+        hidden = self.layers(features)
+        return self.classes(hidden), self.moves(hidden)

@@ -7,13 +7,15 @@ import os
 import platform
 import statistics
 from collections.abc import Iterator, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
-from benchmarks import compiling, memory
+from benchmarks import first_steps, memory, sizes, whole_programs
 from benchmarks.comparison import Comparison
-from benchmarks.compiling import Compilation
-from benchmarks.memory import Peak
 from benchmarks.roofline import Roofline
+
+# What is measured in fresh processes, each module in a table of its own.
+TABLES = (first_steps, sizes, whole_programs, memory)
 
 
 class Metric(NamedTuple):
@@ -34,8 +36,10 @@ class Report:
     threads: int
     comparisons: list[Comparison] = dataclasses.field(default_factory=list)
     metrics: list[Metric] = dataclasses.field(default_factory=list)
-    compilations: list[Compilation] = dataclasses.field(default_factory=list)
-    peaks: list[Peak] = dataclasses.field(default_factory=list)
+    # By the module that measured them.
+    rows: dict[ModuleType, list[Any]] = dataclasses.field(
+        default_factory=lambda: {module: [] for module in TABLES}
+    )
     failures: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -46,8 +50,7 @@ class Report:
             "comparisons": [_row(each) for each in self.comparisons],
             "geometric_means": geometric_means(self.comparisons),
             "metrics": [each._asdict() for each in self.metrics],
-            "compilations": [each.as_json() for each in self.compilations],
-            "peaks": [each.as_json() for each in self.peaks],
+            **{module.GROUP: [row.as_json() for row in self.rows[module]] for module in TABLES},
             "failures": self.failures,
         }
 
@@ -72,12 +75,11 @@ class Report:
             parts.extend(_modes(self.comparisons))
         if self.metrics:
             head = ("| what | framework | value | target |", "| --- | --- | ---: | ---: |")
-            parts.append("\n".join([*head, *map(_metric_row, self.metrics)]) + "\n")
-        if self.compilations:
-            rows = map(compiling.markdown_row, self.compilations)
-            parts.append("\n".join([*compiling.HEAD, *rows]) + "\n")
-        if self.peaks:
-            parts.append("\n".join([*memory.HEAD, *map(memory.markdown_row, self.peaks)]) + "\n")
+            parts.append("\n".join([*head, *map(metric_row, self.metrics)]) + "\n")
+        for module in TABLES:
+            if self.rows[module]:
+                table = [*module.HEAD, *map(module.markdown_row, self.rows[module])]
+                parts.append("\n".join(table) + "\n")
         parts.extend(f"- {name} failed: {why}" for name, why in self.failures.items())
         return "\n".join(parts)
 
@@ -165,7 +167,8 @@ def _row(row: Comparison) -> dict[str, Any]:
     return {**row._asdict(), "timings": timings, **computed}
 
 
-def _metric_row(metric: Metric) -> str:
+def metric_row(metric: Metric) -> str:
+    """One line of the table of single numbers."""
     target = "" if metric.target is None else f"≤ {metric.target:g} {metric.unit}"
     value = f"{metric.value:.4g} {metric.unit}"
     return f"| {metric.name} | {metric.framework} | {value} | {target} |"

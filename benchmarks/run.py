@@ -4,9 +4,11 @@ python -m benchmarks.run                          # everything, several minutes
 python -m benchmarks.run softmax resnet --quick   # what has one of these words in its name
 python -m benchmarks.run --json out.json --markdown out.md
 python -m benchmarks.run training: --threads 1    # CPU time, which other processes hardly change
-python -m benchmarks.run compile:                 # first steps in fresh processes
+python -m benchmarks.run first_steps:             # first steps in fresh processes
+python -m benchmarks.run sizes:                   # streams of ever new sizes
+python -m benchmarks.run programs:                # small complete trainings in fresh processes
 python -m benchmarks.run memory:                  # peak memory of training steps
-python -m benchmarks.run --modes torch torch-fused torch-compile
+python -m benchmarks.run --modes torch torch-fused torch-compile torch-dynamic
 """
 
 from __future__ import annotations
@@ -18,18 +20,19 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tqdm import tqdm
+
 from benchmarks import (  # three register workloads
     attention,  # noqa: F401
-    compiling,
     host,
-    memory,
     memory_bound,  # noqa: F401
     processes,
     whole_steps,  # noqa: F401
 )
 from benchmarks import roofline as rooflines
-from benchmarks.comparison import Effort, compare
-from benchmarks.report import Metric, Report, markdown_row
+from benchmarks.comparison import Effort, compare, reason
+from benchmarks.frameworks import MODES
+from benchmarks.report import TABLES, Metric, Report, markdown_row, metric_row
 from benchmarks.workload import WORKLOADS, Workload
 
 _FULL = Effort(rounds=9, burst=0.05)
@@ -53,7 +56,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--modes",
         nargs="+",
         default=["torch"],
-        choices=("torch", "torch-fused", "torch-compile"),
+        choices=MODES,
         help="the fastest of these counts",
     )
     parser.add_argument(
@@ -72,28 +75,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measures what was asked for, prints it as it comes and writes the files."""
     options = parse_options(arguments)
     rows = {f"{row.group}: {row.name}": row for row in WORKLOADS.values()}
-    compilations = compiling.names()
-    peaks = memory.names()
-    selected = chosen(options.names, [*_METRICS, *compilations, *peaks, *rows])
+    members = {name: (module, key) for module in TABLES for name, key in module.names().items()}
+    selected = chosen(options.names, [*_METRICS, *members, *rows])
     if options.list:
         print("\n".join(selected))
         return
     if options.threads:
         _set_threads(options.threads)
     report = Report(rooflines.measure(), _threads())
-    for name in selected:
+    for name in (bar := tqdm(selected, "benchmarks", unit=" rows", disable=None)):
         try:
             if name in rows:
-                _add_comparison(report, rows[name], options)
-            elif name in compilations:
-                _add_compilation(report, compilations[name])
-            elif name in peaks:
-                _add_peak(report, peaks[name])
+                line = _add_comparison(report, rows[name], options)
+            elif name in members:
+                module, key = members[name]
+                report.rows[module].append(module.measure(key, options.modes, options.quick))
+                line = module.markdown_row(report.rows[module][-1])
             else:
-                report.metrics.extend(_METRICS[name]())
+                found = _METRICS[name]()
+                report.metrics.extend(found)
+                line = "\n".join(map(metric_row, found))
         except Exception as error:  # what cannot run must not end the others
-            report.failures[name] = f"{type(error).__name__}: {error}"
-            print(f"{name} failed: {report.failures[name]}", flush=True)
+            report.failures[name] = reason(error)
+            line = f"{name} failed: {report.failures[name]}"
+        bar.write(line)
         gc.collect()
     print(report.as_markdown())
     if options.json:
@@ -102,13 +107,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.markdown.write_text(report.as_markdown())
 
 
-def _add_comparison(report: Report, workload: Workload, options: argparse.Namespace) -> None:
+def _add_comparison(report: Report, workload: Workload, options: argparse.Namespace) -> str:
     effort = _QUICK if options.quick else _FULL
     if options.threads == 1:
         effort = effort._replace(clock=time.thread_time)
     row = compare(workload, options.modes, effort, report.roofline)
     report.comparisons.append(row)
-    print(markdown_row(row), flush=True)
+    return markdown_row(row)
 
 
 def _set_threads(count: int) -> None:
@@ -119,18 +124,6 @@ def _set_threads(count: int) -> None:
 
     torch.set_num_threads(count)
     metaop.set_num_threads(count)
-
-
-def _add_compilation(report: Report, workload: str) -> None:
-    row = compiling.measure(workload)
-    report.compilations.append(row)
-    print(compiling.markdown_row(row), flush=True)
-
-
-def _add_peak(report: Report, workload: str) -> None:
-    row = memory.measure(workload)
-    report.peaks.append(row)
-    print(memory.markdown_row(row), flush=True)
 
 
 def _threads() -> int:

@@ -54,7 +54,7 @@ def _set_dropout(model: Any, active: bool) -> None:
             module.train(active)
 
 
-def _network(f: Framework, name: str, *sizes: Any, **options: Any) -> Any:
+def network(f: Framework, name: str, *sizes: Any, **options: Any) -> Any:
     """A network by module and name, with PyTorch or metaop below it."""
     module, _, made = name.rpartition(".")
     return getattr(f.load(module), made)(*sizes, **options)
@@ -62,15 +62,15 @@ def _network(f: Framework, name: str, *sizes: Any, **options: Any) -> Any:
 
 def _gpt(f: Framework) -> Any:
     """Logits of 4096 tokens, positions of all sequences behind each other."""
-    return f.nn.Sequential(_network(f, "models.gpt.GPT", 4096), f.nn.Flatten(0, 1))
+    return f.nn.Sequential(network(f, "models.gpt.GPT", 4096), f.nn.Flatten(0, 1))
 
 
 def _mobilenet(f: Framework) -> Any:
-    return _network(f, "models.mobilenet_v2.MobileNetV2")
+    return network(f, "models.mobilenet_v2.MobileNetV2")
 
 
 def _resnet18(f: Framework) -> Any:
-    return _network(f, "models.resnet.resnet18", 10, "cifar")
+    return network(f, "models.resnet.resnet18", 10, "cifar")
 
 
 def _training(name: str) -> Callable[..., Any]:
@@ -98,7 +98,7 @@ def _classifier(
 
 
 def _of(module: str, *sizes: Any, **options: Any) -> Callable[[Framework], Any]:
-    return lambda f: _network(f, module, *sizes, **options)
+    return lambda f: network(f, module, *sizes, **options)
 
 
 _classifier(
@@ -170,7 +170,7 @@ def unet(f: Framework) -> Prepared:
         return f.functional.cross_entropy(model(x), y)
 
     images, labels = f.images(f.normal(8, 3, 64, 64)), f.integers(2, 8, 64, 64)
-    model = _network(f, "models.unet.UNet", width=32, depth=3)
+    model = network(f, "models.unet.UNet", width=32, depth=3)
     return training(f, model, loss_of, "Adam", lr=1e-4)(images, labels)
 
 
@@ -186,7 +186,7 @@ def gpt(f: Framework) -> Prepared:
 @_training("DCGAN generator and discriminator, batch 16, Adam")
 def dcgan(f: Framework) -> Prepared:
     networks = f.nn.ModuleList(
-        [_network(f, "models.dcgan.Generator"), _network(f, "models.dcgan.Discriminator")]
+        [network(f, "models.dcgan.Generator"), network(f, "models.dcgan.Discriminator")]
     )
     judged = f.load("models.dcgan").judged
 
@@ -200,7 +200,7 @@ def dcgan(f: Framework) -> Prepared:
 
 @_training("WGAN-GP critic, batch 16, Adam (double backward)")
 def wgan_gp(f: Framework) -> Prepared:
-    critic = _network(f, "models.dcgan.Discriminator", 64, 1, 32, False)
+    critic = network(f, "models.dcgan.Discriminator", 64, 1, 32, False)
     images = f.normal(16, 1, 32, 32), f.normal(16, 1, 32, 32, seed=1)
     mixing = f.tensor(np.random.default_rng(2).random((16, 1, 1, 1), np.float32))
     critic_loss = f.load("models.wgan_gp").critic_loss
@@ -213,7 +213,7 @@ def cyclegan(f: Framework) -> Prepared:
         return f.functional.l1_loss(model(x), y)
 
     images = f.images(f.normal(1, 3, 128, 128)), f.images(f.normal(1, 3, 128, 128, seed=1))
-    return training(f, _network(f, "models.cyclegan.Generator"), loss_of, "Adam", lr=1e-4)(*images)
+    return training(f, network(f, "models.cyclegan.Generator"), loss_of, "Adam", lr=1e-4)(*images)
 
 
 @_training("GCN of 2 layers, 10k nodes, 100k edges, Adam")
@@ -226,7 +226,7 @@ def gcn(f: Framework) -> Prepared:
     source, target = f.integers(nodes, edges), f.integers(nodes, edges, seed=1)
     degree = np.bincount(f.numpy(target), minlength=nodes) + 1
     scale = f.tensor((degree**-0.5).astype(np.float32)[:, None])
-    model = _network(f, "benchmarks.networks.GCN", 128, 64, 16)
+    model = network(f, "benchmarks.networks.GCN", 128, 64, 16)
     steps = training(f, model, loss_of, "Adam", lr=1e-3)
     return steps(f.normal(nodes, 128), source, target, scale, f.integers(16, nodes))
 
@@ -254,3 +254,26 @@ for _batch in (1, 8):
     _inference(
         f"ResNet-50 at 224, batch {_batch}", _of("models.resnet.resnet50"), _batch, 3, 224, 224
     )
+
+
+def _token(width: int, layers: int, heads: int, captured: bool) -> None:
+    """Registers the pass of one token after those that a GPT has in its memory."""
+    how = ", captured by jit" if captured else ""
+
+    @workload("inference", f"GPT {layers} x {width}, a token from a memory{how}", tolerance=1e-3)
+    def prepare(f: Framework) -> Any:
+        model = f.module(network(f, "models.gpt.GPT", 4096, 256, width, layers, heads)).eval()
+        forward = (f.captured if captured else f.function)(model.forward)
+        memory = model.memory(1)
+        token, position = f.integers(4096, 1, 1), f.tensor(np.array([200]))
+
+        def run() -> Any:
+            with f.library.no_grad():
+                return forward(token, position, memory)
+
+        return run
+
+
+for _sizes in ((128, 4, 4), (384, 6, 6), (768, 12, 12)):
+    _token(*_sizes, captured=False)
+    _token(*_sizes, captured=True)
