@@ -1,59 +1,208 @@
-"""The compiler on one page: a subgraph becomes a program.
+"""The compiler on one page: PASSES rewrite a subgraph, and a backend makes a program of it.
 
-The passes, in their order:
-
-    simplify                fold constants, join reindexes, turn affine scatters into gathers
-    lay_apart               sums of terms that do not overlap become choices by position
-    reduce_terms            sums over sums of products become sums of contractions
-    join_reductions         sums of reductions that are alike become one reduction
-    split_long_reductions   few long rows become partial results and their reduction
-    recompute               what is kept from before the peak of memory, what is computed again
-    group                   choose what gets a buffer and what shares a kernel
-    lower                   kernel -> loop nest
-    gather_bands            launches that run slice by slice, together
-    plan                    lifetimes -> offsets in one arena
-    emit                    loop nest -> LLVM IR | CUDA C++ -> machine code
+What one pass hands to the next is a `Schedule` (metaop/codegen/schedule.py): first the expanded
+meta-operators, then kernels, then launches of loop nests, then their memory as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from metaop.codegen.backend import Program
-from metaop.codegen.local_program import compile_local
-from metaop.codegen.schedule import schedule
+from metaop.codegen.backend import Backend, GeneralProgram, LocalProgram, Program
+from metaop.codegen.dump import dumped
+from metaop.codegen.lowering import Machine
+from metaop.codegen.schedule import PLAIN_MACHINE, Schedule, Stage
+from metaop.codegen.stages import (
+    delay_updates,
+    gather_bands,
+    group,
+    lower,
+    on_nodes,
+    plan_memory,
+    recompute,
+    stream_results,
+)
+from metaop.codegen.verify import Checked, verify_launches, verify_memory
+from metaop.fusion.explain import show_decisions
+from metaop.fusion.joining import join_reductions
+from metaop.fusion.simplify import simplify, split_long_reductions
+from metaop.fusion.sums import lay_apart, reduce_terms
 from metaop.settings import get
 from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.node import Node
+from metaop.unified_graph.shape_env import ShapeEnv
+from metaop.unified_graph.symbolic_cut import SymbolicCut
+from metaop.unified_graph.tensor_type import Device
+
+
+class Pass(NamedTuple):
+    """A pure function of a schedule, and what it is for; METAOP_VERIFY=1 runs `check` after it."""
+
+    name: str
+    function: Callable[[Schedule], Schedule]
+    why: str
+    check: Callable[[Schedule, Checked], None] | None = None
+
+
+PASSES = (
+    Pass("simplify", on_nodes(simplify), "fold constants, join reindexes, invert affine scatters"),
+    Pass("lay_apart", on_nodes(lay_apart), "sums of terms that never overlap become choices"),
+    Pass("reduce_terms", on_nodes(reduce_terms), "sums over sums of products become contractions"),
+    Pass("join_reductions", on_nodes(join_reductions), "sums of like reductions become one"),
+    Pass("split_long_reductions", on_nodes(split_long_reductions), "long rows feed all threads"),
+    Pass("recompute", recompute, "after the peak of memory, compute cheap values again"),
+    Pass("group", group, "choose buffers and kernels: what shares a kernel skips memory"),
+    Pass("lower", lower, "kernels become loop nests", verify_launches),
+    Pass("delay_updates", delay_updates, "all readers of a parameter run before its update"),
+    Pass("gather_bands", gather_bands, "exchange large values slice by slice", verify_launches),
+    Pass("plan_memory", plan_memory, "temporaries that live apart share one arena"),
+    Pass("stream_results", stream_results, "write around caches what leaves them", verify_memory),
+)
+
+# Where the backends are; their modules are loaded with the first program that needs them.
+BACKENDS = {
+    "llvm": "metaop.codegen.llvm.backend:LLVM",
+    "cuda": "metaop.codegen.cuda.backend:CUDA",
+    "reference": "metaop.codegen.reference:REFERENCE",
+    "distributed": "metaop.compiler:DISTRIBUTED",
+}
+
+
+class Compilation(NamedTuple):
+    """A graph after every pass that runs for a backend, the first stage being the graph itself."""
+
+    backend: Backend
+    stages: tuple[Stage, ...]
+
+    @property
+    def schedule(self) -> Schedule:
+        """What the backend makes a program of."""
+        return self.stages[-1].schedule
 
 
 def compile_subgraph(subgraph: Subgraph) -> Program:
     """The program that computes the outputs of a subgraph from its leaves."""
     device = subgraph.outputs[0].type.device
+    backend, index = backend_named(backend_of(device)), device.index or 0
+    return backend.program(
+        subgraph, lambda: schedule(*subgraph.expand(), machine_of(backend, index))
+    )
+
+
+def compile_graph(
+    inputs: Sequence[Node],
+    outputs: Sequence[Node],
+    backend: Backend,
+    index: int = 0,
+    is_part: bool = False,
+) -> Compilation:
+    """All stages of what a backend runs on the device of a number, to be looked at.
+
+    That is a program, or a part of one that a rank runs between collectives.
+    """
+    machine = machine_of(backend, index, is_part)
+    return Compilation(backend, tuple(run_passes(inputs, outputs, machine)))
+
+
+def compile_generally(subgraph: Subgraph, others: Sequence[float]) -> GeneralProgram:
+    """The program for all numbers in place of those in which a subgraph differs from `others`.
+
+    Raises NotGeneralError when there is none.
+    """
+    device = subgraph.outputs[0].type.device
+    backend, index = backend_named(backend_of(device)), device.index or 0
+    cut = SymbolicCut(subgraph, others)
+    machine, general = machine_of(backend, index), backend.general
+    assert general is not None
+    return general(cut, lambda: schedule(cut.inputs, cut.outputs, machine, cut.env))
+
+
+def schedule(
+    inputs: Sequence[Node],
+    outputs: Sequence[Node],
+    machine: Machine | None = PLAIN_MACHINE,
+    env: ShapeEnv | None = None,
+) -> Schedule:
+    """What all passes make of a graph for a machine; the stages before are forgotten at once.
+
+    METAOP_DUMP names a folder to which they are written, METAOP_EXPLAIN=1 prints why kernels are as
+    they are.
+    """
+    made = run_passes(inputs, outputs, machine, env)
+    if folder := get("METAOP_DUMP"):
+        source = None if machine is None else backend_named(machine.backend).source
+        made = dumped(made, Path(folder).expanduser(), source)
+    found = deque(made, maxlen=1).pop().schedule
+    if get("METAOP_EXPLAIN"):
+        print(show_decisions(found.decisions), end="", file=sys.stderr)
+    return found
+
+
+def run_passes(
+    inputs: Sequence[Node],
+    outputs: Sequence[Node],
+    machine: Machine | None,
+    env: ShapeEnv | None = None,
+) -> Iterator[Stage]:
+    """A graph, and what each pass makes of it, one after the other; None: no pass runs."""
+    found = Schedule(tuple(inputs), tuple(outputs), machine or PLAIN_MACHINE, env=env)
+    yield Stage("expand", "what was recorded, in meta-operators", found)
+    # A program for any size is checked for each size that it is bound to.
+    checked: Checked | None = {} if get("METAOP_VERIFY") and env is None else None
+    for one in PASSES if machine else ():
+        found = one.function(found)
+        if one.check is not None and checked is not None:
+            one.check(found, checked)
+        yield Stage(one.name, one.why, found)
+
+
+def backend_of(device: Device) -> str:
+    """The name of the backend that computes on a device."""
     if device.placement is not None:
-        from metaop.dist.program import DistributedProgram
+        return "distributed"
+    found: str = "cuda" if device.type == "cuda" else get("METAOP_BACKEND")
+    return found
 
-        compile_part: Any = compile_local
-        if device.type == "cuda":
-            from metaop.codegen.cuda.local_program import local_compiler
 
-            compile_part = local_compiler(device.placement.memory.index)
-        return DistributedProgram(*subgraph.expand(), device.placement.world, compile_part)
-    if device.type == "cuda":
-        from metaop.codegen.cuda.program import compile_for_cuda
+def backend_named(name: str) -> Backend:
+    """The backend of a name."""
+    module, _, attribute = BACKENDS[name].partition(":")
+    found: Backend = getattr(import_module(module), attribute)
+    return found
 
-        return compile_for_cuda(*subgraph.expand(), device.index or 0)
-    if get("METAOP_BACKEND") == "reference":
-        from metaop.codegen.reference import ReferenceProgram
 
-        return ReferenceProgram(*subgraph.expand())
-    from metaop.codegen.llvm.machine import host_machine
-    from metaop.codegen.llvm.program import LLVMProgram
-    from metaop.codegen.llvm.program_store import layout_for
-    from metaop.codegen.llvm.tuning import tuned
+def machine_of(backend: Backend, index: int, is_part: bool = False) -> Machine | None:
+    """What the passes have to know of a device; None when none of them runs."""
+    machine = None if backend.machine is None else backend.machine(index)
+    # Ranks round alike, whatever was tuned on the hosts of some.
+    return replace(machine, choose=None) if machine is not None and is_part else machine
 
-    machine = tuned(host_machine())
-    return LLVMProgram(layout_for(subgraph, lambda: schedule(*subgraph.expand(), machine)))
+
+def local_compiler(device: Device) -> Callable[[Sequence[Node], Sequence[Node]], LocalProgram]:
+    """What compiles for one rank, on a device of its own, what it runs between collectives."""
+    backend, index = backend_named(backend_of(device)), device.index or 0
+    machine, make = machine_of(backend, index, is_part=True), backend.local
+    assert make is not None
+    return lambda inputs, outputs: make(schedule(inputs, outputs, machine), index)
+
+
+def _distributed_program(subgraph: Subgraph, scheduled: Callable[[], Schedule]) -> Program:
+    from metaop.dist.program import DistributedProgram
+
+    placement = subgraph.outputs[0].type.device.placement
+    own = Device(placement.type, placement.memory.index)
+    graph = scheduled()
+    return DistributedProgram(graph.inputs, graph.outputs, placement.world, local_compiler(own))
+
+
+# Passes run for the parts of each rank, when it is known how the arguments lie.
+DISTRIBUTED = Backend(_distributed_program)
 
 
 def disable(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from metaop import specialisation
 from metaop.codegen.backend import Program, Watchable
 from metaop.codegen.memory import Buffer
 from metaop.codegen.reference import evaluate
@@ -16,6 +18,7 @@ from metaop.compiler import compile_subgraph
 from metaop.differentiation.tape import live_residuals
 from metaop.errors import MetaopError, describe_location
 from metaop.operators.basic import alias
+from metaop.specialisation import Trial, program_for
 from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.cut import Subgraph, cut_at, finish, frontier, recorder
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
@@ -29,19 +32,21 @@ Watch = Callable[[Call | None, np.ndarray | None], None]
 class Compiled(NamedTuple):
     """A program, and for every input whose memory a result can take, how often calls read it.
 
-    It keeps its signatures alive: the key of the program is made of their numbers.
+    It keeps its signatures alive: the key of the program is made of their numbers. A program for
+    any size is on trial.
     """
 
     program: Program
     donor_uses: tuple[tuple[int, int], ...]
     signatures: frozenset[Signature | None]
+    trial: Trial | None
 
 
 def _holders(items: Sequence[object], position: int) -> int:
     return sys.getrefcount(items[position])
 
 
-# The programs used last, the latest at the end; kernels stay when a program is forgotten.
+# The programs used last, the latest at the end.
 _programs: OrderedDict[tuple[int, ...], Compiled] = OrderedDict()
 _KEPT_PROGRAMS = 512
 _running: list[Subgraph] = []
@@ -136,12 +141,15 @@ def run(subgraph: Subgraph, watch: Watch | None = None) -> tuple[int, ...]:
         donors = compiled.program.donors.items()
         memory = {number: arguments[slot] for number, slot in donors if slot in dying}
     _running.append(subgraph)
+    start = time.perf_counter()
     try:
         buffers = _run_program(compiled.program, arguments, memory, subgraph.outputs, watch)
     except Fault as fault:
         raise _located(fault, subgraph) from None
     finally:
         _running.pop()
+    if compiled.trial is not None:
+        compiled.trial.seconds += time.perf_counter() - start
     holders = {
         id(argument): leaf
         for slot, (argument, leaf) in enumerate(zip(arguments, subgraph.leaves))
@@ -280,13 +288,14 @@ def _repeated(fault: Fault, subgraph: Subgraph) -> MetaopError:
 def compiled_for(subgraph: Subgraph) -> Compiled:
     """The compiled program of a subgraph, from the cache when its structure was seen before."""
     found = _programs.get(subgraph.key)
-    if found is None:
-        program = compile_subgraph(subgraph)
+    is_over = found is not None and found.trial is not None and found.trial.is_over
+    if found is None or is_over:
+        program, trial = (compile_subgraph(subgraph), None) if is_over else program_for(subgraph)
         uses = Counter(source for call in subgraph.order for source in subgraph.inputs_of(call))
         donors = sorted(set(program.donors.values()))
         donor_uses = tuple((slot, uses[subgraph.leaves[slot]]) for slot in donors)
         signatures = frozenset(call.signature for call in subgraph.order)
-        found = _programs[subgraph.key] = Compiled(program, donor_uses, signatures)
+        found = _programs[subgraph.key] = Compiled(program, donor_uses, signatures, trial)
         if len(_programs) > _KEPT_PROGRAMS:
             _programs.popitem(last=False)
     else:
@@ -302,6 +311,7 @@ def program_of(subgraph: Subgraph) -> Program:
 def clear_programs() -> None:
     """Forgets all compiled programs, as a new process would."""
     _programs.clear()
+    specialisation.clear()
 
 
 def pending_subgraph(calls: Sequence[Call]) -> Subgraph:

@@ -39,7 +39,13 @@ SETTINGS = (
         "CPU backend: llvm, or reference (NumPy, the oracle)",
         choices=("llvm", "reference"),
     ),
-    Setting("METAOP_EXPLAIN", bool, "false", "print why nodes were fused into one kernel"),
+    Setting("METAOP_EXPLAIN", bool, "false", "print why nodes share a kernel, or do not"),
+    Setting(
+        "METAOP_DUMP",
+        str,
+        "",
+        "folder for text files of what each pass makes of every program that is compiled",
+    ),
     Setting(
         "METAOP_PENDING_LIMIT", int, "4000", "recorded calls that may wait to be computed", least=1
     ),
@@ -66,6 +72,13 @@ SETTINGS = (
         bool,
         "true",
         "3-tap windows by Winograd's method, where it rounds at most 4 times as much as plain sums",
+    ),
+    Setting(
+        "METAOP_SIZES",
+        str,
+        "any",
+        "programs for any size from the second size on, or for each its own (exact)",
+        choices=("any", "exact"),
     ),
     Setting(
         "METAOP_TUNE",
@@ -134,9 +147,11 @@ def check() -> None:
     """Raises `ArgumentError` when any of the variables holds what it cannot mean."""
     for setting in SETTINGS:
         get(setting.name)
-    folder = os.path.expanduser(get("METAOP_CACHE_DIR"))
-    if not folder or (os.path.exists(folder) and not os.path.isdir(folder)):
-        raise _illegal(_BY_NAME["METAOP_CACHE_DIR"], folder, "which is no folder")
+    for name in ("METAOP_CACHE_DIR", "METAOP_DUMP"):
+        setting, folder = _BY_NAME[name], os.path.expanduser(get(name))
+        is_file = os.path.exists(folder) and not os.path.isdir(folder)
+        if folder != setting.default and (is_file or not folder):
+            raise _illegal(setting, folder, "which is no folder")
 
 
 def _range(setting: Setting) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from metaop.batching.rules import batched
-from metaop.unified_graph.composite import Composite, Signature
+from metaop.unified_graph.composite import Composite, Derivation, Signature
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import Call, modes, part, record
 
@@ -92,6 +92,11 @@ def _batched_composite(
         name = (
             composite.name if composite.name.endswith(".batched") else f"{composite.name}.batched"
         )
-        found = Composite(name, expansion, differentiable=composite.differentiable)
+        derivation = Derivation(
+            signature, ("batched", key), lambda other: _batched_composite(other, flags, indices)
+        )
+        found = Composite(
+            name, expansion, differentiable=composite.differentiable, derivation=derivation
+        )
         signature.batched[key] = found
     return found

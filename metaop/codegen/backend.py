@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from metaop.codegen.memory import Buffer
+
+if TYPE_CHECKING:
+    from metaop.codegen.loop_nest import LoopNest
+    from metaop.codegen.lowering import Machine
+    from metaop.codegen.schedule import Schedule
+    from metaop.unified_graph.cut import Subgraph
+    from metaop.unified_graph.symbolic_cut import SymbolicCut
 
 Argument = Buffer | int | float | bool
 
@@ -65,6 +72,45 @@ class Preparable(Protocol):
     ) -> Repeatable | None:
         """A run as `run(arguments, memory)`, to be repeated with other arguments where they are
         `varying`; None when this program has none."""
+
+
+class LocalProgram(Protocol):
+    """What one rank of a distributed program runs between collectives, on arrays of its device."""
+
+    arena_bytes: int
+
+    def __call__(
+        self, arrays: Sequence[Any], ready: Callable[[int, Any], None] | None = None
+    ) -> list[Any]:
+        """The results. `ready` is called between kernels: with the number of each result and the
+        result as soon as it is complete, and with -1 and None when none is."""
+
+
+class GeneralProgram(Protocol):
+    """A program for any numbers that its guards admit; `conditions` are these as text."""
+
+    @property
+    def conditions(self) -> Sequence[str]: ...
+
+    def bind(self, numbers: Sequence[float]) -> Program | None:
+        """The program for the numbers of a subgraph; None when this is none for them."""
+
+
+class Backend(NamedTuple):
+    """What makes programs of what the compiler's passes have made.
+
+    `program` makes the program of a subgraph; it calls the function that it is given to run the
+    passes, unless it knows the result. `machine` tells the passes of the device of a number, and
+    `source` prints a nest in the backend's language; without them no pass runs and the program gets
+    the meta-operators as they were recorded. `general` is `program` on symbolic sizes. `local`
+    makes of a schedule what a rank runs on the device of a number.
+    """
+
+    program: Callable[[Subgraph, Callable[[], Schedule]], Program]
+    machine: Callable[[int], Machine] | None = None
+    source: Callable[[LoopNest], str] | None = None
+    general: Callable[[SymbolicCut, Callable[[], Schedule]], GeneralProgram] | None = None
+    local: Callable[[Schedule, int], LocalProgram] | None = None
 
 
 class Observer(Protocol):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from metaop.codegen import loop_nest as ir
 from metaop.codegen.band_nest import Band, InnerLoop, inner_loop, joined
 from metaop.codegen.lowering import LoweredKernel
 from metaop.codegen.lowering.prepared import Prepared
@@ -80,18 +81,31 @@ class _Finder:
         self.threads = threads
         self.cache_bytes = cache_bytes
         self.outside = set(outputs)
-        self.users: dict[Node, set[int]] = {}
+        # By node, what launches do with it, in order.
+        self.roles: dict[Node, dict[int, str]] = {}
         for position, launch in enumerate(launches):
-            for node in launch.buffers:
-                self.users.setdefault(node, set()).add(position)
+            for node, parameter in zip(launch.buffers, launch.nest.parameters):
+                if not isinstance(node.op, Input):
+                    self.roles.setdefault(node, {})[position] = parameter.role
+        # By launch, what others touch as well, and of that what no later launch touches.
+        self.exchanged: list[list[Node]] = [[] for _ in launches]
+        self.last: list[list[Node]] = [[] for _ in launches]
+        for node, users in self.roles.items():
+            if len(users) > 1:
+                self.last[max(users)].append(node)
+                for position in users:
+                    self.exchanged[position].append(node)
         self.inner = [inner_loop(launch.nest) for launch in launches]
-        self._reached: dict[tuple[int, int, int, str], dict[Node, Interval | None]] = {}
+        self._bodies: dict[tuple[ir.Statement, ...], int] = {}
+        self._reached: dict[tuple[int, int, int, str], dict[int, Interval | None]] = {}
+        self._touches: dict[tuple[int, int, int, str], dict[Node, Interval | None]] = {}
 
     def best(self, start: int) -> Band | None:
         """The band from `start` on that keeps most inside; the shortest of equal ones."""
         found: Band | None = None
         common = 0
         members: list[int] = []
+        private: set[Node] = set()
         ahead: list[int] = []
         for position in range(start, min(start + _LONGEST, len(self.launches))):
             if self._prepares(position):
@@ -104,7 +118,7 @@ class _Finder:
             if not self._are_enough(common):
                 break
             members.append(position)
-            private = self._private(members)
+            private.update(self._enclosed(members))
             nbytes = sum(node.nbytes for node in private)
             if nbytes < _LEAST_BYTES or (found is not None and nbytes <= found.nbytes):
                 continue
@@ -114,7 +128,7 @@ class _Finder:
                     tuple(self.launches[k] for k in ahead),
                     tuple(self.launches[k] for k in members),
                     cut.slices,
-                    private,
+                    frozenset(private),
                     cut.blocks,
                     cut.inner,
                 )
@@ -135,16 +149,11 @@ class _Finder:
                 return cut
         return self._finest(members, -(-nbytes // _LARGEST_SLICE), 1) if nbytes >= _MUCH else None
 
-    def _private(self, members: Sequence[int]) -> frozenset[Node]:
-        """What members pass on to each other and no other launch touches."""
-        nodes = {node for member in members for node in self.launches[member].buffers}
-        return frozenset(
-            node
-            for node in nodes - self.outside
-            if not isinstance(node.op, Input)
-            and len(self.users[node]) > 1
-            and self.users[node].issubset(members)
-        )
+    def _enclosed(self, members: Sequence[int]) -> Iterator[Node]:
+        """What the last member touches, and but for members no other launch does."""
+        for node in self.last[members[-1]]:
+            if node not in self.outside and self.roles[node].keys() <= set(members):
+                yield node
 
     def _finest(self, members: Sequence[int], least: int, blocks: int) -> _Cut | None:
         """The most slices of so many blocks that fit together; None if `least` slices do not.
@@ -154,8 +163,8 @@ class _Finder:
         made = {
             node
             for member in members
-            for node in self.launches[member].buffers
-            if not isinstance(node.op, Input) and self._is_passed_on(node, members)
+            for node in self.exchanged[member]
+            if self._is_passed_on(node, members)
         }
         common = 0
         for member in members:
@@ -165,7 +174,7 @@ class _Finder:
                 if rest:
                     return None
             common = math.gcd(common, tasks)
-        numbers = [n for n in _divisors(common) if n >= least and self._are_enough(n)]
+        numbers = [n for n in _divisors(common, least) if self._are_enough(n)]
         if not numbers or self._fitting(members, made, numbers[-1], blocks) is None:
             return None
         cuts = (self._fitting(members, made, slices, blocks) for slices in numbers)
@@ -218,14 +227,7 @@ class _Finder:
 
     def _is_passed_on(self, node: Node, members: Sequence[int]) -> bool:
         """Whether a launch writes what another one touches."""
-        roles = {
-            member: parameter.role
-            for member in members
-            for buffer, parameter in zip(
-                self.launches[member].buffers, self.launches[member].nest.parameters
-            )
-            if buffer is node
-        }
+        roles = {user: role for user, role in self.roles[node].items() if user in members}
         if len(roles) == 1 or set(roles.values()) == {"read"}:
             return False
         return set(roles.values()) != {"write"} or not self._lie_apart(node, list(roles))
@@ -242,15 +244,24 @@ class _Finder:
     ) -> dict[Node, Interval | None]:
         """What the slices of a launch touch of its nodes."""
         key = position, slices, blocks, inner
-        if key not in self._reached:
+        if key not in self._touches:
             launch = self.launches[position]
             found: dict[Node, Interval | None] = {}
-            for number, interval in reach(launch.nest, slices, blocks, inner).items():
+            for number, interval in self._reach(launch.nest, slices, blocks, inner).items():
                 node = launch.buffers[number]
                 before = found.get(node, interval)
                 is_known = before is not None and interval is not None
                 found[node] = before.joined(interval) if is_known else None  # type: ignore
-            self._reached[key] = found
+            self._touches[key] = found
+        return self._touches[key]
+
+    def _reach(
+        self, nest: ir.LoopNest, slices: int, blocks: int, inner: str
+    ) -> dict[int, Interval | None]:
+        """`reach`, once for launches that do the same with other buffers."""
+        key = self._bodies.setdefault(nest.body, len(self._bodies)), slices, blocks, inner
+        if key not in self._reached:
+            self._reached[key] = reach(nest, slices, blocks, inner)
         return self._reached[key]
 
 
@@ -266,6 +277,6 @@ def _is_sliced(node: Node, touched: Mapping[Node, Interval | None], slices: int)
     return bool((interval.low >= begin).all() and (interval.high < begin + size).all())
 
 
-def _divisors(number: int) -> Iterator[int]:
-    """All divisors, the largest first."""
-    return (number // k for k in range(1, number + 1) if number % k == 0)
+def _divisors(number: int, least: int) -> Iterator[int]:
+    """The divisors that are not below `least`, the largest first."""
+    return (number // k for k in range(1, number // max(least, 1) + 1) if number % k == 0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from metaop.codegen.lowering import Machine
-from metaop.codegen.schedule import schedule
+from metaop.codegen.schedule import Schedule
 from metaop.fusion.work import operations_of
 from metaop.unified_graph.node import Input, Node
 
@@ -28,9 +27,8 @@ class ProgramWork(NamedTuple):
     finished_after: tuple[int, ...]
 
 
-def program_work(inputs: Sequence[Node], outputs: Sequence[Node], machine: Machine) -> ProgramWork:
-    """What the program of a graph does; nothing is compiled."""
-    plan = schedule(inputs, outputs, machine)
+def program_work(plan: Schedule) -> ProgramWork:
+    """What the program of a schedule does; nothing is compiled."""
     known: set[Node] = set()
     last: dict[Node, int] = {}
     kernels = []

@@ -7,6 +7,7 @@ the meta-operators of the templates, with their maps, and how the calls are conn
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from weakref import WeakKeyDictionary
 
@@ -51,6 +52,16 @@ def subgraph_fingerprint(subgraph: Subgraph) -> str | None:
         return None
     words.append("outputs")
     words.extend(str(numbers[call]) for call in subgraph.outputs)
+    return blake2b("\n".join(words).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def graph_fingerprint(inputs: Sequence[Node], outputs: Sequence[Node]) -> str | None:
+    """A hash that equal graphs have in every process; symbols count by their names."""
+    words = [f"{node.dtype.name}{node.shape}" for node in inputs]
+    try:
+        words += [_node_digest(output) for output in outputs]
+    except NotCanonicalError:
+        return None
     return blake2b("\n".join(words).encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
@@ -106,7 +117,7 @@ def _operator_text(node: Node) -> str:
     if isinstance(op, Reduce):
         return f"reduce {op.reducer.name} {_map_text(op.map)}"
     if isinstance(op, Constant):
-        return f"constant {op.bits.hex()}"
+        return f"constant {op.bits.hex() if isinstance(op.bits, bytes) else op.bits}"
     if isinstance(op, Index):
         return f"index {_expression_text(op.expr)}"
     if isinstance(op, Input):

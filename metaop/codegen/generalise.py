@@ -11,8 +11,6 @@ import math
 from collections.abc import Callable, Hashable
 from typing import Any
 
-import numpy as np
-
 from metaop.codegen.integers import Integers
 from metaop.codegen.loop_nest import (
     LONGEST_STRIDE,
@@ -45,6 +43,7 @@ from metaop.codegen.loop_nest import (
     Update,
     ValueIndex,
 )
+from metaop.unified_graph.symbolic import SymFloat, bits_of, is_symbolic, surely_less
 
 # Serial loops of fewer iterations, the windows of pooling and convolution, keep their extents.
 _WINDOW = 8
@@ -90,6 +89,8 @@ def walked(nest: LoopNest, reals: bool = True) -> Walker:
 
 def _is_general(number: Number) -> bool:
     """Whether a number may become an argument: 1 / size, unlike those that simplify the code."""
+    if isinstance(number.value, SymFloat):
+        return True
     plain = number.dtype.kind != "float" or not math.isfinite(number.value)
     return not (plain or number.value in _PLAIN_NUMBERS)
 
@@ -129,24 +130,25 @@ class Walker(Integers):
             return value
         # Whether numbers are negative tells kernels apart, but for offsets and bits.
         is_signed = positions is self.constants or positions is self.numbers
-        self.tokens.append("#" if is_signed or value >= 0 else "-#")
+        is_natural = surely_less(-1, value)
+        self.tokens.append("#" if is_signed or is_natural else "-#")
         if positions is not None:
             positions.add(len(self.integers))
         self.integers.append(value)
         if len(self.integers) - 1 not in self.varying:
             return value
         self.added.append(value)
-        return Argument(self._arguments + len(self.added) - 1, value >= 0 and not is_signed)
+        return Argument(self._arguments + len(self.added) - 1, is_natural and not is_signed)
 
     def _coefficient(self, value: Integer, factor: Factor) -> Integer:
         decisive = LONGEST_STRIDE if factor in self._lanes else 1
-        if isinstance(value, int) and -decisive <= value <= decisive:
+        if type(value) is int and -decisive <= value <= decisive:
             self.tokens.append(value)
             return value
         return self._stride(value)
 
     def _stride(self, value: Integer) -> Integer:
-        if self._is_cheap or not isinstance(value, int):
+        if self._is_cheap or isinstance(value, Argument):
             return self._integer(value)
         return self._integer(value, self.places if self._in_scratch else self.strides)
 
@@ -223,11 +225,12 @@ class Walker(Integers):
     def _number(self, expr: Number) -> Expr:
         if self.takes_reals and _is_general(expr):
             self.tokens.append(expr.dtype.name)
-            bits = self._integer(int(np.float64(expr.value).view(np.int64)), self.numbers)
+            bits = self._integer(bits_of(expr.value), self.numbers)
             return RealArgument(bits, expr.dtype) if isinstance(bits, Argument) else expr
-        if expr.dtype.name == "int64" and abs(expr.value) >= _LARGE:
+        is_count = expr.dtype.name == "int64"
+        if is_count and (is_symbolic(expr.value) or abs(expr.value) >= _LARGE):
             self.tokens.append("int64")
-            count = self._integer(int(expr.value), self.numbers)
+            count = self._integer(expr.value, self.numbers)
             return IndexValue(Sum((), count)) if isinstance(count, Argument) else expr
         # 1, True and 1.0 are equal, -0.0 equals 0.0 and NaN nothing: the text tells them apart.
         self.tokens += (repr(expr.value), expr.dtype.name)
@@ -358,7 +361,7 @@ class Walker(Integers):
             self._lanes.add(LoopIndex(statement.axis))
         extent = statement.extent
         if statement.kind == "unroll":
-            self.tokens.append(extent)
+            self.tokens.append(int(extent))  # type: ignore[arg-type]
         else:
             extent = self._extent(statement)
         self.reduces = self.reduces or bool(statement.accumulators)
@@ -371,7 +374,7 @@ class Walker(Integers):
         if isinstance(loop.extent, ValueIndex):
             self._name(loop.extent.name)
             return loop.extent
-        small = isinstance(loop.extent, int) and loop.extent < _WINDOW
+        small = type(loop.extent) is int and loop.extent < _WINDOW
         if small and loop.kind == "serial" and not loop.vector:
             self.windows.add(len(self.integers))
         is_outer = any(isinstance(one, (For, MicroKernel)) for one in loop.body)
@@ -379,7 +382,7 @@ class Walker(Integers):
             return self._integer(loop.extent, self.tasks)
         if is_outer and not loop.vector:
             return self._integer(loop.extent, self.outer)
-        is_tile = loop.vector and isinstance(loop.extent, int) and loop.extent <= _WIDEST_TILE
+        is_tile = loop.vector and type(loop.extent) is int and loop.extent <= _WIDEST_TILE
         return self._integer(loop.extent, self.tiles if is_tile else None)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from metaop.codegen import loop_nest as ir
+from metaop.unified_graph.symbolic import SymInt, as_integer, hint_of
 
 Path = tuple[int, ...]
 
@@ -82,7 +83,9 @@ def index_checks(nest: ir.LoopNest) -> Iterator[IndexCheck]:
             names[statement.name] = statement.value
         elif isinstance(statement, ir.For):
             # A loop whose extent only the run tells may have no iteration.
-            extent = statement.extent if isinstance(statement.extent, int) else 0
+            extent: Any = statement.extent
+            if not isinstance(extent, (int, SymInt)):
+                extent = 0
             inner = {**extents, statement.axis: extent}
             pending += [(part, inner) for part in statement.body]
     for check, extents in checks:
@@ -92,7 +95,7 @@ def index_checks(nest: ir.LoopNest) -> Iterator[IndexCheck]:
 def _check(
     statement: ir.CheckedIndex, extents: Mapping[str, int], names: Mapping[str, ir.Expr]
 ) -> IndexCheck:
-    value, bound = statement.value, int(statement.bound)  # type: ignore[arg-type]
+    value, bound = statement.value, as_integer(statement.bound)
     value = _spelled_out(value, names)
     wraps = isinstance(value, ir.Apply) and value.function == "where"
     if wraps:
@@ -102,7 +105,7 @@ def _check(
     if not isinstance(value, ir.Load):
         return IndexCheck(None, bound, 0)
     span = 1
-    for factor, coefficient in sorted(value.offset.terms, key=lambda term: term[1]):  # type: ignore
+    for factor, coefficient in sorted(value.offset.terms, key=lambda term: hint_of(term[1])):  # type: ignore
         if not isinstance(factor, ir.LoopIndex) or coefficient != span:
             return IndexCheck(value.buffer, bound, 0, wraps)
         span *= extents[factor.axis]

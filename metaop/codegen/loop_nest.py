@@ -12,10 +12,11 @@ kernel serves many sizes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.interning import never_equal_to_others
+from metaop.unified_graph.symbolic import surely_equal
 
 
 class Argument(NamedTuple):
@@ -96,8 +97,8 @@ class Sum(NamedTuple):
     constant: Integer
 
     def __repr__(self) -> str:
-        parts = [repr(f) if c == 1 else f"{f!r}*{c}" for f, c in self.terms]
-        if self.constant != 0 or not parts:
+        parts = [repr(f) if surely_equal(c, 1) else f"{f!r}*{c}" for f, c in self.terms]
+        if not surely_equal(self.constant, 0) or not parts:
             parts.append(str(self.constant))
         return " + ".join(parts)
 
@@ -133,7 +134,7 @@ Condition = InBounds | MultipleOf
 class Number(NamedTuple):
     """A literal of a type."""
 
-    value: int | float | bool
+    value: Any  # a number, or a symbolic one
     dtype: DType
 
     def __repr__(self) -> str:

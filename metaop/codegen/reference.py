@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from metaop.codegen.backend import Argument
+from metaop.codegen.backend import Argument, Backend
 from metaop.codegen.memory import Buffer
+from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
 from metaop.unified_graph.node import Input, Node, topological
+
+if TYPE_CHECKING:
+    from metaop.codegen.schedule import Schedule
 
 
 def evaluate(outputs: Sequence[Node], values: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -27,9 +31,9 @@ def evaluate(outputs: Sequence[Node], values: Sequence[np.ndarray]) -> list[np.n
 class ReferenceProgram:
     """A program that NumPy interprets."""
 
-    def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node]) -> None:
-        self.inputs = list(inputs)
-        self.outputs = list(outputs)
+    def __init__(self, schedule: Schedule) -> None:
+        self.inputs = schedule.inputs
+        self.outputs = schedule.outputs
         self.donors: dict[int, int] = {}
 
     def run(
@@ -46,3 +50,33 @@ class ReferenceProgram:
         except IndexError as error:
             raise Fault(INDEX_OUT_OF_RANGE, str(error)) from None
         return [Buffer.from_numpy(np.array(result, order="C")) for result in results]
+
+
+class ReferenceLocalProgram:
+    """The same as a function of arrays; results are ready when all of them are."""
+
+    arena_bytes = 0
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.outputs = schedule.outputs
+
+    def __call__(
+        self, arrays: Sequence[np.ndarray], ready: Callable[[int, Any], None] | None = None
+    ) -> list[np.ndarray]:
+        results = evaluate(self.outputs, list(arrays))
+        if ready is not None:
+            for k, result in enumerate(results):
+                ready(k, result)
+        return results
+
+
+def _program(subgraph: Subgraph, scheduled: Callable[[], Schedule]) -> ReferenceProgram:
+    return ReferenceProgram(scheduled())
+
+
+def _local(schedule: Schedule, index: int) -> ReferenceLocalProgram:
+    return ReferenceLocalProgram(schedule)
+
+
+# The oracle of the passes as well: none of them runs.
+REFERENCE = Backend(_program, local=_local)

@@ -43,8 +43,13 @@ class Slots:
         for k, node in enumerate(schedule.temporaries):
             self.of[node] = start + k
         self.temporaries = slice(start, start + len(schedule.temporaries))
-        self.offsets = np.array(schedule.offsets, np.int64)
         self.count = start + len(schedule.temporaries)
+        self._offsets = schedule.offsets
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """The places of the temporaries in the arena, in bytes."""
+        return np.array(self._offsets, np.int64)
 
 
 class ScalarPacker:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering import LoweredKernel
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import hint_of
 
 # Smaller results are not worth code of their own.
 _LEAST_BYTES = 1 << 20
@@ -30,13 +31,13 @@ def stream_results(
     from_reader: dict[Node, int] = {}
     marked = []
     for launch in reversed(launches):
-        behind += sum(node.nbytes for node in set(launch.buffers))
+        behind += sum(hint_of(node.nbytes) for node in set(launch.buffers))
         read = [n for n, p in zip(launch.buffers, launch.nest.parameters) if p.role != "write"]
         taken = {offsets[node] for node in read if node in offsets}
         streamed = {
             node
             for node in set(launch.buffers).difference(read)
-            if node.nbytes >= _LEAST_BYTES
+            if hint_of(node.nbytes) >= _LEAST_BYTES
             and offsets.get(node) not in taken
             and behind - from_reader.get(node, 0) >= cache_bytes
         }

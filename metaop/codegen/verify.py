@@ -11,15 +11,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.nest.verify import Touched, VerificationError, verify_nest
 from metaop.unified_graph.code import Code
-from metaop.unified_graph.node import Input, Node
+from metaop.unified_graph.node import Input, MetaOp, Node
+from metaop.unified_graph.symbolic import symbolic_parts, with_parts
+from metaop.unified_graph.symbolic_source import function_of, source_of
 
 if TYPE_CHECKING:
     from metaop.codegen.schedule import Schedule
@@ -29,20 +32,59 @@ if TYPE_CHECKING:
 Checked = dict[int, tuple[LoweredKernel, Touched]]
 
 
-def verify_launches(
-    launches: Sequence[LoweredKernel],
-    inputs: Iterable[Node],
-    outputs: Iterable[Node],
-    checked: Checked,
-) -> None:
+@dataclass(frozen=True)
+class _Value(MetaOp):
+    """A value of a program for any size, for some sizes."""
+
+    number: int
+    name: ClassVar[str] = "value"
+
+
+def verify_sizes(schedule: Schedule, symbols: Sequence[float]) -> None:
+    """Checks a program for any size for some values of its symbols.
+
+    Raises `VerificationError`.
+    """
+    assert schedule.env is not None
+    buffers = [node for launch in schedule.launches for node in launch.buffers]
+    shapes = [node.shape for node in (*buffers, *schedule.inputs, *schedule.outputs)]
+    nests = [launch.nest for launch in schedule.launches]
+    sizes = list(symbolic_parts([nests, shapes, schedule.offsets, schedule.arena_bytes]))
+    values = dict(zip(sizes, function_of(source_of(schedule.env, sizes))(*symbols)))
+    nodes: dict[Node, Node] = {}
+
+    def bound(node: Node) -> Node:
+        if node not in nodes:
+            op = node.op if isinstance(node.op, (Input, Code)) else _Value(len(nodes))
+            nodes[node] = Node(op, (), with_parts(node.shape, values), node.dtype)
+        return nodes[node]
+
+    launches = tuple(
+        LoweredKernel(with_parts(launch.nest, values), tuple(map(bound, launch.buffers)))
+        for launch in schedule.launches
+    )
+    found = schedule._replace(
+        inputs=tuple(map(bound, schedule.inputs)),
+        outputs=tuple(map(bound, schedule.outputs)),
+        launches=launches,
+        temporaries=tuple(map(bound, schedule.temporaries)),
+        offsets=with_parts(schedule.offsets, values),
+        arena_bytes=with_parts(schedule.arena_bytes, values),
+        env=None,
+    )
+    verify_launches(found, {})
+    verify_memory(found)
+
+
+def verify_launches(schedule: Schedule, checked: Checked) -> None:
     """Checks each nest, and that every element is written before a launch reads it.
 
     The nests of launches that were `checked` before are not looked at again. Raises
     `VerificationError`.
     """
-    given = set(inputs)
+    given = set(schedule.inputs)
     written: dict[Node, np.ndarray | None] = {}
-    for launch in launches:
+    for launch in schedule.launches:
         if id(launch) not in checked:
             touched = verify_nest(launch.nest, [node.size for node in launch.buffers])
             checked[id(launch)] = launch, touched
@@ -52,7 +94,7 @@ def verify_launches(
             node = launch.buffers[number]
             known = written.get(node, np.zeros(node.size, bool))
             written[node] = None if flags is None or known is None else known | flags
-    for node in outputs:
+    for node in schedule.outputs:
         # What a user's kernel leaves out is checked by its interpreter.
         if not isinstance(node.op, (Input, Code)) and node.size:
             flags = written.get(node, np.zeros(node.size, bool))
@@ -61,7 +103,7 @@ def verify_launches(
                 raise VerificationError(
                     f"the compiler made a wrong program: no kernel writes element {element} of the "
                     f"output {node!r}; the kernels are "
-                    + ", ".join(launch.nest.name for launch in launches)
+                    + ", ".join(launch.nest.name for launch in schedule.launches)
                 )
 
 
@@ -84,7 +126,7 @@ def _check_reads(
             )
 
 
-def verify_memory(schedule: Schedule) -> None:
+def verify_memory(schedule: Schedule, _: Checked | None = None) -> None:
     """Checks that no two values are in the same memory at the same time.
 
     Raises `VerificationError`.

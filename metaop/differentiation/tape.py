@@ -14,7 +14,7 @@ from metaop.differentiation.transposition import pullback
 from metaop.elementwise.meta_op import Elementwise
 from metaop.errors import GradientError, describe_location
 from metaop.reindex.meta_op import Reindex
-from metaop.unified_graph.composite import Composite, Signature, composite
+from metaop.unified_graph.composite import Composite, Derivation, Signature, composite
 from metaop.unified_graph.cut import forget_released, residual_parts
 from metaop.unified_graph.node import (
     Constant,
@@ -85,8 +85,15 @@ def _derive(
     def expansion(*nodes: Node) -> tuple[Node, ...]:
         return tuple(rebuild(found, dict(zip([*places, *cotangents], nodes))))
 
-    gradient = Composite(f"{signature.composite.name}.gradient", expansion)
-    return GradientPlan(gradient, residuals, targets)
+    def again(other: Signature) -> Composite | None:
+        plan = gradient_plan(other, outputs, wanted)
+        is_alike = plan is not None and (plan.residuals, plan.targets) == (residuals, targets)
+        return plan.composite if is_alike else None  # type: ignore[union-attr]
+
+    asked = ("gradient", outputs, wanted, residuals, targets)
+    derivation = Derivation(signature, asked, again)
+    name = f"{signature.composite.name}.gradient"
+    return GradientPlan(Composite(name, expansion, derivation=derivation), residuals, targets)
 
 
 def _zero(node: Node) -> Node:

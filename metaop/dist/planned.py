@@ -20,7 +20,7 @@ from metaop.dist.mesh_world import MeshWorld, Moving
 from metaop.dist.sbp import nd_text
 from metaop.unified_graph.node import Node, topological
 
-# Makes a local program of input and output nodes: see `codegen.local_program`.
+# Makes a local program of input and output nodes: see `codegen.backend.LocalProgram`.
 Compile = Callable[[Sequence[Node], Sequence[Node]], Any]
 
 

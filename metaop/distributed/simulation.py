@@ -15,6 +15,7 @@ from typing import Any
 
 from metaop.codegen.estimate import ProgramWork, program_work
 from metaop.codegen.llvm.machine import host_machine
+from metaop.compiler import schedule
 from metaop.dist.assign import Plan, assign
 from metaop.dist.cost import HOST, Cluster
 from metaop.dist.cost import Link as Link
@@ -73,4 +74,4 @@ def predict_plan(
 
 
 def _work(inputs: Sequence[Node], outputs: Sequence[Node]) -> ProgramWork:
-    return program_work(inputs, outputs, host_machine())
+    return program_work(schedule(inputs, outputs, host_machine()))

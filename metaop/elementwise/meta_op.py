@@ -15,6 +15,7 @@ from metaop.unified_graph.access import Access, IndexMap
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.faults import Fault
 from metaop.unified_graph.node import Constant, MetaOp, Node, Operand, Shape, constant
+from metaop.unified_graph.symbolic import SymFloat, SymInt
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,9 @@ def apply(name: str, *operands: Operand) -> Node:
     for node in nodes[1:]:
         dtype = dtypes.promote(dtype, node.dtype)
     for operand in operands:
-        if isinstance(operand, float) and dtype.kind != "float":
+        if isinstance(operand, (float, SymFloat)) and dtype.kind != "float":
             dtype = dtypes.float32
-        elif isinstance(operand, int) and dtype.kind == "bool" and not isinstance(operand, bool):
+        elif type(operand) in (int, SymInt) and dtype.kind == "bool":
             dtype = dtypes.int64
     dtype = function.operand(dtype)
     if dtype.kind not in function.accepts:
@@ -139,7 +140,10 @@ def broadcast_shapes(operator: str, *shapes: Shape) -> Shape:
         return first
     result: list[int] = []
     for position in range(1, max(map(len, shapes)) + 1):
-        extents = {shape[-position] for shape in shapes if len(shape) >= position} - {1}
+        extents: list[int] = []
+        for shape in shapes:
+            if len(shape) >= position and shape[-position] != 1 and shape[-position] not in extents:
+                extents.append(shape[-position])
         if len(extents) > 1:
             listed = " and ".join(str(list(shape)) for shape in shapes)
             raise ShapeError(
@@ -152,3 +156,4 @@ def broadcast_shapes(operator: str, *shapes: Shape) -> Shape:
 
 
 Node.apply = staticmethod(apply)  # type: ignore[assignment]
+Node.cast = staticmethod(cast)  # type: ignore[assignment]

@@ -25,6 +25,7 @@ from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.code import Code
 from metaop.unified_graph.node import Input, Node
+from metaop.unified_graph.symbolic import hint_of
 
 # An inlined body beyond this many operations is cut in two, so that kernels stay small and long
 # chains share one kernel.
@@ -76,8 +77,8 @@ def certainly_stored(graph: Recomputed, split: set[Node]) -> set[Node]:
                     cost[source] = size[source] = 0
         if isinstance(op, Reindex):
             source = node.inputs[0]
-            repeats = node.size >= 2 * source.size and not op.map.is_injective
-            if cost[source] >= 2 and repeats and source.size < node.size:
+            repeats = hint_of(node.size) >= 2 * hint_of(source.size) and not op.map.is_injective
+            if cost[source] >= 2 and repeats and hint_of(source.size) < hint_of(node.size):
                 kept = widened(source) or source
                 stored.add(kept)
                 cost[kept] = size[kept] = 0
@@ -123,7 +124,7 @@ def repeated(kernels: Sequence[Kernel], stored: Set[Node]) -> set[Node]:
         while isinstance(node.op, Reindex):
             node = node.inputs[0]
         node = widened(node) or node
-        if node.size > 1 and isinstance(node.op, Elementwise):
+        if hint_of(node.size) > 1 and isinstance(node.op, Elementwise):
             found.add(node)
     return found
 
@@ -134,7 +135,7 @@ def _takes_much(node: Node, stored: Set[Node]) -> bool:
     while stack:
         current = stack.pop()
         if current in stored or isinstance(current.op, Input):
-            read += current.size >= node.size
+            read += hint_of(current.size) >= hint_of(node.size)
             continue
         if is_dear(current):
             return True

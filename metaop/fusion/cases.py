@@ -22,6 +22,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Divisible, Guard
 from metaop.unified_graph.index_expr import Axis, IndexExpr, Lookup, Symbol, of
 from metaop.unified_graph.node import Constant, Node, Shape
+from metaop.unified_graph.symbolic import is_symbolic, surely_less
 
 # Axes with more values, and more cases in all, would make too many small kernels.
 _MOST_VALUES = 4
@@ -145,11 +146,15 @@ def _looked_up(lookup: Lookup, inside: Indices, guards: object) -> IndexExpr:
     return index_expr.symbol("looked up", 0, lookup.bound - 1)
 
 
+def _are_few(extents: Iterable[int]) -> bool:
+    return all(not is_symbolic(extent) and extent <= _MOST_VALUES for extent in extents)
+
+
 def _is_decided_by_residues(guard: Guard, shape: Shape, depth: Set[int]) -> bool:
     """Whether a guard tests a few indices of the result, alone or beside a step of the depth."""
     axes = axes_of(guard.expr)
     kept, summed = axes - depth, axes & depth
-    if not kept or len(summed) > 1 or any(shape[axis] > _MOST_VALUES for axis in kept):
+    if not kept or len(summed) > 1 or not _are_few(shape[axis] for axis in kept):
         return False
     if any(isinstance(atom, (Symbol, Lookup)) for atom in guard.expr.atoms()):
         return False
@@ -160,7 +165,7 @@ def _is_decided_by_residues(guard: Guard, shape: Shape, depth: Set[int]) -> bool
         return False
     (atom, step) = steps[0]
     residue = guard.expr - of(atom) * step
-    return not axes_of(residue) & depth and residue.high - residue.low < abs(step)
+    return not axes_of(residue) & depth and surely_less(residue.high - residue.low, abs(step))
 
 
 def _case(

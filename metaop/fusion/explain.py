@@ -1,19 +1,34 @@
-"""`METAOP_EXPLAIN=1`: why nodes were, or were not, put into one kernel."""
+"""Why nodes share a kernel, or do not: what grouping decided, with reasons, as values and as text.
+
+`METAOP_EXPLAIN=1` prints them for everything that is compiled.
+"""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from metaop.settings import get
+from metaop.fusion.kernel import Kernel
 from metaop.unified_graph.node import Node
 
-if TYPE_CHECKING:
-    from metaop.fusion.kernel import Kernel
+
+class Decision(NamedTuple):
+    """A node and a kernel that it joined, or that refused it for a reason."""
+
+    root: Node
+    kernel: Kernel
+    refused: str | None = None
 
 
-def explain(decision: str, root: Node, kernel: Kernel) -> None:
-    """Prints one decision of the fuser to stderr when METAOP_EXPLAIN is set."""
-    if get("METAOP_EXPLAIN"):
-        members = ", ".join(repr(member) for member in kernel.roots) or "a new kernel"
-        print(f"[fusion] {decision}: {root!r} with {members}", file=sys.stderr)
+def show_decisions(decisions: Iterable[Decision]) -> str:
+    """One line a decision; kernels are named by their first node."""
+    return "".join(f"[fusion] {_show(*decision)}\n" for decision in decisions)
+
+
+def _show(root: Node, kernel: Kernel, refused: str | None) -> str:
+    first = kernel.roots[0]
+    if refused is not None:
+        return f"apart: {root!r} from {first!r}: {refused}"
+    if root is not first:
+        return f"fused: {root!r} with {first!r}"
+    return f"{kernel.kind}: {root!r} in a new kernel"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from metaop.fusion.buffered import certainly_stored, choosing, long_choices, repeated
-from metaop.fusion.explain import explain
+from metaop.fusion.explain import Decision
 from metaop.fusion.inline import reads
 from metaop.fusion.kernel import Kernel, box_axes, reduced_axes
 from metaop.fusion.pieces import as_part, as_reshaped, pieces_of
@@ -20,19 +20,27 @@ from metaop.fusion.storage import Part, Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph.code import Code, Definition
 from metaop.unified_graph.node import Input, Node
+from metaop.unified_graph.symbolic import hint_of
 
 # Roots stop joining a kernel when its bodies have this many operations together.
 _LARGEST_KERNEL = 250
 # A kernel with reductions needs this many rows, or fewer elements than _SMALL, to be parallel.
 _ENOUGH_ROWS = 16
 _SMALL = 1 << 15
+# Reasons why a node does not join a kernel.
+_OTHER_BOX = "it iterates over another box, or reduces other axes"
+_FEW_ROWS = "it would have too few rows to be parallel"
 
 
 class Groups(NamedTuple):
-    """The kernels that compute a graph, in an order in which they can run, and the buffers."""
+    """The kernels that compute a graph, in an order in which they can run, and the buffers.
+
+    `decisions` tell, in the order in which they were taken, why nodes share kernels or do not.
+    """
 
     kernels: list[Kernel]
     storage: Storage
+    decisions: list[Decision]
 
 
 def group(graph: Recomputed) -> Groups:
@@ -51,7 +59,7 @@ def group(graph: Recomputed) -> Groups:
         # A piece that chooses by position itself does so lane by lane.
         alone = choosing(kernels, grouping.storage) - split
         if not alone and stored <= grouping.storage.stored | grouping.storage.views:
-            return Groups(kernels, grouping.storage)
+            return Groups(kernels, grouping.storage, grouping.decisions)
         split = split | alone
         grouping = _Grouping(graph, stored, split)
         kernels = grouping.run()
@@ -67,6 +75,7 @@ class _Grouping:
         self.storage = self._storage(graph.order, stored, split)
         self.roots = self._ordered_roots(graph.order)
         self.kernels: list[Kernel] = []
+        self.decisions: list[Decision] = []
         self.number: dict[Kernel, int] = {}
         self.home: dict[Node, Kernel] = {}
         self.readers: dict[Node, list[Kernel]] = {}
@@ -183,17 +192,20 @@ class _Grouping:
         new = self._kernel_for(root)
         if not (new.scatter or new.contraction or new.code):
             for kernel in self._candidates(read):
-                if kernel in unfinished or self.operations[kernel] + operations > _LARGEST_KERNEL:
-                    continue
-                if self._closes_cycle(kernel, needed):
-                    continue
-                if self._join(kernel, root, new):
-                    explain("fused", root, kernel)
+                if kernel in unfinished:
+                    refused: str | None = "it makes a part of what the node reads, not all"
+                elif self.operations[kernel] + operations > _LARGEST_KERNEL:
+                    refused = f"together they have more than {_LARGEST_KERNEL} operations"
+                elif self._closes_cycle(kernel, needed):
+                    refused = "the node needs a kernel that needs this one"
+                else:
+                    refused = self._join(kernel, root, new)
+                self.decisions.append(Decision(root, kernel, refused))
+                if refused is None:
                     self.operations[kernel] += operations
                     self._record(kernel, root, sources, needed)
                     return
-        elif new.contraction:
-            explain("contraction", root, new)
+        self.decisions.append(Decision(root, new))
         new.roots.append(root)
         self.operations[new] = operations
         self.number[new] = len(self.kernels)
@@ -216,7 +228,7 @@ class _Grouping:
 
     def _candidates(self, sources: Iterable[Node]) -> list[Kernel]:
         found: dict[Kernel, None] = {}
-        for source in sorted(sources, key=lambda node: -node.size):
+        for source in sorted(sources, key=lambda node: -hint_of(node.size)):
             if source in self.home:
                 found[self.home[source]] = None
             for kernel in self.readers.get(source, ())[-3:]:
@@ -227,41 +239,48 @@ class _Grouping:
         bit = 1 << self.number[kernel]
         return any(k is not kernel and self.before[self.number[k]] & bit for k in needed)
 
-    def _join(self, kernel: Kernel, root: Node, new: Kernel) -> bool:
-        """Adds `root` to `kernel` if it fits; a kernel of maps may become one with reductions."""
-        if kernel.scatter or kernel.code or (root in self.late) != (kernel.roots[0] in self.late):
-            return False
+    def _join(self, kernel: Kernel, root: Node, new: Kernel) -> str | None:
+        """Adds `root` to `kernel`, or tells why it does not fit.
+
+        A kernel of maps may become one with reductions.
+        """
+        if kernel.scatter or kernel.code:
+            return f"nothing joins a kernel of {kernel.kind}"
+        if (root in self.late) != (kernel.roots[0] in self.late):
+            return "the peak of memory lies between"
         reduced = kernel.reduced
         if new.reduced and not reduced and not kernel.contraction:
-            if new.shape != kernel.shape or not _is_parallel(new):
-                return False
-            if any(member.shape != kernel.shape for member in kernel.roots):
-                return False
+            shapes = [new.shape, *(member.shape for member in kernel.roots)]
+            if any(shape != kernel.shape for shape in shapes):
+                return _OTHER_BOX
+            if not _is_parallel(new):
+                return _FEW_ROWS
             kernel.reduced = new.reduced
         elif new.reduced and (new.shape != kernel.shape or new.reduced != reduced):
-            return False
-        fits = self._fits(kernel, root)
-        if not fits:
+            return _OTHER_BOX
+        refused = self._misfit(kernel, root)
+        if refused is not None:
             kernel.reduced = reduced
         else:
             kernel.roots.append(root)
-        return fits
+        return refused
 
-    def _fits(self, kernel: Kernel, root: Node) -> bool:
+    def _misfit(self, kernel: Kernel, root: Node) -> str | None:
+        """Why a root does not fit the loops of a kernel; None if it does."""
         at = kernel.indices_of(root)
         if at is None:
-            return False
+            return _OTHER_BOX
         if kernel.contraction and (root.shape != kernel.roots[0].shape or reduced_axes(root)):
-            return False
+            return "only maps of its whole result join a contraction"
         box = box_axes(kernel.shape)
         element_level = root.shape == kernel.shape and not isinstance(root.op, Reduce)
         if element_level and kernel.reduced and not _is_parallel(kernel):
-            return False
+            return _FEW_ROWS
         places = {member: kernel.indices_of(member) for member in kernel.roots}
         for node, place in reads(root, box, at, self.storage.has_buffer):
             if node in places and places[node] != place:
-                return False
-        return True
+                return "the node reads a result of other rows"
+        return None
 
     def _record(self, kernel: Kernel, root: Node, sources: set[Node], needed: set[Kernel]) -> None:
         self.home[root] = kernel
@@ -300,4 +319,4 @@ def _is_parallel(kernel: Kernel) -> bool:
     total = 1
     for extent in kernel.shape:
         total *= extent
-    return kernel.rows >= _ENOUGH_ROWS or total <= _SMALL
+    return hint_of(kernel.rows) >= _ENOUGH_ROWS or hint_of(total) <= _SMALL

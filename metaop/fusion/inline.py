@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.kernel import Indices
@@ -54,6 +55,16 @@ def map_at(index_map: IndexMap, indices: Sequence[IndexExpr], look: LookUp) -> M
     `look` turns an index-operand element into an expression; it gets the element's indices and
     the guards under which the map reads it at all.
     """
+    return _without_reads(index_map, tuple(indices)) or _moved(index_map, indices, look)
+
+
+@lru_cache(maxsize=1 << 14)
+def _without_reads(index_map: IndexMap, indices: Indices) -> Mapped | None:
+    """`map_at` for a map that reads no index operand: many passes ask for the same point."""
+    return None if index_map.lookups() else _moved(index_map, indices, None)
+
+
+def _moved(index_map: IndexMap, indices: Sequence[IndexExpr], look: LookUp | None) -> Mapped:
     memo: dict[Atom, IndexExpr] = {}
     known: list[Guard] = []
 
@@ -61,6 +72,7 @@ def map_at(index_map: IndexMap, indices: Sequence[IndexExpr], look: LookUp) -> M
         if isinstance(atom, Axis):
             return indices[atom.name]  # type: ignore[index]
         if isinstance(atom, Lookup):
+            assert look is not None
             inside = tuple(index_expr.substitute(e, replace, memo) for e in atom.indices)
             return look(atom, inside, tuple(known))
         return None

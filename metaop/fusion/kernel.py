@@ -50,6 +50,13 @@ class Kernel:
     private: set[Node] = field(default_factory=set)
 
     @property
+    def kind(self) -> str:
+        """What sort of schedule it takes: code, scatter, contraction or rows."""
+        if self.code or self.scatter:
+            return "code" if self.code else "scatter"
+        return "rows" if self.contraction is None else "contraction"
+
+    @property
     def kept(self) -> tuple[int, ...]:
         return tuple(k for k in range(len(self.shape)) if k not in self.reduced)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from metaop.unified_graph.symbolic import hint_of, is_symbolic, maximum
 
 _ALIGNMENT = 64
 
@@ -22,6 +24,8 @@ def plan(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
     The largest are placed first, each at the lowest offset that is free during its whole life:
     the result is near the lower bound, the peak of the bytes alive in any step.
     """
+    if any(is_symbolic(life.nbytes) for life in lifetimes):
+        return _symbolic_plan(lifetimes)
     offsets = [0] * len(lifetimes)
     placed: list[tuple[int, int, int, int]] = []
     size = 0
@@ -40,6 +44,28 @@ def plan(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
         placed.append((offset, offset + nbytes, life.first, life.last))
         placed.sort()
     return offsets, size
+
+
+def _symbolic_plan(lifetimes: Sequence[Lifetime]) -> tuple[list[Any], Any]:
+    """The plan for the hints with sizes that hold for all others: what lies above what stays."""
+    hints = [life._replace(nbytes=hint_of(life.nbytes)) for life in lifetimes]
+    places, _ = plan(hints)
+    sizes = [-(-life.nbytes // _ALIGNMENT) * _ALIGNMENT for life in lifetimes]
+    offsets: list[Any] = [0] * len(lifetimes)
+    ends: list[Any] = []
+    for k in sorted(range(len(lifetimes)), key=lambda k: places[k]):
+        below: list[int] = []
+        for j in sorted(range(len(lifetimes)), key=lambda j: -places[j]):
+            is_below = places[j] + hints[j].nbytes <= places[k] and _meet(hints[j], hints[k])
+            if is_below and not any(_meet(hints[i], hints[j]) for i in below):
+                below.append(j)
+        offsets[k] = maximum([0, *(offsets[j] + sizes[j] for j in below)])
+        ends.append(offsets[k] + sizes[k])
+    return offsets, maximum([0, *ends])
+
+
+def _meet(one: Lifetime, other: Lifetime) -> bool:
+    return one.first <= other.last and other.first <= one.last
 
 
 def lower_bound(lifetimes: Sequence[Lifetime]) -> int:

@@ -21,6 +21,7 @@ from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.index_expr import Lookup
 from metaop.unified_graph.node import Input, Node, topological
+from metaop.unified_graph.symbolic import hint_of
 
 # A program with less alive at any time has no need.
 _LEAST_PEAK = 16 << 20
@@ -82,8 +83,8 @@ def _before_peak(order: Sequence[Node], outputs: set[Node]) -> set[Node]:
     for node in stored:
         if isinstance(node.op, Input) or node in outputs:
             continue
-        change[position[node]] += node.nbytes
-        change[last[node]] -= node.nbytes
+        change[position[node]] += hint_of(node.nbytes)
+        change[last[node]] -= hint_of(node.nbytes)
     alive = peak = at = 0
     for k, bytes_more in enumerate(change):
         alive += bytes_more
@@ -104,7 +105,7 @@ def _rounded(order: Sequence[Node], early: set[Node]) -> set[Node]:
         and node.op.function.name == "cast"
         and isinstance(node.inputs[0].op, Reduce)
         and node.inputs[0] in early
-        and node.nbytes < node.inputs[0].nbytes
+        and hint_of(node.nbytes) < hint_of(node.inputs[0].nbytes)
     }
 
 
@@ -126,7 +127,7 @@ def _summaries(order: Sequence[Node], early: set[Node]) -> set[Node]:
         read = {x for one in needed for x in one.inputs if x in early}
         if not any(isinstance(x.op, Reduce) and x.op.map is node.op.map for x in read):
             continue
-        if max(x.nbytes for x in read) >= _SUMMARY * node.nbytes:
+        if max(hint_of(x.nbytes) for x in read) >= _SUMMARY * hint_of(node.nbytes):
             found |= needed
     return found
 
@@ -147,7 +148,8 @@ def _materialised(order: Sequence[Node]) -> set[Node]:
     for node in order:
         if isinstance(node.op, Reindex):
             source = node.inputs[0]
-            if isinstance(source.op, Elementwise) and node.size >= 2 * source.size:
+            repeats = hint_of(node.size) >= 2 * hint_of(source.size)
+            if isinstance(source.op, Elementwise) and repeats:
                 found.add(source)
     return found
 
@@ -193,7 +195,7 @@ def _large(order: Sequence[Node], early: set[Node]) -> set[Node]:
     for node in order:
         if isinstance(node.op, Input) or not data.isdisjoint(node.inputs):
             data.add(node)
-    return {node for node in data & early if node.inputs and node.nbytes >= _LEAST_BYTES}
+    return {node for node in data & early if node.inputs and hint_of(node.nbytes) >= _LEAST_BYTES}
 
 
 def _kept(crossing: set[Node], large: set[Node], dear: set[Node]) -> set[Node]:
@@ -207,7 +209,7 @@ def _kept(crossing: set[Node], large: set[Node], dear: set[Node]) -> set[Node]:
     stack = list(crossing)
     while stack:
         node = stack.pop()
-        graph.add_edge((node, "in"), (node, "out"), capacity=node.nbytes)
+        graph.add_edge((node, "in"), (node, "out"), capacity=hint_of(node.nbytes))
         if node in dear:
             graph.add_edge("source", (node, "in"))
             continue
@@ -247,12 +249,12 @@ def _is_cheap_contraction(node: Node) -> bool:
     product = node.inputs[0]
     if reduced is None or not is_product(product):
         return False
-    if product.size > _CHEAP_DEPTH * node.size:
+    if hint_of(product.size) > _CHEAP_DEPTH * hint_of(node.size):
         return False
     elements = sorted(_elements_of_plain_view(factor) for factor in product.inputs)
     if elements[0] * _MOST_UNLIKE < elements[1]:
         return False
-    return all(elements) and node.size >= sum(elements)
+    return all(elements) and hint_of(node.size) >= sum(elements)
 
 
 def _elements_of_plain_view(node: Node) -> int:
@@ -267,7 +269,7 @@ def _elements_of_plain_view(node: Node) -> int:
             if isinstance(atom, Lookup) or abs(factor) <= span:
                 return 0
             span += abs(factor) * atom.high
-            elements *= atom.high + 1
+            elements *= hint_of(atom.high) + 1
     return elements
 
 

@@ -18,6 +18,7 @@ from metaop.unified_graph.access import NEVER, Guard, IndexMap, Within
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
 from metaop.unified_graph.node import Constant, Index, Node, constant
 from metaop.unified_graph.rewrite import rebuild
+from metaop.unified_graph.symbolic import hint_of
 
 # A reduction is split in two when fewer rows than this would leave processors idle …
 _FEW_ROWS = 16
@@ -83,7 +84,7 @@ def _without_known_indices(
         if not isinstance(atom, Lookup):
             return None
         op = operands[atom.operand - 1].op
-        known = isinstance(op, Index) and 0 <= op.expr.low and op.expr.high < atom.bound
+        known = isinstance(op, Index) and op.expr.is_within(atom.bound)
         inside = [index_expr.substitute(index, replace, memo) for index in atom.indices]
         if not isinstance(op, Index) or not known:
             return index_expr.lookup(atom.operand, inside, atom.bound)
@@ -187,7 +188,7 @@ def _outside(node: Node) -> list[tuple[IndexExpr, int]]:
     places = list(zip(node.op.map.indices, node.inputs[0].shape))
     for lookup in node.op.map.lookups():
         places += zip(lookup.indices, node.inputs[lookup.operand].shape)
-    return [(index, extent) for index, extent in places if index.low < 0 or index.high >= extent]
+    return [(index, extent) for index, extent in places if not index.is_within(extent)]
 
 
 def _simplify_elementwise(op: Elementwise, node: Node) -> Node:
@@ -196,7 +197,7 @@ def _simplify_elementwise(op: Elementwise, node: Node) -> Node:
     scalars = [
         np.asarray(source.op.value(source.dtype)).reshape(())
         for source in inputs
-        if isinstance(source.op, Constant)
+        if isinstance(source.op, Constant) and not source.op.is_symbolic
     ]
     if inputs and len(scalars) == len(inputs) and not op.refuses(inputs, scalars):
         value = op.reference(Node(op, inputs, (), node.dtype), scalars)
@@ -232,14 +233,14 @@ def _split(node: Node) -> Node:
     assert isinstance(op, Reduce)
     rows = node.size
     length = source.size // max(rows, 1)
-    if rows >= _FEW_ROWS or length < 2 * _PARTIAL:
+    if hint_of(rows) >= _FEW_ROWS or hint_of(length) < 2 * _PARTIAL:
         return node
     kept = [k for k in range(source.ndim) if k not in reduced]
     if sorted(reduced) == list(range(min(reduced), max(reduced) + 1)):
         return _split_adjacent(node, op, source, min(reduced), max(reduced) + 1, length)
     # Reduce the largest axis to few first; the others follow in the second reduction.
-    widest = max(reduced, key=lambda k: source.shape[k])
-    if source.shape[widest] < 4 or not kept:
+    widest = max(reduced, key=lambda k: hint_of(source.shape[k]))
+    if hint_of(source.shape[widest]) < 4 or not kept:
         return node
     return _split_axis(node, op, source, widest)
 

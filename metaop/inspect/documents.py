@@ -20,7 +20,12 @@ _GENERATED = "<!-- Made from tables of the program: see metaop/inspect/documents
 def settings_document() -> str:
     """docs/settings.md: every environment variable."""
     rows = [
-        (f"`{setting.name}`", setting.type.__name__, f"`{setting.default}`", setting.meaning)
+        (
+            f"`{setting.name}`",
+            setting.type.__name__,
+            f"`{setting.default}`" if setting.default else "none",
+            setting.meaning,
+        )
         for setting in settings.SETTINGS
     ]
     return (

@@ -1,25 +1,27 @@
 """The pending computation of tensors as text, at every level from user calls to assembly.
 
-Nothing is run: the tensors stay pending.
+Nothing is run: the tensors stay pending. What is shown is made by the passes that would compile it
+(`metaop.compiler.PASSES`), for the machine that would run it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from metaop.codegen.llvm import object_code
-from metaop.codegen.llvm.emit import emit
-from metaop.codegen.llvm.target import host_target
-from metaop.codegen.schedule import Schedule, optimise, schedule
-from metaop.codegen.show_nest import show_nest
-from metaop.dist.assign import assign
+from metaop.codegen.show_schedule import show_schedule
+from metaop.compiler import BACKENDS, Compilation, backend_named, backend_of, compile_graph
+from metaop.dist.assign import Plan, assign
+from metaop.dist.local_graph import local_stages
 from metaop.dist.picture import show_plan
 from metaop.dist.sbp import BROADCAST
 from metaop.errors import ArgumentError
 from metaop.executor import pending_subgraph
+from metaop.specialisation import described
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.show import show_graph
-
-_SYMBOL = "kernel"
+from metaop.unified_graph.tensor_type import Device
 
 
 def calls(*tensors: Tensor) -> str:
@@ -42,40 +44,99 @@ def graph(*tensors: Tensor, optimised: bool = False) -> str:
     is computed, and the collectives between with the bytes that the first rank sends.
     """
     pending = _pending(tensors)
-    inputs, outputs = pending.expand()
     placement = pending.outputs[0].type.device.placement
     if placement is not None:
-        whole = (BROADCAST,) * placement.ranks.ndim
-        given = [getattr(leaf.buffer, "states", whole) for leaf in pending.leaves]
-        return f"{placement}\n{show_plan(assign(inputs, given, outputs, placement.shape))}"
-    return show_graph(optimise(outputs) if optimised else outputs)
+        return f"{placement}\n{show_plan(_plan(pending))}"
+    if not optimised:
+        return show_graph(pending.expand()[1])
+    (compilation,) = _compilations(pending, None)
+    graphs = [stage.schedule for stage in compilation.stages if not stage.schedule.kernels]
+    return show_graph(graphs[-1].outputs)
 
 
-def kernels(*tensors: Tensor) -> str:
-    """The kernels that compute the tensors, as loop nests, and the memory between them."""
-    plan = _schedule(tensors)
-    parts = [show_nest(launch.nest) for launch in plan.launches]
-    summary = f"{len(parts)} kernels, {plan.arena_bytes} bytes of temporary memory\n"
-    return "\n".join([*parts, summary])
+def kernels(*tensors: Tensor, backend: str | None = None) -> str:
+    """The kernels that compute the tensors, as loop nests, and the memory between them.
+
+    `backend` is "llvm" or "cuda", which need not be able to run here; without it, what will run.
+    Of global tensors it shows what the first rank runs between collectives. The reference backend
+    has no kernels: what it runs is the graph.
+    """
+    found = _compilations(_pending(tensors), backend)
+    return "\n".join(show_schedule(one.schedule) for one in found)
+
+
+def passes(*tensors: Tensor, backend: str | None = None) -> str:
+    """What every pass of the compiler makes of the tensors' computation, and why there is the pass.
+
+    A pass that changed nothing shows only its name.
+    """
+    parts = []
+    for compilation in _compilations(_pending(tensors), backend):
+        before = ""
+        for number, stage in enumerate(compilation.stages):
+            text = show_schedule(stage.schedule)
+            shown = "unchanged\n" if text == before else text
+            parts.append(f"--- {number} {stage.name}: {stage.why}\n\n{shown}")
+            before = text
+    return "\n".join(parts)
+
+
+def sizes() -> str:
+    """What ran with more than one choice of sizes, and for which sizes its programs hold.
+
+    Symbols stand for numbers that differed; `s0 - 3 < 0` is a condition on one of them.
+    """
+    return described()
 
 
 def llvm(*tensors: Tensor) -> str:
     """The LLVM IR of the kernels that compute the tensors, before LLVM's own passes."""
-    return "\n".join(_llvm_texts(tensors))
+    return "\n".join(_sources(tensors, "llvm"))
+
+
+def cuda(*tensors: Tensor) -> str:
+    """The CUDA C++ of the kernels that compute the tensors on a GPU, a large one where none is."""
+    return "\n".join(_sources(tensors, "cuda"))
 
 
 def assembly(*tensors: Tensor) -> str:
     """The machine code of the kernels that compute the tensors, for this processor."""
-    return "\n".join(object_code.assembly(text) for text in _llvm_texts(tensors))
+    return "\n".join(object_code.assembly(text) for text in _sources(tensors, "llvm"))
 
 
-def _llvm_texts(tensors: tuple[Tensor, ...]) -> list[str]:
-    launches = _schedule(tensors).launches
-    return [emit(launch.nest, host_target(), _SYMBOL) for launch in launches]
+def _sources(tensors: tuple[Tensor, ...], backend: str) -> Iterator[str]:
+    for compilation in _compilations(_pending(tensors), backend):
+        source = compilation.backend.source
+        assert source is not None
+        yield from (source(launch.nest) for launch in compilation.schedule.launches)
 
 
-def _schedule(tensors: tuple[Tensor, ...]) -> Schedule:
-    return schedule(*_pending(tensors).expand())
+def _compilations(pending: Subgraph, backend: str | None) -> list[Compilation]:
+    """What is compiled of a subgraph; of global tensors, what the first rank runs."""
+    device = pending.outputs[0].type.device
+    graphs = [pending.expand()]
+    is_part = device.placement is not None
+    if is_part:
+        plan = _plan(pending)
+        own = local_stages(plan, (0,) * len(plan.mesh))
+        graphs = [(stage.inputs, stage.outputs) for stage in own if stage.outputs]
+        device = Device(device.type, device.placement.memory.index)
+    name = backend or backend_of(device)
+    if name not in BACKENDS:
+        raise ArgumentError(
+            f"there is no backend {name!r}", fix='pass backend="llvm" or backend="cuda"'
+        )
+    found, index = backend_named(name), device.index or 0
+    return [compile_graph(*graph, found, index, is_part) for graph in graphs]
+
+
+def _plan(pending: Subgraph) -> Plan:
+    """The plan of global tensors."""
+    inputs, outputs = pending.expand()
+    shape = pending.outputs[0].type.device.placement.shape
+    whole = (BROADCAST,) * len(shape)
+    given = [getattr(leaf.buffer, "states", whole) for leaf in pending.leaves]
+    return assign(inputs, given, outputs, shape)
 
 
 def _pending(tensors: tuple[Tensor, ...]) -> Subgraph:

@@ -17,7 +17,7 @@ from metaop.codegen.llvm.emit_memory import storage_type as llvm_type
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.memory import Buffer
-from metaop.codegen.schedule import schedule
+from metaop.compiler import schedule
 from metaop.errors import ArgumentError, InternalError, KernelError, user_location
 from metaop.kernels import language
 from metaop.kernels.gradient import Gradient, differentiable

@@ -7,6 +7,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node, constant, index_node
+from metaop.unified_graph.symbolic import as_float
 
 
 def iota(extent: int) -> Node:
@@ -34,9 +35,9 @@ def linspace(start: Node, end: Node, steps: int, dtype: DType) -> Node:
     if steps == 1:
         return cast(start, dtype) + cast(iota(1), dtype)
     position = cast(iota(steps), start.dtype)
-    width = (end - start) / float(steps - 1)
+    width = (end - start) / as_float(steps - 1)
     from_start = start + position * width
-    from_end = end - (float(steps - 1) - position) * width
+    from_end = end - (as_float(steps - 1) - position) * width
     return cast(where(position < steps / 2, from_start, from_end), dtype)
 
 

@@ -19,7 +19,7 @@ _SATURATION = -1.7580993408473766
 
 def _kept(seed: Node, shape: Shape, probability: float) -> Node:
     """A truth value per element, true with the probability 1 - `probability`."""
-    bound = int(probability * 2.0**32) - (1 << 31)
+    bound = math.floor(probability * 2.0**32) - (1 << 31)
     upper = apply("right_shift", random_bits(seed, shape), constant(32, dtypes.int64))
     return upper >= min(bound, (1 << 31) - 1)
 

@@ -12,6 +12,7 @@ from metaop.reduce.meta_op import reduce_axes
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.dtype import DType, promote
 from metaop.unified_graph.node import Node, Scalar, Shape, index_node
+from metaop.unified_graph.symbolic import as_float
 
 
 def stop_gradient(node: Node) -> Node:
@@ -68,7 +69,7 @@ def mean(node: Node, dims: Sequence[int], keepdim: bool = False) -> Node:
     """The average over `dims`; NaN over no elements."""
     count = math.prod(node.shape[dim] for dim in dims)
     total = reduce_axes("add", node, dims, keepdim)
-    return total / float(count)
+    return total / as_float(count)
 
 
 def reduce_loss(loss: Node, reduction: str) -> Node:

@@ -22,6 +22,7 @@ from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.index_expr import lookup
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import as_float
 
 
 @composite
@@ -82,7 +83,7 @@ def cross_entropy_of_probabilities(
         product = product * _per_class(weight, input, dim)
     loss = -reduce_axes("add", product, [dim])
     if reduction == "mean":
-        return reduce_axes("add", loss, range(loss.ndim)) / float(max(loss.size, 1))
+        return reduce_axes("add", loss, range(loss.ndim)) / as_float(max(loss.size, 1))
     return reduce_loss(loss, reduction)
 
 
@@ -223,7 +224,7 @@ def kl_div(input: Node, target: Node, reduction: str, log_target: bool) -> Node:
         loss = apply("xlogy", target, target) - target * input
     if reduction == "batchmean":
         total = reduce_axes("add", loss, range(loss.ndim))
-        return total / float(input.shape[0] if input.ndim else 1)
+        return total / as_float(input.shape[0] if input.ndim else 1)
     return reduce_loss(loss, reduction)
 
 
@@ -295,7 +296,7 @@ def multilabel_soft_margin_loss(
     if weight is not None:
         loss = loss * weight
     classes = input.shape[-1]
-    return reduce_loss(reduce_axes("add", loss, [input.ndim - 1]) / float(classes), reduction)
+    return reduce_loss(reduce_axes("add", loss, [input.ndim - 1]) / as_float(classes), reduction)
 
 
 @composite
@@ -314,7 +315,7 @@ def multi_margin_loss(
     if weight is not None:
         gap = gap * unsqueeze(take(weight, 0, classes), 1)
     wrong = index_along(batched.shape, 1).differs(unsqueeze(classes, 1))
-    loss = reduce_axes("add", where(wrong, gap, 0), [1]) / float(batched.shape[1])
+    loss = reduce_axes("add", where(wrong, gap, 0), [1]) / as_float(batched.shape[1])
     return reduce_loss(loss if input.ndim == 2 else reshape(loss, ()), reduction)
 
 
@@ -338,5 +339,5 @@ def multilabel_margin_loss(input: Node, target: Node, reduction: str) -> Node:
     picked = reindex(batched, IndexMap(chosen.shape, [axes[0], own]), 0, (chosen,))
     gap = apply("clamp_min", 1.0 - unsqueeze(picked, 2) + unsqueeze(batched, 1), 0)
     counts = unsqueeze(valid, 2) & ~unsqueeze(is_target, 1)
-    loss = reduce_axes("add", where(counts, gap, 0), [1, 2]) / float(classes)
+    loss = reduce_axes("add", where(counts, gap, 0), [1, 2]) / as_float(classes)
     return reduce_loss(loss if input.ndim == 2 else reshape(loss, ()), reduction)

@@ -12,6 +12,7 @@ from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.views import pad, reshape, windows
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import as_float
 
 
 def moments(node: Node, dims: Sequence[int]) -> tuple[Node, Node]:
@@ -216,7 +217,7 @@ def local_response_norm(input: Node, size: int, alpha: float, beta: float, k: fl
     columns = reshape(input * input, (batch, channels, math.prod(extents)))
     padded = pad(columns, (0, size // 2, 0), (0, (size - 1) // 2, 0))
     shown = windows(padded, (size, 1), (1, 1), (0, 0), (1, 1))
-    average = reshape(reduce_axes("add", shown, (3, 4)), input.shape) / float(size)
+    average = reshape(reduce_axes("add", shown, (3, 4)), input.shape) / as_float(size)
     return input / apply("pow", average * alpha + k, beta)
 
 

@@ -18,6 +18,7 @@ from metaop.unified_graph.access import IndexMap, Within
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node, Shape, constant, index_node
+from metaop.unified_graph.symbolic import as_float
 
 Sizes = tuple[int, ...]
 
@@ -114,10 +115,10 @@ def average_pool(
         count = _counted(
             total.shape, lead + k, extent, kernel[k], stride[k], padding[k], count_include_pad
         )
-        if isinstance(count, int):
-            common *= count
-        else:
+        if isinstance(count, Node):
             total = divide(total, cast(count, total.dtype))
+        else:
+            common *= count
     return total if common == 1 else divide(total, common)
 
 
@@ -167,7 +168,7 @@ def adaptive_average_pool(input: Node, output: Sizes) -> Node:
         part = index_along(total.shape, lead + k)
         end = _floor((part + 1) * extent + (parts - 1), parts)
         total = total / cast(end - _floor(part * extent, parts), total.dtype)
-    return total if common == 1 else total / float(common)
+    return total if common == 1 else total / as_float(common)
 
 
 def _floor(node: Node, divisor: int) -> Node:
@@ -245,7 +246,7 @@ def _check_windows(
         window_count(n, k, s, p, d, ceil_mode)
         for n, k, s, p, d in zip(input.shape[-spatial:], kernel, stride, padding, dilation)
     ]
-    if min(counts) < 1:
+    if any(count < 1 for count in counts):
         raise ShapeError(
             f"{operator}{spatial}d: kernel {list(kernel)} does not fit input {list(input.shape)}: "
             f"the output would have extents {counts}",

@@ -12,6 +12,7 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node, constant
+from metaop.unified_graph.symbolic import as_float
 
 Dims = tuple[int, ...]
 
@@ -54,7 +55,7 @@ def nanmean(source: Node, dims: Dims, keepdim: bool, dtype: DType) -> Node:
 
 
 def _count(source: Node, dims: Dims) -> float:
-    return float(math.prod(source.shape[dim] for dim in dims))
+    return as_float(math.prod(source.shape[dim] for dim in dims))
 
 
 @composite

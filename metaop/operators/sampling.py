@@ -17,6 +17,7 @@ from metaop.unified_graph.composite import composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.index_expr import lookup
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import as_float
 
 
 @composite
@@ -68,7 +69,7 @@ def grid_sample(input: Node, grid: Node, mode: str, padding: str, align_corners:
 def _unnormalised(place: Node, extent: int, align_corners: bool) -> Node:
     if align_corners:
         return (place + 1.0) * ((extent - 1) / 2)
-    return ((place + 1.0) * float(extent) - 1.0) * 0.5
+    return ((place + 1.0) * as_float(extent) - 1.0) * 0.5
 
 
 def _kept_inside(place: Node, extent: int, padding: str, align_corners: bool) -> Node:
@@ -81,7 +82,7 @@ def _kept_inside(place: Node, extent: int, padding: str, align_corners: bool) ->
 
 
 def _reflected(place: Node, extent: int, align_corners: bool) -> Node:
-    low, span = (0.0, float(extent - 1)) if align_corners else (-0.5, float(extent))
+    low, span = (0.0, as_float(extent - 1)) if align_corners else (-0.5, as_float(extent))
     if span == 0:
         return place * 0
     distance = apply("abs", place - low)
@@ -159,7 +160,7 @@ def _spread(
     position = cast(index_along(shape, dim), dtype)
     if align_corners:
         return position * (2.0 / (extent - 1)) - 1.0 if extent > 1 else position * 0
-    return (position * 2.0 + 1.0) / float(extent) - 1.0
+    return (position * 2.0 + 1.0) / as_float(extent) - 1.0
 
 
 @composite

@@ -37,17 +37,17 @@ def index(source: Node, items: tuple[BasicItem, ...]) -> Node:
     for item in items:
         if item is None:
             shape.append(1)
-        elif not isinstance(item, int):
+        elif isinstance(item, tuple):
             shape.append(item[1])
     axes = iter(IndexMap.axes(shape))
     indices: list[IndexExpr] = []
     for item in items:
         if item is None:
             next(axes)
-        elif isinstance(item, int):
-            indices.append(index_expr.constant(item))
-        else:
+        elif isinstance(item, tuple):
             indices.append(next(axes) * item[2] + item[0])
+        else:
+            indices.append(index_expr.constant(item))
     return reindex(source, IndexMap(shape, indices))
 
 

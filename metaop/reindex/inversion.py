@@ -24,6 +24,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Divisible, Guard, IndexMap, Within, axis_range
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup, Quotient, Remainder
 from metaop.unified_graph.node import Node, constant
+from metaop.unified_graph.symbolic import surely_less
 
 Term = tuple[Atom, int]
 Equation = tuple[IndexExpr, IndexExpr]
@@ -75,7 +76,7 @@ def _may_leave(index_map: IndexMap, shape: Sequence[int]) -> bool:
     """Whether an index without a guard of its own may lie outside of the tensor."""
     bounds = {guard.expr: guard.extent for guard in index_map.guards if isinstance(guard, Within)}
     return any(
-        (index.low < 0 or index.high >= extent) and bounds.get(index, extent + 1) > extent
+        not index.is_within(extent) and bounds.get(index, extent + 1) > extent
         for index, extent in zip(index_map.indices, shape)
     )
 
@@ -322,7 +323,7 @@ class _Solver:
                 complete = True
             else:
                 place = divisor * modulus
-        if not complete and dividend.high - dividend.low < place:
+        if not complete and surely_less(dividend.high - dividend.low, place):
             # A stretch shorter than the modulus holds each remainder once: a roll.
             total = (total - dividend.low) % place + dividend.low
         elif not complete:

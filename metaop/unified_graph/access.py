@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup, Remainder
 from metaop.unified_graph.interning import InternTable, never_equal_to_others
+from metaop.unified_graph.symbolic import divides, surely_less
 
 if TYPE_CHECKING:
     from metaop.unified_graph.node import Node
@@ -28,11 +29,12 @@ class Within(NamedTuple):
 
     @property
     def always(self) -> bool:
-        return self.expr.low >= 0 and self.expr.high < self.extent
+        return self.expr.is_within(self.extent)
 
     @property
     def never(self) -> bool:
-        return self.expr.high < 0 or self.expr.low >= self.extent
+        is_behind = surely_less(self.extent - 1, self.expr.low)
+        return surely_less(self.expr.high, 0) or is_behind
 
     def __repr__(self) -> str:
         return f"0 <= {self.expr} < {self.extent}"
@@ -52,12 +54,12 @@ class Divisible(NamedTuple):
     @property
     def never(self) -> bool:
         rest = self.expr % self.divisor
-        return rest.low > 0
+        return surely_less(0, rest.low)
 
     @property
     def reduced(self) -> Divisible:
         """The same condition without the multiples of the divisor."""
-        terms = [(a, c) for a, c in self.expr.terms if c % self.divisor]
+        terms = [(a, c) for a, c in self.expr.terms if not divides(self.divisor, c)]
         return Divisible(IndexExpr(tuple(terms), self.expr.constant % self.divisor), self.divisor)
 
     def __repr__(self) -> str:
@@ -91,7 +93,7 @@ def _is_rotation(atom: Atom) -> TypeGuard[Remainder]:
     """Whether a remainder determines what was divided."""
     if not isinstance(atom, Remainder):
         return False
-    return atom.dividend.high - atom.dividend.low < atom.divisor
+    return surely_less(atom.dividend.high - atom.dividend.low, atom.divisor)
 
 
 @lru_cache(maxsize=1024)

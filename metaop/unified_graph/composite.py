@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
 
 from metaop.errors import DeviceError
 from metaop.unified_graph.interning import InternTable
 from metaop.unified_graph.node import Node, input_node, topological
 from metaop.unified_graph.rewrite import rebuild
+from metaop.unified_graph.structure import Structure, structure_of
 from metaop.unified_graph.tensor_type import CPU, Device, TensorType
 
 # The signatures of one composite that are kept though neither a call nor a program has them.
@@ -57,6 +58,17 @@ def with_one_nan(attributes: tuple[Any, ...]) -> tuple[Any, ...]:
     return attributes
 
 
+class Derivation(NamedTuple):
+    """Where a composite comes from that was made for one signature: a gradient, a batched form.
+
+    `asked` says what was made of the signature `source`; `again` makes the same of another one.
+    """
+
+    source: Signature
+    asked: Hashable
+    again: Callable[[Signature], Composite | None]
+
+
 class Composite:
     """An operator defined by its expansion into meta-operators.
 
@@ -65,7 +77,7 @@ class Composite:
     nodes runs the expansion, so composites are built from composites.
     """
 
-    __slots__ = ("name", "expansion", "variadic", "differentiable", "signatures")
+    __slots__ = ("name", "expansion", "variadic", "differentiable", "derivation", "signatures")
 
     def __init__(
         self,
@@ -73,11 +85,13 @@ class Composite:
         expansion: Expansion,
         variadic: bool = False,
         differentiable: bool = True,
+        derivation: Derivation | None = None,
     ) -> None:
         self.name = name
         self.expansion = expansion
         self.variadic = variadic
         self.differentiable = differentiable
+        self.derivation = derivation
         self.signatures: InternTable[Signature] = InternTable(_SIGNATURES)
 
     def __call__(self, *arguments: Any) -> Any:
@@ -136,6 +150,7 @@ class Signature:
         "can_fail",
         "gradients",
         "batched",
+        "_structure",
         "__weakref__",
     )
     _ids = itertools.count(1)
@@ -169,7 +184,23 @@ class Signature:
         self.can_fail = any(node.op.can_fail(node.inputs) for node in topological(self.outputs))
         self.gradients: dict[tuple, Any] = {}
         self.batched: dict[tuple, Composite] = {}
+        self._structure: tuple[Structure, tuple[float, ...]] | None = None
         self.id = next(Signature._ids)
+
+    @property
+    def structure(self) -> Structure:
+        """What the signature has in common with those that differ from it in numbers alone."""
+        return self._parted()[0]
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The numbers that are not in the structure, in order."""
+        return self._parted()[1]
+
+    def _parted(self) -> tuple[Structure, tuple[float, ...]]:
+        if self._structure is None:
+            self._structure = structure_of(self)
+        return self._structure
 
     def _type(self, node: Node) -> TensorType:
         return TensorType(node.shape, node.dtype, self.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from metaop.unified_graph.interning import InternTable
+from metaop.unified_graph.symbolic import maximum
 
 if TYPE_CHECKING:
     from metaop.unified_graph.index_expr import IndexExpr
@@ -49,7 +50,7 @@ class Axis(Atom):
     def __new__(cls, name: int | str, extent: int) -> Axis:
         key = ("axis", name, extent)
         found: Any = Atom._table.get(key)
-        return found or cls._made(key, 0, max(extent - 1, 0), name=name, extent=extent)
+        return found or cls._made(key, 0, maximum([extent - 1, 0]), name=name, extent=extent)
 
     def __repr__(self) -> str:
         return f"i{self.name}" if isinstance(self.name, int) else self.name
@@ -119,7 +120,7 @@ class Lookup(Atom):
         key = ("lookup", operand, indices, bound)
         found: Any = Atom._table.get(key)
         content = {"operand": operand, "indices": indices, "bound": bound}
-        return found or cls._made(key, 0, max(bound - 1, 0), **content)
+        return found or cls._made(key, 0, maximum([bound - 1, 0]), **content)
 
     def __repr__(self) -> str:
         inside = ", ".join(map(repr, self.indices))

@@ -10,7 +10,6 @@ Example: `axis(0, 4) * 8 + axis(1, 8)` covers 0 … 31, and dividing it by 8 giv
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -24,6 +23,14 @@ from metaop.unified_graph.index_atoms import (
     Symbol,
 )
 from metaop.unified_graph.interning import InternTable
+from metaop.unified_graph.symbolic import (
+    as_integer,
+    common_divisor,
+    divides,
+    hint_of,
+    surely_equal,
+    surely_less,
+)
 
 
 class IndexExpr:
@@ -69,8 +76,12 @@ class IndexExpr:
         return 0
 
     def __add__(self, other: IndexExpr | int) -> IndexExpr:
-        if isinstance(other, int):
-            return IndexExpr(self.terms, self.constant + other) if other else self
+        if not isinstance(other, IndexExpr):
+            return self if surely_equal(other, 0) else IndexExpr(self.terms, self.constant + other)
+        if not other.terms:
+            return self + other.constant
+        if not self.terms:
+            return other + self.constant
         return _collect(self.terms + other.terms, self.constant + other.constant)
 
     __radd__ = __add__
@@ -85,9 +96,9 @@ class IndexExpr:
         return -self + other
 
     def __mul__(self, factor: int) -> IndexExpr:
-        if factor == 1:
+        if surely_equal(factor, 1):
             return self
-        if factor == 0:
+        if surely_equal(factor, 0):
             return constant(0)
         terms = tuple((atom, value * factor) for atom, value in self.terms)
         return IndexExpr(terms, self.constant * factor)
@@ -95,33 +106,40 @@ class IndexExpr:
     __rmul__ = __mul__
 
     def __floordiv__(self, divisor: int) -> IndexExpr:
-        if divisor == 1:
+        if surely_equal(divisor, 1):
             return self
         whole, rest = self._split(divisor)
-        if 0 <= rest.low and rest.high < divisor:
+        if rest.is_within(divisor):
             return whole
         return whole + _quotient(rest, divisor)
 
     def __mod__(self, divisor: int) -> IndexExpr:
-        if divisor == 1:
+        if surely_equal(divisor, 1):
             return constant(0)
         _, rest = self._split(divisor)
-        if 0 <= rest.low and rest.high < divisor:
+        if rest.is_within(divisor):
             return rest
         return _remainder(rest, divisor)
 
     def _split(self, divisor: int) -> tuple[IndexExpr, IndexExpr]:
         """`self = whole * divisor + rest` with every multiple of the divisor in `whole`."""
-        whole = tuple((a, c // divisor) for a, c in self.terms if c % divisor == 0)
-        rest = tuple((a, c) for a, c in self.terms if c % divisor)
+        whole = tuple((a, c // divisor) for a, c in self.terms if divides(divisor, c))
+        rest = tuple((a, c) for a, c in self.terms if not divides(divisor, c))
         steps = self.constant // divisor
         remaining = IndexExpr(rest, self.constant - steps * divisor)
         # A negative term may make the rest leave [0, divisor) at one end only: shift it back.
         shift = remaining.low // divisor
-        if shift and remaining.high - shift * divisor < divisor:
+        if not surely_equal(shift, 0) and surely_less(remaining.high - shift * divisor, divisor):
             steps += shift
             remaining = remaining - shift * divisor
         return IndexExpr(whole, steps), remaining
+
+    def is_within(self, extent: int) -> bool:
+        """Whether all values are surely at least 0 and less than `extent`."""
+        low, high = self.low, self.high
+        if type(low) is type(high) is type(extent) is int:
+            return 0 <= low and high < extent
+        return surely_less(-1, low) and surely_less(high, extent)
 
     def substitute(self, replace: Callable[[Atom], IndexExpr | None]) -> IndexExpr:
         """The expression with every atom for which `replace` gives an expression replaced.
@@ -144,9 +162,9 @@ class IndexExpr:
     def __repr__(self) -> str:
         parts = []
         for atom, coefficient in self.terms:
-            text = repr(atom) if coefficient == 1 else f"{coefficient}*{atom!r}"
+            text = repr(atom) if surely_equal(coefficient, 1) else f"{coefficient}*{atom!r}"
             parts.append(text)
-        if self.constant or not parts:
+        if not surely_equal(self.constant, 0) or not parts:
             parts.append(str(self.constant))
         return " + ".join(parts).replace("+ -", "- ")
 
@@ -159,7 +177,7 @@ def _collect(terms: Sequence[tuple[Atom, int]], offset: int) -> IndexExpr:
     if rejoined is not None:
         extra_terms, extra = rejoined
         return _collect(extra_terms, offset + extra)
-    kept = [(atom, value) for atom, value in sums.items() if value]
+    kept = [(atom, value) for atom, value in sums.items() if not surely_equal(value, 0)]
     kept.sort(key=_order_of)
     return IndexExpr(tuple(kept), offset)
 
@@ -168,7 +186,7 @@ def _order_of(term: tuple[Atom, int]) -> tuple[str, str, int]:
     """Terms stand in the order of their texts, whatever a process has made before."""
     atom = term[0]
     if atom.order is None:
-        atom.order = (type(atom).__name__, repr(atom), atom.high)
+        atom.order = (type(atom).__name__, repr(atom), hint_of(atom.high))
     return atom.order
 
 
@@ -178,11 +196,11 @@ def _rejoin(sums: dict[Atom, int]) -> tuple[list[tuple[Atom, int]], int] | None:
     The quotient may also stand in a remainder: `n*((x // n + y) % m) + x % n = (x + n*y) % (n*m)`.
     """
     for atom, value in sums.items():
-        if not (value and isinstance(atom, Remainder)):
+        if not isinstance(atom, Remainder) or surely_equal(value, 0):
             continue
         quotient = atom.dividend // atom.divisor
         for other, coefficient in sums.items():
-            if coefficient != value * atom.divisor:
+            if not surely_equal(coefficient, value * atom.divisor):
                 continue
             if quotient.terms == ((other, 1),) and not quotient.constant:
                 joined = atom.dividend
@@ -200,18 +218,19 @@ def _rejoin(sums: dict[Atom, int]) -> tuple[list[tuple[Atom, int]], int] | None:
 def _quotient(rest: IndexExpr, divisor: int) -> IndexExpr:
     common = divisor
     for _, coefficient in rest.terms:
-        common = math.gcd(common, coefficient)
+        common = common_divisor(common, coefficient)
     if common > 1:
         terms = tuple((atom, value // common) for atom, value in rest.terms)
         reduced = IndexExpr(terms, rest.constant // common)
         return reduced // (divisor // common)
-    if len(rest.terms) == 1 and rest.constant == 0 and rest.terms[0][1] == 1:
+    is_atom = len(rest.terms) == 1 and surely_equal(rest.terms[0][1], 1)
+    if is_atom and surely_equal(rest.constant, 0):
         atom = rest.terms[0][0]
         if isinstance(atom, Quotient):
             return atom.dividend // (atom.divisor * divisor)
-        if isinstance(atom, Remainder) and atom.divisor % divisor == 0:
+        if isinstance(atom, Remainder) and divides(divisor, atom.divisor):
             return (atom.dividend // divisor) % (atom.divisor // divisor)
-    if rest.low // divisor == rest.high // divisor:
+    if surely_equal(rest.low // divisor, rest.high // divisor):
         return constant(rest.low // divisor)
     return IndexExpr(((Quotient(rest, divisor), 1),), 0)
 
@@ -220,7 +239,7 @@ def _remainder(rest: IndexExpr, divisor: int) -> IndexExpr:
     terms: list[tuple[Atom, int]] = []
     offset = rest.constant
     for atom, coefficient in rest.terms:
-        if isinstance(atom, Remainder) and atom.divisor * coefficient % divisor == 0:
+        if isinstance(atom, Remainder) and divides(divisor, atom.divisor * coefficient):
             # c*(x % m) and c*x agree modulo a divisor of c*m.
             terms += [(inner, coefficient * c) for inner, c in atom.dividend.terms]
             offset += coefficient * atom.dividend.constant
@@ -228,19 +247,20 @@ def _remainder(rest: IndexExpr, divisor: int) -> IndexExpr:
             terms.append((atom, coefficient))
     if len(terms) != len(rest.terms) or offset != rest.constant or tuple(terms) != rest.terms:
         return _collect(terms, offset) % divisor
-    common = math.gcd(divisor, *(coefficient for _, coefficient in rest.terms), rest.constant)
+    coefficients = (coefficient for _, coefficient in rest.terms)
+    common = common_divisor(divisor, *coefficients, rest.constant)
     if common > 1:
         terms = [(atom, coefficient // common) for atom, coefficient in rest.terms]
         return (IndexExpr(tuple(terms), rest.constant // common) % (divisor // common)) * common
     quotient = rest.low // divisor
-    if quotient == rest.high // divisor:
+    if surely_equal(quotient, rest.high // divisor):
         return rest - quotient * divisor
     return IndexExpr(((Remainder(rest, divisor), 1),), 0)
 
 
 def constant(value: int) -> IndexExpr:
     """The expression that is always `value`."""
-    return IndexExpr((), int(value))
+    return IndexExpr((), as_integer(value))
 
 
 def axis(name: int | str, extent: int) -> IndexExpr:
@@ -339,8 +359,8 @@ def are_digits(terms: Iterable[tuple[Atom, int]]) -> bool:
     """Whether the value of each atom follows from the sum: the smaller ones never add up to the
     step of a larger one."""
     span = 0
-    for atom, coefficient in sorted(terms, key=lambda term: abs(term[1])):
-        if abs(coefficient) <= span:
+    for atom, coefficient in sorted(terms, key=lambda term: abs(hint_of(term[1]))):
+        if not surely_less(span, abs(coefficient)):
             return False
         span += abs(coefficient) * (atom.high - atom.low)
     return True

@@ -10,9 +10,11 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Access, IndexMap
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.index_expr import IndexExpr, evaluate
+from metaop.unified_graph.symbolic import SymFloat, SymInt, is_symbolic
 
 Shape = tuple[int, ...]
 Scalar = int | float | bool
@@ -55,6 +57,8 @@ class Node:
     _table: ClassVar[WeakValueDictionary[tuple, Node]] = WeakValueDictionary()
     # Installed by the elementwise room: builds the node of a scalar function by its name.
     apply: ClassVar[Callable[..., Node]]
+    # Installed as well: the values of a node as another dtype.
+    cast: ClassVar[Callable[[Node, DType], Node]]
     op: MetaOp
     inputs: tuple[Node, ...]
     shape: Shape
@@ -166,13 +170,22 @@ class Input(MetaOp):
 
 @dataclass(frozen=True)
 class Constant(MetaOp):
-    """The same number in every element; kept as bytes so that -0.0, 0 and False differ."""
+    """The same number in every element; kept as bytes so that -0.0, 0 and False differ.
 
-    bits: bytes
+    A symbolic number has no bits before sizes are known.
+    """
+
+    bits: bytes | SymFloat
     name: ClassVar[str] = "constant"
 
+    @property
+    def is_symbolic(self) -> bool:
+        return not isinstance(self.bits, bytes)
+
     def value(self, dtype: DType) -> Any:
-        """The number as a NumPy scalar."""
+        """The number as a NumPy scalar, or the symbolic one."""
+        if isinstance(self.bits, SymFloat):
+            return self.bits
         return np.frombuffer(self.bits, dtype.numpy)[0]
 
     def access(self, node: Node) -> Access:
@@ -209,10 +222,19 @@ def input_node(slot: int, shape: Shape, dtype: DType) -> Node:
     return Node(Input(slot), (), tuple(shape), dtype)
 
 
-def constant(value: Scalar, dtype: DType, shape: Shape = ()) -> Node:
-    """A tensor filled with `value`."""
+def constant(value: Any, dtype: DType, shape: Shape = ()) -> Node:
+    """A tensor filled with `value`; of a symbolic one, the node that computes it."""
+    if is_symbolic(value):
+        return _symbolic_constant(value, dtype, tuple(shape))
     bits = np.asarray(value).astype(dtype.numpy).tobytes()
     return Node(Constant(bits), (), tuple(shape), dtype)
+
+
+def _symbolic_constant(value: Any, dtype: DType, shape: Shape) -> Node:
+    if isinstance(value, SymInt):
+        count: Any = value
+        return Node.cast(index_node(index_expr.constant(count), shape), dtype)
+    return Node.cast(Node(Constant(value), (), shape, dtypes.float64), dtype)
 
 
 def index_node(expr: IndexExpr, shape: Shape) -> Node:

@@ -74,14 +74,15 @@ META = Device("meta")
 
 
 class TensorType:
-    """Shape, dtype and device of a value."""
+    """Shape, dtype and device of a value; `parted` remembers its structure and its numbers."""
 
-    __slots__ = ("shape", "dtype", "device", "differentiable", "__weakref__")
+    __slots__ = ("shape", "dtype", "device", "differentiable", "parted", "__weakref__")
     _table: InternTable[TensorType] = InternTable()
     shape: Shape
     dtype: DType
     device: Device
     differentiable: bool
+    parted: Any
 
     def __new__(cls, shape: Shape, dtype: DType, device: Device = CPU) -> TensorType:
         key = (shape, dtype, device)
@@ -90,6 +91,7 @@ class TensorType:
             new = object.__new__(cls)
             new.shape, new.dtype, new.device = key
             new.differentiable = dtype.kind == "float"
+            new.parted = None
             found = cls._table.add(key, new)
         return found
 

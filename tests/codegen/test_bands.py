@@ -14,7 +14,8 @@ from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.lowering import Machine
 from metaop.codegen.memory import Buffer
 from metaop.codegen.reach import reach
-from metaop.codegen.schedule import Schedule, schedule
+from metaop.codegen.schedule import Schedule
+from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply
 from metaop.operators.attention import attention

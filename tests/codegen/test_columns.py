@@ -8,7 +8,8 @@ import pytest
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering import Machine
 from metaop.codegen.reference import evaluate
-from metaop.codegen.schedule import Schedule, schedule
+from metaop.codegen.schedule import Schedule
+from metaop.compiler import schedule
 from metaop.elementwise.meta_op import apply, where
 from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.views import broadcast_to

@@ -8,7 +8,7 @@ import numpy as np
 
 from metaop.codegen.llvm.contest import Contestant, Memory, contest
 from metaop.codegen.llvm.machine import host_machine
-from metaop.codegen.schedule import schedule
+from metaop.compiler import schedule
 from metaop.elementwise import apply
 from metaop.operators.linear_algebra import matmul
 from metaop.reindex import views

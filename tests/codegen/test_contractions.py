@@ -15,7 +15,7 @@ from metaop.codegen.llvm.target import Target
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.memory import Buffer
-from metaop.codegen.schedule import schedule
+from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply
 from metaop.operators.convolution import convolution, transposed_convolution

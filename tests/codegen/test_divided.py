@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from metaop.codegen.reference import evaluate
-from metaop.codegen.schedule import schedule
 from metaop.codegen.show_nest import show_nest
+from metaop.compiler import schedule
 from metaop.reindex.meta_op import reindex
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import IndexMap, Within

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from metaop import inspect
 from metaop.codegen.disk_cache import DiskCache, cache_at
 from metaop.codegen.llvm import engine
 from metaop.codegen.llvm.builder import AS_WRITTEN
+from metaop.codegen.llvm.loader import load_object
 from metaop.codegen.llvm.object_code import assembly, compile_object
 from metaop.codegen.llvm.target import host_target
 from metaop.errors import ArgumentError, DeviceError, InternalError
@@ -54,7 +56,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_addresses", {})
+    monkeypatch.setattr(engine, "_codes", WeakValueDictionary())
     monkeypatch.setattr(engine, "statistics", engine.Statistics())
     cache_at.cache_clear()
 
@@ -68,7 +70,7 @@ def counts() -> tuple[int, int, int]:
 @pytest.mark.parametrize("width", [4, 16, 64])
 def test_compiled_code_computes(width: int, optimise: bool) -> None:
     content = compile_object(scale_text(1.5, width), host_target(), optimise)
-    check_scale(engine.load_object(content, ["scale"])["scale"], 1.5, width)
+    check_scale(load_object(content, ["scale"])["scale"], 1.5, width)
 
 
 def test_several_symbols_of_one_object() -> None:
@@ -77,7 +79,7 @@ def test_several_symbols_of_one_object() -> None:
         for number in range(3)
     )
     content = compile_object(text, host_target())
-    addresses = engine.load_object(content, ["f0", "f1", "f2"])
+    addresses = load_object(content, ["f0", "f1", "f2"])
     function_type = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
     assert [function_type(addresses[f"f{k}"])(10) for k in range(3)] == [10, 11, 12]
 
@@ -102,13 +104,13 @@ def test_calls_of_libraries() -> None:
     for text, name, expected in ((declared, "root", 2.0), (undeclared, "remainder", 2.0)):
         number = np.array([8.0])
         content = compile_object(text, host_target())
-        call(engine.load_object(content, [name])[name], number.ctypes.data)
+        call(load_object(content, [name])[name], number.ctypes.data)
         assert number[0] == expected
 
 
 def test_many_objects_stay_loaded() -> None:
     addresses = [
-        engine.load_object(compile_object(scale_text(k), host_target()), ["scale"])["scale"]
+        load_object(compile_object(scale_text(k), host_target()), ["scale"])["scale"]
         for k in range(40)
     ]
     assert len(set(addresses)) == 40
@@ -126,11 +128,11 @@ def test_illegal_text_is_an_exception() -> None:
 def test_missing_symbols_are_exceptions() -> None:
     content = compile_object(scale_text(1), host_target())
     with pytest.raises(InternalError, match="shrink"):
-        engine.load_object(content, ["shrink"])
+        load_object(content, ["shrink"])
     text = "declare void @nobody_has_this()\n"
     text += "define void @f() { call void @nobody_has_this() ret void }"
     with pytest.raises(InternalError, match="nobody_has_this"):
-        engine.load_object(compile_object(text, host_target()), ["f"])
+        load_object(compile_object(text, host_target()), ["f"])
 
 
 def test_assembly_uses_the_full_vectors() -> None:
@@ -276,13 +278,6 @@ def test_narrow_target_makes_narrow_code(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("METAOP_TARGET", "baseline")
     text = assembly(scale_text(2, 16))
     assert "mulps" in text and "ymm" not in text and "zmm" not in text
-
-
-def test_a_process_without_room_for_code_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_most_objects", lambda: 0)
-    monkeypatch.setattr(engine, "_check_symbols", lambda *_: None)
-    with pytest.raises(MemoryError, match="max_map_count"):
-        engine.load_object(b"", ())
 
 
 def test_only_loops_around_register_tiles_stay_as_written() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from metaop.codegen.in_place import IndexCheck, exact_pairs, index_checks
-from metaop.codegen.schedule import donations, schedule
+from metaop.codegen.schedule import donations
+from metaop.compiler import schedule
 from metaop.elementwise import apply
 from metaop.reduce import reduce_axes
 from metaop.reindex import views

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from metaop.codegen.reference import evaluate
-from metaop.codegen.schedule import Schedule, optimise, schedule
+from metaop.codegen.schedule import PLAIN_MACHINE, Schedule
+from metaop.compiler import run_passes, schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply, cast
 from metaop.elementwise.meta_op import Elementwise, where
@@ -169,6 +170,12 @@ def random_inputs(nodes: list[Node], seed: int = 0) -> list[np.ndarray]:
         else:
             arrays.append(generator.standard_normal(node.shape).astype(node.dtype.numpy))
     return arrays
+
+
+def optimise(outputs: list[Node]) -> list[Node]:
+    """The nodes for which it is decided what is computed again and what shares a kernel."""
+    made = {stage.name: stage.schedule for stage in run_passes((), outputs, PLAIN_MACHINE)}
+    return list(made["split_long_reductions"].outputs)
 
 
 def scheduled(outputs: list[Node]) -> tuple[Schedule, list[np.ndarray], list[np.ndarray]]:

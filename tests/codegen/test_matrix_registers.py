@@ -21,7 +21,7 @@ from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.lowering.contract import Contract
 from metaop.codegen.lowering.tactic import Tactic, other_tiles
 from metaop.codegen.memory import Buffer
-from metaop.codegen.schedule import schedule
+from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply, cast
 from metaop.operators.convolution import convolution

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from metaop.codegen.reference import evaluate
-from metaop.codegen.schedule import Schedule, schedule
+from metaop.codegen.schedule import Schedule
+from metaop.compiler import schedule
 from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.meta_op import reindex
 from metaop.reindex.views import pad

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from metaop.codegen.schedule import optimise, schedule
+from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply
 from metaop.fusion import recompute as passes
@@ -19,7 +19,15 @@ from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node, topological
 from tests.codegen.interpret import run_schedule
-from tests.codegen.test_lowering import GRAPHS, layer_norm, matmul, scheduled, softmax, tensor
+from tests.codegen.test_lowering import (
+    GRAPHS,
+    layer_norm,
+    matmul,
+    optimise,
+    scheduled,
+    softmax,
+    tensor,
+)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.lowering import short_products, tactic
 from metaop.codegen.lowering.rounding import amplification, excess
 from metaop.codegen.lowering.short_products import SINGLE, short_product
-from metaop.codegen.schedule import schedule
+from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.operators.convolution import convolution
 from metaop.unified_graph import dtype as dtypes

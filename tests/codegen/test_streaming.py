@@ -12,7 +12,7 @@ from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.loop_nest import For, LoopNest, Parameter, Prefetch, Statement, Store
 from metaop.codegen.lowering import Machine
-from metaop.codegen.schedule import schedule
+from metaop.compiler import schedule
 from metaop.elementwise.meta_op import apply
 from metaop.operators.dropout import dropout
 from metaop.reduce.meta_op import reduce_axes

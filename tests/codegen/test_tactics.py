@@ -12,7 +12,8 @@ from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.tactic import Tactic
 from metaop.codegen.reference import evaluate
-from metaop.codegen.schedule import Schedule, schedule
+from metaop.codegen.schedule import Schedule
+from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply
 from metaop.fusion import recognise

@@ -27,7 +27,7 @@ from metaop.codegen.loop_nest import (
     Sum,
     ValueIndex,
 )
-from metaop.codegen.schedule import schedule
+from metaop.compiler import schedule
 from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType

@@ -21,8 +21,9 @@ from metaop.codegen.loop_nest import (
     ValueIndex,
 )
 from metaop.codegen.nest.verify import VerificationError, verify_nest
-from metaop.codegen.schedule import Schedule, donations, schedule
+from metaop.codegen.schedule import Schedule, donations
 from metaop.codegen.verify import verify_donations, verify_launches, verify_memory
+from metaop.compiler import schedule
 from metaop.elementwise import apply
 from metaop.operators.linear_algebra import matmul
 from metaop.reduce.meta_op import reduce_axes
@@ -273,7 +274,7 @@ def plan() -> Schedule:
 
 
 def verify(plan: Schedule) -> None:
-    verify_launches(plan.launches, plan.inputs, plan.outputs, {})
+    verify_launches(plan, {})
     verify_memory(plan)
     verify_donations(plan, donations(plan))
 
@@ -285,12 +286,12 @@ def test_a_right_schedule_passes(plan: Schedule) -> None:
 
 def test_a_launch_that_comes_too_early_is_found(plan: Schedule) -> None:
     with pytest.raises(VerificationError, match="which no kernel has written by then"):
-        verify(replace(plan, launches=plan.launches[::-1]))
+        verify(plan._replace(launches=plan.launches[::-1]))
 
 
 def test_a_launch_that_is_missing_is_found(plan: Schedule) -> None:
     with pytest.raises(VerificationError, match="no kernel writes element 0"):
-        verify(replace(plan, launches=plan.launches[:-1]))
+        verify(plan._replace(launches=plan.launches[:-1]))
 
 
 def test_elements_that_no_launch_writes_are_found(plan: Schedule) -> None:
@@ -300,15 +301,15 @@ def test_elements_that_no_launch_writes_are_found(plan: Schedule) -> None:
     shorter = last.nest._replace(body=(loop._replace(extent=loop.extent - 1),))
     launches = (*plan.launches[:-1], replace(last, nest=shorter))
     with pytest.raises(VerificationError, match="no kernel writes element"):
-        verify(replace(plan, launches=launches))
+        verify(plan._replace(launches=launches))
 
 
 def test_temporaries_that_overlap_are_found(plan: Schedule) -> None:
-    overlapping = replace(plan, offsets=tuple(64 for _ in plan.offsets), arena_bytes=1 << 20)
+    overlapping = plan._replace(offsets=tuple(64 for _ in plan.offsets), arena_bytes=1 << 20)
     with pytest.raises(VerificationError, match="alive together|over it|two tasks"):
         verify(overlapping)
     with pytest.raises(VerificationError, match="behind the end"):
-        verify(replace(plan, arena_bytes=plan.arena_bytes - 1))
+        verify(plan._replace(arena_bytes=plan.arena_bytes - 1))
 
 
 def test_an_input_that_is_overwritten_while_it_is_needed_is_found(plan: Schedule) -> None:

@@ -9,7 +9,8 @@ from metaop.codegen import loop_nest as ir
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.memory import Buffer
-from metaop.codegen.schedule import Schedule, schedule
+from metaop.codegen.schedule import Schedule
+from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.operators.pooling import average_pool, max_pool
 from metaop.reduce import reduce_axes

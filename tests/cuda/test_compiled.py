@@ -6,7 +6,7 @@ import pytest
 
 from metaop.codegen.cuda import nvrtc
 from metaop.codegen.cuda.emit import emit
-from metaop.codegen.schedule import schedule
+from metaop.compiler import schedule
 from metaop.errors import InternalError
 from tests.cuda.cases import CASES, inputs_of, machine_of
 

@@ -10,8 +10,8 @@ import pytest
 
 import metaop
 import metaop.nn.functional as functional
+from metaop.codegen.cuda import backend
 from metaop.codegen.cuda import device as devices
-from metaop.codegen.cuda import program
 from metaop.errors import DeviceError, DimensionError
 from metaop.executor import clear_programs
 from metaop.kernels import copy, lanes, scratch, task
@@ -36,7 +36,7 @@ def device(
             pytest.skip("this machine has no CUDA device that cupy can use")
     else:
         runtime = request.getfixturevalue("emulated")
-        for module in (devices, program, moving):
+        for module in (devices, backend, moving):
             monkeypatch.setattr(module, "runtime", lambda index: runtime)
     clear_programs()
     yield metaop.device("cuda")

@@ -10,7 +10,8 @@ import pytest
 
 from metaop.codegen import reference
 from metaop.codegen.lowering.cuda import CUDA
-from metaop.codegen.schedule import Schedule, schedule
+from metaop.codegen.schedule import Schedule
+from metaop.compiler import schedule
 from metaop.elementwise.meta_op import apply
 from metaop.reduce import reduce_axes
 from metaop.unified_graph import dtype as dtypes

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from metaop.codegen.cuda.emit import emit
-from metaop.codegen.schedule import schedule
+from metaop.compiler import schedule
 from tests.cuda.cases import CASES, inputs_of, machine_of
 
 _NAMES = ("softmax rows", "gathered", "scatter max int8", "parts", "matmul float16")

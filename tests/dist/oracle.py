@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from metaop.codegen.local_program import ReferenceLocalProgram
-from metaop.codegen.reference import evaluate
+from metaop.codegen.reference import ReferenceLocalProgram, evaluate
+from metaop.compiler import schedule
 from metaop.dist.assign import assign
 from metaop.dist.boxing import assemble, shard
 from metaop.dist.derivation import derive, text
@@ -21,6 +21,10 @@ from metaop.unified_graph.node import Node, topological
 # Sums of summands that are rounded one by one: some units in the last place of the larger ones.
 TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 0.15}
 _MOST = 12
+
+
+def _oracle(inputs: Sequence[Node], outputs: Sequence[Node]) -> ReferenceLocalProgram:
+    return ReferenceLocalProgram(schedule(inputs, outputs, None))
 
 
 def check_signatures(function: Callable[..., Any], *tensors: Any, ranks: int) -> list[str]:
@@ -47,7 +51,7 @@ def check_graph(
     for states, wanted in (found[k] for k in drawn):
         given, goals = ([(state,) for state in side] for side in (states, wanted))
         plan = assign(inputs, given, outputs, (ranks,), goals, boxing=False)
-        program = PlannedProgram(plan, world, ReferenceLocalProgram)
+        program = PlannedProgram(plan, world, _oracle)
         parts = [deal(value, state, ranks, random) for value, state in zip(values, states)]
         results = program.run(parts)
         for result, state, right in zip(results, wanted, expected):

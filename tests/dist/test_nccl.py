@@ -9,8 +9,8 @@ import pytest
 
 import metaop
 from metaop import nn
+from metaop.codegen.cuda import backend
 from metaop.codegen.cuda import device as devices
-from metaop.codegen.cuda import program
 from metaop.dist import job
 from metaop.dist import placement as placements
 from metaop.dist.boxing import SimulatedWorld, assemble, shard
@@ -141,7 +141,7 @@ def row(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
     if not emulator.is_available():
         pytest.skip("the emulator needs g++")
     runtime = EmulatedRuntime(tmp_path)
-    for module in (devices, program):
+    for module in (devices, backend):
         monkeypatch.setattr(module, "runtime", lambda index: runtime)
     monkeypatch.setattr(placements, "gpu_memory", FakeGpu)
     monkeypatch.setattr(Placement, "_table", {})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop import executor
+from metaop import specialisation
 from metaop.compiler import compile_subgraph
 
 
@@ -21,7 +21,7 @@ def test_batches_from_a_replay_memory_share_a_program(monkeypatch: pytest.Monkey
     weight.numpy(force=True)
     made = []
     monkeypatch.setattr(
-        executor, "compile_subgraph", lambda cut: made.append(cut) or compile_subgraph(cut)
+        specialisation, "compile_subgraph", lambda cut: made.append(cut) or compile_subgraph(cut)
     )
     for turn in range(5):
         left, right = drawn(random, pool), drawn(random, pool)

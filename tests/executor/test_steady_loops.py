@@ -9,7 +9,7 @@ import pytest
 
 import metaop
 import metaop.nn.functional as F
-from metaop import executor, nn
+from metaop import executor, nn, specialisation
 from metaop.compiler import compile_subgraph
 from metaop.unified_graph.cut import Subgraph
 
@@ -28,7 +28,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Subgraph]:
         found.append(subgraph)
         return compile_subgraph(subgraph)
 
-    monkeypatch.setattr(executor, "compile_subgraph", counting)
+    monkeypatch.setattr(specialisation, "compile_subgraph", counting)
     return found
 
 

@@ -20,7 +20,7 @@ from metaop.codegen.fingerprint import kernel_fingerprint
 from metaop.codegen.llvm import tuning
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.lowering.tactic import Tactic, default_tactic, other_tiles
-from metaop.codegen.schedule import schedule
+from metaop.compiler import schedule
 from metaop.dist.environment import adopt
 from metaop.elementwise import apply
 from metaop.errors import ArgumentError

@@ -14,7 +14,7 @@ from metaop.codegen import bands
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.memory import Buffer
-from metaop.codegen.schedule import schedule
+from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply
 from metaop.operators.linear_algebra import matmul

@@ -14,7 +14,8 @@ from metaop.codegen.cuda import nvrtc
 from metaop.codegen.cuda.emit import emit
 from metaop.codegen.cuda.layout import layout_of
 from metaop.codegen.lowering.cuda import CUDA
-from metaop.codegen.schedule import Schedule, schedule
+from metaop.codegen.schedule import Schedule
+from metaop.compiler import schedule
 from metaop.errors import ArgumentError, KernelError
 from metaop.kernels import Output
 from metaop.kernels.foreign import ForeignDefinition

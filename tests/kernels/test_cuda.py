@@ -12,7 +12,8 @@ import metaop
 from metaop.codegen.cuda import nvrtc
 from metaop.codegen.cuda.emit import emit
 from metaop.codegen.lowering.cuda import CUDA
-from metaop.codegen.schedule import Schedule, schedule
+from metaop.codegen.schedule import Schedule
+from metaop.compiler import schedule
 from metaop.errors import KernelError
 from metaop.kernels import copy, scratch, task
 from tests.cuda import emulator

@@ -32,6 +32,7 @@ CASES = [
         *CASES,
         ("METAOP_CACHE_DIR", ""),
         ("METAOP_CACHE_DIR", __file__),
+        ("METAOP_DUMP", __file__),
         ("METAOP_NUM_THREADS", "1000000000"),
         ("METAOP_COMPILE_PROCESSES", "1000000000"),
         ("METAOP_PENDING_LIMIT", "0"),

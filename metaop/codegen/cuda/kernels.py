@@ -30,6 +30,11 @@ def machine_code(text: str, architecture: str) -> bytes:
     return cubin
 
 
+def text_of(nest: ir.LoopNest) -> str:
+    """The CUDA C++ of a nest."""
+    return emit(nest, _SYMBOL)
+
+
 @dataclass(frozen=True)
 class Launch:
     """A kernel that computes one nest: what is launched, with which layout and integers."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from metaop.codegen.cuda.program import CudaProgram, compile_for_cuda
-from metaop.unified_graph.node import Node
+from metaop.codegen.cuda.device import Runtime
+from metaop.codegen.cuda.program import CudaProgram
+from metaop.codegen.schedule import Schedule
 
 
-class LocalCudaProgram:
+class CudaLocalProgram:
     """A function of arrays on the GPU; what it starts goes on while the host does."""
 
-    def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node], index: int) -> None:
-        self.outputs = outputs
-        self.program: CudaProgram = compile_for_cuda(inputs, outputs, index)
-        self.arena_bytes: int = self.program.schedule.arena_bytes
+    def __init__(self, schedule: Schedule, device: Runtime) -> None:
+        self.outputs = schedule.outputs
+        self.program = CudaProgram(schedule, device)
+        self.arena_bytes: int = self.program.arena_bytes
 
     def __call__(
         self, arrays: Sequence[Any], ready: Callable[[int, Any], None] | None = None
@@ -31,8 +32,3 @@ class LocalCudaProgram:
             for number, result in enumerate(results):
                 ready(number, result)
         return results
-
-
-def local_compiler(index: int) -> Callable[[Sequence[Node], Sequence[Node]], LocalCudaProgram]:
-    """The compiler for the GPU number `index`."""
-    return lambda inputs, outputs: LocalCudaProgram(inputs, outputs, index)

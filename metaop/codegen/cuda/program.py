@@ -4,40 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from metaop.codegen.cuda.device import DeviceBuffer, Runtime, runtime
+from metaop.codegen.cuda.device import DeviceBuffer, Runtime
 from metaop.codegen.cuda.kernels import DeviceKernels
 from metaop.codegen.loop_nest import CheckedIndex
-from metaop.codegen.lowering import Machine
-from metaop.codegen.lowering.cuda import CUDA
 from metaop.codegen.memory import Buffer
-from metaop.codegen.schedule import Schedule, schedule
+from metaop.codegen.schedule import Schedule
 from metaop.codegen.slots import SCALAR_BYTES, Slots, pack_scalar
 from metaop.unified_graph.faults import reported_fault
-from metaop.unified_graph.node import Node
 
 Argument: TypeAlias = "DeviceBuffer | Buffer | int | float | bool"
 _ERROR_WORDS = 4
 # More blocks than this for each multiprocessor would only queue up.
 _BLOCKS_PER_MULTIPROCESSOR = 32
-
-
-def compile_for_cuda(inputs: Sequence[Node], outputs: Sequence[Node], index: int) -> CudaProgram:
-    """The program that computes `outputs` from `inputs` on the GPU number `index`.
-
-    Raises `DeviceError` when there is no such GPU.
-    """
-    device = runtime(index)
-    return CudaProgram(schedule(inputs, outputs, machine_of(device)), device)
-
-
-def machine_of(device: Runtime) -> Machine:
-    """The schedules of a device."""
-    return replace(CUDA, threads=device.multiprocessors)
 
 
 @functools.cache
@@ -53,7 +35,7 @@ class CudaProgram:
     """
 
     def __init__(self, schedule: Schedule, device: Runtime) -> None:
-        self.schedule = schedule
+        self.arena_bytes = schedule.arena_bytes
         self.device = device
         self._slots = Slots(schedule)
         # Results have memory of their own: kernels of one program may overlap on the device.
@@ -83,8 +65,8 @@ class CudaProgram:
         addresses = [buffer.address for buffer in held]
         made = [self.device.allocate(nbytes) for nbytes in slots.made]
         addresses.extend(buffer.address for buffer in made)
-        if self.schedule.arena_bytes:
-            arena = self.device.allocate(self.schedule.arena_bytes)
+        if self.arena_bytes:
+            arena = self.device.allocate(self.arena_bytes)
             addresses.extend((slots.offsets + arena.address).tolist())
         if self._checks:
             self.device.clear(self._error)

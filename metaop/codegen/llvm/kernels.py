@@ -9,6 +9,8 @@ from metaop.codegen import loop_nest as ir
 from metaop.codegen.kernel_cache import KernelCache
 from metaop.codegen.llvm import engine
 from metaop.codegen.llvm.emit import emit
+from metaop.codegen.llvm.engine import Code
+from metaop.codegen.llvm.loader import Address
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import host_target
 
@@ -16,14 +18,19 @@ _SYMBOL = "kernel"
 _MOST_HELPERS = 4
 
 
-def start_compiling(nest: ir.LoopNest) -> str:
-    """The key of a nest's machine code, which others may be compiling until it is needed."""
-    return engine.start_compiling(emit(nest, host_target(), _SYMBOL), (_SYMBOL,), _helpers())
+def text_of(nest: ir.LoopNest) -> str:
+    """The LLVM IR of a nest for this processor, before LLVM's own passes."""
+    return emit(nest, host_target(), _SYMBOL)
 
 
-def compile_nest(nest: ir.LoopNest) -> int:
+def start_compiling(nest: ir.LoopNest) -> Code:
+    """The machine code of a nest, which others may be compiling until it is needed."""
+    return engine.start_compiling(text_of(nest), (_SYMBOL,), _helpers())
+
+
+def compile_nest(nest: ir.LoopNest) -> Address:
     """The address of the machine code of a nest."""
-    return engine.compile_kernel(emit(nest, host_target(), _SYMBOL), _SYMBOL)
+    return engine.compile_kernel(text_of(nest), _SYMBOL)
 
 
 def _helpers() -> int:
@@ -32,19 +39,17 @@ def _helpers() -> int:
     return wanted if wanted >= 0 else min(runtime().get_num_threads() - 1, _MOST_HELPERS)
 
 
-def is_stored(key: str) -> bool:
-    """Whether the kernel of this key is loaded, or could be loaded from disk just now."""
-    return engine.stored_symbols(key, (_SYMBOL,)) is not None
+def stored_kernel(key: str) -> Code | None:
+    """The machine code of a nest from this process or from disk."""
+    return engine.stored_code(key, (_SYMBOL,))
 
 
-def address_of(key: str) -> int:
-    """The address of a kernel that is stored, or that was started."""
-    addresses = engine.stored_symbols(key, (_SYMBOL,))
-    assert addresses is not None
-    return addresses[_SYMBOL]
+def address_of(kernel: Code) -> Address:
+    """The address of a kernel; it is compiled and loaded now if it has not been."""
+    return kernel.address(_SYMBOL)
 
 
 @cache
-def kernel_cache() -> KernelCache[str]:
-    """The cache of kernels, by key."""
+def kernel_cache() -> KernelCache[Code]:
+    """The kernels that were used last, by skeleton."""
     return KernelCache(start_compiling)

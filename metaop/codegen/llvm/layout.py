@@ -1,21 +1,24 @@
-"""The layout of a program: all that is needed to run it, as plain data that can be kept on disk."""
+"""The layout of a program: all that is needed to run it, which can be kept on disk."""
 
 from __future__ import annotations
 
+import itertools
 import json
+from operator import attrgetter
 from typing import NamedTuple
 
-from metaop.codegen.llvm.kernels import kernel_cache
+from metaop.codegen.llvm.engine import Code
+from metaop.codegen.llvm.kernels import kernel_cache, stored_kernel
 from metaop.codegen.schedule import Schedule, donations
 from metaop.codegen.slots import Slots
 from metaop.unified_graph import dtype as dtypes
 
 
 class Launch(NamedTuple):
-    """One launch: the key of the kernel's object, its buffers by slot, its integer arguments."""
+    """One launch: the kernel, its buffers by slot, its integer arguments."""
 
     name: str
-    kernel: str
+    kernel: Code
     slots: tuple[int, ...]
     arguments: tuple[int, ...]
     tasks: int
@@ -46,10 +49,10 @@ def layout_of(schedule: Schedule) -> Layout:
     first_made = len(schedule.inputs)
     launches = []
     for launch in schedule.launches:
-        key, arguments = kernel_cache().kernel_for(launch.nest)
+        kernel, arguments = kernel_cache().kernel_for(launch.nest)
         slots = tuple(numbering.of[node] for node in launch.buffers)
         nest = launch.nest
-        launches.append(Launch(nest.name, key, slots, arguments, nest.tasks, nest.grain))
+        launches.append(Launch(nest.name, kernel, slots, arguments, nest.tasks, nest.grain))
     return Layout(
         tuple(dtype.name for dtype in numbering.input_types),
         tuple(numbering.made),
@@ -64,13 +67,36 @@ def layout_of(schedule: Schedule) -> Layout:
     )
 
 
+def integers_of(layout: Layout) -> list[int]:
+    """The integers of a layout that sizes may change, in one list."""
+    found = [*layout.made, *layout.offsets, layout.arena_bytes]
+    found += [launch.tasks for launch in layout.launches]
+    return found + [n for launch in layout.launches for n in launch.arguments]
+
+
+def with_integers(layout: Layout, integers: list[int]) -> Layout:
+    """The layout with other integers, in the order of `integers_of`."""
+    supply = iter(integers)
+
+    def take(old: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(itertools.islice(supply, len(old)))
+
+    made, offsets, arena_bytes = take(layout.made), take(layout.offsets), next(supply)
+    tasks = take(tuple(launch.tasks for launch in layout.launches))
+    launches = tuple(
+        launch._replace(tasks=number, arguments=take(launch.arguments))
+        for launch, number in zip(layout.launches, tasks)
+    )
+    return layout._replace(made=made, offsets=offsets, arena_bytes=arena_bytes, launches=launches)
+
+
 def to_bytes(layout: Layout) -> bytes:
-    """The layout as JSON."""
-    return json.dumps(layout, separators=(",", ":")).encode()
+    """The layout as JSON, with the keys of its kernels."""
+    return json.dumps(layout, separators=(",", ":"), default=attrgetter("key")).encode()
 
 
 def from_bytes(content: bytes) -> Layout | None:
-    """The layout that `to_bytes` wrote; None when it has another form."""
+    """The layout that `to_bytes` wrote; None if it has another form or lacks a kernel by now."""
     try:
         types, made, results, offsets, arena_bytes, donors, launches = json.loads(content)
         layout = Layout(
@@ -81,8 +107,8 @@ def from_bytes(content: bytes) -> Layout | None:
             int(arena_bytes),
             tuple((int(output), int(source)) for output, source in donors),
             tuple(
-                Launch(str(name), str(key), _integers(slots), _integers(arguments), tasks, grain)
-                for name, key, slots, arguments, tasks, grain in launches
+                Launch(str(name), _kernel(key), _integers(slots), _integers(numbers), tasks, grain)
+                for name, key, slots, numbers, tasks, grain in launches
             ),
         )
         for name in layout.input_types:
@@ -90,6 +116,13 @@ def from_bytes(content: bytes) -> Layout | None:
     except (ValueError, TypeError, KeyError):
         return None
     return layout if _slots_fit(layout) else None
+
+
+def _kernel(key: object) -> Code:
+    kernel = stored_kernel(str(key))
+    if kernel is None:
+        raise KeyError(key)
+    return kernel
 
 
 def _integers(values: list[int]) -> tuple[int, ...]:

@@ -73,7 +73,8 @@ def probe(step: int, steps: int) -> np.ndarray:
     sums = np.full((_ROWS, _COLUMNS), np.nan, np.float32)
     kernel = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2, ctypes.c_void_p)
     arrays = np.array([array.ctypes.data for array in (left, pairs, sums)])
-    kernel(compile_nest(_probe_nest(step, steps)))(arrays.ctypes.data, None, 0, 1, None)
+    address = compile_nest(_probe_nest(step, steps))
+    kernel(address)(arrays.ctypes.data, None, 0, 1, None)
     return sums
 
 

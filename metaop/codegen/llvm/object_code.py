@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from metaop.codegen.llvm import object_file
 from metaop.codegen.llvm.builder import AS_WRITTEN
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.errors import InternalError
@@ -16,13 +16,18 @@ if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
 # Raise it when the passes or the options below change: part of the key of every cached object.
-VERSION = "2"
+VERSION = "3"
 # Levels of LLVM's code generator. Around register tiles the higher one takes an eighth longer for
 # nothing; what searches along columns gains a tenth by it.
 _LEVEL, _LEVEL_AS_WRITTEN = 2, 1
 # Rewriting addresses takes a third of the time of code generation. Around register tiles it gains
 # nothing, a row norm takes a tenth longer without it. For LLVM it is an option of the process.
 _WITHOUT_REWRITING = "-disable-lsr"
+
+# llvmlite does not give all memory of passes back when they are made anew, and they take longer
+# the more often they have run.
+_RUNS_OF_PASSES = 64
+_runs = itertools.count()
 
 
 def compile_object(ir_text: str, target: Target, optimise: bool = True) -> bytes:
@@ -32,18 +37,8 @@ def compile_object(ir_text: str, target: Target, optimise: bool = True) -> bytes
     """
     as_written = AS_WRITTEN in ir_text
     module = _module(ir_text, target, optimise)
-    if not _calls_out(module):
-        content = _emitted(module, target, "small", as_written)
-        if not object_file.symbols(content)[1]:
-            return content
-        # The code generator called a library function on its own account.
-        module = _module(ir_text, target, optimise)
-    return _emitted(module, target, "large", as_written)
-
-
-def _emitted(module: llvm.ModuleRef, target: Target, code_model: str, as_written: bool) -> bytes:
     with _loops(as_written):
-        content: bytes = _machine(target, code_model, as_written).emit_object(module)
+        content: bytes = _machine(target, as_written).emit_object(module)
     return content
 
 
@@ -63,9 +58,8 @@ def assembly(ir_text: str, target: Target | None = None, optimise: bool = True) 
     target = target or host_target()
     as_written = AS_WRITTEN in ir_text
     module = _module(ir_text, target, optimise)
-    machine = _machine(target, "large" if _calls_out(module) else "small", as_written)
     with _loops(as_written):
-        text: str = machine.emit_assembly(module)
+        text: str = _machine(target, as_written).emit_assembly(module)
     return text
 
 
@@ -86,43 +80,24 @@ def llvm_binding() -> Any:
 
 
 @functools.cache
-def _machine(target: Target, code_model: str, as_written: bool = False) -> llvm.TargetMachine:
-    return new_machine(target, code_model, _LEVEL_AS_WRITTEN if as_written else _LEVEL)
-
-
-def new_machine(target: Target, code_model: str, level: int = _LEVEL) -> llvm.TargetMachine:
-    """A fresh code generator: an execution engine takes the one it is given for itself.
-
-    The small code model addresses constants relative to the program counter, which is legal
-    because the memory manager of `engine.load_object` places an object's sections in one block.
-    That manager has no room for a table of far symbols, so code that calls out of its object
-    needs the large model.
-    """
+def _machine(target: Target, as_written: bool = False) -> llvm.TargetMachine:
+    """A code generator; addresses are relative to the code, which may lie anywhere."""
     return (
         llvm_binding()
         .Target.from_default_triple()
         .create_target_machine(
             cpu=target.cpu,
             features=target.features,
-            opt=level,
-            reloc="pic" if code_model == "small" else "static",
-            codemodel=code_model,
+            opt=_LEVEL_AS_WRITTEN if as_written else _LEVEL,
+            reloc="pic",
+            codemodel="small",
             jit=True,
         )
     )
 
 
-def _calls_out(module: llvm.ModuleRef) -> bool:
-    """Whether a module declares functions that end up as calls of a library."""
-    return any(
-        function.is_declaration
-        and (not function.name.startswith("llvm.") or function.name.startswith("llvm.mem"))
-        for function in module.functions
-    )
-
-
 def _module(ir_text: str, target: Target, optimise: bool) -> llvm.ModuleRef:
-    machine = _machine(target, "small")
+    machine = _machine(target)
     try:
         module = llvm_binding().parse_assembly(ir_text)
         module.triple = machine.triple
@@ -131,21 +106,27 @@ def _module(ir_text: str, target: Target, optimise: bool) -> llvm.ModuleRef:
     except RuntimeError as error:
         raise InternalError(f"LLVM refuses the generated code: {error}\n{ir_text}") from None
     if optimise:
-        _run_passes(module, machine)
+        _run_passes(module, target)
     return module
 
 
-def _run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+def _run_passes(module: llvm.ModuleRef, target: Target) -> None:
+    passes, builder = _passes(target, next(_runs) // _RUNS_OF_PASSES)
+    passes.run(module, builder)
+
+
+@functools.lru_cache(maxsize=1)
+def _passes(target: Target, generation: int) -> tuple[Any, Any]:
     """The passes that pay for kernels whose vectors and loops are explicit already.
 
     They take a quarter of the time of code generation; the default pipeline takes as long as
     code generation and makes the same inner loops of a contraction.
     """
     binding = llvm_binding()
-    builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options())
     passes = binding.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
     passes.add_sroa_pass()
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
-    passes.run(module, builder)
+    tuning = binding.create_pipeline_tuning_options()
+    return passes, binding.create_pass_builder(_machine(target), tuning)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
@@ -47,6 +48,7 @@ class LLVMProgram:
         # Whether the results are just what is made, each once.
         self._plain = list(layout.results) == [(False, k) for k in range(len(layout.made))]
         self._offsets = layout.offsets
+        self._arena_bytes = layout.arena_bytes
         self._table = StepTable(
             [
                 Step(address_of(one.kernel), one.slots, one.arguments, one.tasks, one.grain)
@@ -69,6 +71,18 @@ class LLVMProgram:
                     last[slot - first] = step + 1
         return [0 if is_input else last[k] for is_input, k in self._results]
 
+    def resized(self, integers: np.ndarray) -> LLVMProgram:
+        """The same launches with other integers, in the order of `integers_of`."""
+        found = copy(self)
+        first, second = len(self._made), len(self._made) + len(self._offsets)
+        found._made = tuple(integers[:first].tolist())
+        found._offsets = tuple(integers[first:second].tolist())
+        found._arena_bytes = int(integers[second])
+        tasks, scalars = np.split(integers[second + 1 :], [self._count])
+        found._table = self._table.resized(tasks, scalars)
+        found._steps_address = found._table.address
+        return found
+
     def run(
         self,
         arguments: Sequence[Argument],
@@ -90,7 +104,7 @@ class LLVMProgram:
                 addresses[slot] = start + position * SCALAR_BYTES
         addresses += map(_address, made)
         if self._offsets:
-            arena = allocate(self.layout.arena_bytes)
+            arena = allocate(self._arena_bytes)
             start = arena.address
             addresses += [start + offset for offset in self._offsets]
         slots = array("q", addresses)

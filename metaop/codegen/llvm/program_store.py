@@ -13,15 +13,16 @@ from hashlib import blake2b
 from pathlib import Path
 
 from metaop import settings
-from metaop.codegen.disk_cache import shared_cache
-from metaop.codegen.fingerprint import subgraph_fingerprint
+from metaop.codegen.disk_cache import DiskCache, shared_cache
+from metaop.codegen.fingerprint import graph_fingerprint, subgraph_fingerprint
 from metaop.codegen.llvm import tuning
-from metaop.codegen.llvm.kernels import is_stored
+from metaop.codegen.llvm.general import GeneralProgram
 from metaop.codegen.llvm.layout import Layout, from_bytes, layout_of, to_bytes
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.schedule import Schedule
 from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.symbolic_cut import SymbolicCut
 
 # Settings that do not change what is compiled.
 _IRRELEVANT = {
@@ -33,6 +34,7 @@ _IRRELEVANT = {
     "METAOP_MEMORY_CACHE_BYTES",
     "METAOP_PENDING_LIMIT",
     "METAOP_POISON",
+    "METAOP_SIZES",
     "METAOP_TIMEOUT_SECONDS",
     "METAOP_TUNE",
     "METAOP_WATCHDOG_SECONDS",
@@ -41,19 +43,39 @@ _IRRELEVANT = {
 
 def layout_for(subgraph: Subgraph, scheduled: Callable[[], Schedule]) -> Layout:
     """The layout of a subgraph's program, from disk or of what `scheduled` makes."""
-    cache = shared_cache()
-    fingerprint = None
-    if cache is not None and not settings.get("METAOP_EXPLAIN"):
-        fingerprint = subgraph_fingerprint(subgraph)
+    cache = _cache()
+    fingerprint = None if cache is None else subgraph_fingerprint(subgraph)
     if cache is None or fingerprint is None:
         return layout_of(scheduled())
     # A search may change what is kept.
     content = None if tuning.mode() == "search" else cache.get(_key(fingerprint))
     layout = None if content is None else from_bytes(content)
-    if layout is None or not all(is_stored(launch.kernel) for launch in layout.launches):
+    if layout is None:
         layout = layout_of(scheduled())
         cache.put(_key(fingerprint), to_bytes(layout))
     return layout
+
+
+def general_program_for(cut: SymbolicCut, compiled: Callable[[], GeneralProgram]) -> GeneralProgram:
+    """The program of a subgraph on symbolic sizes, from disk or as `compiled`."""
+    cache = _cache()
+    fingerprint = None if cache is None else graph_fingerprint(cut.inputs, cut.outputs)
+    if cache is None or fingerprint is None:
+        return compiled()
+    key = _key("\n".join([fingerprint, repr(cut.env.guards), repr(cut.expected)]))
+    content = None if tuning.mode() == "search" else cache.get(key)
+    # Hints choose schedules: a program that was made for others may not admit these numbers.
+    found = None if content is None else GeneralProgram.from_bytes(content)
+    if found is None or found.values_for(cut.numbers) is None:
+        found = compiled()
+        cache.put(key, found.to_bytes())
+    return found
+
+
+def _cache() -> DiskCache | None:
+    """The cache on disk, unless the passes are to be looked at."""
+    shows_passes = settings.get("METAOP_EXPLAIN") or settings.get("METAOP_DUMP")
+    return None if shows_passes else shared_cache()
 
 
 def _key(fingerprint: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +23,9 @@ STEP_BYTES = 8 * STEP_FIELDS
 class Step(NamedTuple):
     """One launch of a kernel.
 
-    `slots` are the places of the kernel's buffers in the table of addresses, in the order of
-    its parameters; `tasks` is the extent of its parallel range and `grain` the number of tasks
-    that one thread takes at a time.
+    `kernel` is an address; `slots` are the places of the kernel's buffers in the table of
+    addresses, in the order of its parameters; `tasks` is the extent of its parallel range and
+    `grain` the number of tasks that one thread takes at a time.
     """
 
     kernel: int
@@ -37,11 +38,13 @@ class Step(NamedTuple):
 class StepTable:
     """The steps of a program laid out for `Runtime.run`, built once and run many times.
 
+    It holds the addresses of its kernels, which so stay in memory.
     `address` and `len(table)` are what `Runtime.run` takes. `scalars(step)`, `tasks` and
     `grain` are live arrays: sizes that change between runs are written there.
     """
 
     def __init__(self, steps: Sequence[Step]) -> None:
+        self._kernels = [step.kernel for step in steps]
         self._slots = _flat((step.slots for step in steps), np.int32)
         self._scalars = _flat((step.scalars for step in steps), np.int64)
         slot_starts = _starts(len(step.slots) for step in steps)
@@ -65,6 +68,15 @@ class StepTable:
 
     def __len__(self) -> int:
         return len(self._table)
+
+    def resized(self, tasks: np.ndarray, scalars: np.ndarray) -> StepTable:
+        """The same steps with other tasks and other integer arguments, all in one row."""
+        found = copy(self)
+        found._scalars, found._table = scalars.copy(), self._table.copy()
+        found._table[:, 3] += found._scalars.ctypes.data - self._scalars.ctypes.data
+        found._table[:, 4] = tasks
+        found.address = found._table.ctypes.data
+        return found
 
     @property
     def tasks(self) -> np.ndarray:
@@ -96,8 +108,8 @@ class Runtime:
         import cffi
 
         interface = cffi.FFI()
-        addresses = engine.compile_symbols(runtime_text(), SYMBOLS)
-        run, set_threads, after_fork = (addresses[symbol] for symbol in SYMBOLS)
+        self._addresses = engine.compile_symbols(runtime_text(), SYMBOLS)
+        run, set_threads, after_fork = (self._addresses[symbol] for symbol in SYMBOLS)
         self.run: Callable[[int, int, int, int, int], int] = interface.cast(_RUN_TYPE, run)
         self._set_threads: Any = interface.cast("void(*)(int64_t)", set_threads)
         self._threads = 0

@@ -14,6 +14,7 @@ from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import hint_of
 
 # Work worth handing to another thread, in elements of so many operations.
 GRAIN = 16384
@@ -79,12 +80,15 @@ class Lowering:
         conditions: tuple[ir.Condition, ...] = (),
     ) -> None:
         """Writes an element of a root wherever it is kept."""
+        read = value if isinstance(value, ir.Load) else None
+        if isinstance(value, ir.Name):
+            read = self.values.loaded.get(value.name)
         for buffer, place in self.storage.places(node, at):
             target = index_expr.linear_offset(place, buffer.shape)
             offset = self.values.sum(target)
-            if isinstance(value, ir.Load) and not value.conditions:
+            if read is not None and not read.conditions:
                 # What another kernel wrote there as a value of another shape stays there.
-                if (value.buffer, value.offset) == (self.buffers.get(buffer), offset):
+                if (read.buffer, read.offset) == (self.buffers.get(buffer), offset):
                     continue
             number = self.parameter(buffer, "write")
             self.values.targets.append(target)
@@ -111,7 +115,9 @@ class Lowering:
     def finish(self, name: str, body: tuple[ir.Statement, ...], grain: int) -> LoweredKernel:
         """The kernel with these statements."""
         parameters = tuple(ir.Parameter(n.dtype, self.roles[n]) for n in self.buffers)
-        nest = ir.LoopNest(f"{name}_{_work(self.kernel)}", parameters, (), body, max(grain, 1))
+        # The grain is for speed alone: that of the hints will do.
+        least = max(hint_of(grain), 1)
+        nest = ir.LoopNest(f"{name}_{_work(self.kernel)}", parameters, (), body, least)
         return LoweredKernel(nest, tuple(self.buffers))
 
 

@@ -36,6 +36,7 @@ from metaop.fusion.recognise import window_axes
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import divides, hint_of, is_symbolic
 
 # Windows of more offsets are not windows: the gradient of a weight sums over whole images.
 _MOST_OFFSETS = 64
@@ -81,10 +82,12 @@ class Blocked(Positions):
         self.panel = self.scalar if self.together == 1 else dtypes.int32
         self.left_panel = self.in_place if self.packs_rows else self.panel
         width = tile.columns if self.scalar is dtypes.float32 else tile.columns // 2
-        self.tile_columns = width if columns > width // 2 else width // 2
+        self.tile_columns = width if hint_of(columns) > width // 2 else width // 2
         # One tile for all but the shortest: a changed batch size must not need another kernel.
-        self.tile_rows = tile.rows if rows > 2 * tile.rows else balanced(rows, tile.rows)
-        if self._is_long(tile, rows, max(columns, depth), min(columns, depth)):
+        is_short = not is_symbolic(rows) and rows <= 2 * tile.rows
+        self.tile_rows = balanced(rows, tile.rows) if is_short else tile.rows
+        longer, shorter = sorted((columns, depth), key=hint_of, reverse=True)
+        if not is_symbolic(rows) and self._is_long(tile, rows, longer, shorter):
             self.tile_rows = exact_block(rows, tile.rows) or self.tile_rows
         self.prepared: Node | None = None
         self.packed: Node | None = None
@@ -96,10 +99,10 @@ class Blocked(Positions):
         most = max(tile.block_rows // self.tile_rows, 1), tile.block_columns // self.tile_columns
         near = None
         if self.left_stride is not None:
-            near = self._near_by(tile, rows, max(columns, depth), min(columns, depth))
+            near = self._near_by(tile, rows, longer, shorter)
         if near is not None:
             most = near // self.tile_rows, most[1]
-        if near is not None or (rows <= _ROWS_PER_PACKING and self.right_is_shared()):
+        if near is not None or (hint_of(rows) <= _ROWS_PER_PACKING and self.right_is_shared()):
             self.packed = packed(self, -(-depth // self.block_depth) * self.block_depth)
         panel, strip = cheapest_blocks(
             Grid(
@@ -127,18 +130,19 @@ class Blocked(Positions):
         of attention are such rows: a few at a time go from one contraction to the next
         (`bands.py`). Whoever makes the rows and whoever reads them cut them at the same places.
         """
-        panel = exact_block(count, tile.rows)
+        panel = None if is_symbolic(count) else exact_block(count, tile.rows)
         if panel is None or not self._is_long(tile, count, length, short):
             return None
-        row_bytes = length * self.scalar.itemsize
+        row_bytes = hint_of(length) * self.scalar.itemsize
         most = tile.near_bytes // (4 * panel * row_bytes)
-        found = next((n for n in range(most, 0, -1) if count // panel % n == 0), None)
+        found = next((n for n in range(most, 0, -1) if divides(n, count // panel)), None)
         return None if found is None else found * panel
 
     def _is_long(self, tile: Tile, count: int, length: int, short: int) -> bool:
         """Whether rows between short ones are too many, and too long, for the near cache."""
-        total = 2 * count * length * self.scalar.itemsize
-        return short <= _SHORT and math.prod(self.batch) > 1 and total > tile.near_bytes
+        total = hint_of(2 * count * length * self.scalar.itemsize)
+        is_batch = hint_of(math.prod(self.batch)) > 1
+        return hint_of(short) <= _SHORT and is_batch and total > tile.near_bytes
 
     def _choose_depth(
         self, tile: Tile, windows: Sequence[int], extents: tuple[int, int, int]
@@ -148,17 +152,18 @@ class Blocked(Positions):
         self.block_depth = exact_block(depth, tile.depth) or balanced(depth, tile.depth)
         self.block_depth += -self.block_depth % self.step
         self.run, self.offsets_inside = depth, 1
-        self.left_stride = None if rows % self.tile_rows else self._unpacked_left(tile)
+        is_whole = divides(self.tile_rows, rows)
+        self.left_stride = self._unpacked_left(tile) if is_whole else None
         offsets = math.prod(self.kernel.shape[k] for k in windows)
         is_gathered = self.left_stride is None and self.left_is_gathered()
         enough = _COLUMNS_PER_RELAYOUT if is_gathered else _COLUMNS_PER_REORDER
-        is_window = 1 < offsets <= _MOST_OFFSETS
+        is_window = not is_symbolic(offsets) and 1 < offsets <= _MOST_OFFSETS
         if is_window and self._has_whole_windows(windows, offsets, tile):
             return
         near = None if self.left_stride else self._near_by(tile, depth, rows, columns)
         if near is not None and near % self.step == 0:
             self.block_depth = near
-        if columns < enough or not (is_gathered or is_window):
+        if hint_of(columns) < enough or not (is_gathered or is_window):
             return
         if is_window:
             self.put_outside(windows)
@@ -191,7 +196,7 @@ class Blocked(Positions):
         for first in range(len(self.depth)):
             run = math.prod(self.depth[first:])
             block = exact_block(run, tile.depth)
-            if block is None or block % self.step or (first and run < SHORTEST_RUN):
+            if block is None or block % self.step or (first and hint_of(run) < SHORTEST_RUN):
                 continue
             stride = self._stride_of_left(first)
             if stride is not None:

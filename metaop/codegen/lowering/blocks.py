@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from metaop.unified_graph.symbolic import content_of, hint_of, is_symbolic
+
 # Packing an element takes about as long as so many multiplications of numbers.
 PACKING = 20
+# Parts of symbolic extents are blocks if they have so many elements.
+_SHORTEST_BLOCK = 16
 # Blocks of the depth that are shorter would read and write tiles too often.
 SHORTEST_RUN = 32
 
@@ -60,9 +64,12 @@ def cheapest_blocks(grid: Grid, tile: tuple[int, int], most: tuple[int, int]) ->
     their end.
     """
 
+    panels, strips = hint_of(grid.panels), hint_of(grid.strips)
+    grid = grid._replace(batch=hint_of(grid.batch))
+
     def cost(choice: tuple[int, int]) -> float:
         height, width = choice
-        blocks = grid.batch * -(-grid.panels // height) * -(-grid.strips // width)
+        blocks = grid.batch * -(-panels // height) * -(-strips // width)
         rounds = -(-blocks // grid.workers) * grid.workers
         rows, columns = height * tile[0], width * tile[1]
         return rounds * (rows * columns + grid.packing_left * rows + grid.packing_right * columns)
@@ -73,7 +80,15 @@ def cheapest_blocks(grid: Grid, tile: tuple[int, int], most: tuple[int, int]) ->
 
 
 def balanced(extent: int, most: int, multiple: int = 1) -> int:
-    """The size of equal blocks of at most `most` (in multiples) that cover `extent`."""
+    """The size of equal blocks of at most `most` (in multiples) that cover `extent`.
+
+    Of a symbolic extent there are as many blocks as of its hint, and blocks up to twice as large.
+    """
+    if is_symbolic(extent):
+        number = -(-hint_of(extent) // most)
+        if extent > 2 * number * most:
+            raise AssertionError("the hint is larger than itself")
+        return -(-extent // (number * multiple)) * multiple
     units = -(-extent // multiple)
     most_units = max(most // multiple, 1)
     blocks = -(-units // most_units)
@@ -85,6 +100,11 @@ def exact_block(extent: int, most: int) -> int | None:
 
     Multiples of 16 come first: they are packed in whole vectors.
     """
+    if is_symbolic(extent):
+        size = exact_block(content_of(extent), most)
+        if size is not None and size >= _SHORTEST_BLOCK:
+            return size
+        return extent if hint_of(extent) <= most and extent <= 2 * most else None
     fewest = -(-extent // most)
     sizes = [extent // n for n in range(fewest, 3 * fewest) if extent % n == 0]
     return next((size for size in sizes if size % 16 == 0), sizes[0] if sizes else None)
@@ -103,6 +123,9 @@ def window_block(offsets: int, inner: int, most: int) -> int:
 
 def _block_sizes(units: int, most: int, exact: bool) -> list[int]:
     """Sizes of equal blocks that cover some units, at most 16 of the largest ones."""
+    if exact:
+        units = content_of(units)
+    units = hint_of(units)
     counts = range(-(-units // most), units + 1)
     sizes = dict.fromkeys(-(-units // n) for n in counts if not exact or units % n == 0)
     return list(sizes)[:16]

@@ -16,6 +16,7 @@ from metaop.reduce.reducers import Reducer
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import divides, hint_of, is_symbolic
 
 # Reductions of fewer elements read few cache lines beside each other.
 _SHORTEST = 32
@@ -31,7 +32,7 @@ def column_width(kernel: Kernel, plan: LoopPlan, threads: int) -> int | None:
     """How many columns a task takes; None where the reductions of a kernel are no such ones."""
     roots = [root for root in kernel.roots if isinstance(root.op, Reduce)]
     reduced = math.prod(loop.extent for loop in plan.reduced())
-    if not roots or not plan.kept() or plan.loops[-1].reduced or reduced < _SHORTEST:
+    if not roots or not plan.kept() or plan.loops[-1].reduced or hint_of(reduced) < _SHORTEST:
         return None
     if any(root.dtype.compute is not root.dtype for root in roots):
         return None
@@ -43,7 +44,8 @@ def column_width(kernel: Kernel, plan: LoopPlan, threads: int) -> int | None:
         width = exact_block(last.extent, longest)
         if width is not None and width * size >= _SHORTEST_ROW:
             found = width
-            if math.prod(loop.extent for loop in outer) * (last.extent // width) >= threads:
+            blocks = math.prod(loop.extent for loop in outer) * (last.extent // width)
+            if hint_of(blocks) >= threads:
                 return width
         longest //= 2
     return found
@@ -106,11 +108,24 @@ class Columns(Rows):
 
     def _accumulate(self, reductions: dict[Node, int]) -> None:
         """The loops over all rows, of which some are combined at once."""
+        last = self.plan.reduced()[-1]
+        together = next(n for n in _ROWS_AT_ONCE if divides(n, last.extent))
+        if together == 1 and is_symbolic(last.extent):
+            # No number of rows divides them for all sizes: the last ones come one by one.
+            together = _ROWS_AT_ONCE[0]
+        whole = last.extent // together
+        self._rows(reductions, together, (0, whole))
+        rest = last.extent % together
+        if is_symbolic(rest):
+            self._rows(reductions, 1, (whole * together, rest))
+
+    def _rows(self, reductions: dict[Node, int], together: int, stretch: tuple[int, int]) -> None:
+        """The loops over a stretch of the rows, given by its start and how often so many follow."""
         values, loops = self.values, list(self.plan.reduced())
+        start, extent = stretch
         last = loops.pop()
-        together = next(n for n in _ROWS_AT_ONCE if last.extent % n == 0)
-        loops.append(Loop(f"{last.name}r", last.extent // together, True))
-        first = index_expr.axis(loops[-1].name, loops[-1].extent) * together
+        loops.append(Loop(f"{last.name}r", extent, True))
+        first = index_expr.axis(loops[-1].name, extent) * together + start
         for loop in loops:
             values.open(loop.name)
         values.open("c")

@@ -30,6 +30,7 @@ from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import divides, surely_equal
 
 # Rows of so many panels, of eight rows as a rule, share a line of memory or two.
 _PANELS_OF_A_LINE = 4
@@ -238,7 +239,7 @@ class Contract(Blocked):
         for name, _, _ in loops:
             values.open(name)
         steps, inner = self.block_depth // self.together, self.inner // self.together
-        if self.inner % self.together or steps % inner:
+        if not divides(self.together, self.inner) or not divides(inner, steps):
             inner = steps
         strides = inner, 1
         if self.offsets_inside > 1:
@@ -251,7 +252,7 @@ class Contract(Blocked):
         values.emit(ir.Store(number, values.sum(offset + step * stride), value))
         values.emit(ir.For("k", inner, "serial", values.close()))
         offsets = values.close()
-        if inner < steps:
+        if not surely_equal(inner, steps):
             offsets = (ir.For("w", steps // inner, "serial", offsets),)
         for statement in offsets:
             values.emit(statement)

@@ -10,6 +10,7 @@ from metaop.codegen.loop_nest import LONGEST_STRIDE
 from metaop.fusion.kernel import Indices, Kernel, box_axes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Quotient, Remainder
+from metaop.unified_graph.symbolic import divides, hint_of, is_symbolic, surely_equal
 
 # Joined reduced axes stay below this length: every loop level adds up its own partial results.
 _LONGEST_REDUCTION = 1 << 14
@@ -81,10 +82,10 @@ def written_out_plan(
     are joined where the places that are read and the `targets` stay affine, though guards do not.
     """
     found = _written_out(_joined_loops(kernel, exprs, residues), residues)
-    if found.loops and found.loops[-1].extent < _SHORT_ROW:
+    if found.loops and hint_of(found.loops[-1].extent) < _SHORT_ROW:
         found = _written_out(_joined_loops(kernel, [*places, *targets], residues), residues)
     window = math.prod(loop.extent for loop in found.written_out)
-    if window < 2 or not found.loops or found.loops[-1].extent < _FEWEST_WRITTEN_OUT:
+    if window < 2 or not found.loops or hint_of(found.loops[-1].extent) < _FEWEST_WRITTEN_OUT:
         return None
     lane = Axis(found.loops[-1].name, found.loops[-1].extent)
     inside = {Axis(f"i{k}", extent): found.axes[k] for k, extent in enumerate(kernel.shape)}
@@ -142,7 +143,7 @@ def _joined_loops(
 def lanes_lie_apart(kernel: Kernel, places: Iterable[IndexExpr]) -> bool:
     """Whether a map reads elements far from each other for neighbours along its last axis."""
     loops = plain_plan(kernel).loops
-    if kernel.reduced or not loops or loops[-1].extent < _FEWEST_TURNED:
+    if kernel.reduced or not loops or hint_of(loops[-1].extent) < _FEWEST_TURNED:
         return False
     last = Axis(loops[-1].name, loops[-1].extent)
     return any(abs(place.coefficient(last)) > LONGEST_STRIDE for place in places)
@@ -161,7 +162,7 @@ def turned(
     for loop in plan.loops[:-1]:
         inside = [k for k, index in enumerate(plan.axes) if _uses(index, loop)]
         axis = Axis(f"i{inside[-1]}", kernel.shape[inside[-1]])
-        if loop.extent >= _FEWEST_TURNED and any(x.coefficient(axis) == 1 for x in apart):
+        if hint_of(loop.extent) >= _FEWEST_TURNED and any(x.coefficient(axis) == 1 for x in apart):
             return replace(plan, turned=loop.name)
     return plain
 
@@ -178,7 +179,7 @@ def divided(plan: LoopPlan, exprs: Iterable[IndexExpr]) -> LoopPlan:
     if last.reduced or len(divisors) != 1:
         return plan
     (divisor,) = divisors
-    if last.extent % divisor:
+    if not divides(divisor, last.extent):
         return plan
     quotient = Loop(f"{last.name}q", last.extent // divisor, False)
     remainder = Loop(f"{last.name}r", divisor, False)
@@ -190,7 +191,7 @@ def divided(plan: LoopPlan, exprs: Iterable[IndexExpr]) -> LoopPlan:
     )
     if divisor % _FILLING == 0:
         return LoopPlan((*plan.loops[:-1], quotient, remainder), axes)
-    if divisor in _INTERLEAVED and quotient.extent >= _FEWEST_LANES:
+    if divisor in _INTERLEAVED and hint_of(quotient.extent) >= _FEWEST_LANES:
         return LoopPlan((*plan.loops[:-1], quotient), axes, written_out=(remainder,))
     return plan
 
@@ -216,9 +217,9 @@ def _uses(index: IndexExpr, loop: Loop) -> bool:
 def _lane(loops: Sequence[Loop]) -> Loop | None:
     """The kept loop along which the lanes of small windows run, if windows are small here."""
     window = math.prod(loop.extent for loop in loops if loop.reduced)
-    if not 1 < window <= _LARGEST_WINDOW:
+    if is_symbolic(window) or not 1 < window <= _LARGEST_WINDOW:
         return None
-    fitting = [loop for loop in loops if not loop.reduced and loop.extent >= _FEWEST_LANES]
+    fitting = [loop for loop in loops if not loop.reduced and hint_of(loop.extent) >= _FEWEST_LANES]
     return fitting[-1] if fitting else None
 
 
@@ -249,7 +250,7 @@ def _joinable(kernel: Kernel, run: list[int], k: int, exprs: Sequence[IndexExpr]
     outer = Axis(f"i{previous}", kernel.shape[previous])
     inner = Axis(f"i{k}", extent)
     for expr in exprs:
-        if expr.coefficient(outer) != expr.coefficient(inner) * extent:
+        if not surely_equal(expr.coefficient(outer), expr.coefficient(inner) * extent):
             return False
         if _nested(expr, outer, inner):
             return False

@@ -186,7 +186,7 @@ class Positions(Lowering):
         for factor, coefficient in element.offset.terms:
             if isinstance(factor, ir.LoopIndex):
                 if factor.axis in strides:
-                    strides[factor.axis] = int(coefficient)  # type: ignore[arg-type]
+                    strides[factor.axis] = coefficient  # type: ignore[assignment]
             else:
                 nested |= _axes_inside(factor)
         return {axis: 0 if axis in nested else step for axis, step in strides.items()}
@@ -204,7 +204,7 @@ class Positions(Lowering):
         self.results((task % rows, rows), (column, columns), ir.Number(0, self.scalar))
         values.emit(ir.For("n", columns, "serial", values.close(), (), True))
         values.emit(ir.For("p", tasks, "parallel", values.close()))
-        return self.finish("contraction", values.close(), max(1, GRAIN // columns))
+        return self.finish("contraction", values.close(), GRAIN // columns)
 
     def results(
         self, row: tuple[IndexExpr, int], column: tuple[IndexExpr, int], tile: ir.Expr

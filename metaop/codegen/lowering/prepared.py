@@ -68,7 +68,7 @@ def lower_relayout(contract: Contract) -> LoweredKernel:
     values.emit(ir.For("w", padded // inner, "serial", values.close()))
     values.emit(ir.For("c", inner, "serial", values.close(), (), True))
     values.emit(ir.For("p", batch * height, "parallel", values.close()))
-    return contract.finish("order", values.close(), max(1, GRAIN // padded))
+    return contract.finish("order", values.close(), GRAIN // padded)
 
 
 def right_as_read(contraction: Contraction) -> Node:
@@ -114,4 +114,4 @@ def lower_packing(contract: Contract) -> LoweredKernel:
         width,
     )
     values.emit(ir.For("p", batch * strips, "parallel", values.close()))
-    return contract.finish("strips", values.close(), max(1, GRAIN // size))
+    return contract.finish("strips", values.close(), GRAIN // size)

@@ -29,7 +29,7 @@ def excess(products: Sequence[ShortProduct], summed: int, depth: int) -> float:
     axes = [product for product in products if product.points > 1]
     sums = (min(summed, RUN) + -(-summed // RUN)) / 2
     factor = math.prod(amplification(product) for product in axes)
-    return factor * math.sqrt((_TRANSFORMS * len(axes) + sums) / (depth / 2))
+    return factor * ((_TRANSFORMS * len(axes) + sums) / (depth / 2)) ** 0.5
 
 
 @cache

@@ -18,6 +18,7 @@ from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import hint_of
 
 # Vector loops shorter than this waste most of their lanes; two axes run side by side then.
 _SHORT = 8
@@ -68,7 +69,7 @@ class Rows(Lowering):
         if self.plan.turned is not None:
             return self.finish("map", self._turned_loops(kept), 1)
         last_is_kept = bool(self.plan.loops) and not self.plan.loops[-1].reduced
-        per_row = math.prod(loop.extent for loop in reduced)
+        per_row = hint_of(math.prod(loop.extent for loop in reduced))
         name = "rows" if reduced else "map"
         if not last_is_kept:
             body = self._row_loops(kept, reduced)
@@ -76,8 +77,8 @@ class Rows(Lowering):
         body = self._lane_loops(kept, reduced)
         parallel = body[-1]
         assert isinstance(parallel, ir.For)
-        total = math.prod(loop.extent for loop in kept) * per_row
-        each = max(total // max(int(parallel.extent), 1), 1)  # type: ignore[arg-type]
+        total = hint_of(math.prod(loop.extent for loop in kept)) * per_row
+        each = max(total // max(hint_of(parallel.extent), 1), 1)
         grain = max(self.elements_worth_a_task() // each, 1)
         return self.finish(name, body, whole_vectors(grain) if parallel.vector else grain)
 

@@ -13,6 +13,7 @@ from metaop.fusion.kernel import Kernel
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import hint_of
 
 
 def lower_fill(root: Node) -> LoweredKernel:
@@ -55,7 +56,7 @@ class Scatter(Lowering):
             values.emit(ir.For(loop.name, loop.extent, kind, body, (), is_lane))
         body = values.close()
         others = math.prod(loop.extent for loop in serial)
-        grain = max(GRAIN // max(others, 1), 64)
+        grain = max(GRAIN // max(hint_of(others), 1), 64)
         return self.finish("scatter", body, grain)
 
     def _update(self, op: Reduce, atomic: bool = False) -> None:

@@ -70,7 +70,7 @@ class _Forward(Planes):
         self.close("u", planes)
         values.emit(ir.For("p", tasks, "parallel", values.close()))
         elements = planes * deep * self.elements_of_plane()
-        return self.finish("stencil", values.close(), max(1, GRAIN // elements))
+        return self.finish("stencil", values.close(), GRAIN // elements)
 
     def _sums(
         self,

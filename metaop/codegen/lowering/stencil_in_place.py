@@ -164,7 +164,7 @@ class ForwardInPlace(InPlace):
             self.close("m", group.times)
         values.emit(ir.For("p", tasks, "parallel", values.close()))
         elements = self.down.size * self.along.size
-        return self.finish("stencil", values.close(), max(1, GRAIN // elements))
+        return self.finish("stencil", values.close(), GRAIN // elements)
 
     def lanes_of(self, stretch: Stretch) -> int:
         """The lanes for a stretch: of short rows, half a vector cannot pick what lies apart."""

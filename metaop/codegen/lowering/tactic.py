@@ -22,6 +22,7 @@ from metaop.codegen.lowering.winograd_sums import share_of_work as share_of_long
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.symbolic import is_symbolic
 
 # What a task owns at most: tiles of short products; rows and channels of long windows.
 _MOST_TILES = 192
@@ -70,7 +71,9 @@ def tactics(kernel: Kernel, storage: Storage, machine: Machine) -> Iterator[Tact
     tile = machine.tile
     panels = Tactic("panels", _fitting(kernel, tile))
     rate = panels.tile.rate
-    stencil = stencil_of(kernel, storage) if machine.stencils else None
+    # How stencils cut planes into strips, and strips into registers, follows from plain numbers.
+    is_plain = not any(map(is_symbolic, kernel.shape))
+    stencil = stencil_of(kernel, storage) if machine.stencils and is_plain else None
     if stencil is not None:
         yield Tactic("stencil", tile, stencil, 0.0)
     if kernel.contraction is None:

@@ -28,6 +28,7 @@ from metaop.unified_graph.index_expr import (
     Symbol,
 )
 from metaop.unified_graph.node import Constant, Index, Node
+from metaop.unified_graph.symbolic import is_symbolic, maximum, surely_less
 
 # Expressions are bound to a name when they get deeper than this.
 _DEEPEST = 12
@@ -93,6 +94,8 @@ class Values:
         self.offsets: list[IndexExpr] = []
         # The buffers that are read, and those of the offsets at which they are.
         self.reads: list[tuple[int, IndexExpr]] = []
+        # What names stand for that were read from a buffer.
+        self.loaded: dict[str, ir.Load] = {}
         # The offsets at which results are written.
         self.targets: list[IndexExpr] = []
         self._names = 0
@@ -162,7 +165,7 @@ class Values:
             return ir.ValueIndex(atom.name), 0
         if isinstance(atom, (Quotient, Remainder)):
             # Dividends of the loop-nest language are never negative.
-            raised = max(-(atom.dividend.low // atom.divisor), 0)
+            raised = maximum([-(atom.dividend.low // atom.divisor), 0])
             dividend = self._convert(atom.dividend + raised * atom.divisor)
             if isinstance(atom, Quotient):
                 return ir.QuotientIndex(dividend, atom.divisor), raised
@@ -239,6 +242,8 @@ class Values:
         if isinstance(value, (ir.Name, ir.Number)):
             return value
         name = self.fresh("v")
+        if isinstance(value, ir.Load):
+            self.loaded[name] = value
         self.emit(ir.Let(name, value))
         return ir.Name(name, node.dtype)
 
@@ -269,10 +274,11 @@ class Values:
             return self.load(number, node, at, guards if _may_leave(node, at) else (), 0)
         op = node.op
         if isinstance(op, Constant):
-            return ir.Number(op.value(node.dtype).item(), node.dtype)
+            value = op.value(node.dtype)
+            return ir.Number(value if op.is_symbolic else value.item(), node.dtype)
         if isinstance(op, Index):
             place = _at(op.expr, at)
-            if place.is_constant:
+            if place.is_constant and not is_symbolic(place.constant):
                 return ir.Number(place.constant, node.dtype)
             return ir.IndexValue(self.sum(place))
         if isinstance(op, Elementwise):
@@ -320,7 +326,7 @@ class Values:
         place = self.buffers.offset_of(node, at)
         self.reads.append((number, place))
         offset = self.sum(place)
-        around = _around(node, at) if any(c in _STRIDES for _, c in place.terms) else (0, 0)
+        around = _around(node, at) if _has_strides(place) else (0, 0)
         return ir.Load(number, offset, node.dtype, self.conditions(guards), fill, around)
 
     def prefetch(
@@ -376,17 +382,29 @@ def _at(expr: IndexExpr, at: Indices) -> IndexExpr:
     return expr.substitute(lambda atom: at[atom.name] if isinstance(atom, Axis) else None)  # type: ignore
 
 
+def _has_strides(place: IndexExpr) -> bool:
+    """Whether neighbours may be apart by what is read in whole vectors."""
+    return any(type(c) is int and c in _STRIDES for _, c in place.terms)
+
+
 def _around(node: Node, at: Indices) -> tuple[int, int]:
     """How many elements lie in front of all those that are read at `at`, and behind them.
 
     What lies outside of the node is not read. As many as separate neighbouring lanes are enough.
     """
-    first = [index_expr.constant(max(index.low, 0)) for index in at]
-    last = [index_expr.constant(min(x.high, n - 1)) for x, n in zip(at, node.shape)]
+    first = [index_expr.constant(maximum([index.low, 0])) for index in at]
+    last = [index_expr.constant(-maximum([-x.high, 1 - n])) for x, n in zip(at, node.shape)]
     before = index_expr.linear_offset(first, node.shape).constant
     behind = node.size - 1 - index_expr.linear_offset(last, node.shape).constant
-    return min(before, ir.LONGEST_STRIDE - 1), min(behind, ir.LONGEST_STRIDE - 1)
+    return _surely(before), _surely(behind)
+
+
+def _surely(count: int) -> int:
+    """How many of the elements that could matter are surely there."""
+    if not is_symbolic(count):
+        return min(count, ir.LONGEST_STRIDE - 1)
+    return next((n for n in range(ir.LONGEST_STRIDE - 1, 0, -1) if surely_less(n - 1, count)), 0)
 
 
 def _may_leave(node: Node, at: Indices) -> bool:
-    return any(index.low < 0 or index.high >= extent for index, extent in zip(at, node.shape))
+    return any(not index.is_within(extent) for index, extent in zip(at, node.shape))

@@ -26,6 +26,7 @@ from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Axis, IndexExpr, Symbol
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import hint_of, is_symbolic
 
 # A window has at most so many elements, a body so many points, and so many nodes at all of them.
 _LARGEST_WINDOW, _MOST_POINTS, _MOST_NODES = 31, 36, 600
@@ -40,7 +41,11 @@ def windows_plan(kernel: Kernel, storage: Storage, uses: dict[Node, int]) -> Loo
     reductions = [root for root in kernel.roots if isinstance(root.op, Reduce)]
     others = [root for root in kernel.roots if root not in reductions]
     window = math.prod(kernel.shape[k] for k in kernel.reduced)
-    if not 1 < window <= _LARGEST_WINDOW or any(root.shape == kernel.shape for root in others):
+    if (
+        is_symbolic(window)
+        or not 1 < window <= _LARGEST_WINDOW
+        or any(root.shape == kernel.shape for root in others)
+    ):
         return None
     sources = [root.inputs[0] for root in reductions]
     residues = residue_axes(sources, kernel.shape, kernel.reduced, storage.has_buffer)
@@ -72,7 +77,7 @@ class Windows(Rows):
     def lower(self) -> LoweredKernel:
         *outer, lane = self.plan.loops
         planes = math.prod(loop.extent for loop in outer[:-1])
-        rows = outer[-1:] if planes >= _ENOUGH_PLANES else []
+        rows = outer[-1:] if hint_of(planes) >= _ENOUGH_PLANES else []
         tasks = self._parallel([loop for loop in outer if loop not in rows]) if outer else 0
         for loop in (*rows, lane):
             self.values.open(loop.name)
@@ -88,7 +93,7 @@ class Windows(Rows):
             self.values.emit(ir.For("p", tasks, "parallel", self.values.close()))
         points = math.prod(loop.extent for loop in self.plan.written_out)
         each = points * math.prod(loop.extent for loop in (*rows, lane)) if outer else points
-        grain = max(GRAIN // each, 1)
+        grain = max(GRAIN // hint_of(each), 1)
         return self.finish("windows", self.values.close(), grain if outer else whole_vectors(grain))
 
     def _ask_ahead(self, rows: Loop, lane: Loop) -> None:

@@ -33,6 +33,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, Within
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import divides, hint_of
 
 # What a task may keep of inputs and products, in elements.
 _MOST_KEPT = 3 << 18
@@ -88,13 +89,14 @@ class _Short(Transforms):
 
         Scratch memory is laid out for the largest blocks, so that it has one layout.
         """
-        strips, panels = -(-self.tile_count // self.strip), self.height // self.tile_rows
-        kept = self.points * (self.channel_count + self.height) * self.strip
+        strips, panels = hint_of(-(-self.tile_count // self.strip)), self.height // self.tile_rows
+        kept = hint_of(self.points * (self.channel_count + self.height) * self.strip)
         most = min(max(_MOST_KEPT // kept, 1), max(tiles // self.strip, 1))
         self.strips = balanced(strips, min(most, max(strips // (2 * threads), 1)))
-        blocks = self.batch_count * -(-strips // self.strips)
-        wanted = min(-(-threads // blocks), panels)
-        parts = next(n for n in range(wanted, panels + 1) if panels % n == 0)
+        blocks = hint_of(self.batch_count) * -(-strips // self.strips)
+        most_parts = hint_of(panels)
+        wanted = min(-(-threads // blocks), most_parts)
+        parts = next((n for n in range(wanted, most_parts + 1) if divides(n, panels)), 1)
         self.block_rows, self.block_tiles = self.height // parts, self.strips * self.strip
         self.tiles_pitch = most * self.strip
 
@@ -144,7 +146,7 @@ class _Taps(_Short):
         )  # fmt: skip
         self.close("c", self.channel_count, vector=True)
         self.close("p", tasks, "parallel")
-        grain = max(1, GRAIN // (self.points * self.channel_count))
+        grain = GRAIN // (self.points * self.channel_count)
         return self.finish("winograd_taps", values.close(), grain)
 
     def _copy(self, target: int, row: IndexExpr, channel: IndexExpr, pitch: int) -> None:

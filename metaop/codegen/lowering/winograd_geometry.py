@@ -14,6 +14,7 @@ from metaop.fusion.kernel import Kernel
 from metaop.fusion.sliding import TAPS, Slide, slides
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.symbolic import hint_of
 
 # What a number costs at each point, in multiplications of the inner product: to be packed by the
 # plain schedule; inputs and products of tiles; taps of the left factor.
@@ -91,9 +92,10 @@ def _geometry(kernel: Kernel, windows: tuple[Window, Window]) -> Geometry:
 def share_of_work(kernel: Kernel, geometry: Geometry, tile: Tile) -> float:
     """The time of a contraction with short products, relative to plain sums."""
     assert kernel.contraction is not None
-    batch, rows, columns, depth = _extents(kernel, kernel.contraction.depth)
-    channels = _extents(kernel, geometry.channels)[-1]
-    tiles = math.prod(geometry.tiles)
+    extents = _extents(kernel, kernel.contraction.depth)
+    batch, rows, columns, depth = map(hint_of, extents)
+    channels = hint_of(_extents(kernel, geometry.channels)[-1])
+    tiles = hint_of(math.prod(geometry.tiles))
     strip = strip_of(tiles, tile)
     tiles = -(-tiles // strip) * strip
     products = tiles * rows * channels + tiles * (channels * _INPUT + rows * _PRODUCT)
@@ -119,4 +121,4 @@ def _extents(kernel: Kernel, depth: Sequence[int]) -> list[int]:
 
 def strip_of(tiles: int, tile: Tile) -> int:
     """How many tiles the micro-kernel has side by side."""
-    return tile.columns if 2 * tiles > tile.columns else tile.columns // 2
+    return tile.columns if 2 * hint_of(tiles) > tile.columns else tile.columns // 2

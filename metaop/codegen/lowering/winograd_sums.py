@@ -28,6 +28,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard, Within
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
+from metaop.unified_graph.symbolic import hint_of
 
 _TILE = 4
 _PRODUCT = short_product(TAPS, _TILE)
@@ -62,12 +63,12 @@ def long_windows(kernel: Kernel, storage: Storage) -> Pair | None:
 
 def share_of_work(kernel: Kernel, pair: Pair, tile: Tile) -> float:
     """The time of a contraction with long windows, relative to plain sums."""
-    contraction, shape = kernel.contraction, kernel.shape
+    contraction, shape = kernel.contraction, list(map(hint_of, kernel.shape))
     assert contraction is not None
     rows = math.prod(shape[k] for k in contraction.rows)
     channels = math.prod(shape[k] for k in contraction.columns[:-2])
     depth = math.prod(shape[k] for k in contraction.depth)
-    tiles = math.prod(_tile_extents(kernel, pair))
+    tiles = hint_of(math.prod(_tile_extents(kernel, pair)))
     height, width = -(-rows // tile.rows) * tile.rows, -(-channels // tile.columns) * tile.columns
     tiles = -(-tiles // _TILES) * _TILES
     right = width * _RIGHT * -(-height // tile.block_rows)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import metaop
-from metaop.codegen.local_program import compile_local
+from metaop.compiler import local_compiler
 from metaop.dist.mesh_world import mesh_shard
 from metaop.dist.planned import PlannedProgram
 from metaop.dist.sbp import BROADCAST, Split
@@ -36,7 +36,7 @@ def check(name, loss, parameters, data, mesh, given) -> None:
     world = placement("cpu", ranks=np.arange(ranks).reshape(mesh)).world
     place = world.place(world.owned[0])
     expected = predict_plan(plan, place=place)
-    program = PlannedProgram(plan, world, compile_local)
+    program = PlannedProgram(plan, world, local_compiler(metaop.device("cpu")))
     values = [tensor.detach().numpy() for tensor in tensors]
     # Numbers that the step takes along.
     values += [np.asarray(v, n.dtype.numpy) for v, n in zip(NUMBERS, plan.inputs[len(values) :])]

@@ -1,0 +1,37 @@
+"""GPUs as a backend of the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from metaop.codegen.backend import Backend
+from metaop.codegen.cuda.device import runtime
+from metaop.codegen.cuda.kernels import text_of
+from metaop.codegen.cuda.local_program import CudaLocalProgram
+from metaop.codegen.cuda.program import CudaProgram
+from metaop.codegen.lowering import Machine
+from metaop.codegen.lowering.cuda import CUDA as LARGE_GPU
+from metaop.codegen.schedule import Schedule
+from metaop.errors import DeviceError
+from metaop.unified_graph.cut import Subgraph
+
+
+def _program(subgraph: Subgraph, scheduled: Callable[[], Schedule]) -> CudaProgram:
+    device = runtime(subgraph.outputs[0].type.device.index or 0)
+    return CudaProgram(scheduled(), device)
+
+
+def _machine(index: int) -> Machine:
+    """The schedules of a GPU; of a large one where there is none, to look at what it would run."""
+    try:
+        return replace(LARGE_GPU, threads=runtime(index).multiprocessors)
+    except DeviceError:
+        return LARGE_GPU
+
+
+def _local(schedule: Schedule, index: int) -> CudaLocalProgram:
+    return CudaLocalProgram(schedule, runtime(index))
+
+
+CUDA = Backend(_program, _machine, text_of, local=_local)

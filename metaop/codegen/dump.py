@@ -1,0 +1,43 @@
+"""`METAOP_DUMP=folder`: every program that is compiled, as text after every pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from pathlib import Path
+
+from metaop.codegen.loop_nest import LoopNest
+from metaop.codegen.schedule import Stage
+from metaop.codegen.show_schedule import show_schedule
+
+
+def dumped(
+    stages: Iterable[Stage], folder: Path, source: Callable[[LoopNest], str] | None
+) -> Iterator[Stage]:
+    """The stages, each of which is written as soon as it is made: what a pass that fails was given
+    is there to be read.
+
+    The program gets a folder of its own, the first `program-001`, in which `06-recompute.txt` is
+    what the sixth pass has made. The last file is the nests in the language of `source`.
+    """
+    own = _new_folder(folder)
+    number = 0
+    for number, stage in enumerate(stages):
+        text = f"{stage.name}: {stage.why}\n\n{show_schedule(stage.schedule)}"
+        (own / f"{number:02}-{stage.name}.txt").write_text(text)
+        yield stage
+    if source is not None:
+        texts = [source(launch.nest) for launch in stage.schedule.launches]
+        (own / f"{number + 1:02}-source.txt").write_text("\n".join(texts))
+
+
+def _new_folder(folder: Path) -> Path:
+    """The first free number; several processes may look for one at the same time."""
+    for number in count(1):
+        found = folder / f"program-{number:03}"
+        try:
+            found.mkdir(parents=True)
+            return found
+        except FileExistsError:
+            continue
+    raise AssertionError

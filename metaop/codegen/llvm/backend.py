@@ -1,0 +1,37 @@
+"""The CPU as a backend of the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from metaop.codegen.backend import Backend
+from metaop.codegen.llvm.general import GeneralProgram
+from metaop.codegen.llvm.kernels import text_of
+from metaop.codegen.llvm.local_program import LLVMLocalProgram
+from metaop.codegen.llvm.machine import host_machine
+from metaop.codegen.llvm.program import LLVMProgram
+from metaop.codegen.llvm.program_store import general_program_for, layout_for
+from metaop.codegen.llvm.tuning import tuned
+from metaop.codegen.lowering import Machine
+from metaop.codegen.schedule import Schedule
+from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.symbolic_cut import SymbolicCut
+
+
+def _program(subgraph: Subgraph, scheduled: Callable[[], Schedule]) -> LLVMProgram:
+    return LLVMProgram(layout_for(subgraph, scheduled))
+
+
+def _machine(index: int) -> Machine:
+    return tuned(host_machine())
+
+
+def _local(schedule: Schedule, index: int) -> LLVMLocalProgram:
+    return LLVMLocalProgram(schedule)
+
+
+def _general(cut: SymbolicCut, scheduled: Callable[[], Schedule]) -> GeneralProgram:
+    return general_program_for(cut, lambda: GeneralProgram.of(scheduled(), cut.expected))
+
+
+LLVM = Backend(_program, _machine, text_of, _general, _local)

@@ -1,0 +1,133 @@
+"""Executable memory: pages of a few large maps, which machine code takes and gives back.
+
+Linux bounds the maps of a process, and takes neighbouring pages with equal rights for one map. So
+pages stay executable when they are free. They are writable only while new code is written into
+them, and not executable then, which processors and hardened systems like best. They belong to
+the process alone: what a fork writes or frees is its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import mmap
+import os
+import threading
+from collections import deque
+from typing import Any
+
+from metaop.errors import DeviceError
+
+PAGE = mmap.PAGESIZE
+# A map of free pages costs no memory until code is written there.
+_CHUNK_PAGES = 1024
+_WRITABLE = mmap.PROT_READ | mmap.PROT_WRITE
+_EXECUTABLE = mmap.PROT_READ | mmap.PROT_EXEC
+
+
+class _Chunk:
+    """One map; `taken` has a byte for each page, 1 where it is in use."""
+
+    def __init__(self, pages: int) -> None:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self.address = _system().mmap(None, pages * PAGE, _WRITABLE, flags, -1, 0)
+        if self.address == ctypes.c_void_p(-1).value:
+            raise _refusal(pages * PAGE)
+        # Linux joins maps again only where their first page was written by the same map.
+        ctypes.memset(self.address, 0, 1)
+        _protect(self.address, pages * PAGE, _EXECUTABLE)
+        self.taken = bytearray(pages)
+        self.returned: deque[tuple[int, int]] = deque()
+
+    def take(self, count: int) -> Pages | None:
+        """So many free pages in a row, if there are any."""
+        while self.returned:
+            first, freed = self.returned.popleft()
+            self.taken[first : first + freed] = bytes(freed)
+        first = self.taken.find(bytes(count))
+        if first < 0:
+            return None
+        self.taken[first : first + count] = b"\1" * count
+        return Pages(self, first, count)
+
+
+class Pages:
+    """Pages in a row; others may take them when nobody holds this object any more."""
+
+    __slots__ = ("address", "_chunk", "_first", "_count")
+
+    def __init__(self, chunk: _Chunk, first: int, count: int) -> None:
+        self.address: int = chunk.address + first * PAGE
+        self._chunk, self._first, self._count = chunk, first, count
+
+    def fill(self, image: bytearray, writable_from: int) -> None:
+        """Writes code and data; pages from an offset on, a multiple of PAGE, stay writable."""
+        _protect(self.address, self._count * PAGE, _WRITABLE)
+        content = (ctypes.c_char * len(image)).from_buffer(image)
+        ctypes.memmove(self.address, content, len(image))
+        _protect(self.address, writable_from, _EXECUTABLE)
+
+    def __del__(self) -> None:
+        # Garbage is collected at any time, so this takes no lock.
+        self._chunk.returned.append((self._first, self._count))
+
+
+_chunks: list[_Chunk] = []
+_lock = threading.Lock()
+
+
+def take_pages(nbytes: int) -> Pages:
+    """Memory for so many bytes of code and data.
+
+    Raises `MemoryError` when there is none, `DeviceError` when the system permits no code.
+    """
+    count = max(1, -(-nbytes // PAGE))
+    with _lock:
+        for chunk in _chunks:
+            if pages := chunk.take(count):
+                return pages
+        _chunks.append(_Chunk(max(count, _CHUNK_PAGES)))
+        pages = _chunks[-1].take(count)
+        assert pages is not None
+        return pages
+
+
+def _unlock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+# A thread of the parent, which may have held the lock, does not exist in the child.
+os.register_at_fork(after_in_child=_unlock)
+
+
+def _protect(address: int, nbytes: int, rights: int) -> None:
+    if _system().mprotect(address, nbytes, rights):
+        raise _refusal(nbytes)
+
+
+def _refusal(nbytes: int) -> Exception:
+    """The error for memory that Linux has just refused."""
+    reason = ctypes.get_errno()
+    if reason == errno.ENOMEM:
+        return MemoryError(
+            f"no {nbytes} bytes of memory for machine code. Fix: raise the limits, as in "
+            "ulimit -v unlimited or sysctl -w vm.max_map_count=262144"
+        )
+    return DeviceError(
+        f"this system permits no new machine code in memory ({os.strerror(reason)})",
+        fix="permit it for this process, as by MemoryDenyWriteExecute=no for a service of systemd, "
+        "or use METAOP_BACKEND=reference",
+    )
+
+
+@functools.cache
+def _system() -> Any:
+    """The C library with the types of what is called here."""
+    library = ctypes.CDLL(None, use_errno=True)
+    address, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    library.mmap.restype = address
+    library.mmap.argtypes = (address, size, number, number, number, ctypes.c_int64)
+    library.mprotect.argtypes = (address, size, number)
+    return library

@@ -1,0 +1,45 @@
+"""What one rank of a distributed program runs on the CPU between collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from metaop.codegen.llvm.program import LLVMProgram
+from metaop.codegen.memory import Buffer
+from metaop.codegen.schedule import Schedule
+
+
+class LLVMLocalProgram:
+    """A schedule as a function of arrays, which tells of its results between kernels."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.outputs = schedule.outputs
+        self.program = LLVMProgram(schedule)
+        self.arena_bytes: int = self.program.layout.arena_bytes
+        self._finished_after = self.program.finished_after
+
+    def __call__(
+        self, arrays: Sequence[np.ndarray], ready: Callable[[int, Any], None] | None = None
+    ) -> list[np.ndarray]:
+        given = [Buffer.from_numpy(array) for array in arrays]
+        if ready is None:
+            return self._arrays(self.program.run(given))
+
+        def between(steps: int, results: list[Buffer]) -> None:
+            done = [k for k, last in enumerate(self._finished_after) if last == steps]
+            for k in done:
+                ready(k, self._array(k, results[k]))
+            if not done:
+                ready(-1, None)
+
+        return self._arrays(self.program.run(given, between=between))
+
+    def _arrays(self, buffers: Sequence[Buffer]) -> list[np.ndarray]:
+        return [self._array(k, buffer) for k, buffer in enumerate(buffers)]
+
+    def _array(self, k: int, buffer: Buffer) -> np.ndarray:
+        node = self.outputs[k]
+        return buffer.view(node.shape, node.dtype.numpy)

@@ -1,0 +1,166 @@
+"""The passes as functions of a `Schedule`; in which order they run, metaop/compiler.py says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from metaop.codegen import bands, lowering, streaming
+from metaop.codegen.lowering import LoweredKernel
+from metaop.codegen.lowering.prepared import Prepared, right_as_read
+from metaop.codegen.schedule import Schedule, pairs_of
+from metaop.fusion import group as grouping
+from metaop.fusion import recompute as recomputing
+from metaop.fusion.memory_plan import Lifetime, plan
+from metaop.unified_graph.node import Input, Node, topological
+from metaop.unified_graph.symbolic import maximum
+
+# How many launches a result waits for, to be written over an input that they read.
+_SOON = 4
+
+
+def on_nodes(function: Callable[[Sequence[Node]], list[Node]]) -> Callable[[Schedule], Schedule]:
+    """A pass that rewrites the nodes of the outputs."""
+    return lambda schedule: schedule._replace(outputs=tuple(function(schedule.outputs)))
+
+
+def recompute(schedule: Schedule) -> Schedule:
+    """Values that are cheaper to compute again than to keep are computed again."""
+    graph = recomputing.recompute(schedule.outputs)
+    return schedule._replace(outputs=tuple(graph.outputs), graph=graph)
+
+
+def group(schedule: Schedule) -> Schedule:
+    """Chooses the nodes that have buffers, and those that share a kernel."""
+    assert schedule.graph is not None
+    kernels, storage, decisions = grouping.group(schedule.graph)
+    return schedule._replace(kernels=tuple(kernels), storage=storage, decisions=tuple(decisions))
+
+
+def lower(schedule: Schedule) -> Schedule:
+    """Makes a loop nest, or several, of each kernel."""
+    kernels, storage = schedule.kernels, schedule.storage
+    assert storage is not None
+    roots = [root for kernel in kernels for root in kernel.roots]
+    uses = Counter(source for node in topological(roots) for source in node.inputs)
+    uses.update(right_as_read(kernel.contraction) for kernel in kernels if kernel.contraction)
+    launches: list[LoweredKernel] = []
+    prepared: set[Node] = set()
+    for kernel in kernels:
+        lowered = lowering.lower(kernel, storage, uses, schedule.machine)
+        launches.extend(_without_prepared(lowered, prepared))
+    return schedule._replace(launches=tuple(launches))
+
+
+def _without_prepared(
+    launches: Sequence[LoweredKernel], prepared: set[Node]
+) -> Iterator[LoweredKernel]:
+    """The launches but for those that prepare again what another kernel has `prepared`."""
+    for launch in launches:
+        parameters = zip(launch.buffers, launch.nest.parameters)
+        written = {node for node, parameter in parameters if parameter.role != "read"}
+        if not written <= prepared or not written:
+            prepared.update(node for node in written if isinstance(node.op, Prepared))
+            yield launch
+
+
+def delay_updates(schedule: Schedule) -> Schedule:
+    """Moves launches that may write a result over an input behind others that soon read it.
+
+    So the gradient by a layer's input comes before the step of its weight.
+    """
+    outputs = set(schedule.outputs)
+    ordered = list(schedule.launches)
+    for position in reversed(range(len(ordered))):
+        launch = ordered[position]
+        sources = {
+            launch.buffers[read]
+            for written, read in pairs_of(launch)
+            if launch.buffers[written] in outputs and isinstance(launch.buffers[read].op, Input)
+        }
+        roles = zip(launch.buffers, launch.nest.parameters)
+        written = {node for node, parameter in roles if parameter.role != "read"}
+        behind = position
+        for later in range(position + 1, min(position + 1 + _SOON, len(ordered))):
+            if not written.isdisjoint(ordered[later].buffers):
+                break
+            if not sources.isdisjoint(ordered[later].buffers):
+                behind = later
+        ordered.insert(behind, ordered.pop(position))
+    return schedule._replace(launches=tuple(ordered))
+
+
+def gather_bands(schedule: Schedule) -> Schedule:
+    """Joins neighbours that exchange large values into bands, where the machine has caches.
+
+    What the slices of a band touch is worked out in numbers, so a program for any size has none.
+    """
+    machine = schedule.machine
+    if not machine.tile.near_bytes or schedule.env is not None:
+        return schedule
+    launches = bands.gather_bands(
+        schedule.launches, schedule.outputs, machine.threads, machine.tile.near_bytes
+    )
+    return schedule._replace(launches=tuple(launches))
+
+
+def plan_memory(schedule: Schedule) -> Schedule:
+    """Places the temporaries; a result takes over the memory of an operand that dies."""
+    launches, outputs = schedule.launches, set(schedule.outputs)
+    first: dict[Node, int] = {}
+    last: dict[Node, int] = {}
+    for step, launch in enumerate(launches):
+        for node in launch.buffers:
+            if not isinstance(node.op, Input) and node not in outputs:
+                first.setdefault(node, step)
+                last[node] = step
+    block = _shared_blocks(launches, first, last)
+    members: dict[Node, list[Node]] = {}
+    for node in first:
+        members.setdefault(block[node], []).append(node)
+    lifetimes = [
+        Lifetime(
+            maximum([node.nbytes for node in nodes]),
+            min(first[node] for node in nodes),
+            max(last[node] for node in nodes),
+        )
+        for nodes in members.values()
+    ]
+    offsets, size = plan(lifetimes)
+    offset_of = dict(zip(members, offsets))
+    return schedule._replace(
+        temporaries=tuple(first),
+        offsets=tuple(offset_of[block[node]] for node in first),
+        arena_bytes=size,
+    )
+
+
+def stream_results(schedule: Schedule) -> Schedule:
+    """Marks results that would leave the caches before they are read."""
+    if not schedule.machine.cache_bytes:
+        return schedule
+    places = dict(zip(schedule.temporaries, schedule.offsets))
+    launches = streaming.stream_results(schedule.launches, places, schedule.machine.cache_bytes)
+    return schedule._replace(launches=tuple(launches))
+
+
+def _shared_blocks(
+    launches: Sequence[LoweredKernel], first: dict[Node, int], last: dict[Node, int]
+) -> dict[Node, Node]:
+    """For every temporary the first one of those that share its memory, itself at least."""
+    block: dict[Node, Node] = {}
+    taken: set[Node] = set()
+    for step, launch in enumerate(launches):
+        pairs = pairs_of(launch)
+        for number, node in enumerate(launch.buffers):
+            if first.get(node) != step or node in block:
+                continue
+            block[node] = node
+            for written, read in pairs:
+                source = launch.buffers[read]
+                dies = last.get(source) == step and source not in taken
+                if written == number and dies and source.nbytes == node.nbytes:
+                    block[node] = block[source]
+                    taken.add(source)
+                    break
+    return block

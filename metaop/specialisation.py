@@ -1,0 +1,133 @@
+"""When a program is made for exact sizes, and when for all.
+
+The first sizes of a structure get a program of their own. The second ones make the general
+program, in which symbols stand for the numbers that differ; it serves all sizes that its guards
+admit. Sizes that no variant admits make another one, up to a bound; from then on, and where making
+a general program fails, every size has its own program. So do sizes that have run long enough.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+from metaop.codegen.backend import GeneralProgram, Program
+from metaop.compiler import backend_named, backend_of, compile_generally, compile_subgraph
+from metaop.settings import get
+from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.symbolic import NotGeneralError
+from metaop.unified_graph.symbolic_cut import numbers_of, structure_key
+
+# Variants of one structure: sizes on either side of a few thresholds.
+_MOST_VARIANTS = 8
+_KEPT_STRUCTURES = 512
+# A program for any size runs at least so many seconds before one is made for the sizes at hand.
+_LEAST_TRIAL = 1.0
+_MOST_NAMES = 6
+
+
+@dataclass
+class _Family:
+    """The programs of one structure: the numbers that came first, and variants, the latest first.
+
+    `refusals` say why there is no program for any size; making one took so many `seconds`.
+    """
+
+    operators: str
+    first: tuple[float, ...]
+    variants: list[GeneralProgram] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        parts = [self.operators]
+        parts += ["  any sizes where\n" + _indented(one.conditions) for one in self.variants]
+        parts += [f"  sizes one by one: {reason}" for reason in dict.fromkeys(self.refusals)]
+        return "\n".join(parts if len(parts) > 1 else [*parts, "  one size so far"])
+
+
+_families: OrderedDict[Hashable, _Family] = OrderedDict()
+
+
+@dataclass
+class Trial:
+    """How long a program for any size has run for one choice of sizes, in seconds.
+
+    After `limit` a program for these sizes alone is worth its making: whatever it gains, making
+    programs takes no more time than running them.
+    """
+
+    limit: float
+    seconds: float = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return self.seconds > self.limit
+
+
+def program_for(subgraph: Subgraph) -> tuple[Program, Trial | None]:
+    """A program for a subgraph that has none: bound on trial, or made for its own sizes."""
+    device = subgraph.outputs[0].type.device
+    if backend_named(backend_of(device)).general is None or get("METAOP_SIZES") == "exact":
+        return compile_subgraph(subgraph), None
+    key, numbers = structure_key(subgraph), numbers_of(subgraph)
+    family = _families.get(key)
+    if family is None:
+        _families[key] = _Family(_operators(subgraph), numbers)
+        if len(_families) > _KEPT_STRUCTURES:
+            _families.popitem(last=False)
+        return compile_subgraph(subgraph), None
+    _families.move_to_end(key)
+    found = _bound(family, numbers)
+    if found is None and len(family.variants) + len(family.refusals) < _MOST_VARIANTS:
+        start = time.perf_counter()
+        try:
+            family.variants.insert(0, compile_generally(subgraph, family.first))
+        except NotGeneralError as reason:
+            family.refusals.append(str(reason))
+        except Exception as fault:
+            # A fault in here costs the program time, not its life; where all is verified, it shows.
+            if get("METAOP_VERIFY"):
+                raise
+            family.refusals.append(repr(fault))
+        family.seconds = max(family.seconds, time.perf_counter() - start)
+        found = _bound(family, numbers)
+        if get("METAOP_EXPLAIN"):
+            print(family, file=sys.stderr)
+    if found is None:
+        return compile_subgraph(subgraph), None
+    return found, Trial(max(_LEAST_TRIAL, family.seconds))
+
+
+def _bound(family: _Family, numbers: tuple[float, ...]) -> Program | None:
+    for variant in family.variants:
+        program = variant.bind(numbers)
+        if program is not None:
+            family.variants.remove(variant)
+            family.variants.insert(0, variant)
+            return program
+    return None
+
+
+def _operators(subgraph: Subgraph) -> str:
+    """The operators of a subgraph in a line, the last ones of many."""
+    names = [call.signature.composite.name for call in subgraph.order if call.signature is not None]
+    return ", ".join(names if len(names) <= _MOST_NAMES else ["…", *names[-_MOST_NAMES:]])
+
+
+def _indented(lines: Sequence[str]) -> str:
+    return "\n".join(f"    {line}" for line in lines or ["always"])
+
+
+def described() -> str:
+    """The structures that ran with more than one choice of sizes, and what their programs admit."""
+    varied = [family for family in _families.values() if family.variants or family.refusals]
+    return "".join(f"{family}\n" for family in varied)
+
+
+def clear() -> None:
+    """Forgets all structures, as a new process would."""
+    _families.clear()

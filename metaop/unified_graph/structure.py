@@ -1,0 +1,86 @@
+"""The structure of recorded calls: what is left of their types and attributes without numbers.
+
+Calls of one structure differ in *numbers* alone: extents, slice starts, slopes. The numbers
+-1, 0 and 1 and all signs belong to the structure, because operators treat them apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+from metaop.unified_graph.interning import InternTable
+from metaop.unified_graph.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from metaop.unified_graph.composite import Signature
+
+_TREATED_APART = (-1, 0, 1)
+
+
+class Structure:
+    """Something without its numbers; one object for equal content."""
+
+    __slots__ = ("__weakref__",)
+    _table: InternTable[Structure] = InternTable()
+
+    def __new__(cls, *content: Hashable) -> Structure:
+        found = cls._table.get(content) or cls._table.revive(content)
+        return found or cls._table.add(content, object.__new__(cls))
+
+
+def structure_of(signature: Signature) -> tuple[Structure, tuple[float, ...]]:
+    """The structure of a signature and its numbers in order: of attributes, then of types.
+
+    A composite that was derived from another signature has the numbers of that one: its own types
+    follow from them.
+    """
+    derivation = signature.composite.derivation
+    origin: tuple[Hashable, ...] = (signature.composite,)
+    numbers: list[float] = []
+    if derivation is not None:
+        origin = derivation.source.structure, derivation.asked
+        numbers.extend(derivation.source.numbers)
+    attributes = without_numbers(signature.attributes, numbers)
+    types = without_numbers(signature.input_types, numbers)
+    return Structure(*origin, attributes, types), tuple(numbers)
+
+
+def without_numbers(value: Any, numbers: list[float]) -> Hashable:
+    """A value with its numbers taken out, which are appended to `numbers`."""
+    if type(value) is int or type(value) is float:
+        if value in _TREATED_APART or not math.isfinite(value):
+            return type(value), value
+        numbers.append(value)
+        return type(value), "positive" if value > 0 else "negative"
+    if isinstance(value, tuple):
+        return (type(value), *[without_numbers(item, numbers) for item in value])
+    if isinstance(value, TensorType):
+        structure, extents = _parted(value)
+        numbers.extend(extents)
+        return structure
+    return type(value), value
+
+
+def _parted(kind: TensorType) -> tuple[Structure, tuple[float, ...]]:
+    """The structure and the numbers of a type, found once."""
+    if kind.parted is None:
+        extents: list[float] = []
+        shape = without_numbers(kind.shape, extents)
+        kind.parted = Structure(shape, kind.dtype, kind.device), tuple(extents)
+    return kind.parted
+
+
+def with_numbers(value: Any, take: Callable[[Any], Any]) -> Any:
+    """The value with each number replaced by what `take` gives for it, in order."""
+    if type(value) is int or type(value) is float:
+        is_apart = value in _TREATED_APART or not math.isfinite(value)
+        return value if is_apart else take(value)
+    if isinstance(value, tuple):
+        items = [with_numbers(item, take) for item in value]
+        return tuple(items) if type(value) is tuple else type(value)(*items)
+    if isinstance(value, TensorType):
+        shape = tuple([with_numbers(n, take) for n in value.shape])
+        return TensorType(shape, value.dtype, value.device)
+    return value

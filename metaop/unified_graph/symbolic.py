@@ -1,0 +1,425 @@
+"""Integers that stand for every size: what is compiled on them holds wherever its guards hold.
+
+A `SymInt` is a polynomial over symbols and over what is not one: quotients, remainders and maxima.
+It has a *hint*, its value for the sizes at hand. Arithmetic builds polynomials. A comparison is
+answered by proof where bounds allow it, and by the hints otherwise: then the `ShapeEnv` keeps the
+answer as a guard. A symbol that is used as a plain integer is *pinned*: the guard is equality.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+if TYPE_CHECKING:
+    from metaop.unified_graph.shape_env import ShapeEnv
+
+# A product of atoms by their numbers, and a sum of such products with coefficients, in order.
+Monomial = tuple[int, ...]
+Terms = tuple[tuple[Monomial, int], ...]
+
+
+class NotGeneralError(Exception):
+    """What holds for one choice of sizes only; says why."""
+
+
+class SymInt:
+    """An integer that depends on the symbols of a `ShapeEnv`; one object for equal polynomials."""
+
+    __slots__ = ("env", "terms", "hint", "__weakref__")
+
+    def __init__(self, env: ShapeEnv, terms: Terms, hint: int) -> None:
+        self.env, self.terms, self.hint = env, terms, hint
+
+    __hash__ = object.__hash__
+
+    def _is_mine(self, other: Any) -> TypeGuard[SymInt | int]:
+        return type(other) is int or (type(other) is SymInt and other.env is self.env)
+
+    def __add__(self, other: Any) -> Any:
+        if self._is_mine(other):
+            return self.env.add(self, other)
+        if isinstance(other, float):
+            return SymFloat.of(self) + other
+        return self.env.add(self, int(other)) if _is_flag(other) else NotImplemented
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Any:
+        return self.env.multiply(self, -1)
+
+    def __pos__(self) -> SymInt:
+        return self
+
+    def __abs__(self) -> Any:
+        return -self if self.env.is_negative(self) else self
+
+    def __sub__(self, other: Any) -> Any:
+        return self + (-other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
+
+    def __mul__(self, other: Any) -> Any:
+        if self._is_mine(other):
+            return self.env.multiply(self, other)
+        if isinstance(other, float):
+            return SymFloat.of(self) * other
+        return self.env.multiply(self, int(other)) if _is_flag(other) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __pow__(self, other: Any) -> Any:
+        if type(other) is int and other >= 0:
+            return math.prod([self] * other)
+        return NotImplemented
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self.env.divide(self, other)[0] if self._is_mine(other) else NotImplemented
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self.env.divide(other, self)[0] if self._is_mine(other) else NotImplemented
+
+    def __mod__(self, other: Any) -> Any:
+        return self.env.divide(self, other)[1] if self._is_mine(other) else NotImplemented
+
+    def __rmod__(self, other: Any) -> Any:
+        return self.env.divide(other, self)[1] if self._is_mine(other) else NotImplemented
+
+    def __divmod__(self, other: Any) -> Any:
+        return self.env.divide(self, other) if self._is_mine(other) else NotImplemented
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return self.env.divide(other, self) if self._is_mine(other) else NotImplemented
+
+    def __truediv__(self, other: Any) -> Any:
+        return SymFloat.of(self) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / SymFloat.of(self)
+
+    def __eq__(self, other: object) -> Any:
+        if self is other:
+            return True
+        if self._is_mine(other):
+            # What holds for unlike sizes holds for equal ones as well, but for 0 and 1.
+            is_special = type(other) is int and -1 <= other <= 1
+            if self.hint != hint_of(other) and not is_special:
+                return False
+            return self.env.is_zero(self - other)
+        if isinstance(other, float):
+            return other.is_integer() and self.env.is_zero(self - int(other))
+        return NotImplemented
+
+    def __lt__(self, other: Any) -> Any:
+        if self._is_mine(other):
+            return self.env.is_negative(self - other)
+        return SymFloat.of(self) < other
+
+    def __gt__(self, other: Any) -> Any:
+        if self._is_mine(other):
+            return self.env.is_negative(other - self)
+        return SymFloat.of(self) > other
+
+    def __le__(self, other: Any) -> Any:
+        return not self > other
+
+    def __ge__(self, other: Any) -> Any:
+        return not self < other
+
+    def __bool__(self) -> bool:
+        return not self.env.is_zero(self)
+
+    def __index__(self) -> int:
+        return self.env.pin(self)
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(self.env.pin(self))
+
+    def __ceil__(self) -> SymInt:
+        return self
+
+    __floor__ = __trunc__ = __round__ = __ceil__
+
+    @property
+    def is_atom(self) -> bool:
+        """Whether it is a symbol, or a quotient, remainder or maximum alone."""
+        ((monomial, coefficient), *rest) = self.terms
+        return not rest and coefficient == 1 and len(monomial) == 1
+
+    def bit_length(self) -> int:
+        """The bits of the hint, with guards that the value has as many."""
+        bits = self.hint.bit_length()
+        below, above = self < (1 << bits), self >= (1 << bits >> 1)
+        assert below and above
+        return bits
+
+    def __repr__(self) -> str:
+        return text_of(self)
+
+
+def _is_flag(value: object) -> bool:
+    return type(value) is bool
+
+
+class SymFloat:
+    """A real number that depends on symbols: an expression and its hint."""
+
+    __slots__ = ("env", "tree", "hint", "_hash")
+
+    def __init__(self, env: ShapeEnv, tree: tuple[Any, ...], hint: float) -> None:
+        self.env, self.tree, self.hint, self._hash = env, tree, hint, hash(tree)
+
+    @staticmethod
+    def of(value: SymInt) -> SymFloat:
+        """The real number of a symbolic integer."""
+        return SymFloat(value.env, ("real", value), float(value.hint))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SymFloat) and self.tree == other.tree
+
+    @property
+    def operator(self) -> str:
+        """The outermost operator, "real" for an integer."""
+        return str(self.tree[0])
+
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """What the outermost operator is applied to."""
+        return self.tree[1:]
+
+    def _with(self, operator: str, other: Any, swapped: bool = False) -> Any:
+        if isinstance(other, SymInt):
+            other = SymFloat.of(other)
+        if not isinstance(other, (SymFloat, float, int)):
+            return NotImplemented
+        left, right = (other, self) if swapped else (self, other)
+        first, second = hint_of(left), hint_of(right)
+        hint = {"+": first + second, "-": first - second, "*": first * second}.get(operator)
+        if hint is None:
+            hint = first / second
+        return SymFloat(self.env, (operator, left, right), hint)
+
+    def __add__(self, other: Any) -> Any:
+        return self._with("+", other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._with("+", other, True)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._with("-", other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._with("-", other, True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with("*", other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._with("*", other, True)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._with("/", other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._with("/", other, True)
+
+    def __pow__(self, other: Any) -> Any:
+        if not isinstance(other, float):
+            return NotImplemented
+        return SymFloat(self.env, ("**", self, other), self.hint**other)
+
+    def __neg__(self) -> Any:
+        return self._with("*", -1)
+
+    def __lt__(self, other: Any) -> bool:
+        if other == math.inf:
+            return True
+        return self.env.is_negative_real(self - other)
+
+    def __gt__(self, other: Any) -> bool:
+        if other == math.inf:
+            return False
+        return self.env.is_negative_real(other - self)
+
+    def __le__(self, other: Any) -> bool:
+        return not self > other
+
+    def __ge__(self, other: Any) -> bool:
+        return not self < other
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __float__(self) -> float:
+        raise NotGeneralError(f"{self} is needed as a plain number")
+
+    def __ceil__(self) -> Any:
+        return self._rounded(math.ceil(self.hint), "ceil")
+
+    def __floor__(self) -> Any:
+        return self._rounded(math.floor(self.hint), "floor")
+
+    def __int__(self) -> int:
+        raise NotGeneralError(f"{self} is needed as a plain integer")
+
+    def _rounded(self, hint: int, name: str) -> Any:
+        return self.env.rounded(name, self, hint)
+
+    def __repr__(self) -> str:
+        return text_of(self)
+
+
+def hint_of(value: Any) -> Any:
+    """The value for the sizes at hand."""
+    return value.hint if isinstance(value, (SymInt, SymFloat)) else value
+
+
+def is_symbolic(value: object) -> bool:
+    """Whether a number depends on symbols."""
+    return isinstance(value, (SymInt, SymFloat))
+
+
+def as_integer(value: Any) -> Any:
+    """A plain or a symbolic integer."""
+    return value if type(value) is SymInt else int(value)
+
+
+def surely_less(left: Any, right: Any) -> bool:
+    """Whether `left < right` for all sizes; no guard is kept."""
+    difference = left - right
+    if type(difference) is int:
+        return difference < 0
+    return difference.env.is_proved(difference, "<")  # type: ignore[union-attr]
+
+
+def surely_equal(left: Any, right: Any) -> bool:
+    """Whether two numbers are the same expression of sizes; no guard is kept."""
+    return left is right or (type(left) is type(right) is int and left == right)
+
+
+def divides(divisor: Any, value: Any) -> bool:
+    """Whether a value is a multiple of a divisor, for all sizes; no guard is kept."""
+    rest = value % divisor
+    return type(rest) is int and rest == 0
+
+
+def content_of(value: Any) -> int:
+    """The largest plain integer of which a value is shown to be a multiple."""
+    return value if type(value) is int else math.gcd(*(c for _, c in value.terms))  # type: ignore
+
+
+def maximum(values: Sequence[Any]) -> Any:
+    """The largest of the values; of symbolic ones, without a guard."""
+    symbolic = [value for value in values if type(value) is not int]
+    return symbolic[0].env.largest(values) if symbolic else max(values)  # type: ignore
+
+
+def common_divisor(*values: Any) -> Any:
+    """A common divisor, the greatest one of plain integers: what symbolic ones show to share."""
+    if all(type(value) is int for value in values):
+        return math.gcd(*values)  # type: ignore[arg-type]
+    content = 0
+    shared: Monomial | None = None
+    env: ShapeEnv | None = None
+    for value in values:
+        if type(value) is int:
+            if value:
+                content, shared = math.gcd(content, value), ()
+            continue
+        env = value.env  # type: ignore[union-attr]
+        for monomial, coefficient in value.terms:  # type: ignore[union-attr]
+            content = math.gcd(content, coefficient)
+            shared = monomial if shared is None else _in_both(shared, monomial)
+    assert env is not None and shared is not None
+    return env.product(shared, content)
+
+
+def _in_both(one: Monomial, other: Monomial) -> Monomial:
+    left, found = list(other), []
+    for number in one:
+        if number in left:
+            left.remove(number)
+            found.append(number)
+    return tuple(found)
+
+
+def bits_of(value: Any) -> Any:
+    """The bits of a real number as an integer, a symbolic one for a symbolic number."""
+    if isinstance(value, SymFloat):
+        return value.env.bits(value)
+    return _bits(value)
+
+
+def _bits(value: float) -> int:
+    return int.from_bytes(struct.pack("<d", value), "little", signed=True)
+
+
+def as_float(value: Any) -> Any:
+    """A plain or a symbolic real number."""
+    return SymFloat.of(value) if type(value) is SymInt else float(value)
+
+
+# --- text that is read and run ------------------------------------------------------------------
+
+_TEXTS = {"//": "({} // {})", "%": "({} % {})", "real": "{}"}
+
+
+def text_of(value: Any, names: dict[int, str] | None = None) -> str:
+    """A number as Python text over the names of the symbols, or of whole atoms by number."""
+    if isinstance(value, SymInt):
+        parts = []
+        for monomial, coefficient in value.terms:
+            factors = [atom_text(value.env, number, names) for number in monomial]
+            if coefficient != 1 or not factors:
+                factors.insert(0, str(coefficient))
+            parts.append("*".join(factors))
+        text = " + ".join(parts).replace("+ -", "- ").replace(" 1*", " ")
+        return text if value.is_atom else f"({text})"
+    if isinstance(value, SymFloat):
+        if value.operator == "symbol":
+            return str(value.operands[0])
+        texts = [text_of(operand, names) for operand in value.operands]
+        return _TEXTS.get(value.tree[0], f"({{}} {value.tree[0]} {{}})").format(*texts)
+    return repr(value)
+
+
+def atom_text(env: ShapeEnv, number: int, names: dict[int, str] | None = None) -> str:
+    """An atom as Python text: its name if it has one in `names`."""
+    if names is not None and number in names:
+        return names[number]
+    operator, operands = env.atoms[number]
+    if not operands:
+        return operator
+    texts = [text_of(operand, names) for operand in operands]
+    return _TEXTS.get(operator, f"{operator}({', '.join(texts)})").format(*texts)
+
+
+def symbolic_parts(value: Any) -> dict[SymInt, None]:
+    """The symbolic integers in nested tuples and lists, each once."""
+    found: dict[SymInt, None] = {}
+    stack = [value]
+    while stack:
+        one = stack.pop()
+        if type(one) is SymInt:
+            found[one] = None
+        elif isinstance(one, (tuple, list)):
+            stack.extend(one)
+    return found
+
+
+def with_parts(value: Any, values: Mapping[SymInt, int]) -> Any:
+    """Nested tuples with their symbolic integers replaced."""
+    if type(value) is SymInt:
+        return values[value]
+    if not isinstance(value, tuple):
+        return value
+    parts = [with_parts(one, values) for one in value]
+    return tuple(parts) if type(value) is tuple else type(value)(*parts)

@@ -1,0 +1,41 @@
+"""Python functions that compute numbers from the values of symbols."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from metaop.unified_graph.shape_env import ShapeEnv
+from metaop.unified_graph.symbolic import SymInt, atom_text, bits_of, text_of
+
+
+def value_at(value: SymInt, symbols: Sequence[float]) -> int:
+    """The value of a number for values of the symbols."""
+    found: int = function_of(source_of(value.env, [value], False))(*symbols)[0]
+    return found
+
+
+def source_of(env: ShapeEnv, values: Sequence[SymInt | int], guarded: bool = True) -> str:
+    """A Python function that computes values from those of the symbols.
+
+    If it is `guarded`, it returns None for symbols that the guards do not admit.
+    """
+    names: dict[int, str] = {}
+    lines: list[str] = []
+    for number, atom in enumerate(env.atoms):
+        if atom.operands:
+            lines.append(f"    a{number} = {atom_text(env, number, names)}")
+            names[number] = f"a{number}"
+    if guarded:
+        lines += [f"    if not {guard.text(names)}: return None" for guard in env.guards]
+    results = "".join(f"{text_of(value, names)}, " for value in values)
+    arguments = ", ".join(str(symbol) for symbol in env.symbols)
+    return "\n".join([f"def compute({arguments}):", *lines, f"    return ({results})"])
+
+
+def function_of(source: str) -> Callable[..., Any]:
+    """The function that `source_of` wrote."""
+    scope: dict[str, Any] = {"ceil": math.ceil, "floor": math.floor, "max": max, "bits": bits_of}
+    exec(compile(source, "<sizes>", "exec"), scope)
+    return scope["compute"]  # type: ignore[no-any-return]

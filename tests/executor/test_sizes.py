@@ -1,0 +1,326 @@
+"""Streams of ever new sizes: every step as PyTorch computes it, few programs for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import metaop
+from metaop import executor, specialisation
+from metaop.codegen.kernel_cache import KernelCache
+from metaop.codegen.llvm import kernels, layout
+from metaop.codegen.loop_nest import LoopNest
+from metaop.compiler import compile_subgraph
+
+Numbers = np.random.Generator
+Step = Callable[[Any, Numbers], list[Any]]
+
+STREAMS: dict[str, Step] = {}
+# Steps of a stream, and programs that they may take: how many thresholds lie between the sizes
+# depends on the processor.
+_STEPS, _MOST_PROGRAMS = 30, 20
+
+
+def stream(step: Step) -> Step:
+    """Registers one step of a stream."""
+    STREAMS[step.__name__] = step
+    return step
+
+
+def drawn(T: Any, numbers: Numbers, *shape: int, scale: float = 1.0) -> Any:
+    values = T.tensor(scale * numbers.standard_normal(shape), dtype=T.float32)
+    return values.requires_grad_()
+
+
+def weight(T: Any, *shape: int) -> Any:
+    return drawn(T, np.random.default_rng(7), *shape, scale=0.1)
+
+
+def with_gradients(loss: Any, *leaves: Any) -> list[Any]:
+    loss.backward()
+    return [loss.detach(), *(leaf.grad for leaf in leaves)]
+
+
+@stream
+def batch_sizes(T: Any, numbers: Numbers) -> list[Any]:
+    F, count = T.nn.functional, int(numbers.integers(2, 200))
+    first, second = weight(T, 32, 20), weight(T, 5, 32)
+    target = T.tensor(numbers.integers(0, 5, count))
+    hidden = F.linear(drawn(T, numbers, count, 20), first).relu()
+    return with_gradients(F.cross_entropy(F.linear(hidden, second), target), first, second)
+
+
+@stream
+def lengths(T: Any, numbers: Numbers) -> list[Any]:
+    F, length = T.nn.functional, int(numbers.integers(2, 100))
+    query, key, value = (drawn(T, numbers, 2, 2, length, 16) for _ in range(3))
+    result = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+    return with_gradients(result.square().sum(), query, key, value)
+
+
+@stream
+def images(T: Any, numbers: Numbers) -> list[Any]:
+    F, (height, width) = T.nn.functional, map(int, numbers.integers(8, 50, 2))
+    kernel, scale, shift = weight(T, 8, 3, 3, 3), weight(T, 8), weight(T, 8)
+    pixels = drawn(T, numbers, 2, 3, height, width)
+    result = F.batch_norm(F.conv2d(pixels, kernel, padding=1), None, None, scale, shift, True)
+    loss = F.adaptive_avg_pool2d(F.max_pool2d(result.relu(), 2), 1).square().sum()
+    return with_gradients(loss, pixels, kernel, scale, shift)
+
+
+@stream
+def strided_images(T: Any, numbers: Numbers) -> list[Any]:
+    size = int(numbers.integers(5, 40))
+    pixels, kernel = drawn(T, numbers, 2, 8, size, size), weight(T, 8, 1, 3, 3)
+    result = T.nn.functional.conv2d(pixels, kernel, padding=1, groups=8, stride=2)
+    return with_gradients(result.square().mean(), pixels, kernel)
+
+
+@stream
+def signals(T: Any, numbers: Numbers) -> list[Any]:
+    values, kernel = drawn(T, numbers, 2, 4, int(numbers.integers(9, 200))), weight(T, 6, 4, 5)
+    result = T.nn.functional.conv1d(values, kernel, dilation=2)
+    return with_gradients(result.square().mean(), values, kernel)
+
+
+@stream
+def groups(T: Any, numbers: Numbers) -> list[Any]:
+    size = int(numbers.integers(2, 30))
+    pixels = drawn(T, numbers, 2, 8, size, size)
+    normed = T.nn.functional.group_norm(pixels, 4)
+    return with_gradients((normed * pixels).tanh().sum(), pixels)
+
+
+@stream
+def slice_starts(T: Any, numbers: Numbers) -> list[Any]:
+    values, start = weight(T, 700, 10), int(numbers.integers(0, 500))
+    return with_gradients(values[start : start + 64].square().sum(), values)
+
+
+@stream
+def pads(T: Any, numbers: Numbers) -> list[Any]:
+    before, after, length = map(int, numbers.integers(0, 9, 3))
+    values = drawn(T, numbers, 2, length + 3)
+    padded = T.nn.functional.pad(values, (before, after))
+    return with_gradients(padded.cumsum(1).square().sum(), values)
+
+
+@stream
+def shifts(T: Any, numbers: Numbers) -> list[Any]:
+    values = weight(T, 31, 3)
+    return with_gradients((values.roll(int(numbers.integers(0, 30)), 0) * values).sum(), values)
+
+
+@stream
+def slopes(T: Any, numbers: Numbers) -> list[Any]:
+    F, slope, values = T.nn.functional, float(numbers.random()), drawn(T, numbers, 7, 9)
+    result = F.leaky_relu(values, slope) + F.elu(values, slope + 0.5)
+    return with_gradients((result + F.threshold(values, slope, 2 * slope)).sum(), values)
+
+
+@stream
+def edges(T: Any, numbers: Numbers) -> list[Any]:
+    nodes, count = map(int, numbers.integers(2, 150, 2))
+    values = drawn(T, numbers, nodes, 8)
+    source, target = (T.tensor(numbers.integers(0, nodes, count)) for _ in range(2))
+    summed = T.zeros(nodes, 8).index_add(0, target, values[source])
+    return with_gradients((summed * values).sum(), values)
+
+
+@stream
+def boxes(T: Any, numbers: Numbers) -> list[Any]:
+    mine, other = (drawn(T, numbers, int(numbers.integers(1, 60)), 4) for _ in range(2))
+    low = T.maximum(mine[:, None, :2], other[None, :, :2])
+    high = T.minimum(mine[:, None, 2:], other[None, :, 2:])
+    extent = (high - low).clamp(min=0)
+    shared = extent[..., 0] * extent[..., 1]
+    return [*with_gradients(shared.sum(), mine, other), shared.detach().max(1)[0]]
+
+
+@stream
+def joined_parts(T: Any, numbers: Numbers) -> list[Any]:
+    left, right = (drawn(T, numbers, int(numbers.integers(1, 60)), 4) for _ in range(2))
+    whole = T.cat([left, right])
+    return with_gradients((whole * whole.flip(0)).sum(), left, right)
+
+
+@stream
+def moments(T: Any, numbers: Numbers) -> list[Any]:
+    values = drawn(T, numbers, *map(int, numbers.integers(2, 25, 3)))
+    means = values.mean((0, 2)) * values.amax((0, 2))
+    return with_gradients(means.sum() + values.var(1).sum(), values)
+
+
+@stream
+def views(T: Any, numbers: Numbers) -> list[Any]:
+    rows, columns = map(int, numbers.integers(2, 40, 2))
+    values = drawn(T, numbers, rows, columns, 3)
+    turned = values.reshape(rows * columns, 3).t().reshape(3, rows, columns).permute(1, 2, 0)
+    return with_gradients(turned[:, ::2].exp().sum(), values)
+
+
+@stream
+def words(T: Any, numbers: Numbers) -> list[Any]:
+    table, shape = weight(T, 50, 12), tuple(map(int, numbers.integers(1, 40, 2)))
+    found = T.nn.functional.embedding(T.tensor(numbers.integers(0, 50, shape)), table)
+    return with_gradients(found.tanh().mean(1).square().sum(), table)
+
+
+@stream
+def ranges(T: Any, numbers: Numbers) -> list[Any]:
+    start, count = int(numbers.integers(0, 50)), int(numbers.integers(1, 300))
+    values = T.arange(start, start + count).float()
+    return [(values * values).sum(), values.mean()]
+
+
+@stream
+def written_rows(T: Any, numbers: Numbers) -> list[Any]:
+    count = int(numbers.integers(2, 60))
+    row, values = int(numbers.integers(0, count)), T.zeros(count, 4)
+    values[row] = 1.0
+    values[:, 3] = row
+    return [values, values.sum()]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How many programs were made and kernels compiled, in a process that has none yet."""
+    counts = {"programs": 0, "kernels": 0}
+
+    def counting(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any) -> Any:
+            counts[what] += 1
+            return function(*arguments)
+
+        return counted
+
+    compile_kernel: Callable[[LoopNest], str] = counting("kernels", kernels.start_compiling)
+    cache = KernelCache(compile_kernel)
+    monkeypatch.setenv("METAOP_DISK_CACHE", "false")
+    monkeypatch.setattr(layout, "kernel_cache", lambda: cache)
+    for name in ("compile_subgraph", "compile_generally"):
+        function = counting("programs", getattr(specialisation, name))
+        monkeypatch.setattr(specialisation, name, function)
+    executor.clear_programs()
+    return counts
+
+
+def _run(step: Step, framework: ModuleType, seed: int) -> list[np.ndarray]:
+    return [value.numpy() for value in step(framework, np.random.default_rng(seed))]
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_of_sizes(name: str, made: dict[str, int]) -> None:
+    step = STREAMS[name]
+    for seed in range(_STEPS):
+        before = dict(made)
+        ours_and_theirs = _run(step, metaop, seed), _run(step, torch, seed)
+        # Where a program exists, sizes are bound to it, and nothing is compiled.
+        assert made["programs"] > before["programs"] or made["kernels"] == before["kernels"]
+        for ours, theirs in zip(*ours_and_theirs, strict=True):
+            assert ours.shape == theirs.shape
+            scale = max(1.0, float(np.abs(theirs).max(initial=0)))
+            np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4 * scale)
+    assert made["programs"] <= _MOST_PROGRAMS
+
+
+def test_one_length_after_the_other_makes_two_programs(made: dict[str, int]) -> None:
+    for length in range(4, 60):
+        x = metaop.ones(length, 3)
+        x.numpy()
+        before = made["programs"]
+        assert (x * 2 + 1).sum(0).tolist() == [3.0 * length] * 3
+        assert made["programs"] == before + (length < 6)
+
+
+def test_sizes_of_zero_and_one_are_right(made: dict[str, int]) -> None:
+    for rows, columns in [(5, 4), (6, 7), (0, 3), (1, 3), (4, 1), (1, 1), (0, 0), (9, 2), (2, 0)]:
+        values = np.random.default_rng(rows).standard_normal((rows, columns)).astype(np.float32)
+        x = metaop.tensor(values)
+        np.testing.assert_allclose((x.t() @ x).numpy(), values.T @ values, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose((x.exp() * 2).sum(1).numpy(), np.exp(values).sum(1) * 2, 1e-4)
+
+
+def test_numbers_of_both_signs_are_told_apart(made: dict[str, int]) -> None:
+    values = np.arange(12, dtype=np.float32)
+    x = metaop.tensor(values)
+    for shift in (3, 5, -4, -5, 0, 1, -1, 7, -7, 11):
+        assert x.roll(shift).tolist() == np.roll(values, shift).tolist()
+    for factor in (0.5, 2.5, -0.0, 0.0, 1.0, -1.5, float("inf"), 3.25):
+        leaky = metaop.nn.functional.leaky_relu(-x[1:], factor)
+        np.testing.assert_array_equal(leaky.numpy(), -values[1:] * np.float32(factor))
+
+
+def test_the_values_of_general_programs_are_those_of_exact_ones(
+    made: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same kernels, unless an exact program writes more out: equal up to rounding."""
+    for name in ("lengths", "moments", "edges", "joined_parts"):
+        step = STREAMS[name]
+        general = [_run(step, metaop, seed) for seed in range(12)]
+        with monkeypatch.context() as patch:
+            patch.setenv("METAOP_SIZES", "exact")
+            executor.clear_programs()
+            exact = [_run(step, metaop, seed) for seed in range(12)]
+        for ours, theirs in zip(chain(*general), chain(*exact), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_sizes_that_ran_long_enough_get_a_program_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Any] = []
+    # As if one run took as long as making a program.
+    over = property(lambda trial: trial.seconds > 0)
+    monkeypatch.setattr(specialisation.Trial, "is_over", over)
+    monkeypatch.setattr(
+        executor, "compile_subgraph", lambda cut: made.append(cut) or compile_subgraph(cut)
+    )
+    executor.clear_programs()
+    bound = []
+    for size in (11, 13, 29, 29, 29):
+        x = metaop.ones(size, 2)
+        x.numpy()
+        bound.append(len(made))
+        assert (x * 0.5).sum(1).tolist() == [1.0] * size
+    # One for the values and one for the sum, when the size comes for the second time.
+    assert bound == [0, 0, 0, 1, 2] and len(made) == 2
+
+
+def test_a_stored_general_program_serves_a_new_process(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("METAOP_CACHE_DIR", str(tmp_path))
+    scheduled: list[bool] = []
+    schedule = metaop.compiler.schedule
+
+    def counting(*arguments: Any) -> Any:
+        scheduled.append(len(arguments) > 3)
+        return schedule(*arguments)
+
+    monkeypatch.setattr(metaop.compiler, "schedule", counting)
+    for length in (17, 23):
+        executor.clear_programs()
+        for size in (9, 14, length):
+            x = metaop.ones(size, 3)
+            x.numpy()
+            assert (x * 3).sum(0).tolist() == [3.0 * size] * 3
+    # One for the values and one for the sum, in the first process.
+    assert scheduled.count(True) == 2
+
+
+def test_extents_that_follow_from_sizes_and_become_one(made: dict[str, int]) -> None:
+    values = np.random.default_rng(1).standard_normal((2, 12, 3, 3)).astype(np.float32)
+    for groups in (2, 4, 12, 3, 6, 12, 1):
+        found = []
+        for T in (metaop, torch):
+            x = T.tensor(values, requires_grad=True)
+            (T.nn.functional.group_norm(x, groups).sin() * x).sum().backward()
+            found.append(x.grad.numpy())
+        np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-4)

@@ -1,0 +1,162 @@
+"""Symbolic integers: what is computed and decided on them holds wherever the guards hold."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from metaop.unified_graph.shape_env import ShapeEnv
+from metaop.unified_graph.symbolic import (
+    NotGeneralError,
+    as_float,
+    common_divisor,
+    content_of,
+    divides,
+    maximum,
+    surely_equal,
+    surely_less,
+)
+from metaop.unified_graph.symbolic_source import function_of, source_of
+
+Program = Callable[..., tuple[list[Any], list[bool]]]
+
+
+def random_program(seed: int) -> Program:
+    """Integers made from three others by random arithmetic, and comparisons on the way."""
+
+    def run(*symbols: Any) -> tuple[list[Any], list[bool]]:
+        chance = random.Random(seed)
+        values, decisions = [*symbols], []
+        for _ in range(14):
+            one, other = chance.choice(values), chance.choice(values)
+            number, kind = chance.randint(1, 9), chance.randrange(10)
+            if kind == 0:
+                values.append(one + other)
+            elif kind == 1:
+                values.append(one - other)
+            elif kind == 2:
+                values.append(one * chance.choice((other, number)))
+            elif kind == 3:
+                values.append(one // number)
+            elif kind == 4:
+                values.append(one % number)
+            elif kind == 5:
+                values.append(-(-one // number) * number)
+            elif kind == 6:
+                values.append(maximum([one, other, number]))
+            elif kind == 7 and bool(other > 0):
+                values += divmod(one, other)
+            elif kind == 8:
+                decisions.append(bool(one < other))
+                values.append(one + number if decisions[-1] else one - number)
+            else:
+                decisions.append(bool(one == chance.choice((-1, 0, 1))))
+            decisions.append(surely_decided(one, other))
+        return values, decisions
+
+    return run
+
+
+def surely_decided(one: Any, other: Any) -> bool:
+    """A decision that is the same for all sizes, whatever it is: false, unless it were wrong."""
+    return surely_less(one, other) and not one < other
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_decisions_and_values_hold_where_guards_do(seed: int) -> None:
+    program, chance = random_program(seed), random.Random(seed)
+    env = ShapeEnv()
+    symbols = [env.symbol(chance.randint(2, 60)) for _ in range(3)]
+    values, decisions = program(*symbols)
+    bound = function_of(source_of(env, values))
+    hints = [symbol.hint for symbol in symbols]
+    assert bound(*hints) == tuple(program(*hints)[0])
+    admitted = 0
+    for _ in range(60):
+        sizes = [max(2, hint + chance.randint(-8, 8)) for hint in hints]
+        try:
+            found = bound(*sizes)
+        except ZeroDivisionError:
+            continue
+        if found is not None:
+            admitted += 1
+            exact, exactly_decided = program(*sizes)
+            assert (list(found), decisions) == (exact, exactly_decided), env.guards
+    assert admitted
+
+
+def test_equal_polynomials_are_one_object() -> None:
+    env = ShapeEnv()
+    n, m = env.symbol(10), env.symbol(7)
+    assert (n + m) * (n - m) is n * n - m * m
+    assert n * m * 4 // 4 is n * m and (n * m * 128) // (m * 128) is n
+    assert ((n + 1) * (m + 2)) // (m + 2) is n + 1
+    assert n - n == 0 and type(n - n) is int and type(n * 0 + 3) is int
+    assert (4 * n - 1) // n == 3 and (6 * n - 2) % n is n - 2
+    assert not env.guards
+
+
+def test_what_bounds_decide_keeps_no_guard() -> None:
+    env = ShapeEnv()
+    n, m = env.symbol(10), env.symbol(7)
+    assert n * m > n and n * m - m > 0 and n >= 2 and n != 0 and n != 1 and not n < 1
+    assert n % 8 < 8 and n - n // 2 * 2 >= 0 and (n - 1) // 16 + 1 > 0 and maximum([n, 3]) > 2
+    assert not env.guards
+
+
+def test_guards_bound_what_comes_later() -> None:
+    env = ShapeEnv()
+    n = env.symbol(100)
+    assert n > 64 and len(env.guards) == 1
+    assert n > 50 and n // 8 >= 8 and 2 * n > 100 and len(env.guards) == 1
+    assert not n > 200 and len(env.guards) == 2
+    admits = function_of(source_of(env, []))
+    assert [admits(size) is not None for size in (64, 65, 200, 201)] == [False, True, True, False]
+
+
+def test_use_as_a_plain_integer_pins() -> None:
+    env = ShapeEnv()
+    n = env.symbol(3)
+    assert list(range(n)) == [0, 1, 2] and [5, 6, 7, 8][n] == 8
+    assert [str(guard) for guard in env.guards] == ["(-3 + s0) == 0"]
+    assert all("test_symbolic.py" in place for _, place in env.pins)
+
+
+def test_unlike_sizes_may_be_equal_later_but_not_the_other_way_round() -> None:
+    env = ShapeEnv()
+    n, m, k = env.symbol(10), env.symbol(10), env.symbol(11)
+    assert n != k and n != 12 and not env.guards
+    assert n == m and len(env.guards) == 1
+    admits = function_of(source_of(env, []))
+    assert admits(7, 7, 7) is not None and admits(7, 8, 7) is None
+
+
+def test_what_is_shown_of_divisors() -> None:
+    env = ShapeEnv()
+    n, m = env.symbol(12), env.symbol(7)
+    assert divides(4, 8 * n) and divides(n, n * m) and not divides(4, n) and divides(3, 9)
+    assert content_of(8 * n + 12) == 4 and content_of(6) == 6
+    assert common_divisor(8 * n * m, 12 * n) is 4 * n and common_divisor(12, 18) == 6
+    assert surely_equal(n + 0, n) and not surely_equal(n, 12) and not env.guards
+
+
+def test_real_numbers_of_sizes() -> None:
+    env = ShapeEnv()
+    n, slope = env.symbol(10), env.real_symbol(0.25)
+    mean = 1.0 / as_float(n)
+    assert mean < slope and math.ceil(as_float(n) * 0.15) == 2 and len(env.guards) == 2
+    rounded = math.floor(slope * 100.0)
+    compute = function_of(source_of(env, [rounded, n * 2]))
+    assert compute(10, 0.25) == (25, 20) and compute(9, 0.379) == (37, 18)
+    assert compute(10, 0.05) is None and compute(20, 0.25) is None
+    with pytest.raises(NotGeneralError, match="plain number"):
+        float(mean)
+
+
+def test_symbols_of_other_programs_are_not_mixed_up() -> None:
+    one, other = ShapeEnv().symbol(5), ShapeEnv().symbol(5)
+    assert one != other and {one: 1}.get(other) is None
