@@ -158,7 +158,7 @@ def _case(
         found = program.run(buffers)[0].view(output.shape, output.dtype.numpy)
         return float(np.abs(found.astype(np.float32) - wanted).max() / np.abs(wanted).max())
 
-    is_same = program.layout.launches == plain.layout.launches
+    is_same = program.launches == plain.launches
     return Case(
         family,
         name,

@@ -43,6 +43,8 @@ def weight(T: Any, *shape: int) -> Any:
 
 
 def with_gradients(loss: Any, *leaves: Any) -> list[Any]:
+    for leaf in leaves:
+        leaf.grad = None
     loss.backward()
     return [loss.detach(), *(leaf.grad for leaf in leaves)]
 
@@ -228,6 +230,48 @@ def test_a_stream_of_sizes(name: str, made: dict[str, int]) -> None:
             scale = max(1.0, float(np.abs(theirs).max(initial=0)))
             np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4 * scale)
     assert made["programs"] <= _MOST_PROGRAMS
+
+
+class Given:
+    """metaop with tensors of an earlier run in place of new ones."""
+
+    def __init__(self, tensors: tuple[metaop.Tensor, ...]) -> None:
+        self._left = iter(tensors)
+
+    def tensor(self, *_: Any, **__: Any) -> metaop.Tensor:
+        return next(self._left)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(metaop, name)
+
+
+class Keeping(Given):
+    """metaop that keeps the tensors it makes."""
+
+    def __init__(self) -> None:
+        self.made: list[metaop.Tensor] = []
+
+    def tensor(self, *arguments: Any, **options: Any) -> metaop.Tensor:
+        self.made.append(metaop.tensor(*arguments, **options))
+        return self.made[-1]
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_in_a_captured_function(name: str, made: dict[str, int]) -> None:
+    """Captured functions keep memory from run to run: as much as the sizes of a run need."""
+    step = STREAMS[name]
+    for seed in range(8):
+        keeping = Keeping()
+        step(keeping, np.random.default_rng(seed))
+        captured = metaop.jit(
+            lambda *given, seed=seed: step(Given(given), np.random.default_rng(seed))
+        )
+        expected = _run(step, torch, seed)
+        for _ in range(4):
+            for ours, theirs in zip(captured(*keeping.made), expected, strict=True):
+                scale = max(1.0, float(np.abs(theirs).max(initial=0)))
+                np.testing.assert_allclose(ours.numpy(), theirs, rtol=2e-3, atol=2e-4 * scale)
+        assert captured.traces == 2
 
 
 def test_one_length_after_the_other_makes_two_programs(made: dict[str, int]) -> None:

@@ -123,7 +123,7 @@ def kernels() -> list[str]:
     a, b = metaop.ones(64, 80), metaop.ones(80, 96)
     executor.realize()
     program = executor.program_of(executor.pending_subgraph([(a @ b)._call]))
-    return [launch.kernel for launch in program.layout.launches]  # type: ignore[attr-defined]
+    return [launch.kernel for launch in program.launches]  # type: ignore[attr-defined]
 
 
 def test_programs_of_before_do_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:

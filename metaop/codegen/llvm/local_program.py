@@ -18,7 +18,7 @@ class LLVMLocalProgram:
     def __init__(self, schedule: Schedule) -> None:
         self.outputs = schedule.outputs
         self.program = LLVMProgram(schedule)
-        self.arena_bytes: int = self.program.layout.arena_bytes
+        self.arena_bytes: int = self.program.arena_bytes
         self._finished_after = self.program.finished_after
 
     def __call__(

@@ -34,16 +34,14 @@ class PreparedRun:
         self._numbers = [(slot, k * SCALAR_BYTES) for k, slot in enumerate(numbers)]
         self._packer = ScalarPacker([program.input_types[slot] for slot in numbers])
         self._buffers = [slot for slot in varying if slot not in numbers]
-        made = [memory.get(k) for k in range(len(program.layout.made))]
+        made = [memory.get(k) for k in range(len(program.made))]
         self._fresh = [
-            (k, nbytes, first + k)
-            for k, nbytes in enumerate(program.layout.made)
-            if made[k] is None
+            (k, nbytes, first + k) for k, nbytes in enumerate(program.made) if made[k] is None
         ]
-        self._places = list(enumerate(program.layout.offsets, first + len(made)))
-        self._arena_bytes = program.layout.arena_bytes
+        self._places = list(enumerate(program.offsets, first + len(made)))
+        self._arena_bytes = program.arena_bytes
         addresses = [one.address if isinstance(one, Buffer) else 0 for one in (*arguments, *made)]
-        self._addresses = array("q", [*addresses, *program.layout.offsets])
+        self._addresses = array("q", [*addresses, *program.offsets])
 
     def run(self, arguments: Sequence[Argument]) -> dict[int, Buffer]:
         """Runs the program; the results that were made, by number. Raises as `LLVMProgram.run`."""

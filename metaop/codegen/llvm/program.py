@@ -35,9 +35,11 @@ class LLVMProgram:
     """The program of a layout (or schedule) on the host; its addresses are numbered as slots."""
 
     def __init__(self, plan: Layout | Schedule) -> None:
-        layout = self.layout = layout_of(plan) if isinstance(plan, Schedule) else plan
+        layout = layout_of(plan) if isinstance(plan, Schedule) else plan
+        # Names, kernels and slots hold for any size; the integers in here are of the first one.
+        self.launches = layout.launches
         self.input_types = [dtypes.dtype_named(name) for name in layout.input_types]
-        self._made = layout.made
+        self.made = layout.made
         self._results = layout.results
         donors = dict(layout.donors)
         self.donors: dict[int, int] = {
@@ -47,8 +49,8 @@ class LLVMProgram:
         }
         # Whether the results are just what is made, each once.
         self._plain = list(layout.results) == [(False, k) for k in range(len(layout.made))]
-        self._offsets = layout.offsets
-        self._arena_bytes = layout.arena_bytes
+        self.offsets = layout.offsets
+        self.arena_bytes = layout.arena_bytes
         self._table = StepTable(
             [
                 Step(address_of(one.kernel), one.slots, one.arguments, one.tasks, one.grain)
@@ -63,9 +65,9 @@ class LLVMProgram:
     @cached_property
     def finished_after(self) -> list[int]:
         """For each result, after how many steps its value is complete."""
-        first = len(self.layout.input_types)
-        last = [0] * len(self._made)
-        for step, launch in enumerate(self.layout.launches):
+        first = len(self.input_types)
+        last = [0] * len(self.made)
+        for step, launch in enumerate(self.launches):
             for slot in launch.slots:
                 if first <= slot < first + len(last):
                     last[slot - first] = step + 1
@@ -74,10 +76,10 @@ class LLVMProgram:
     def resized(self, integers: np.ndarray) -> LLVMProgram:
         """The same launches with other integers, in the order of `integers_of`."""
         found = copy(self)
-        first, second = len(self._made), len(self._made) + len(self._offsets)
-        found._made = tuple(integers[:first].tolist())
-        found._offsets = tuple(integers[first:second].tolist())
-        found._arena_bytes = int(integers[second])
+        first, second = len(self.made), len(self.made) + len(self.offsets)
+        found.made = tuple(integers[:first].tolist())
+        found.offsets = tuple(integers[first:second].tolist())
+        found.arena_bytes = int(integers[second])
         tasks, scalars = np.split(integers[second + 1 :], [self._count])
         found._table = self._table.resized(tasks, scalars)
         found._steps_address = found._table.address
@@ -103,10 +105,10 @@ class LLVMProgram:
             for position, slot in enumerate(numbers):
                 addresses[slot] = start + position * SCALAR_BYTES
         addresses += map(_address, made)
-        if self._offsets:
-            arena = allocate(self._arena_bytes)
+        if self.offsets:
+            arena = allocate(self.arena_bytes)
             start = arena.address
-            addresses += [start + offset for offset in self._offsets]
+            addresses += [start + offset for offset in self.offsets]
         slots = array("q", addresses)
         results = made if self._plain else self._results_of(made, arguments)
         if between is None:
@@ -149,11 +151,11 @@ class LLVMProgram:
     def _outputs(self, memory: Mapping[int, Buffer] | None) -> list[Buffer]:
         """The memory of what is made: what was given, else new."""
         if not memory:
-            return [allocate(nbytes) for nbytes in self._made]
+            return [allocate(nbytes) for nbytes in self.made]
         if not self._plain:
             memory = {self._results[number][1]: buffer for number, buffer in memory.items()}
         given = memory.get
-        return [given(made) or allocate(nbytes) for made, nbytes in enumerate(self._made)]
+        return [given(made) or allocate(nbytes) for made, nbytes in enumerate(self.made)]
 
     def _passed_through(self, slot: int, argument: Argument) -> Buffer:
         """An input that is an output as well: values are immutable, so the buffer is shared."""
@@ -176,6 +178,6 @@ class LLVMProgram:
         if failed:
             raise reported_fault(error[1], error[2], error[3])
         if times is not None:
-            names = [launch.name for launch in self.layout.launches[first : first + count]]
+            names = [launch.name for launch in self.launches[first : first + count]]
             for observer in tuple(observers):
                 observer.ran(self, names, times.tolist())
