@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from tests.convert.running import (
     copy_weights,
     determined_weights,
     load_program,
+    modules_of,
 )
 
 pytest.importorskip("libcst")
@@ -102,27 +103,55 @@ def test_losses_are_those_of_pytorch(path: Path, capsys: pytest.CaptureFixture[s
     if missing and path.stem != "unsupported_corners":
         pytest.skip(f"not in metaop: {missing[0].name}")
     torch.manual_seed(0)
+    if path.stem in RECORDED:
+        _compare_with_record(path)
+        return
     ours = load_program(converted(path).text, path.stem)
     copy = ours["build"]()
-    if path.stem in RECORDED:
-        expected = np.array(RECORDED[path.stem])
-        determined_weights(copy, metaop.from_numpy)
-    else:
-        theirs = load_program(path.read_text(), path.stem)
-        model = theirs["build"]()
-        copy_weights(model, copy, metaop.from_numpy)
-        expected = losses(theirs, model)
-    found = losses(ours, copy)
+    theirs = load_program(path.read_text(), path.stem)
+    model = theirs["build"]()
+    copy_weights(model, copy, metaop.from_numpy)
+    weights = [
+        {name: value.clone() for name, value in module.state_dict().items()}
+        for module in modules_of(model)
+    ]
+    expected, found = losses(theirs, model), losses(ours, copy)
     assert len(expected) >= STEPS
-    for nudge in range(1, 4):
-        if np.allclose(found, expected, rtol=0, atol=1e-3) or path.stem not in RECORDED:
-            break
+    error = np.abs(found - expected)
+    if error.max() > 1e-3:
+        # Adagrad makes a step of a gradient that is zero but for rounding, say.
+        error -= rounding_of(torch, theirs, weights, expected)
+    assert error.max() <= 1e-3, (found, expected)
+
+
+def _compare_with_record(path: Path) -> None:
+    expected = np.array(RECORDED[path.stem])
+    for nudge in range(4):
         # A relu at zero falls to either side by rounding: other roundings may meet the record.
-        ours = load_program(converted(path).text, path.stem)
-        copy = ours["build"]()
-        determined_weights(copy, partial(nudged, nudge))
-        found = losses(ours, copy)
+        program = load_program(converted(path).text, path.stem)
+        copy = program["build"]()
+        determined_weights(copy, partial(nudged, nudge) if nudge else metaop.from_numpy)
+        found = losses(program, copy)
+        if np.allclose(found, expected, rtol=0, atol=1e-3):
+            break
+    assert len(expected) >= STEPS
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
+
+
+def rounding_of(
+    torch: Any, program: Mapping[str, Any], weights: Sequence[Any], expected: np.ndarray
+) -> np.ndarray:
+    """How far PyTorch's own losses go from weights that differ by about a rounding."""
+    found = []
+    for seed in range(8):
+        random, model = torch.Generator().manual_seed(seed), program["build"]()
+        for module, values in zip(modules_of(model), weights, strict=True):
+            module.load_state_dict(values)
+            with torch.no_grad():
+                for weight in module.parameters():
+                    weight *= 1 + 1e-7 * torch.randn(weight.shape, generator=random)
+        found.append(np.abs(losses(program, model) - expected))
+    return np.max(found, axis=0)
 
 
 def nudged(seed: int, values: np.ndarray) -> metaop.Tensor:
