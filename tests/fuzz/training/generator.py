@@ -24,9 +24,10 @@ from tests.fuzz.training.catalogue import (
 from tests.fuzz.training.compare import truth
 from tests.fuzz.training.program import Body, Operation, Program, Unfit, text
 
-# Every other size means that kernels are compiled anew.
-_BATCHES = ((2, 2, 2), (2, 2, 2), (3, 3, 3), (1, 1, 1), (4, 4, 3), (3, 3, 1), (2, 3, 2), (1, 2, 5))
-_JIT_BATCHES = ((2, 2, 2, 2), (3, 3, 3, 3), (2, 2, 2, 3, 3, 3, 2), (1, 1, 1, 1))
+# Batch sizes, a digit for each step. The second size makes a program for any; smaller ones and
+# larger, in captured functions too, are bound to it.
+_BATCHES = "222 222 333 111 443 331 232 125 2354 4273".split()
+_JIT_BATCHES = "2222 3333 2223332 1111 222333666 5533222777".split()
 # The module that models have most of, by the rank of what comes in.
 _USUAL = {3: "Conv1d", 4: "Conv2d"}
 
@@ -76,7 +77,7 @@ class Generator:
             model,
             loss=self._pick(LOSSES),
             optimizer=self._pick(OPTIMIZERS),
-            batches=self._pick(_JIT_BATCHES if jit else _BATCHES),
+            batches=tuple(map(int, self._pick(_JIT_BATCHES if jit else _BATCHES))),
             jit=jit,
             flat=self._chance(0.3),
             hold_result=self._chance(0.7),
