@@ -18,6 +18,7 @@ from metaop.codegen.backend import GeneralProgram, Program
 from metaop.compiler import backend_named, backend_of, compile_generally, compile_subgraph
 from metaop.settings import get
 from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.shape_rule import learn_rule
 from metaop.unified_graph.symbolic import NotGeneralError
 from metaop.unified_graph.symbolic_cut import numbers_of, structure_key
 
@@ -86,6 +87,9 @@ def program_for(subgraph: Subgraph) -> tuple[Program, Trial | None]:
         start = time.perf_counter()
         try:
             family.variants.insert(0, compile_generally(subgraph, family.first))
+            for call in subgraph.order:
+                if call.signature is not None:
+                    learn_rule(call.signature)
         except NotGeneralError as reason:
             family.refusals.append(str(reason))
         except Exception as fault:

@@ -79,12 +79,12 @@ def _batched_composite(
     key = (flags, indices)
     found = signature.batched.get(key)
     if found is None:
-        inputs = signature.inputs
-        outputs = [signature.outputs[index] for index in indices]
-        varies = frozenset(node for node, flag in zip(inputs, flags) if flag)
         first = flags.index(True)
 
         def expansion(*nodes: Node) -> tuple[Node, ...]:
+            inputs = signature.inputs
+            outputs = [signature.outputs[index] for index in indices]
+            varies = frozenset(node for node, flag in zip(inputs, flags) if flag)
             size = nodes[first].shape[0]
             return tuple(batched(outputs, dict(zip(inputs, nodes)), varies, size))
 

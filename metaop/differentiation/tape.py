@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from metaop.differentiation.saved_values import Residual, overwritten, overwritten_error
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise.meta_op import Elementwise
-from metaop.errors import GradientError, describe_location
+from metaop.errors import GradientError, InternalError, describe_location
 from metaop.reindex.meta_op import Reindex
+from metaop.settings import get
 from metaop.unified_graph.composite import Composite, Derivation, Signature, composite
 from metaop.unified_graph.cut import forget_released, residual_parts
 from metaop.unified_graph.node import (
@@ -27,9 +29,12 @@ from metaop.unified_graph.node import (
 )
 from metaop.unified_graph.recording import Call, modes, part, record
 from metaop.unified_graph.rewrite import rebuild
+from metaop.unified_graph.symbolic import NotGeneralError
 
 # The cotangents that have arrived at a call, by output index.
 Pending = dict[Call, dict[int, Call]]
+# The outputs that have cotangents, and the inputs whose gradients are wanted.
+Asked = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,82 @@ def gradient_plan(
     """The plan for the gradients of inputs `wanted` from cotangents of `outputs`; memoised."""
     key = (outputs, wanted)
     if key not in signature.gradients:
-        signature.gradients[key] = _derive(signature, outputs, wanted)
-    return signature.gradients[key]
+        if not _follow_rule(signature, key):
+            signature.gradients[key] = _derive(signature, outputs, wanted)
+        if get("METAOP_VERIFY"):
+            assert signature.outputs
+    plan: GradientPlan | None = signature.gradients[key]
+    return plan
+
+
+def _follow_rule(signature: Signature, key: Asked) -> bool:
+    """Whether the rule of a signature tells its gradients `key`, which are entered then.
+
+    So are those that other signatures asked the rule for earlier: further outputs have the same
+    numbers for all of them.
+    """
+    rule = signature.rule
+    if rule is None:
+        return False
+    try:
+        gradient_plan(rule.template, *key)
+        types = rule.types_for(signature.numbers)
+    except NotGeneralError:
+        types = None
+    if types is None:
+        signature.rule = None
+        return False
+    for asked, plan in rule.template.gradients.items():
+        if asked not in signature.gradients:
+            signature.gradients[asked] = _as_ruled(signature, asked, plan)
+            if plan is not None:
+                places = [index for kind, index in plan.residuals if kind == "output"]
+                count = max([len(signature.types), *(index + 1 for index in places)])
+                signature.types += types[len(signature.types) : count]
+        if asked == key:
+            break
+    return True
+
+
+def _as_ruled(signature: Signature, asked: Asked, plan: GradientPlan | None) -> GradientPlan | None:
+    """The gradients of a signature, alike to those in its rule and derived when they are needed."""
+
+    @cache
+    def derived() -> GradientPlan | None:
+        found = _derive(signature, *asked)
+        if _places_of(found) != _places_of(plan):
+            raise InternalError(f"the gradient of {signature} is not what its rule says")
+        return found
+
+    signature.interior.append(derived)
+    if plan is None:
+        return None
+
+    def expansion(*nodes: Node) -> tuple[Node, ...]:
+        return derived().composite.expansion(*nodes)  # type: ignore[union-attr, return-value]
+
+    return _plan(signature, asked, plan.residuals, plan.targets, expansion)
+
+
+def _places_of(plan: GradientPlan | None) -> object:
+    return None if plan is None else (plan.residuals, plan.targets)
+
+
+def _plan(
+    signature: Signature,
+    asked: Asked,
+    residuals: tuple[Residual, ...],
+    targets: tuple[int, ...],
+    expansion: Callable[..., tuple[Node, ...]],
+) -> GradientPlan:
+    def again(other: Signature) -> Composite | None:
+        plan = gradient_plan(other, *asked)
+        is_alike = plan is not None and (plan.residuals, plan.targets) == (residuals, targets)
+        return plan.composite if is_alike else None  # type: ignore[union-attr]
+
+    derivation = Derivation(signature, ("gradient", *asked, residuals, targets), again)
+    name = f"{signature.composite.name}.gradient"
+    return GradientPlan(Composite(name, expansion, derivation=derivation), residuals, targets)
 
 
 def _derive(
@@ -85,15 +164,7 @@ def _derive(
     def expansion(*nodes: Node) -> tuple[Node, ...]:
         return tuple(rebuild(found, dict(zip([*places, *cotangents], nodes))))
 
-    def again(other: Signature) -> Composite | None:
-        plan = gradient_plan(other, outputs, wanted)
-        is_alike = plan is not None and (plan.residuals, plan.targets) == (residuals, targets)
-        return plan.composite if is_alike else None  # type: ignore[union-attr]
-
-    asked = ("gradient", outputs, wanted, residuals, targets)
-    derivation = Derivation(signature, asked, again)
-    name = f"{signature.composite.name}.gradient"
-    return GradientPlan(Composite(name, expansion, derivation=derivation), residuals, targets)
+    return _plan(signature, (outputs, wanted), residuals, targets, expansion)
 
 
 def _zero(node: Node) -> Node:

@@ -10,14 +10,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from metaop.errors import DeviceError
+from metaop.errors import DeviceError, InternalError
 from metaop.unified_graph.interning import InternTable
 from metaop.unified_graph.node import Node, input_node, topological
 from metaop.unified_graph.rewrite import rebuild
 from metaop.unified_graph.structure import Structure, structure_of
 from metaop.unified_graph.tensor_type import CPU, Device, TensorType
+
+if TYPE_CHECKING:
+    from metaop.unified_graph.shape_rule import ShapeRule
 
 # The signatures of one composite that are kept though neither a call nor a program has them.
 _SIGNATURES = 1 << 10
@@ -104,7 +107,7 @@ class Composite:
         key = (types, with_one_nan(attributes))
         found = self.signatures.get(key) or self.signatures.revive(key)
         if found is None:
-            found = self.signatures.add(key, Signature(self, *key))
+            found = self.signatures.add(key, Signature(self, *key, by_rule=True))
         return found
 
     def __repr__(self) -> str:
@@ -129,11 +132,15 @@ def composite(
 
 
 class Signature:
-    """A composite with fixed attributes and input types, expanded into a template of nodes.
+    """A composite with fixed attributes and input types, and the template of nodes it expands to.
 
     `inputs` are the placeholder nodes of the template, `outputs` its results followed by the
     interior nodes that gradients ask for (`output_index` appends them); `types` are the types of
     the outputs. `id` is a small integer that stands for the signature in cache keys.
+
+    With `by_rule`, the types come from a `rule` of the structure if one admits the numbers. The
+    template is then made only when somebody asks for it; functions in `interior` append what
+    gradients have asked for by the rule.
     """
 
     __slots__ = (
@@ -141,8 +148,6 @@ class Signature:
         "composite",
         "attributes",
         "input_types",
-        "inputs",
-        "outputs",
         "types",
         "result_count",
         "differentiable",
@@ -150,9 +155,17 @@ class Signature:
         "can_fail",
         "gradients",
         "batched",
+        "rule",
+        "interior",
+        "_inputs",
+        "_outputs",
         "_structure",
         "__weakref__",
     )
+    types: list[TensorType]
+    result_count: int
+    differentiable: bool
+    can_fail: bool
     _ids = itertools.count(1)
 
     def __init__(
@@ -160,32 +173,79 @@ class Signature:
         composite: Composite,
         input_types: tuple[TensorType | None, ...],
         attributes: tuple[Any, ...],
+        by_rule: bool = False,
     ) -> None:
         self.composite = composite
         self.attributes = attributes
         self.input_types = input_types
-        present = [kind for kind in input_types if kind is not None]
-        self.device = _common_device(composite.name, present)
-        self.inputs = [input_node(k, kind.shape, kind.dtype) for k, kind in enumerate(present)]
-        nodes = iter(self.inputs)
+        self.device = _common_device(composite.name, self._present())
+        self.gradients: dict[tuple, Any] = {}
+        self.batched: dict[tuple, Composite] = {}
+        self.rule: ShapeRule | None = None
+        self.interior: list[Callable[[], object]] = []
+        self._inputs: list[Node] = []
+        self._outputs: list[Node] | None = None
+        self._structure: tuple[Structure, tuple[float, ...]] | None = None
+        self.id = next(Signature._ids)
+        rules = self.structure.rules if by_rule else None
+        found = None if rules is None else rules.found_for(self)
+        if found is None:
+            self._expand()
+        else:
+            self.rule, types = found
+            like = self.rule.template
+            self.result_count = like.result_count
+            self.types = types[: self.result_count]
+            self.differentiable, self.can_fail = like.differentiable, like.can_fail
+
+    @property
+    def inputs(self) -> list[Node]:
+        """The placeholder nodes of the template."""
+        self._template()
+        return self._inputs
+
+    @property
+    def outputs(self) -> list[Node]:
+        """The results of the template, and the interior nodes that gradients ask for."""
+        return self._template()
+
+    def _present(self) -> list[TensorType]:
+        return [kind for kind in self.input_types if kind is not None]
+
+    def _template(self) -> list[Node]:
+        """The outputs; what a rule said of them holds."""
+        if self._outputs is None:
+            said = self.types, self.differentiable, self.can_fail
+            self._expand()
+            for append in self.interior:
+                append()
+            # From here on, gradients are derived from the template.
+            self.rule = None
+            if said != (self.types, self.differentiable, self.can_fail):
+                self._outputs = None
+                raise InternalError(f"{self} is not what its rule says")
+        assert self._outputs is not None
+        return self._outputs
+
+    def _expand(self) -> None:
+        self._inputs = [
+            input_node(k, kind.shape, kind.dtype) for k, kind in enumerate(self._present())
+        ]
+        nodes = iter(self._inputs)
         arguments: tuple[Any, ...] = tuple(
-            None if kind is None else next(nodes) for kind in input_types
+            None if kind is None else next(nodes) for kind in self.input_types
         )
-        if composite.variadic:
+        if self.composite.variadic:
             arguments = (arguments,)
-        results = composite.expansion(*arguments, *attributes)
-        self.outputs: list[Node] = [results] if isinstance(results, Node) else list(results)
-        self.result_count = len(self.outputs)
-        self.types = [self._type(node) for node in self.outputs]
-        self.differentiable = composite.differentiable and any(
+        results = self.composite.expansion(*arguments, *self.attributes)
+        self._outputs = [results] if isinstance(results, Node) else list(results)
+        self.result_count = len(self._outputs)
+        self.types = [self._type(node) for node in self._outputs]
+        self.differentiable = self.composite.differentiable and any(
             kind.differentiable for kind in self.types
         )
         # Some values are checked when the kernel runs; the error must name the user's line.
-        self.can_fail = any(node.op.can_fail(node.inputs) for node in topological(self.outputs))
-        self.gradients: dict[tuple, Any] = {}
-        self.batched: dict[tuple, Composite] = {}
-        self._structure: tuple[Structure, tuple[float, ...]] | None = None
-        self.id = next(Signature._ids)
+        self.can_fail = any(node.op.can_fail(node.inputs) for node in topological(self._outputs))
 
     @property
     def structure(self) -> Structure:
@@ -207,12 +267,13 @@ class Signature:
 
     def output_index(self, node: Node) -> int:
         """The position of a template node among the outputs, appended when it is new."""
-        for position, output in enumerate(self.outputs):
+        outputs = self.outputs
+        for position, output in enumerate(outputs):
             if output is node:
                 return position
-        self.outputs.append(node)
+        outputs.append(node)
         self.types.append(self._type(node))
-        return len(self.outputs) - 1
+        return len(outputs) - 1
 
     def instantiate(self, inputs: Sequence[Node]) -> list[Node]:
         """The outputs of the template with its placeholders replaced by `inputs`."""

@@ -15,19 +15,28 @@ from metaop.unified_graph.tensor_type import TensorType
 
 if TYPE_CHECKING:
     from metaop.unified_graph.composite import Signature
+    from metaop.unified_graph.shape_rule import Rules
 
 _TREATED_APART = (-1, 0, 1)
 
 
 class Structure:
-    """Something without its numbers; one object for equal content."""
+    """Something without its numbers; one object for equal content.
 
-    __slots__ = ("__weakref__",)
+    `rules` tell the results of signatures of this structure, once it came with other numbers.
+    """
+
+    __slots__ = ("rules", "__weakref__")
+    rules: Rules | None
     _table: InternTable[Structure] = InternTable()
 
     def __new__(cls, *content: Hashable) -> Structure:
         found = cls._table.get(content) or cls._table.revive(content)
-        return found or cls._table.add(content, object.__new__(cls))
+        if found is None:
+            found = object.__new__(cls)
+            found.rules = None
+            found = cls._table.add(content, found)
+        return found
 
 
 def structure_of(signature: Signature) -> tuple[Structure, tuple[float, ...]]:

@@ -66,7 +66,7 @@ def general_program_for(cut: SymbolicCut, compiled: Callable[[], GeneralProgram]
     content = None if tuning.mode() == "search" else cache.get(key)
     # Hints choose schedules: a program that was made for others may not admit these numbers.
     found = None if content is None else GeneralProgram.from_bytes(content)
-    if found is None or found.values_for(cut.numbers) is None:
+    if found is None or not found.admits(cut.numbers):
         found = compiled()
         cache.put(key, found.to_bytes())
     return found

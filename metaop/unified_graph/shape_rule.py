@@ -1,0 +1,110 @@
+"""Rules for the types of results: found once for a structure, they hold for other numbers too.
+
+A signature whose structure has a rule is not expanded until somebody asks for its nodes: where a
+program for any size exists, nobody does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from metaop.errors import InternalError, MetaopError
+from metaop.settings import get
+from metaop.unified_graph.binding import Binding
+from metaop.unified_graph.composite import Signature
+from metaop.unified_graph.symbolic import NotGeneralError
+from metaop.unified_graph.symbolic_signature import Symbols
+from metaop.unified_graph.tensor_type import TensorType
+
+# Rules of one structure: numbers on either side of a few thresholds.
+_MOST_RULES = 4
+
+
+class ShapeRule:
+    """The types of the results of all signatures that differ from `template` in symbols alone.
+
+    Gradients that are asked for may append to the template, and ask for more guards.
+    """
+
+    def __init__(self, concrete: Signature, others: Sequence[float]) -> None:
+        """Symbols stand for the numbers in which `concrete` differs from `others`.
+
+        Raises NotGeneralError, or an error of the operator, where there is no rule.
+        """
+        # A real number has no guards: with the exponent 2, say, the gradient of a power reads less.
+        symbols = Symbols(others, fixed=True)
+        self.template = symbols.alone(concrete)
+        self._env, self._expected = symbols.env, symbols.expected
+        self._known = -1, -1
+
+    def types_for(self, numbers: Sequence[float]) -> list[TensorType] | None:
+        """The types of the template's outputs for these numbers; None if it does not admit them."""
+        types = self.template.types
+        if self._known != (len(self._env.guards), len(types)):
+            self._known = len(self._env.guards), len(types)
+            extents = [extent for kind in types for extent in kind.shape]
+            self._binding = Binding.of(self._env, self._expected, extents)
+        values = self._binding.values_for(numbers)
+        if values is None:
+            return None
+        found, first = [], 0
+        for kind in types:
+            end = first + len(kind.shape)
+            found.append(TensorType(tuple(values[first:end]), kind.dtype, kind.device))
+            first = end
+        return found
+
+
+class Rules:
+    """The rules of a structure that came with the numbers `others`, and with different ones."""
+
+    def __init__(self, others: Sequence[float]) -> None:
+        self._others = others
+        self._rules: list[ShapeRule] = []
+        self._refusals = 0
+
+    def found_for(self, signature: Signature) -> tuple[ShapeRule, list[TensorType]] | None:
+        """The rule for a signature, which has no types yet, and what it says; None without one."""
+        numbers = signature.numbers
+        if numbers == self._others:
+            return None
+        for rule in self._rules:
+            types = rule.types_for(numbers)
+            if types is not None:
+                if get("METAOP_VERIFY"):
+                    _check(signature, rule, types)
+                return rule, types
+        if len(self._rules) + self._refusals >= _MOST_RULES:
+            return None
+        # Errors of the user come from here.
+        exact = Signature(signature.composite, signature.input_types, signature.attributes)
+        try:
+            rule = ShapeRule(exact, self._others)
+            types = rule.types_for(numbers)
+        except (NotGeneralError, MetaopError):
+            types = None
+        except Exception:
+            # A fault in here costs the program time, not its life; where all is verified, it shows.
+            if get("METAOP_VERIFY"):
+                raise
+            types = None
+        if types is None or types[: len(exact.types)] != exact.types:
+            self._refusals += 1
+            return None
+        self._rules.append(rule)
+        return rule, types
+
+
+def _check(signature: Signature, rule: ShapeRule, types: list[TensorType]) -> None:
+    """Compares what a rule says with what the signature expands to."""
+    exact = Signature(signature.composite, signature.input_types, signature.attributes)
+    like = rule.template
+    said = types[: like.result_count], like.differentiable, like.can_fail
+    if said != (exact.types, exact.differentiable, exact.can_fail):
+        raise InternalError(f"{exact} is not what its rule says: {said}, not {exact.types}")
+
+
+def learn_rule(signature: Signature) -> None:
+    """From now on, signatures of the same structure get their types by rule."""
+    if signature.structure.rules is None and signature.numbers:
+        signature.structure.rules = Rules(signature.numbers)

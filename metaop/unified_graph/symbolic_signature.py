@@ -1,0 +1,163 @@
+"""Signatures on symbols in place of numbers in which they differ from others of one structure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from metaop.errors import MetaopError
+from metaop.unified_graph.composite import Composite, Signature
+from metaop.unified_graph.node import Node
+from metaop.unified_graph.shape_env import ShapeEnv
+from metaop.unified_graph.structure import with_numbers
+from metaop.unified_graph.symbolic import NotGeneralError, SymFloat, SymInt, hint_of
+from metaop.unified_graph.symbolic_source import value_at
+from metaop.unified_graph.tensor_type import TensorType
+
+
+class Symbols:
+    """Gives numbers in order what stands for them, and signatures on that.
+
+    `others` are the numbers of something of the same structure. `expected` has for every number
+    that was given what it has to be. Real numbers may not differ if they are `fixed`.
+    """
+
+    def __init__(self, others: Sequence[float], fixed: bool = False) -> None:
+        self.env = ShapeEnv()
+        self._fixed = fixed
+        self.expected: list[Any] = []
+        self._others = iter(others)
+        self._other_symbols: list[float] = []
+        self._known: dict[tuple[float, float], Any] = {}
+        self._reals: dict[tuple[float, float], SymFloat] = {}
+        self._signatures: dict[Signature, Signature] = {}
+
+    def number(self, here: Any) -> Any:
+        """What stands for a number: itself if it never differed, what was equal, or a symbol."""
+        there = next(self._others)
+        if type(here) is float and here != there:
+            if self._fixed:
+                raise NotGeneralError(f"{here} was {there}")
+            real = self._reals.get((here, there))
+            if real is None:
+                real = self._reals[here, there] = self.env.real_symbol(here)
+                self._other_symbols.append(there)
+            self.expected.append(real)
+            return real
+        found = here if here == there else self._known.get((here, there))
+        if found is None:
+            found = self._product(here, there) or self._shifted(here, there)
+        if found is None:
+            found = self.env.symbol(here) if here > 0 else -self.env.symbol(-here)
+            self._other_symbols.append(abs(there))
+        if here != there:
+            self._known[here, there] = found
+        self.expected.append(found)
+        return found
+
+    def _product(self, here: Any, there: float) -> Any:
+        """What is known times a plain number or something known, as the extents of a view are."""
+        known = list(self._known.items())
+        for position, ((one, other), expr) in enumerate(known):
+            if here % one or there % other:
+                continue
+            rest, other_rest = here // one, there // other
+            if rest == other_rest:
+                return expr * rest
+            for (second, other_second), factor in known[position:]:
+                if rest % second == 0 and rest // second * other_second == other_rest:
+                    return expr * factor * (rest // second)
+        return None
+
+    def _shifted(self, here: Any, there: float) -> Any:
+        """A symbol and a distance that are as far apart in both subgraphs, as slices are."""
+        for (one, other), expr in self._known.items():
+            if one - here == other - there:
+                return expr + (here - one)
+        return None
+
+    def on(self, concrete: Signature, arguments: Sequence[Node]) -> Signature:
+        """The signature of a call on these arguments.
+
+        Raises NotGeneralError where it depends on its numbers.
+        """
+        composite = self._composite(concrete)
+        attributes = with_numbers(concrete.attributes, self.number)
+        supply = iter(arguments)
+        types = tuple(
+            None if kind is None else self._matched(kind, next(supply))
+            for kind in concrete.input_types
+        )
+        try:
+            signature = Signature(composite, types, attributes)
+        except MetaopError as error:
+            # Of users' kernels, say, which take plain integers.
+            raise NotGeneralError(f"{composite}: {error}") from error
+        _derive_alike(concrete, signature)
+        self._signatures.setdefault(concrete, signature)
+        for kind, symbolic in zip(concrete.types, signature.types):
+            if kind.shape != tuple(map(hint_of, symbolic.shape)):
+                raise AssertionError(f"{signature} is not {concrete}")
+        return signature
+
+    def _composite(self, concrete: Signature) -> Composite:
+        """The composite of a signature; one that was derived is derived from symbolic sizes."""
+        derivation = concrete.composite.derivation
+        if derivation is None:
+            return concrete.composite
+        found = derivation.again(self.alone(derivation.source))
+        if found is None:
+            raise NotGeneralError(f"{concrete.composite} depends on sizes")
+        return found
+
+    def alone(self, concrete: Signature) -> Signature:
+        """A signature on its own numbers: one from which a composite was derived, say."""
+        composite = self._composite(concrete)
+        attributes = with_numbers(concrete.attributes, self.number)
+        types = with_numbers(concrete.input_types, self.number)
+        known = self._signatures.get(concrete)
+        if known is None:
+            known = self._signatures[concrete] = Signature(composite, types, attributes)
+            _derive_alike(concrete, known)
+            for kind, symbolic in zip(concrete.types, known.types):
+                self._learn(kind, symbolic)
+        return known
+
+    def _matched(self, kind: TensorType, node: Node) -> TensorType:
+        """The type of an argument; its extents are known by their values from now on."""
+        for concrete, symbolic in zip(kind.shape, node.shape):
+            if concrete in (0, 1):
+                if symbolic != concrete:
+                    raise AssertionError(f"{node} is not {kind}")
+                continue
+            there = next(self._others)
+            self.expected.append(symbolic)
+            if type(symbolic) is SymInt:
+                # Extents of 0 and 1 are of other structures.
+                self.env.assume_at_least(symbolic, 2)
+                if (concrete, there) not in self._known and self._other(symbolic) == there:
+                    self._known[concrete, there] = symbolic
+        return TensorType(node.shape, kind.dtype, kind.device)
+
+    def _learn(self, kind: TensorType, symbolic: TensorType) -> None:
+        """Enters what the extents of a result are, which types behind it have again."""
+        for concrete, extent in zip(kind.shape, symbolic.shape):
+            there = self._other(extent) if type(extent) is SymInt else None
+            if there is not None:
+                self._known.setdefault((concrete, there), extent)
+
+    def _other(self, symbolic: SymInt) -> float | None:
+        """What a number is in the other subgraph, if it is a number there."""
+        try:
+            return value_at(symbolic, self._other_symbols)
+        except ZeroDivisionError:
+            return None
+
+
+def _derive_alike(concrete: Signature, symbolic: Signature) -> None:
+    """Asks for the gradients that were asked for, so that further outputs have the same numbers."""
+    for plan in tuple(concrete.gradients.values()):
+        if plan is not None:
+            plan.composite.derivation.again(symbolic)
+    if len(symbolic.types) != len(concrete.types):
+        raise NotGeneralError(f"the gradient of {concrete} depends on sizes")

@@ -1,0 +1,110 @@
+"""Rules for results: what they say is what expanding says, and nobody expands meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import metaop
+from metaop import executor
+from metaop.errors import ShapeError
+from metaop.unified_graph.composite import Signature
+from metaop.unified_graph.recording import Call
+
+Function = Callable[[Any, Any, Any], Any]
+
+FUNCTIONS: dict[str, Function] = {
+    "linear": lambda T, x, w: T.nn.functional.linear(x, w[: x.shape[1]].t()),
+    "norm": lambda T, x, w: T.nn.functional.layer_norm(x, x.shape[1:]) * w[0, 0],
+    "attention": lambda T, x, w: (x @ x.t()).softmax(1) @ x,
+    "moments": lambda T, x, w: x.var(0) * x.mean(0) + w[: x.shape[1], 0],
+    "windows": lambda T, x, w: T.nn.functional.avg_pool1d(x[None], 3, 2).relu() * w[0, 0],
+    "filters": lambda T, x, w: T.nn.functional.conv1d(
+        x[None], w[:1, None].expand(1, x.shape[0], 4)
+    ),
+    "joined": lambda T, x, w: T.cat([x, x.flip(0)[1:]]).cumsum(0).tanh(),
+    "picked": lambda T, x, w: x[T.arange(x.shape[0] // 2)].exp().prod(1),
+    "sorted": lambda T, x, w: x.sort(0)[0][: x.shape[0] // 2] * w[0, 1],
+}
+
+
+def signatures_of(*calls: Call) -> list[Signature]:
+    """The signatures of pending calls."""
+    subgraph = executor.pending_subgraph(calls)
+    return [call.signature for call in subgraph.order if call.signature is not None]
+
+
+def run(T: Any, function: Function, seed: int) -> list[np.ndarray]:
+    numbers = np.random.default_rng(seed)
+    rows, columns = numbers.permutation(np.arange(5, 30))[:2]
+    x = T.tensor(numbers.standard_normal((rows, columns)), dtype=T.float32, requires_grad=True)
+    w = T.tensor(numbers.standard_normal((30, 4)), dtype=T.float32, requires_grad=True)
+    result = function(T, x, w)
+    # Which gradients are asked for first is not the same in all runs.
+    wanted = (x,) if seed % 3 == 2 else (x, w)
+    found = T.autograd.grad(result.square().sum(), wanted, allow_unused=True)
+    return [one.detach().numpy() for one in (result, *found) if one is not None]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_results_by_rule_are_those_of_pytorch(name: str) -> None:
+    executor.clear_programs()
+    for seed in range(16):
+        expected = run(torch, FUNCTIONS[name], seed)
+        for ours, theirs in zip(run(metaop, FUNCTIONS[name], seed), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-3)
+
+
+def test_nothing_is_expanded_for_further_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METAOP_VERIFY", "false")
+    executor.clear_programs()
+    expanded: list[Signature] = []
+    expand = Signature._expand
+    monkeypatch.setattr(Signature, "_expand", lambda self: expanded.append(self) or expand(self))
+    w = metaop.tensor(np.ones((7, 3), np.float32), requires_grad=True)
+    for size in (11, 13, 17, 19, 23, 29):
+        expanded.clear()
+        x = metaop.tensor(np.ones((size, 7), np.float32))
+        loss = (x @ w).sigmoid().sum(1).log().mean()
+        (gradient,) = metaop.autograd.grad(loss, w)
+        signatures = signatures_of(gradient._call)
+        gradient.numpy()
+        assert bool(expanded) == (size < 19)
+    # Whoever asks for nodes gets them.
+    for signature in signatures:
+        shapes = [kind.shape for kind in signature.types]
+        assert [node.shape for node in signature.outputs] == shapes
+    assert len(expanded) > 5
+
+
+def test_gradients_asked_for_in_another_order_have_the_same_residuals() -> None:
+    executor.clear_programs()
+    orders = [("x",), ("x",), ("x",), ("w",), ("x", "w"), ("w", "x"), ("x",)]
+    for size, order in enumerate(orders, 4):
+        found = []
+        for T in (metaop, torch):
+            numbers = np.random.default_rng(size)
+            leaves = {
+                "x": T.tensor(numbers.standard_normal((size, 5)), requires_grad=True),
+                "w": T.tensor(numbers.standard_normal((5, size + 2)), requires_grad=True),
+            }
+            loss = (leaves["x"] @ leaves["w"]).softmax(1).square().sum()
+            one_by_one = [
+                T.autograd.grad(loss, leaves[name], retain_graph=True)[0] for name in order
+            ]
+            found.append([gradient.numpy() for gradient in one_by_one])
+        for ours, theirs in zip(*found, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9)
+
+
+def test_errors_are_those_without_a_rule() -> None:
+    executor.clear_programs()
+    w = metaop.randn(7, 3)
+    for size in (11, 13, 17, 19):
+        (metaop.ones(size, 7) @ w).sum().item()
+    with pytest.raises(ShapeError, match="23"):
+        metaop.ones(7, 23) @ w
