@@ -10,9 +10,8 @@ cache. Nothing here knows an operator: that slices fit together is told from ind
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +19,16 @@ from metaop.codegen import loop_nest as ir
 from metaop.codegen.band_nest import Band, InnerLoop, inner_loop, joined
 from metaop.codegen.lowering import LoweredKernel
 from metaop.codegen.lowering.prepared import Prepared
-from metaop.codegen.reach import Interval, reach
+from metaop.codegen.reach import Interval, number_of_slice, reach
 from metaop.unified_graph.node import Input, Node
+from metaop.unified_graph.shape_env import ShapeEnv
+from metaop.unified_graph.symbolic import (
+    common_divisor,
+    content_of,
+    divides,
+    hint_of,
+    surely_less,
+)
 
 # What launches exchange is worth a band from so many bytes on: less stays in a cache anyway.
 _LEAST_BYTES = 1 << 20
@@ -40,20 +47,25 @@ _SLICES_PER_THREAD = 2
 class _Cut(NamedTuple):
     """How many slices of how many blocks tasks are cut into; see `Band`."""
 
-    slices: int
+    slices: Any
     blocks: int
     inner: tuple[InnerLoop | None, ...]
 
 
 def gather_bands(
-    launches: Sequence[LoweredKernel], outputs: Sequence[Node], threads: int, cache_bytes: int
+    launches: Sequence[LoweredKernel],
+    outputs: Sequence[Node],
+    threads: int,
+    cache_bytes: int,
+    env: ShapeEnv | None = None,
 ) -> list[LoweredKernel]:
     """The launches, of which neighbours that gain from it are one band.
 
     What a band keeps inside of a slice stays in a cache of `cache_bytes`, unless the band saves
-    much memory.
+    much memory. Symbolic sizes have an `env`: their slices fit together whatever they are, and are
+    worth it for the sizes at hand.
     """
-    finder = _Finder(launches, outputs, threads, cache_bytes)
+    finder = _Finder(launches, outputs, threads, cache_bytes, env)
     result: list[LoweredKernel] = []
     position = 0
     while position < len(launches):
@@ -76,8 +88,10 @@ class _Finder:
         outputs: Sequence[Node],
         threads: int,
         cache_bytes: int,
+        env: ShapeEnv | None,
     ) -> None:
         self.launches = launches
+        self.env = env
         self.threads = threads
         self.cache_bytes = cache_bytes
         self.outside = set(outputs)
@@ -114,13 +128,13 @@ class _Finder:
                     break
                 ahead.append(position)
                 continue
-            common = math.gcd(common, self.launches[position].nest.tasks)
+            common = common_divisor(common, self.launches[position].nest.tasks)
             if not self._are_enough(common):
                 break
             members.append(position)
             private.update(self._enclosed(members))
-            nbytes = sum(node.nbytes for node in private)
-            if nbytes < _LEAST_BYTES or (found is not None and nbytes <= found.nbytes):
+            nbytes = hint_of(sum(node.nbytes for node in private))
+            if nbytes < _LEAST_BYTES or (found is not None and nbytes <= hint_of(found.nbytes)):
                 continue
             cut = self._cut(members, nbytes)
             if cut is not None:
@@ -143,7 +157,8 @@ class _Finder:
         loops = [self.inner[member] for member in members]
         numbers = {loop.extent for loop in loops if loop is not None and loop.sums}
         least = -(-nbytes // (_ROOM * self.cache_bytes))
-        for blocks in (1, *sorted(numbers - {1})):
+        # A symbolic loop falls into no plain number of blocks.
+        for blocks in (1, *sorted(numbers - {1})) if self.env is None else (1,):
             cut = self._finest(members, -(-least // blocks), blocks)
             if cut is not None:
                 return cut
@@ -169,12 +184,12 @@ class _Finder:
         common = 0
         for member in members:
             tasks = self.launches[member].nest.tasks
-            if self._inner(member, blocks) is None:
+            if blocks > 1 and self._inner(member, blocks) is None:
                 tasks, rest = divmod(tasks, blocks)
                 if rest:
                     return None
-            common = math.gcd(common, tasks)
-        numbers = [n for n in _divisors(common, least) if self._are_enough(n)]
+            common = common_divisor(common, tasks)
+        numbers = list(filter(self._are_enough, _divisors(common, least)))
         if not numbers or self._fitting(members, made, numbers[-1], blocks) is None:
             return None
         cuts = (self._fitting(members, made, slices, blocks) for slices in numbers)
@@ -191,11 +206,11 @@ class _Finder:
             for inner in (None, self._inner(member, blocks)):
                 if inner is not None:
                     places = self._touched(member, slices, blocks, inner.axis)
-                elif launch.nest.tasks % (slices * blocks) == 0:
+                elif divides(slices * blocks, launch.nest.tasks):
                     places = self._touched(member, slices * blocks)
                 else:
                     continue
-                if all(_is_sliced(node, places, slices * blocks) for node in touched):
+                if all(self._is_sliced(node, places, slices * blocks) for node in touched):
                     found.append(inner)
                     break
             else:
@@ -221,9 +236,9 @@ class _Finder:
         shared = made.intersection(self.launches[position].buffers)
         return not all(isinstance(node.op, Input) for node in shared)
 
-    def _are_enough(self, slices: int) -> bool:
+    def _are_enough(self, slices: Any) -> bool:
         """Whether threads share so many slices fairly."""
-        return slices >= _SLICES_PER_THREAD * self.threads
+        return hint_of(slices) >= _SLICES_PER_THREAD * self.threads
 
     def _is_passed_on(self, node: Node, members: Sequence[int]) -> bool:
         """Whether a launch writes what another one touches."""
@@ -235,9 +250,23 @@ class _Finder:
     def _lie_apart(self, node: Node, members: Sequence[int]) -> bool:
         """Whether launches touch different stretches of a node."""
         stretches = [self._touched(member, 1)[node] for member in members]
-        known = sorted((int(one.low[0]), int(one.high[0])) for one in stretches if one is not None)
-        apart = all(one[1] < other[0] for one, other in itertools.pairwise(known))
+        known = sorted(filter(None, stretches), key=lambda one: hint_of(_first(one.low)))
+        apart = all(
+            surely_less(_first(one.high), _first(other.low))
+            for one, other in itertools.pairwise(known)
+        )
         return apart and len(known) == len(stretches)
+
+    def _is_sliced(self, node: Node, touched: Mapping[Node, Interval | None], slices: Any) -> bool:
+        """Whether every slice of a launch touches elements of its own slice of a node only."""
+        if node not in touched:
+            return True
+        interval = touched[node]
+        if interval is None or not divides(slices, node.size):
+            return False
+        size = node.size // slices
+        begin = number_of_slice(slices, self.env) * size
+        return interval.is_inside(begin, begin + size)
 
     def _touched(
         self, position: int, slices: int, blocks: int = 1, inner: str = ""
@@ -261,22 +290,20 @@ class _Finder:
         """`reach`, once for launches that do the same with other buffers."""
         key = self._bodies.setdefault(nest.body, len(self._bodies)), slices, blocks, inner
         if key not in self._reached:
-            self._reached[key] = reach(nest, slices, blocks, inner)
+            self._reached[key] = reach(nest, slices, blocks, inner, self.env)
         return self._reached[key]
 
 
-def _is_sliced(node: Node, touched: Mapping[Node, Interval | None], slices: int) -> bool:
-    """Whether every slice of a launch touches elements of its own slice of a node only."""
-    if node not in touched:
-        return True
-    size, rest = divmod(node.size, slices)
-    interval = touched[node]
-    if rest or interval is None:
-        return False
-    begin = np.arange(slices, dtype=np.int64) * size
-    return bool((interval.low >= begin).all() and (interval.high < begin + size).all())
+def _first(end: Any) -> Any:
+    """The end of an interval in the first slice."""
+    return int(end[0]) if isinstance(end, np.ndarray) else end
 
 
-def _divisors(number: int, least: int) -> Iterator[int]:
-    """The divisors that are not below `least`, the largest first."""
-    return (number // k for k in range(1, number // max(least, 1) + 1) if number % k == 0)
+def _divisors(number: Any, least: int) -> Iterator[Any]:
+    """The divisors that are not below `least`, the largest first: plain ones, and all of it."""
+    plain = content_of(number)
+    if plain is not number and hint_of(number) >= least:
+        yield number
+    for k in range(1, plain // max(least, 1) + 1):
+        if plain % k == 0:
+            yield plain // k

@@ -3,34 +3,64 @@
 The tasks are cut into equal slices of consecutive ones. For each slice, interval arithmetic over
 the indices of the nest tells the first and the last element that it may read or write. A guard
 narrows the sum that it is about wherever that is a part of an index.
+
+With plain sizes, the ends of an interval are arrays with a number for each slice. With symbolic
+ones they are expressions of the number of the slice, and what is not proved is not known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from metaop.codegen import loop_nest as ir
+from metaop.unified_graph.shape_env import ShapeEnv
+from metaop.unified_graph.symbolic import SymInt, surely_equal, surely_less
+
+# An end of an interval.
+End = Any
+
+
+class _NotKnownError(Exception):
+    """An end depends on what symbols are."""
 
 
 class Interval(NamedTuple):
     """The least and the greatest value, in each slice."""
 
-    low: np.ndarray
-    high: np.ndarray
+    low: End
+    high: End
 
-    def plus(self, other: Interval, times: int = 1) -> Interval:
+    def plus(self, other: Interval, times: Any = 1) -> Interval:
         """The sums with a multiple of a value of the other interval."""
         first, second = other.low * times, other.high * times
-        if times < 0:
+        if surely_less(times, 1):
             first, second = second, first
+        elif not surely_less(-1, times):
+            raise _NotKnownError
         return Interval(self.low + first, self.high + second)
 
     def joined(self, other: Interval) -> Interval:
         """The interval around both."""
-        return Interval(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
+        return Interval(_lesser(self.low, other.low), -_lesser(-self.high, -other.high))
+
+    def is_inside(self, begin: End, end: End) -> bool:
+        """Whether it is shown to be a part of `begin … end - 1`, in each slice."""
+        if isinstance(self.low, np.ndarray):
+            return bool((self.low >= begin).all() and (self.high < end).all())
+        return surely_less(begin - 1, self.low) and surely_less(self.high, end)
+
+
+def _lesser(one: End, other: End) -> End:
+    if isinstance(one, np.ndarray):
+        return np.minimum(one, other)
+    if surely_less(other, one):
+        return other
+    if not surely_less(one - 1, other):
+        raise _NotKnownError
+    return one
 
 
 # None stands for values of which nothing is known: those that are read from memory.
@@ -39,28 +69,42 @@ Conditions = Sequence[ir.Condition]
 
 
 def reach(
-    nest: ir.LoopNest, slices: int, blocks: int = 1, inner: str = ""
+    nest: ir.LoopNest, slices: Any, blocks: int = 1, inner: str = "", env: ShapeEnv | None = None
 ) -> dict[int, Interval | None]:
     """For each parameter of a nest the elements that each slice of its tasks touches.
 
     None stands for any. The number of tasks has to be a multiple of `slices`. With several blocks,
     each of them is told apart: it takes its part of the loop `inner` in all tasks of the slice.
+    Symbolic sizes have an `env`, and are not cut into blocks.
     """
-    surveyor = _Surveyor(nest, slices, blocks, inner)
-    surveyor.visit(nest.body, {})
+    surveyor = _Surveyor(nest, slices, blocks, inner, env)
+    try:
+        surveyor.visit(nest.body, {})
+    except _NotKnownError:
+        return dict.fromkeys(range(len(nest.parameters)))
     return {number: found for number, found in surveyor.found.items() if number >= 0}
+
+
+def number_of_slice(slices: Any, env: ShapeEnv | None) -> End:
+    """The numbers of the slices, or the symbol that stands for each of them."""
+    if env is None:
+        return np.arange(slices, dtype=np.int64)
+    return env.variable("slice", 0, slices - 1 if type(slices) is int else None)
 
 
 class _Surveyor:
     """Walks through a nest and notes in `found` what is touched."""
 
-    def __init__(self, nest: ir.LoopNest, slices: int, blocks: int, inner: str) -> None:
+    def __init__(
+        self, nest: ir.LoopNest, slices: Any, blocks: int, inner: str, env: ShapeEnv | None
+    ) -> None:
+        assert env is None or blocks == 1
         self.found: dict[int, Interval | None] = {}
         self._share = nest.tasks // slices
-        numbers = np.arange(slices * blocks, dtype=np.int64)
+        numbers = number_of_slice(slices * blocks, env)
         self._start = numbers // blocks * self._share
         self._inner, self._blocks, self._block = inner, blocks, numbers % blocks
-        self._zero = np.zeros(slices * blocks, np.int64)
+        self._zero = numbers * 0
 
     def visit(self, body: Iterable[ir.Statement], outside: Known) -> None:
         known = dict(outside)
@@ -83,14 +127,14 @@ class _Surveyor:
     def _axis(self, loop: ir.For) -> Interval | None:
         if loop.kind == "parallel":
             return Interval(self._start, self._start + (self._share - 1))
-        if not isinstance(loop.extent, int):
+        if not isinstance(loop.extent, (int, SymInt)):
             return None
         if loop.axis == self._inner:
             part = loop.extent // self._blocks
             return Interval(self._block * part, self._block * part + (part - 1))
         return self._up_to(loop.extent - 1)
 
-    def _up_to(self, last: int) -> Interval:
+    def _up_to(self, last: Any) -> Interval:
         return Interval(self._zero, self._zero + last)
 
     def _bound(self, statement: ir.Let | ir.CheckedIndex, known: Known) -> Interval | None:
@@ -130,7 +174,7 @@ class _Surveyor:
         if depth is None:
             self.found.update(dict.fromkeys((one.left, one.right, one.target)))
             return
-        last = self._zero.copy()
+        last = self._zero
         if one.left_stride is None:
             left = Interval(last, depth.high * one.rows - 1)
         else:
@@ -175,7 +219,10 @@ class _Surveyor:
         last = self._zero + (_integer(condition.extent) - 1)
         if free is None:
             return Interval(self._zero, last)
-        return Interval(np.maximum(free.low, 0), np.minimum(free.high, last))
+        if isinstance(last, np.ndarray):
+            return Interval(np.maximum(free.low, 0), np.minimum(free.high, last))
+        low = free.low if surely_less(-1, free.low) else 0
+        return Interval(low, free.high if surely_less(free.high, last) else last)
 
     def _factor(self, factor: ir.Factor, known: Known) -> Interval | None:
         if isinstance(factor, ir.LoopIndex):
@@ -188,23 +235,29 @@ class _Surveyor:
         quotient = Interval(dividend.low // divisor, dividend.high // divisor)
         if isinstance(factor, ir.QuotientIndex):
             return quotient
+        if not isinstance(quotient.low, np.ndarray):
+            if surely_equal(quotient.low, quotient.high):
+                return Interval(dividend.low % divisor, dividend.high % divisor)
+            return self._up_to(divisor - 1)
         is_one = quotient.low == quotient.high
         low = np.where(is_one, dividend.low % divisor, 0)
         return Interval(low, np.where(is_one, dividend.high % divisor, divisor - 1))
 
 
-def _times_within(condition: ir.Condition, terms: Mapping[ir.Factor, int]) -> int | None:
+def _times_within(condition: ir.Condition, terms: Mapping[ir.Factor, Any]) -> Any:
     """How often a sum contains the sum that a condition bounds; None if it is no part of it."""
     if not isinstance(condition, ir.InBounds) or not condition.index.terms:
         return None
     found = set()
     for factor, coefficient in condition.index.terms:
-        times, rest = divmod(terms.get(factor, 0), _integer(coefficient))
-        found.add(None if rest or not times else times)
+        coefficient = _integer(coefficient)
+        times = terms.get(factor, 0) // coefficient
+        is_whole = surely_equal(times * coefficient, terms.get(factor, 0))
+        found.add(times if is_whole and not surely_equal(times, 0) else None)
     return found.pop() if len(found) == 1 else None
 
 
-def _integer(value: ir.Integer) -> int:
-    """A literal: nests have no arguments before kernels are shared."""
-    assert isinstance(value, int)
+def _integer(value: ir.Integer) -> Any:
+    """A number, plain or symbolic: nests have no arguments before kernels are shared."""
+    assert not isinstance(value, ir.Argument)
     return value

@@ -91,15 +91,12 @@ def delay_updates(schedule: Schedule) -> Schedule:
 
 
 def gather_bands(schedule: Schedule) -> Schedule:
-    """Joins neighbours that exchange large values into bands, where the machine has caches.
-
-    What the slices of a band touch is worked out in numbers, so a program for any size has none.
-    """
-    machine = schedule.machine
-    if not machine.tile.near_bytes or schedule.env is not None:
+    """Joins neighbours that exchange large values into bands, where the machine has caches."""
+    machine, tile = schedule.machine, schedule.machine.tile
+    if not tile.near_bytes:
         return schedule
     launches = bands.gather_bands(
-        schedule.launches, schedule.outputs, machine.threads, machine.tile.near_bytes
+        schedule.launches, schedule.outputs, machine.threads, tile.near_bytes, schedule.env
     )
     return schedule._replace(launches=tuple(launches))
 

@@ -56,6 +56,8 @@ class ShapeEnv:
         self.pins: list[tuple[SymInt, str]] = []
         self.symbols: list[SymInt | SymFloat] = []
         self.atoms: list[_Atom] = []
+        # Those that are variables of a running program, or depend on them.
+        self.running: set[int] = set()
         self._bounds: dict[str, tuple[int, int]] = {}
         self._hints: list[int] = []
         self._lows: list[int] = []
@@ -78,6 +80,15 @@ class ShapeEnv:
         """A new symbol that is a real number."""
         found = SymFloat(self, ("symbol", f"s{len(self.symbols)}"), hint)
         self.symbols.append(found)
+        return found
+
+    def variable(self, name: str, low: int, high: int | None) -> SymInt | int:
+        """A number that runs from `low` to `high` while a program runs: nothing depends on it."""
+        key = f"{name} {low} {high}"
+        self._bounds[key] = low, _HUGE if high is None else high
+        found = self._atom(key, (), low)
+        if isinstance(found, SymInt):
+            self.running.update(found.terms[0][0])
         return found
 
     def assume_at_least(self, value: SymInt, least: int) -> None:
@@ -103,10 +114,16 @@ class ShapeEnv:
         if number is None:
             number = self._numbers[atom] = len(self.atoms)
             self.atoms.append(atom)
+            if any(self._is_running(operand) for operand in operands):
+                self.running.add(number)
             self._hints.append(hint)
             self._lows.append(low)
             self._highs.append(high)
         return self._made({(number,): 1})
+
+    def _is_running(self, operand: object) -> bool:
+        terms = operand.terms if isinstance(operand, SymInt) else ()
+        return any(not self.running.isdisjoint(monomial) for monomial, _ in terms)
 
     def _range(self, atom: _Atom) -> tuple[int, int]:
         """The least and the largest value of an atom, as far as its operands tell."""

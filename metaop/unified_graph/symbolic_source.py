@@ -24,7 +24,7 @@ def source_of(env: ShapeEnv, values: Sequence[SymInt | int], guarded: bool = Tru
     names: dict[int, str] = {}
     lines: list[str] = []
     for number, atom in enumerate(env.atoms):
-        if atom.operands:
+        if atom.operands and number not in env.running:
             lines.append(f"    a{number} = {atom_text(env, number, names)}")
             names[number] = f"a{number}"
     if guarded:
