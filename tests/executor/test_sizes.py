@@ -67,6 +67,23 @@ def lengths(T: Any, numbers: Numbers) -> list[Any]:
 
 
 @stream
+def long_lengths(T: Any, numbers: Numbers) -> list[Any]:
+    """Scores that are worth a band of launches."""
+    F, length = T.nn.functional, int(numbers.integers(90, 160))
+    query, key, value = (drawn(T, numbers, 4, 4, length, 8) for _ in range(3))
+    result = F.scaled_dot_product_attention(query, key, value)
+    return with_gradients(result.square().sum(), query, key, value)
+
+
+@stream
+def rows_of_batches(T: Any, numbers: Numbers) -> list[Any]:
+    """Rows of which no block divides the number, summed in several blocks of the depth."""
+    rows, first, second = drawn(T, numbers, 8, int(numbers.integers(2, 120)), 600), 40, 70
+    hidden = (rows @ weight(T, 600, first)).relu()
+    return with_gradients((hidden @ weight(T, first, second)).square().mean(), rows)
+
+
+@stream
 def images(T: Any, numbers: Numbers) -> list[Any]:
     F, (height, width) = T.nn.functional, map(int, numbers.integers(8, 50, 2))
     kernel, scale, shift = weight(T, 8, 3, 3, 3), weight(T, 8), weight(T, 8)

@@ -36,7 +36,7 @@ from metaop.fusion.recognise import window_axes
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node
-from metaop.unified_graph.symbolic import divides, hint_of, is_symbolic
+from metaop.unified_graph.symbolic import divides, hint_of, is_symbolic, maximum
 
 # Windows of more offsets are not windows: the gradient of a weight sums over whole images.
 _MOST_OFFSETS = 64
@@ -117,6 +117,18 @@ class Blocked(Positions):
             most,
         )
         self.block_rows, self.block_columns = panel * self.tile_rows, strip * self.tile_columns
+        self.row_blocks = -(-rows // self.block_rows)
+        # The panels, where blocks of different sizes share them: then nothing lies behind the last,
+        # and the size at hand does not decide how large blocks are. In a batch, as attention is,
+        # equal blocks tell what slices of a band touch.
+        self.uneven = None
+        is_batch = hint_of(math.prod(self.batch)) > 1
+        if is_symbolic(panels) and (self.left_stride is not None or not is_batch):
+            self.uneven, self.block_rows = panels, most[0] * self.tile_rows
+            others = math.prod(self.batch) * -(-strips // strip)
+            workers = max(2 * threads // hint_of(others), 1)
+            fewest = -(-panels // (most[0] * workers)) * workers
+            self.row_blocks = -maximum([-panels, -fewest])
 
     @property
     def packs_rows(self) -> bool:

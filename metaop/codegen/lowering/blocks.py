@@ -61,7 +61,7 @@ def cheapest_blocks(grid: Grid, tile: tuple[int, int], most: tuple[int, int]) ->
     """Panels and strips of a task's block, by what packing, idle tiles and workers cost.
 
     Panels and strips that a task does not pack itself are covered exactly: there is nothing behind
-    their end.
+    their end. Of symbolic ones some blocks are smaller.
     """
 
     panels, strips = hint_of(grid.panels), hint_of(grid.strips)
@@ -123,8 +123,7 @@ def window_block(offsets: int, inner: int, most: int) -> int:
 
 def _block_sizes(units: int, most: int, exact: bool) -> list[int]:
     """Sizes of equal blocks that cover some units, at most 16 of the largest ones."""
-    if exact:
-        units = content_of(units)
+    exact = exact and not is_symbolic(units)
     units = hint_of(units)
     counts = range(-(-units // most), units + 1)
     sizes = dict.fromkeys(-(-units // n) for n in counts if not exact or units % n == 0)

@@ -23,7 +23,7 @@ from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.lowering.positions import Outer, unravel_within
 from metaop.codegen.lowering.prepared import lower_packing, lower_relayout
 from metaop.codegen.lowering.scatter import fill_with
-from metaop.codegen.lowering.tasks import DEPTH_BLOCK, TASK, Blocks, bind_tiles, counted
+from metaop.codegen.lowering.tasks import DEPTH_BLOCK, TASK, Blocks, bind_tiles, count_name, counted
 from metaop.fusion.cases import cases
 from metaop.fusion.kernel import Kernel, box_axes
 from metaop.fusion.storage import Storage
@@ -70,18 +70,21 @@ class Contract(Blocked):
         rows, columns, depth = (
             math.prod(extents) for extents in (self.rows, self.columns, self.depth)
         )
-        row_blocks = -(-rows // self.block_rows)
+        row_blocks = self.row_blocks
         column_blocks = -(-columns // self.block_columns)
         tasks = math.prod(self.batch) * row_blocks * column_blocks
         values.open(TASK)
         # All columns of some rows come one after another: so tasks can be cut into slices of rows.
         directions = (
             Blocks("strip", column_blocks, self.block_columns // self.tile_columns),
-            Blocks("panel", row_blocks, self.block_rows // self.tile_rows),
+            Blocks("panel", row_blocks, self.block_rows // self.tile_rows, self.uneven),
             Blocks("batch", math.prod(self.batch), 1),
         )
-        self.first_strip, first_panel, batch = bind_tiles(values, directions)
-        self.row_start = first_panel * self.tile_rows
+        self.first_strip, self.first_panel, batch = bind_tiles(values, directions)
+        self.row_start = self.first_panel * self.tile_rows
+        self.panels: ir.Integer | ir.ValueIndex = self.block_rows // self.tile_rows
+        if self.uneven is not None:
+            self.panels = ir.ValueIndex(count_name("panel"))
         self.column_start = self.first_strip * self.tile_columns
         self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
         run_blocks = -(-self.run // self.block_depth)
@@ -109,8 +112,7 @@ class Contract(Blocked):
         if self.is_finished:
             strips = self.block_columns // self.tile_columns
             values.emit(ir.For("s", strips, "serial", values.close()))
-            panels = self.block_rows // self.tile_rows
-            values.emit(ir.For("q", panels, "serial", values.close()))
+            values.emit(ir.For("q", self.panels, "serial", values.close()))
             values.emit(ir.For(DEPTH_BLOCK, 1, "serial", values.close()))
         values.emit(ir.For(TASK, tasks, "parallel", values.close()))
         return self.finish("contraction", values.close(), 1)
@@ -157,7 +159,7 @@ class Contract(Blocked):
         if self.packs_rows:
             self._pack_rows(start, depth, rows)
             return
-        if self.rows_are_neighbours():
+        if self.rows_are_neighbours() and self.uneven is None:
             self._pack_across(start, depth, rows)
             return
         panels = self.block_rows // self.tile_rows
@@ -168,7 +170,7 @@ class Contract(Blocked):
         self.pack(
             self.contraction.left,
             self.left,
-            (("q", panels, False), ("r", self.tile_rows, True)),
+            (("q", self.panels, False), ("r", self.tile_rows, True)),
             (self.contraction.rows, self.rows, row, rows),
             (start, depth),
             offset,
@@ -189,7 +191,7 @@ class Contract(Blocked):
         values.emit(ir.Store(self.left, offset, value))
         values.emit(ir.For("r", self.tile_rows, "serial", values.close()))
         values.emit(ir.For("k", self.block_depth, "serial", values.close(), (), True))
-        values.emit(ir.For("q", self.block_rows // self.tile_rows, "serial", values.close()))
+        values.emit(ir.For("q", self.panels, "serial", values.close()))
 
     def _pack_across(self, start: IndexExpr, depth: int, rows: int) -> None:
         """Several panels together, of which the rows of a step share a line of memory."""
@@ -228,7 +230,7 @@ class Contract(Blocked):
         self,
         factor: Node,
         number: int,
-        loops: Sequence[tuple[str, int, bool]],
+        loops: Sequence[tuple[str, ir.Integer | ir.ValueIndex, bool]],
         outer: Outer,
         bounds: tuple[IndexExpr, int],
         offset: IndexExpr,
@@ -281,6 +283,7 @@ class Contract(Blocked):
         strips = self.block_columns // self.tile_columns
         panel, strip = counted("q", panels), counted("s", strips)
         values.open("q")
+        self.panel_start = self._start_of(panel)
         left, left_start = self._left_panel(panel, start)
         tile = panel * (self.tile_rows * self.block_columns) + strip * self.tile_columns
         values.open("s")
@@ -307,7 +310,18 @@ class Contract(Blocked):
         )
         if not self.is_finished:
             values.emit(ir.For("s", strips, "serial", values.close()))
-            values.emit(ir.For("q", panels, "serial", values.close()))
+            values.emit(ir.For("q", self.panels, "serial", values.close()))
+
+    def _start_of(self, panel: IndexExpr) -> IndexExpr:
+        """The first row of a panel of the block, in the innermost body.
+
+        Where blocks differ in size, it is bound to a name: so it is known to lie inside.
+        """
+        if self.uneven is None:
+            return self.row_start + panel * self.tile_rows
+        values = self.values
+        place = values.sum(self.first_panel + panel)
+        return values.bind_index(values.fresh("at"), place, self.uneven - 1) * self.tile_rows
 
     def _ahead(self, left: Read, panel: IndexExpr, strip: IndexExpr) -> tuple[ir.Ahead, ...]:
         """What the tile of a panel and a strip asks for, whose rows begin at `left`."""
@@ -329,7 +343,7 @@ class Contract(Blocked):
         if self.left_stride is None:
             return self.left, panel * (self._packed_steps()[1] * self.tile_rows)
         place = dict(self.place)
-        row = self.row_start + panel * self.tile_rows
+        row = self.panel_start
         if self.prepared is not None:
             batch = index_expr.linear_offset([place[k] for k in self.contraction.batch], self.batch)
             at = (batch, row, start)
@@ -360,17 +374,17 @@ class Contract(Blocked):
         once for all of them.
         """
         values, groups = self.values, self.target_rows // self.tile_rows
-        for name in "mnr":
-            values.open(name)
         group = index_expr.axis("m", groups)
-        row = group * self.tile_rows + index_expr.axis("r", self.tile_rows)
+        values.open("m")
+        first_row = self.panel_start if self.is_finished else self._start_of(group)
+        values.open("n")
+        values.open("r")
+        row = index_expr.axis("r", self.tile_rows)
         column = index_expr.axis("n", self.target_columns)
-        offset = values.sum(row * self.target_columns + column)
-        first_row, first_column = self.row_start, self.column_start
+        offset = values.sum((group * self.tile_rows + row) * self.target_columns + column)
+        first_column = self.column_start
         if self.is_finished:
-            panel = counted("q", self.block_rows // self.tile_rows)
             strip = counted("s", self.block_columns // self.tile_columns)
-            first_row = first_row + panel * self.tile_rows
             first_column = first_column + strip * self.tile_columns
         self.results(
             (first_row + row, rows),
@@ -380,7 +394,8 @@ class Contract(Blocked):
         body = values.close()
         values.emit(ir.For("r", self.tile_rows, "serial", body))
         values.emit(ir.For("n", self.target_columns, "serial", values.close(), (), True))
-        values.emit(ir.For("m", groups, "serial", values.close()))
+        count = groups if self.is_finished else self.panels
+        values.emit(ir.For("m", count, "serial", values.close()))
 
 
 def _filled(kernel: Kernel, storage: Storage) -> list[LoweredKernel]:

@@ -21,11 +21,15 @@ _THIS = ir.Sum(((ir.LoopIndex(TASK), 1),), 0)
 
 
 class Blocks(NamedTuple):
-    """So many blocks of so many tiles each along a direction of the result."""
+    """So many blocks of so many tiles each along a direction of the result.
+
+    With a `total`, they hold that many tiles together: some blocks are a tile smaller than `tiles`.
+    """
 
     name: str
     blocks: int
     tiles: int
+    total: int | None = None
 
 
 def bind_tiles(
@@ -33,11 +37,27 @@ def bind_tiles(
 ) -> list[IndexExpr]:
     """The first tile of a task's block in each direction; the first varies fastest."""
     found = []
-    for name, blocks, tiles in directions:
-        first = ir.Sum(((ir.RemainderIndex(task, blocks), tiles),), 0)
-        found.append(values.bind_index(name, first, (blocks - 1) * tiles))
+    for name, blocks, tiles, total in directions:
+        number = ir.RemainderIndex(task, blocks)
+        first, high = ir.Sum(((number, tiles),), 0), (blocks - 1) * tiles
+        if total is not None:
+            first, high = _shared(number, blocks, total, 0), total - 1
+            behind = _shared(number, blocks, total, total)
+            count = ir.Sum((*behind.terms, (first.terms[0][0], -1)), 0)
+            values.emit(ir.Let(count_name(name), ir.IndexValue(count)))
+        found.append(values.bind_index(name, first, high))
         task = ir.Sum(((ir.QuotientIndex(task, blocks), 1),), 0)
     return found
+
+
+def count_name(direction: str) -> str:
+    """The name for the number of tiles of a task's block where blocks differ."""
+    return f"{direction}_count"
+
+
+def _shared(number: ir.RemainderIndex, blocks: int, total: int, more: int) -> ir.Sum:
+    """`(number * total + more) // blocks`: where a block begins, or with `total` more, ends."""
+    return ir.Sum(((ir.QuotientIndex(ir.Sum(((number, total),), more), blocks), 1),), 0)
 
 
 def counted(name: str, extent: int) -> IndexExpr:
