@@ -172,7 +172,9 @@ class SymFloat:
     __slots__ = ("env", "tree", "hint", "_hash")
 
     def __init__(self, env: ShapeEnv, tree: tuple[Any, ...], hint: float) -> None:
-        self.env, self.tree, self.hint, self._hash = env, tree, hint, hash(tree)
+        self.env, self.tree, self.hint = env, tree, hint
+        # Symbols of two programs have the same names.
+        self._hash = hash((id(env), tree))
 
     @staticmethod
     def of(value: SymInt) -> SymFloat:
@@ -183,7 +185,9 @@ class SymFloat:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SymFloat) and self.tree == other.tree
+        if not isinstance(other, SymFloat) or other.env is not self.env:
+            return False
+        return self.tree == other.tree
 
     @property
     def operator(self) -> str:

@@ -21,6 +21,8 @@ def source_of(env: ShapeEnv, values: Sequence[SymInt | int], guarded: bool = Tru
 
     If it is `guarded`, it returns None for symbols that the guards do not admit.
     """
+    if any(type(value) is SymInt and value.env is not env for value in values):
+        raise AssertionError("a number belongs to another program")
     names: dict[int, str] = {}
     lines: list[str] = []
     for number, atom in enumerate(env.atoms):

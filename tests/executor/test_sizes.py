@@ -318,6 +318,26 @@ def test_numbers_of_both_signs_are_told_apart(made: dict[str, int]) -> None:
         np.testing.assert_array_equal(leaky.numpy(), -values[1:] * np.float32(factor))
 
 
+def test_numbers_of_a_program_are_not_taken_for_those_of_another(made: dict[str, int]) -> None:
+    """Two programs for any number, whose symbols have the same names, share parts."""
+    parts: list[Callable[[Any, Any, float], Any]] = [
+        lambda F, x, slope: F.leaky_relu(x, slope),
+        lambda F, x, slope: F.elu(x, slope + 0.5),
+        lambda F, x, slope: F.threshold(x, slope, 2 * slope),
+        lambda F, x, slope: F.hardtanh(x, -slope, 3 * slope),
+    ]
+    values = np.random.default_rng(0).standard_normal((7, 9)).astype(np.float32)
+    for count in (1, 2, 3, 4, 3, 2):
+        for slope in (0.3, 0.7, 0.9):
+            found = []
+            for T in (metaop, torch):
+                x = T.tensor(values, requires_grad=True)
+                chosen = parts[-count:] if slope > 0.8 else parts[:count]
+                sum(part(T.nn.functional, x, slope) for part in chosen).sum().backward()
+                found.append(x.grad.numpy())
+            np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+
+
 def test_the_values_of_general_programs_are_those_of_exact_ones(
     made: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
