@@ -119,11 +119,9 @@ class Blocked(Positions):
         self.block_rows, self.block_columns = panel * self.tile_rows, strip * self.tile_columns
         self.row_blocks = -(-rows // self.block_rows)
         # The panels, where blocks of different sizes share them: then nothing lies behind the last,
-        # and the size at hand does not decide how large blocks are. In a batch, as attention is,
-        # equal blocks tell what slices of a band touch.
+        # and the size at hand does not decide how large blocks are.
         self.uneven = None
-        is_batch = hint_of(math.prod(self.batch)) > 1
-        if is_symbolic(panels) and (self.left_stride is not None or not is_batch):
+        if is_symbolic(panels):
             self.uneven, self.block_rows = panels, most[0] * self.tile_rows
             others = math.prod(self.batch) * -(-strips // strip)
             workers = max(2 * threads // hint_of(others), 1)
