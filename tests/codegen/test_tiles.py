@@ -1,7 +1,8 @@
-"""Loads transposed in registers: lanes far apart, iterations of the serial loop side by side."""
+"""Loads in tiles: lanes far apart, iterations of the serial loop side by side."""
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from metaop.codegen.llvm.builder import Builder
 from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_tiles import transposed
+from metaop.codegen.llvm.engine import compile_kernel
 from metaop.codegen.llvm.target import Target, host_target
+from metaop.codegen.llvm.transposition import symbol_for, text_of, transposed
 from metaop.codegen.loop_nest import (
     Accumulate,
     Accumulator,
@@ -49,6 +51,7 @@ from tests.codegen.run_nest import (
     vector,
 )
 
+_TRANSPOSE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
 SIZES = [(16, 16), (16, 35), (37, 21), (5, 8), (3, 4), (70, 6)]
 GUARDS = {
     "lanes": (InBounds(index(-2, i=1), 30),),
@@ -179,6 +182,33 @@ def test_shuffles_stay_in_blocks_first(kind: str, count: int) -> None:
     code.shuffle = shuffle  # type: ignore[method-assign]
     for column, value in enumerate(transposed(code, rows)):
         assert contents[value.text] == [(row, column) for row in range(count)]
+
+
+@pytest.mark.parametrize(
+    "kind, dtype", [("float", "f4"), ("double", "f8"), ("i16", "i2"), ("i8", "i1")]
+)
+def test_the_function_that_kernels_call(kind: str, dtype: str, target: str) -> None:
+    """Rows a step apart, also when the columns take their place."""
+    for count in (2, 4, 8, 16):
+        symbol = symbol_for(kind, count)
+        text = text_of(symbol, host_target())
+        assert text is not None
+        transpose = _TRANSPOSE(compile_kernel(text, symbol))
+        rows = np.random.default_rng(0).integers(-99, 99, (count, count + 3)).astype(dtype)
+        columns = aligned(count * count, dtype)
+        transpose(rows.ctypes.data, rows.strides[0], columns.ctypes.data)
+        np.testing.assert_array_equal(columns.reshape(count, count), rows[:, :count].T)
+        columns[...] = rows[:, :count].ravel()
+        transpose(columns.ctypes.data, count * columns.itemsize, columns.ctypes.data)
+        np.testing.assert_array_equal(columns.reshape(count, count), rows[:, :count].T)
+    assert text_of("memcpy", host_target()) is None
+
+
+def aligned(size: int, dtype: str) -> np.ndarray:
+    """Room as kernels have it on their stack."""
+    room = np.zeros(size * np.dtype(dtype).itemsize + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    return room[start : start + size * np.dtype(dtype).itemsize].view(dtype)
 
 
 @pytest.mark.parametrize("stride", [2, 3, 4, 5])

@@ -15,7 +15,7 @@ from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.emit_streams import StreamWriter
 from metaop.codegen.llvm.emit_survey import Survey
-from metaop.codegen.llvm.emit_tiles import TileWriter
+from metaop.codegen.llvm.emit_tiles import Tile, TileWriter
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.loop_nest import For, Load, Statement
@@ -227,30 +227,32 @@ class LoopWriter:
 
     def _tile_unrolled(self, tiled: _Tiled, first: Coefficient, last: Coefficient | None) -> None:
         """The iterations of a whole tile, written one after another."""
-        columns = self._columns(tiled, first, last)
+        tiles = self._tiles(tiled, first, last)
         for number in range(self.index.lanes.count):
             self.index.loops[tiled.loop.axis] = self.index.binary("add", first, number)
-            self.memory.tiled.update({key: values[number] for key, values in columns.items()})
+            self._take(tiles, number)
             self.write_body(tiled.loop.body)
 
     def _tile_kept(self, tiled: _Tiled, first: Coefficient, last: Coefficient | None) -> None:
-        """A loop over the iterations of a tile, up to `last`, whose values wait in memory."""
-        columns = self._columns(tiled, first, last)
-        rooms = {key: self.tiles.keep(values) for key, values in columns.items()}
+        """A loop over the iterations of a tile, up to `last`."""
+        tiles = self._tiles(tiled, first, last)
 
         def once(index: Coefficient) -> None:
-            number = self.index.binary("sub", index, first)
-            for key, values in columns.items():
-                self.memory.tiled[key] = self.tiles.fetch(rooms[key], number, values[0])
+            self._take(tiles, self.index.binary("sub", index, first))
             self.write_body(tiled.loop.body)
 
         after = self.index.lesser(self.index.binary("add", first, self.index.lanes.count), last)
         self._iterations(tiled.loop, first, after, 1, tiled.names, once)
 
-    def _columns(
+    def _take(self, tiles: dict[tuple[int, int], Tile], number: Coefficient) -> None:
+        """Lets loads find their values of one iteration of the tiles."""
+        for key, tile in tiles.items():
+            self.memory.tiled[key] = self.tiles.column(tile, number)
+
+    def _tiles(
         self, tiled: _Tiled, first: Coefficient, last: Coefficient | None
-    ) -> dict[tuple[int, int], list[Value]]:
-        """The tiles from an iteration on, as the values of one iteration after another."""
+    ) -> dict[tuple[int, int], Tile]:
+        """The tiles from an iteration on, by load and copy."""
         self._forget(tiled)
         return {
             (id(load), copy): self.tiles.read(load, copy, tiled.loop.axis, first, last)

@@ -2,18 +2,22 @@
 
 `vector for l { serial for k { … x[l * stride + k] … } }` would gather one element for each lane
 in every iteration. Instead a square tile, as many iterations as there are lanes, is loaded with
-one vector along the serial axis for each lane, and transposed in registers.
+one vector along the serial axis for each lane, and transposed into memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from metaop.codegen.llvm.conversion import compute_type
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_memory import MemoryWriter
+from metaop.codegen.llvm.emit_memory import MemoryWriter, storage_type
 from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.emit_survey import walk
+from metaop.codegen.llvm.transposition import symbol_for
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.loop_nest import (
     Accumulate,
@@ -33,7 +37,26 @@ from metaop.codegen.loop_nest import (
 
 # Shorter serial loops would leave most of a tile unused.
 _SHORTEST = 4
-_BLOCK_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The values of a load in memory, those of one iteration of the serial loop after another.
+
+    `like` is a vector of the same kind; numbers that stand for booleans differ from 0.
+    """
+
+    place: str
+    like: Value
+    is_bool: bool
+
+
+class _Rows(NamedTuple):
+    """A tile before it is transposed: vectors like one, `step` bytes apart."""
+
+    address: str
+    step: Coefficient
+    like: Value
 
 
 class TileWriter:
@@ -96,12 +119,12 @@ class TileWriter:
 
     def read(
         self, load: Load, copy: int, axis: str, start: Coefficient, stop: Coefficient | None
-    ) -> list[Value]:
+    ) -> Tile:
         """The values of a load in as many iterations from `start` on as there are lanes.
 
         Iterations from `stop` on, unless it is None, are not read.
         """
-        lanes = self.index.lanes
+        lanes, code = self.index.lanes, self.code
         first = self.index.binary("add", lanes.base, copy * lanes.count)
         present = None if stop is None else self.index.lanes_below(start, stop)
 
@@ -113,29 +136,45 @@ class TileWriter:
                 value = self.code.splat(self.memory.load(load, 0), lanes.count)
             return self.code.to_type(value, "i8", False) if value.type == "i1" else value
 
-        is_plain = not (load.conditions or present or lanes.mask or any(_nested_terms(load.offset)))
-        rows = [row(lane) for lane in range(lanes.count)] if is_plain else self._row_by_row(row)
-        columns = transposed(self.code, rows)
-        if load.dtype.kind == "bool":
-            return [column.differs(0) for column in columns]
-        return columns
+        is_plain = not (load.conditions or present or lanes.mask)
+        rows = self._where_they_lie(load, axis, start, first) if is_plain else None
+        found = rows or self._row_by_row(row)
+        place = code.reserve(lanes.count, found.like.full_type) if rows else found.address
+        symbol = symbol_for(found.like.type, lanes.count)
+        code.declare(f"declare void @{symbol}(ptr, i64, ptr)")
+        code.line(f"call void @{symbol}(ptr {found.address}, i64 {found.step}, ptr {place})")
+        return Tile(place, found.like, load.dtype.kind == "bool")
 
-    def _row_by_row(self, row: Callable[[Coefficient], Value]) -> list[Value]:
-        """The rows of a tile, read in a loop because each takes many instructions."""
+    def _where_they_lie(
+        self, load: Load, axis: str, start: Coefficient, first: Coefficient
+    ) -> _Rows | None:
+        """The rows of a tile in the buffer itself, when they are evenly spaced runs of it."""
+        element = storage_type(load.dtype)
+        if element != compute_type(load.dtype):
+            return None
+        across = self.index.resolve(load.offset)
+        with self.index.along(axis, start, first):
+            along = self.index.resolve(load.offset)
+        if across.vectors or along.vectors or along.lane != 1:
+            return None
+        address = self.memory.address(load.buffer, along.uniform)
+        step = self.index.binary("mul", across.lane, load.dtype.itemsize)
+        return _Rows(address, step, self.memory.constant(0, load.dtype, self.index.lanes.count))
+
+    def _row_by_row(self, row: Callable[[Coefficient], Value]) -> _Rows:
+        """The rows of a tile, read in a loop into memory of their own."""
         code, count = self.code, self.index.lanes.count
-        found: list[Value] = []
+        found: list[_Rows] = []
 
         def once(lane: Coefficient, _: list[Value]) -> list[Value]:
             value = row(lane)
-            found.append(value)
             place = code.reserve(count, value.full_type)
-            rooms.append(place)
-            code.store(value, code.value(self._slot(place, lane, value), "ptr"), _align(value))
+            found.append(_Rows(place, _bytes(value), value))
+            code.store(value, code.value(self._slot(place, lane, value), "ptr"), _bytes(value))
             return []
 
-        rooms: list[str] = []
         self.loop(0, count, 1, [], frozenset(), once)
-        return [self.fetch(rooms[0], lane, found[0]) for lane in range(count)]
+        return found[0]
 
     def _exists(self, mask: str, lane: Coefficient) -> str:
         """One bit of a mask."""
@@ -145,27 +184,21 @@ class TileWriter:
         moved = code.pure(f"lshr i64 {wide}, {lane}", wide, str(lane))
         return code.pure(f"trunc i64 {moved} to i1", moved)
 
-    def keep(self, columns: Sequence[Value]) -> str:
-        """Puts the values of a tile into memory, from where `fetch` takes them one by one."""
-        code = self.code
-        place = code.reserve(len(columns), columns[0].full_type)
-        for number, column in enumerate(columns):
-            code.store(column, code.value(self._slot(place, number, column), "ptr"), _align(column))
-        return place
-
-    def fetch(self, place: str, number: Coefficient, like: Value) -> Value:
-        """One of the values that were kept."""
-        slot = self._slot(place, number, like)
-        text = self.code.here(f"load {like.full_type}, ptr {slot}, align {_align(like)}")
-        return self.code.like(like, text)
+    def column(self, tile: Tile, number: Coefficient) -> Value:
+        """The values of one iteration."""
+        like = tile.like
+        slot = self._slot(tile.place, number, like)
+        text = self.code.here(f"load {like.full_type}, ptr {slot}, align {_bytes(like)}")
+        column = self.code.like(like, text)
+        return column.differs(0) if tile.is_bool else column
 
     def _slot(self, place: str, number: Coefficient, like: Value) -> str:
         text = f"getelementptr {like.full_type}, ptr {place}, i64 {number}"
         return self.code.pure(text, str(number))
 
 
-def _align(x: Value) -> int:
-    return max(1, x.bits // 8)
+def _bytes(x: Value) -> int:
+    return x.lanes * x.bits // 8
 
 
 def _is_short(extent: Integer | ValueIndex) -> bool:
@@ -196,63 +229,3 @@ def _all_terms(index: Sum) -> Iterator[tuple]:
 
 def _mentions(index: Sum, axis: str) -> bool:
     return any(factor == LoopIndex(axis) for factor, _ in _all_terms(index))
-
-
-# --- transposition in registers -----------------------------------------------------------------
-
-
-def transposed(code: Code, rows: Sequence[Value]) -> list[Value]:
-    """The columns of a square of as many rows as they have lanes, a power of two.
-
-    Neighbouring rows are interleaved inside blocks of 16 bytes first, because processors do that
-    in one cheap instruction, then whole blocks are brought together.
-    """
-    count = len(rows)
-    block = max(1, min(_BLOCK_BYTES * 8 // rows[0].bits, count))
-    groups = [[row] for row in rows]
-    unit = 1
-    while unit < block:
-        groups = [
-            [
-                code.shuffle(left, right, _interleaved(count, block, unit, high))
-                for left, right in zip(groups[k], groups[k + 1])
-                for high in (0, 1)
-            ]
-            for k in range(0, len(groups), 2)
-        ]
-        unit *= 2
-    # A group now has, for each position in a block, a vector of the columns `block` apart.
-    found = [{(place, 0): x for place, x in enumerate(group)} for group in groups]
-    step = 1
-    while len(found) > 1:
-        found = [
-            {
-                (place, first + odd * step): code.shuffle(
-                    left[place, first], right[place, first], _every_other(count, block, odd)
-                )
-                for place, first in left
-                for odd in (0, 1)
-            }
-            for left, right in zip(found[::2], found[1::2])
-        ]
-        step *= 2
-    columns = found[0]
-    return [columns[place, first] for first in range(count // block) for place in range(block)]
-
-
-def _interleaved(count: int, block: int, unit: int, high: int) -> list[int]:
-    """Runs of `unit` lanes, alternately of two vectors, from one half of every block."""
-    start = high * (block // 2)
-    return [
-        source * count + first + start + run + lane
-        for first in range(0, count, block)
-        for run in range(0, block // 2, unit)
-        for source in (0, 1)
-        for lane in range(unit)
-    ]
-
-
-def _every_other(count: int, block: int, odd: int) -> list[int]:
-    """The even or the odd blocks of two vectors."""
-    starts = range(odd * block, 2 * count, 2 * block)
-    return [start + lane for start in starts for lane in range(block)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from metaop.codegen.disk_cache import shared_cache
+from metaop.codegen.llvm import transposition
 from metaop.codegen.llvm.compile_queue import CompileQueue, Job
 from metaop.codegen.llvm.loader import Address, load_object
 from metaop.codegen.llvm.object_code import VERSION, llvm_binding
@@ -65,7 +66,7 @@ class Code:
     def _loaded(self, made: Job | bytes) -> dict[str, Address]:
         content = self._finished(made) if isinstance(made, Job) else made
         start = time.perf_counter()
-        addresses = load_object(content, self._symbols)
+        addresses = load_object(content, self._symbols, _called)
         statistics.load_seconds += time.perf_counter() - start
         return addresses
 
@@ -77,6 +78,18 @@ class Code:
         if cache := shared_cache():
             cache.put(self.key, content)
         return content
+
+
+def _called(symbol: str) -> Address | None:
+    """The address of a function that kernels call and that is compiled apart from them."""
+    text = transposition.text_of(symbol, host_target())
+    return None if text is None else _compiled_for_good(text, symbol)
+
+
+@functools.cache
+def _compiled_for_good(text: str, symbol: str) -> Address:
+    """Like `compile_kernel`; the address stays, for kernels do not hold what they call."""
+    return compile_kernel(text, symbol)
 
 
 def compile_kernel(ir_text: str, symbol: str) -> Address:

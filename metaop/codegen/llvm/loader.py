@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from metaop.codegen.llvm.code_memory import PAGE, take_pages
 from metaop.codegen.llvm.object_code import llvm_binding
@@ -35,10 +35,15 @@ class Address(int):
         return address
 
 
-def load_object(content: bytes, symbols: Sequence[str]) -> dict[str, Address]:
+def load_object(
+    content: bytes,
+    symbols: Sequence[str],
+    elsewhere: Callable[[str], int | None] = lambda name: None,
+) -> dict[str, Address]:
     """The addresses of `symbols` after loading an object into the process.
 
-    It is unloaded when nobody holds one of them any more. Raises `InternalError` when a symbol is
+    It is unloaded when nobody holds one of them any more. `elsewhere` is asked first for what the
+    code calls; then the libraries of the process are. Raises `InternalError` when a symbol is
     missing, or one that the code calls; `MemoryError` and `DeviceError` as `take_pages`.
     """
     found = ObjectFile(content)
@@ -48,7 +53,7 @@ def load_object(content: bytes, symbols: Sequence[str]) -> dict[str, Address]:
         raise InternalError(
             f"the compiled code lacks {absent}, it has {sorted(filter(None, defined))}"
         )
-    image = _Image(found)
+    image = _Image(found, elsewhere)
     pages = take_pages(image.size)
     pages.fill(image.linked(pages.address), image.writable_from)
     return {name: Address(pages.address + image.place(defined[name]), pages) for name in symbols}
@@ -57,9 +62,9 @@ def load_object(content: bytes, symbols: Sequence[str]) -> dict[str, Address]:
 class _Image:
     """An object as it will lie in memory: code and constants, stubs, then what is written."""
 
-    def __init__(self, found: ObjectFile) -> None:
+    def __init__(self, found: ObjectFile, elsewhere: Callable[[str], int | None]) -> None:
         self._object = found
-        self._far = _far_addresses(found)
+        self._far = _far_addresses(found, elsewhere)
         self.size = 0
         self._starts: dict[int, int] = {}
         self._reserve_sections(writable=False)
@@ -120,12 +125,12 @@ def _needs_stub(relocation: Relocation) -> bool:
     return kind in _TABLE or (kind == _CALL and not symbol.section)
 
 
-def _far_addresses(found: ObjectFile) -> dict[str, int]:
+def _far_addresses(found: ObjectFile, elsewhere: Callable[[str], int | None]) -> dict[str, int]:
     """The addresses of what an object expects from elsewhere."""
     used = {
         relocation.symbol.name for relocation in found.relocations if not relocation.symbol.section
     }
-    addresses = {name: _address_in_libraries(name) for name in used}
+    addresses = {name: elsewhere(name) or _address_in_libraries(name) for name in used}
     unknown = sorted(name for name, address in addresses.items() if not address)
     if unknown:
         raise InternalError(f"the compiled code calls {unknown}, which no library here defines")

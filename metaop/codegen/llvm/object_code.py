@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
 # Raise it when the passes or the options below change: part of the key of every cached object.
-VERSION = "3"
+VERSION = "4"
 # Levels of LLVM's code generator. Around register tiles the higher one takes an eighth longer for
 # nothing; what searches along columns gains a tenth by it.
 _LEVEL, _LEVEL_AS_WRITTEN = 2, 1
 # Rewriting addresses takes a third of the time of code generation. Around register tiles it gains
-# nothing, a row norm takes a tenth longer without it. For LLVM it is an option of the process.
+# nothing, a row norm takes a tenth longer without it. In long kernels, as of attention, it takes
+# more than half the time and no step was faster by it. For LLVM it is an option of the process.
 _WITHOUT_REWRITING = "-disable-lsr"
+_LONG = 1500  # lines
 
 # llvmlite does not give all memory of passes back when they are made anew, and they take longer
 # the more often they have run.
@@ -37,16 +39,20 @@ def compile_object(ir_text: str, target: Target, optimise: bool = True) -> bytes
     """
     as_written = AS_WRITTEN in ir_text
     module = _module(ir_text, target, optimise)
-    with _loops(as_written):
+    with _loops(as_written or _is_long(ir_text)):
         content: bytes = _machine(target, as_written).emit_object(module)
     return content
 
 
+def _is_long(ir_text: str) -> bool:
+    return ir_text.count("\n") > _LONG
+
+
 @contextlib.contextmanager
-def _loops(as_written: bool) -> Iterator[None]:
+def _loops(as_they_are: bool) -> Iterator[None]:
     """The code generator with or without rewriting; other users of llvmlite always have it."""
     binding = llvm_binding()
-    binding.set_option("", f"{_WITHOUT_REWRITING}={str(as_written).lower()}")
+    binding.set_option("", f"{_WITHOUT_REWRITING}={str(as_they_are).lower()}")
     try:
         yield
     finally:
@@ -58,7 +64,7 @@ def assembly(ir_text: str, target: Target | None = None, optimise: bool = True) 
     target = target or host_target()
     as_written = AS_WRITTEN in ir_text
     module = _module(ir_text, target, optimise)
-    with _loops(as_written):
+    with _loops(as_written or _is_long(ir_text)):
         text: str = _machine(target, as_written).emit_assembly(module)
     return text
 
