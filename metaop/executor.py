@@ -156,6 +156,8 @@ def run(subgraph: Subgraph, watch: Watch | None = None) -> tuple[int, ...]:
         if slot not in dying
     }
     copied = _part(subgraph.outputs, buffers, holders)
+    for slot in dying:  # what is written over is no value any more: who needs it computes it again
+        subgraph.leaves[slot].buffer = None
     for call, buffer in zip(subgraph.outputs, buffers):
         call.buffer = buffer
     finish(subgraph)

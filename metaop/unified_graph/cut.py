@@ -135,8 +135,8 @@ def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
     order = _pending_order(roots)
     kept: dict[Call, None] = dict.fromkeys(roots)
     saved: list[tuple[Call, int, Call]] = []
-    alive = _alive_tapes(order, roots)
-    read_later: set[Call] = set()
+    alive, computed = _alive_tapes(order, roots)
+    read_later = {value for call in computed for value in residuals(call)}
     for call in alive:
         for residual in residuals(call):
             if not residual.is_pending:
@@ -227,11 +227,14 @@ def _sequence_of(call: Call) -> int:
     return call.sequence
 
 
-def _alive_tapes(order: Sequence[Call], roots: Sequence[Call]) -> list[Call]:
-    """The calls whose gradient can still be asked for: on a path to a live handle that tracks."""
+def _alive_tapes(order: Sequence[Call], roots: Sequence[Call]) -> tuple[list[Call], list[Call]]:
+    """The calls whose gradient can still be asked for: on a path to a live handle that tracks.
+
+    Those of `order`, and the computed ones that these read, whose gradient may read their result.
+    """
     alive = {call for call in roots if call.requires_grad and not _ends_tape(call)}
     if not alive:
-        return []
+        return [], []
     found: list[Call] = []
     for call in reversed(order):
         if call not in alive:
@@ -242,7 +245,13 @@ def _alive_tapes(order: Sequence[Call], roots: Sequence[Call]) -> list[Call]:
         for source in sources:
             if source is not None and source.requires_grad and not source.released:
                 alive.add(source)
-    return found
+    computed = [_maker(call) for call in alive.difference(order) if call.inputs]
+    return found, [call for call in computed if not _has_own_gradient(call)]
+
+
+def _maker(call: Call) -> Call:
+    """The call that computed a value: a further result has none of its own."""
+    return call if call.signature is not None else call.inputs[0]
 
 
 def _has_own_gradient(call: Call) -> bool:
@@ -264,9 +273,7 @@ def finish(subgraph: Subgraph) -> None:
             call.parts = {}
         call.parts[index] = value
         saved.add(value)
-    kept_results = Counter(
-        call if call.signature is not None else call.inputs[0] for call in subgraph.outputs
-    )
+    kept_results = Counter(_maker(call) for call in subgraph.outputs)
     for call in subgraph.outputs:
         signature = call.signature
         if signature is not None and kept_results[call] < signature.result_count:
