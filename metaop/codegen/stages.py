@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from metaop.codegen import bands, lowering, streaming
+from metaop.codegen.loop_nest import LoopNest
 from metaop.codegen.lowering import LoweredKernel
 from metaop.codegen.lowering.prepared import Prepared, right_as_read
 from metaop.codegen.schedule import Schedule, pairs_of
+from metaop.errors import InternalError
 from metaop.fusion import group as grouping
 from metaop.fusion import recompute as recomputing
 from metaop.fusion.memory_plan import Lifetime, plan
@@ -45,7 +47,7 @@ def lower(schedule: Schedule) -> Schedule:
     uses = Counter(source for node in topological(roots) for source in node.inputs)
     uses.update(right_as_read(kernel.contraction) for kernel in kernels if kernel.contraction)
     launches: list[LoweredKernel] = []
-    prepared: set[Node] = set()
+    prepared: dict[Node, LoopNest] = {}
     for kernel in kernels:
         lowered = lowering.lower(kernel, storage, uses, schedule.machine)
         launches.extend(_without_prepared(lowered, prepared))
@@ -53,15 +55,17 @@ def lower(schedule: Schedule) -> Schedule:
 
 
 def _without_prepared(
-    launches: Sequence[LoweredKernel], prepared: set[Node]
+    launches: Sequence[LoweredKernel], prepared: dict[Node, LoopNest]
 ) -> Iterator[LoweredKernel]:
     """The launches but for those that prepare again what another kernel has `prepared`."""
     for launch in launches:
         parameters = zip(launch.buffers, launch.nest.parameters)
-        written = {node for node, parameter in parameters if parameter.role != "read"}
-        if not written <= prepared or not written:
-            prepared.update(node for node in written if isinstance(node.op, Prepared))
+        written = [node for node, parameter in parameters if parameter.role != "read"]
+        if not (written and all(node in prepared for node in written)):
+            prepared.update((x, launch.nest) for x in written if isinstance(x.op, Prepared))
             yield launch
+        elif any(prepared[node].body != launch.nest.body for node in written):
+            raise InternalError(f"{launch.nest.name} prepares something else under the same name")
 
 
 def delay_updates(schedule: Schedule) -> Schedule:

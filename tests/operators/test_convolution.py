@@ -110,6 +110,28 @@ def test_gradients_behind_padding(mode, outputs, size):
     np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize("channels", [(64, 2), (2, 64), (40, 30)])
+@pytest.mark.parametrize("stride, dilation, kernel", [(2, 1, 3), (2, 1, 4), (3, 1, 5), (2, 3, 3)])
+def test_gradients_of_a_weight_used_twice(stride, dilation, kernel, channels, padding, transposed):
+    """Two images in one program share what of the weight is brought into order for each residue."""
+    many, few = channels
+    arrays = [draw(2, many, 9, 8, dtype="float32", seed=k) for k in range(2)]
+    weight = draw(*((many, few) if transposed else (few, many)), kernel, kernel, dtype="float32")
+
+    def gradients(T):
+        function = T.nn.functional.conv_transpose2d if transposed else T.nn.functional.conv2d
+        w, *images = (T.tensor(array, requires_grad=True) for array in (weight, *arrays))
+        for image in images:
+            y = function(image.tanh(), w, None, stride, padding, dilation=dilation)
+            (y * y).mean().backward()
+        return [np.array(x.grad.tolist()) for x in (w, *images)]
+
+    for found, wanted in zip(gradients(metaop), gradients(torch)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=2e-6 * np.abs(wanted).max())
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_types(dtype):
     shapes = ((2, 3, 6, 6), (4, 3, 3, 3), (4,))

@@ -102,8 +102,8 @@ class Blocked(Positions):
             near = self._near_by(tile, rows, longer, shorter)
         if near is not None:
             most = near // self.tile_rows, most[1]
-        if near is not None or (hint_of(rows) <= _ROWS_PER_PACKING and self.right_is_shared()):
-            self.packed = packed(self, -(-depth // self.block_depth) * self.block_depth)
+        is_packed = hint_of(rows) <= _ROWS_PER_PACKING and self.right_is_shared()
+        is_packed = is_packed or near is not None
         panel, strip = cheapest_blocks(
             Grid(
                 panels,
@@ -111,13 +111,15 @@ class Blocked(Positions):
                 math.prod(self.batch),
                 2 * threads,
                 PACKING * tile.rate if self.left_stride is None else 0,
-                PACKING * tile.rate if self.packed is None else 0,
+                0 if is_packed else PACKING * tile.rate,
             ),
             (self.tile_rows, self.tile_columns),
             most,
         )
         self.block_rows, self.block_columns = panel * self.tile_rows, strip * self.tile_columns
         self.row_blocks = -(-rows // self.block_rows)
+        if is_packed:
+            self.packed = packed(self, -(-strips // strip) * strip)
         # The panels, where blocks of different sizes share them: then nothing lies behind the last,
         # and the size at hand does not decide how large blocks are.
         self.uneven = None

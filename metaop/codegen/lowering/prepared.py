@@ -36,10 +36,16 @@ class Prepared(MetaOp):
 
 def relaid(contract: Blocked, shape: Shape) -> Node:
     """The left factor as (batch, rows, depth), with zeros behind the ends of rows and depth."""
-    contraction, case = contract.contraction, contract.case
+    contraction = contract.contraction
     parts = (contraction.batch, contraction.rows, contraction.depth)
-    order = (*parts, *sorted(case.fixed.items()), *sorted(case.ranges.items()))
+    order = (*parts, *_case_of(contract))
     return Node(Prepared(order), (contraction.left,), shape, contract.in_place)
+
+
+def _case_of(contract: Blocked) -> tuple[object, ...]:
+    """The part of the contraction that is at hand: others read other elements of a factor."""
+    case = contract.case
+    return (*sorted(case.fixed.items()), *sorted(case.ranges.items()))
 
 
 def lower_relayout(contract: Contract) -> LoweredKernel:
@@ -73,20 +79,24 @@ def lower_relayout(contract: Contract) -> LoweredKernel:
 
 def right_as_read(contraction: Contraction) -> Node:
     """Stands for the right factor, the same for all contractions that could share its strips."""
-    order = ("strips", contraction.batch, contraction.columns, contraction.depth)
+    order = _order_of_right(contraction)
     return Node(Prepared(order), (contraction.right,), (), contraction.right.dtype)
 
 
-def packed(contract: Blocked, blocks: int) -> Node:
+def _order_of_right(contraction: Contraction) -> tuple[object, ...]:
+    return "strips", contraction.batch, contraction.columns, contraction.depth
+
+
+def packed(contract: Blocked, strips: int) -> Node:
     """The right factor as (batch, strips, depth, columns of a strip), with zeros behind the ends.
 
-    The depth is one of so many blocks.
+    It has as many strips as the blocks together.
     """
-    contraction = contract.contraction
-    strips = -(-math.prod(contract.columns) // contract.tile_columns)
-    steps = blocks // contract.together
+    contraction, block = contract.contraction, contract.block_depth
+    steps = -(-math.prod(contract.depth) // block) * block // contract.together
     shape = (math.prod(contract.batch), strips, steps, contract.tile_columns)
-    return Node(right_as_read(contraction).op, (contraction.right,), shape, contract.panel)
+    order = (*_order_of_right(contraction), *_case_of(contract))
+    return Node(Prepared(order), (contraction.right,), shape, contract.panel)
 
 
 def lower_packing(contract: Contract) -> LoweredKernel:
