@@ -69,6 +69,8 @@ class Generator:
                 operations.append(one)
         if self._chance(0.3):
             operations.append(Operation(self._pick(ACTIVATIONS)))
+        if self._chance(0.12):  # as programs that log their activations do
+            operations = [part for one in operations for part in (one, self._read())]
         return Program(shape, tuple(operations), "mse", OPTIMIZERS[0], tokens=tokens)
 
     def _with_loop(self, model: Program) -> Program:
@@ -138,13 +140,16 @@ class Generator:
         if kind < 0.86:
             return [Operation("keep", text=self._pick(KEPT))]
         if kind < 0.89:
-            return [Operation("read", text=self._pick(READS))]
+            return [self._read()]
         if kind < 0.91:
             return [Operation("write", text=self._pick(WRITES))]
         if kind < 0.96 and written.value.ndim == 4:
             return self._fire()
         branches = tuple(self._branch(written.value.ndim) for _ in range(2))
         return [Operation("branch", text=self._pick(JOINS), branches=branches)]
+
+    def _read(self) -> Operation:
+        return Operation("read", text=self._pick(READS))
 
     def _entry(self, entries: dict[str, Any], rank: int) -> Operation:
         kind = self._pick([name for name, entry in entries.items() if rank in entry.ranks])
