@@ -19,7 +19,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard
 from metaop.unified_graph.index_expr import Axis, IndexExpr, Lookup
 from metaop.unified_graph.node import Constant, Index, Input, Node, Shape
-from metaop.unified_graph.symbolic import hint_of
+from metaop.unified_graph.symbolic import usual_of
 
 # Fewer multiplications than this are done faster by a plain row kernel than by packing.
 _LEAST_WORK = 1 << 13
@@ -49,7 +49,7 @@ def recognise(node: Node, has_buffer: Callable[[Node], bool]) -> Contraction | N
         return None
     shape = node.inputs[0].shape
     groups = (found.rows, found.columns, found.depth)
-    extents = [hint_of(math.prod(shape[k] for k in group)) for group in groups]
+    extents = [usual_of(math.prod(shape[k] for k in group)) for group in groups]
     too_thin = any(n < least for n, least in zip(extents, _LEAST_EXTENTS.values()))
     return None if too_thin or math.prod(extents) < _LEAST_WORK else found
 

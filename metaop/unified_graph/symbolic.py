@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Monomial = tuple[int, ...]
 Terms = tuple[tuple[Monomial, int], ...]
 
+# Sizes that vary are expected to be at least so large.
+_USUAL = 64
+
 
 class NotGeneralError(Exception):
     """What holds for one choice of sizes only; says why."""
@@ -284,6 +287,15 @@ class SymFloat:
 def hint_of(value: Any) -> Any:
     """The value for the sizes at hand."""
     return value.hint if isinstance(value, (SymInt, SymFloat)) else value
+
+
+def usual_of(value: Any) -> Any:
+    """The value to decide by where every decision is right: what varies may grow.
+
+    The first sizes of a stream that is sorted are its shortest. What suits longer ones costs them
+    little, the other way round it costs several times as much.
+    """
+    return max(value.hint, _USUAL) if isinstance(value, SymInt) else value
 
 
 def is_symbolic(value: object) -> bool:

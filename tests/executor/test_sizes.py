@@ -17,6 +17,7 @@ from metaop.codegen.kernel_cache import KernelCache
 from metaop.codegen.llvm import kernels, layout
 from metaop.codegen.loop_nest import LoopNest
 from metaop.compiler import compile_subgraph
+from metaop.inspect import profile
 
 Numbers = np.random.Generator
 Step = Callable[[Any, Numbers], list[Any]]
@@ -405,3 +406,17 @@ def test_extents_that_follow_from_sizes_and_become_one(made: dict[str, int]) -> 
             (T.nn.functional.group_norm(x, groups).sin() * x).sum().backward()
             found.append(x.grad.numpy())
         np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-4)
+
+
+def test_the_first_sizes_do_not_decide_that_products_stay_small() -> None:
+    """The shortest come first where batches are sorted: longer ones run as products too."""
+    random = np.random.default_rng(0)
+    executor.clear_programs()
+    for length in (2, 3, 70):
+        x = random.standard_normal((4, length, 16)).astype(np.float32)
+        left, right = metaop.tensor(x), metaop.tensor(x).transpose(1, 2)
+        with profile() as run:
+            found = (left @ right).tolist()
+        np.testing.assert_allclose(found, x @ x.transpose(0, 2, 1), rtol=1e-5, atol=1e-5)
+        is_general = length != 2
+        assert ("contraction" in run.table()) == is_general, run.table()

@@ -36,7 +36,7 @@ from metaop.fusion.recognise import window_axes
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node
-from metaop.unified_graph.symbolic import divides, hint_of, is_symbolic, maximum
+from metaop.unified_graph.symbolic import divides, hint_of, is_symbolic, maximum, usual_of
 
 # Windows of more offsets are not windows: the gradient of a weight sums over whole images.
 _MOST_OFFSETS = 64
@@ -82,7 +82,7 @@ class Blocked(Positions):
         self.panel = self.scalar if self.together == 1 else dtypes.int32
         self.left_panel = self.in_place if self.packs_rows else self.panel
         width = tile.columns if self.scalar is dtypes.float32 else tile.columns // 2
-        self.tile_columns = width if hint_of(columns) > width // 2 else width // 2
+        self.tile_columns = width if usual_of(columns) > width // 2 else width // 2
         # One tile for all but the shortest: a changed batch size must not need another kernel.
         is_short = not is_symbolic(rows) and rows <= 2 * tile.rows
         self.tile_rows = balanced(rows, tile.rows) if is_short else tile.rows
