@@ -77,7 +77,8 @@ class TensorType:
     """Shape, dtype and device of a value; `parted` remembers its structure and its numbers."""
 
     __slots__ = ("shape", "dtype", "device", "differentiable", "parted", "__weakref__")
-    _table: InternTable[TensorType] = InternTable()
+    # Fewer than of expressions: a step of ever new sizes makes several, and each is made quickly.
+    _table: InternTable[TensorType] = InternTable(1 << 12)
     shape: Shape
     dtype: DType
     device: Device

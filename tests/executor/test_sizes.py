@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from itertools import chain
 from types import ModuleType
@@ -420,3 +421,21 @@ def test_the_first_sizes_do_not_decide_that_products_stay_small() -> None:
         np.testing.assert_allclose(found, x @ x.transpose(0, 2, 1), rtol=1e-5, atol=1e-5)
         is_general = length != 2
         assert ("contraction" in run.table()) == is_general, run.table()
+
+
+def test_a_process_that_meets_ever_new_sizes_does_not_grow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Objects of Python after 1,000 sizes, and after 5,000 more."""
+    monkeypatch.setenv("METAOP_VERIFY", "0")  # it looks at the kernels of each size
+    executor.clear_programs()
+    values = np.ones((6002, 2), np.float32)
+    objects = []
+    for size in range(2, 6002):
+        x = metaop.tensor(values[:size])
+        assert (x.t() * x.sum(1) + x[1:].sum()).max().item() == 2 * size
+        if size in (1001, 6001):
+            gc.collect()
+            objects.append(len(gc.get_objects()))
+    # What is kept of the latest sizes is thrown away in one go, so it varies by so many.
+    assert objects[1] - objects[0] < 20_000, objects
