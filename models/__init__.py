@@ -1,1 +1,1 @@
-"""Networks, one readable file each; `python -m models.NAME` trains or runs one."""
+"""Networks, one readable file each: `python -m models list`, `python -m models NAME train`."""

@@ -30,7 +30,12 @@ class BasicConv2d(nn.Module):
     """A convolution, batch normalisation and a rectifier."""
 
     def __init__(
-        self, inputs: int, outputs: int, size: int, stride: int = 1, padding: int = 0
+        self,
+        inputs: int,
+        outputs: int,
+        size: int | tuple[int, int],
+        stride: int = 1,
+        padding: int | tuple[int, int] = 0,
     ) -> None:
         super().__init__()
         self.conv = nn.Conv2d(inputs, outputs, size, stride, padding, bias=False)
@@ -38,6 +43,13 @@ class BasicConv2d(nn.Module):
 
     def forward(self, x: metaop.Tensor) -> metaop.Tensor:
         return self.bn(self.conv(x)).relu()
+
+
+def scaled_to_unit(images: metaop.Tensor) -> metaop.Tensor:
+    """Images (batch, 3, height, width) normalised by ImageNet's mean and deviation, in [-1, 1]."""
+    deviation = metaop.tensor([0.229, 0.224, 0.225], device=images.device).view(3, 1, 1)
+    mean = metaop.tensor([0.485, 0.456, 0.406], device=images.device).view(3, 1, 1)
+    return (images * deviation + mean - 0.5) / 0.5
 
 
 class Inception(nn.Module):
@@ -125,9 +137,7 @@ class GoogLeNet(nn.Module):
 
     def forward(self, images: metaop.Tensor) -> metaop.Tensor | GoogLeNetOutputs:
         if self.transform_input:
-            deviation = metaop.tensor([0.229, 0.224, 0.225], device=images.device).view(3, 1, 1)
-            mean = metaop.tensor([0.485, 0.456, 0.406], device=images.device).view(3, 1, 1)
-            images = (images * deviation + mean - 0.5) / 0.5
+            images = scaled_to_unit(images)
         x = self.maxpool1(self.conv1(images))
         x = self.maxpool2(self.conv3(self.conv2(x)))
         x = self.maxpool3(self.inception3b(self.inception3a(x)))

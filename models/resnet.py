@@ -100,7 +100,7 @@ class ResNet(nn.Module):
 
     def __init__(
         self,
-        block: type[BasicBlock] | type[Bottleneck],
+        block: type[Block],
         layers: Sequence[int],
         num_classes: int = 1000,
         stem: str = "imagenet",
@@ -126,9 +126,7 @@ class ResNet(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def _stage(
-        self, block: type[BasicBlock] | type[Bottleneck], width: int, count: int, stride: int
-    ) -> nn.Sequential:
+    def _stage(self, block: type[Block], width: int, count: int, stride: int) -> nn.Sequential:
         outputs = width * block.expansion
         downsample = None
         if stride != 1 or self.inputs != outputs:

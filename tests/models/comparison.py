@@ -1,7 +1,7 @@
 """Compares a network of `models/` with the same program run by PyTorch.
 
-The files of `models/` use PyTorch's names only, so their text with `torch` in the place of
-`metaop` is the network in PyTorch.
+The files of `models/` and the layers of `metaop.vision.ops` use PyTorch's names only, so their text
+with `torch` in the place of `metaop` is the network in PyTorch.
 """
 
 from __future__ import annotations
@@ -19,21 +19,28 @@ import pytest
 
 import metaop
 
-MODELS = Path(__file__).parents[2] / "models"
+ROOT = Path(__file__).parents[2]
+LAYERS = "layers"
 Loss = Callable[..., Any]
 
 
 @functools.cache
 def torch_twin(name: str) -> types.ModuleType:
-    """The module `models.NAME` with PyTorch for metaop."""
+    """The module `models.NAME`, and all that it reads of `models/`, with PyTorch for metaop."""
     pytest.importorskip("torch")
-    text = (MODELS / f"{name}.py").read_text(encoding="utf-8")
+    folder = ROOT / "metaop/vision/ops" if name == LAYERS else ROOT / "models"
+    path = folder / f"{name}.py"
+    text = path.read_text(encoding="utf-8")
     text = re.sub(r"^import metaop$", "import torch as metaop", text, flags=re.MULTILINE)
-    text = re.sub(r"^from metaop\b", "from torch", text, flags=re.MULTILINE)
-    module = types.ModuleType(f"models.{name}_of_torch")
-    module.__package__ = "models"
-    sys.modules[module.__name__] = module  # where dataclasses and type hints look
-    exec(compile(text, str(MODELS / f"{name}.py"), "exec"), module.__dict__)
+    text = re.sub(r"^from metaop\.vision\.ops\b", f"from .{LAYERS}", text, flags=re.MULTILINE)
+    text = re.sub(r"^from metaop\b(?!\.errors)", "from torch", text, flags=re.MULTILINE)
+    package = sys.modules.setdefault("models_of_torch", types.ModuleType("models_of_torch"))
+    for needed in re.findall(r"^from \.(\w+) import", text, flags=re.MULTILINE):
+        torch_twin(needed)
+    module = types.ModuleType(f"{package.__name__}.{name}")
+    module.__package__ = package.__name__
+    sys.modules[module.__name__] = module  # where dataclasses, type hints and imports look
+    exec(compile(text, str(path), "exec"), module.__dict__)
     return module
 
 
@@ -66,11 +73,13 @@ def compare(
     *arrays: np.ndarray,
     dtype: str = "float64",
     tolerance: float = 1e-7,
+    steps: int = 0,
 ) -> None:
     """Same names, outputs, loss, gradients and changed buffers in metaop and in PyTorch.
 
     `build(module)` makes the model from `models.NAME` or its twin; `loss(library, model, *inputs)`
-    gives outputs and loss. Float arrays are converted to `dtype`.
+    gives outputs and loss. Float arrays are converted to `dtype`. Then parameters are compared
+    after so many `steps` of SGD with momentum.
     """
     import torch
 
@@ -92,6 +101,21 @@ def compare(
             assert_close(parameter.grad, other.grad, 10 * tolerance, f"gradient of {key}")
     for (key, buffer), other in zip(mine.named_buffers(), theirs.buffers()):
         assert_close(buffer, other, tolerance, key)
+    if steps:
+        descend(metaop, mine, loss, [metaop.tensor(array) for array in cast], steps)
+        descend(torch, theirs, loss, [torch.tensor(array) for array in cast], steps)
+        for (key, parameter), other in zip(mine.named_parameters(), theirs.parameters()):
+            assert_close(parameter, other, tolerance, f"{key} after training")
+
+
+def descend(library: Any, model: Any, loss: Loss, inputs: list[Any], steps: int) -> None:
+    """So many steps of SGD with momentum; the first takes the gradients that are there."""
+    optimizer = library.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+    optimizer.step()
+    for _ in range(steps - 1):
+        optimizer.zero_grad()
+        loss(library, model, *inputs)[1].backward()
+        optimizer.step()
 
 
 def classification(library: Any, model: Any, images: Any, labels: Any) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def test_parameters_are_called_as_in_torchvision(name: str) -> None:
 @pytest.mark.parametrize("name", reference.COMPUTED)
 def test_logits_are_those_of_torchvision(name: str) -> None:
     with metaop.no_grad():
-        found = reference.logits(getattr(models, name)(), metaop.from_numpy)
+        found = reference.logits(name, getattr(models, name)(), metaop.from_numpy)
     scale = RECORD[name]["scale"]
     np.testing.assert_allclose(
         found[:, :8] / scale, np.array(RECORD[name]["logits"]) / scale, rtol=0, atol=1e-4
@@ -68,6 +69,50 @@ def test_weights_are_found_in_the_folder_of_the_hub(
     model = models.squeezenet1_1(**options)
     for name, value in model.state_dict().items():
         np.testing.assert_array_equal(value.numpy(), state[name].numpy())
+
+
+def test_weights_of_densenet_have_the_names_of_their_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "_chosen", [str(tmp_path)])
+    state = saved_weights("densenet121", "densenet121-a639ec97.pth")
+    old = re.compile(r"(denselayer\d+\.(?:norm|conv))(\d)")
+    renamed = {old.sub(r"\1.\2", name): value for name, value in state.items()}
+    assert "features.denseblock1.denselayer1.norm.1.weight" in renamed
+    metaop.save(renamed, tmp_path / "checkpoints" / "densenet121-a639ec97.pth")
+    model = models.densenet121(weights="DEFAULT")
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), state[name].numpy())
+
+
+def test_pretrained_inception_keeps_its_auxiliary_classifier_unless_declined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "_chosen", [str(tmp_path)])
+    saved_weights("inception_v3", "inception_v3_google-0cc3c7bd.pth")
+    model = models.inception_v3(weights="DEFAULT")
+    assert model.AuxLogits is not None and model.transform_input
+    assert models.inception_v3(weights="DEFAULT", aux_logits=False).AuxLogits is None
+
+
+@pytest.mark.parametrize(
+    ("weights", "side", "cut", "interpolation"),
+    [
+        (models.ResNet50_Weights.IMAGENET1K_V1, 256, 224, "bilinear"),
+        (models.RegNet_Y_3_2GF_Weights.IMAGENET1K_V2, 232, 224, "bilinear"),
+        (models.EfficientNet_B1_Weights.IMAGENET1K_V1, 256, 240, "bicubic"),
+        (models.EfficientNet_B1_Weights.DEFAULT, 255, 240, "bilinear"),
+        (models.Inception_V3_Weights.DEFAULT, 342, 299, "bilinear"),
+        (models.Swin_S_Weights.DEFAULT, 246, 224, "bicubic"),
+        (models.ViT_L_16_Weights.DEFAULT, 242, 224, "bilinear"),
+    ],
+)
+def test_images_go_through_what_the_weights_were_evaluated_with(
+    weights: models.WeightsEnum, side: int, cut: int, interpolation: str
+) -> None:
+    resize, crop, *_ = weights.transforms().transforms
+    assert resize.size == side and resize.interpolation.value == interpolation
+    assert tuple(crop.size) == (cut, cut)
 
 
 def test_pretrained_googlenet_loses_its_auxiliary_classifiers(
@@ -114,5 +159,6 @@ def test_options_are_those_of_torchvision() -> None:
     assert models.resnet18(num_classes=7).fc.out_features == 7
     assert models.mobilenet_v2(width_mult=0.5, num_classes=3).classifier[1].out_features == 3
     assert models.ResNet is type(models.get_model("resnet18"))
+    assert models.mobilenet_v3_small(width_mult=0.5).classifier[0].out_features == 512
     preset = models.ResNet18_Weights.DEFAULT.transforms()
     assert preset(metaop.vision.datasets.FakeData(1)[0][0]).shape == (3, 224, 224)

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import metaop
-from metaop import nn
+from metaop import Tensor, nn
 from metaop.errors import ArgumentError
 from metaop.nn import functional as F
-from metaop.tensor.core import Tensor
 
 
 class FrozenBatchNorm2d(nn.Module):

@@ -1,0 +1,76 @@
+"""Res2Net: a ResNet whose middle convolution goes through groups of channels one after the other.
+
+After S. Gao and others, "Res2Net: a new multi-scale backbone architecture", 2019. Each group reads
+the result of the one before, so that a block sees windows of several sizes. Names of parameters are
+those of the authors' program.
+
+    python -m models.res2net --steps 60
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import metaop
+from metaop import nn
+
+from .demonstration import learn_digits, parse_options
+from .resnet import Block, ResNet, convolution
+
+
+class Bottle2neck(Block):
+    """`scale` groups of 3x3 convolutions between two 1x1 convolutions.
+
+    The last group is passed on. In a block that projects its input, groups do not read each other
+    and the last one is pooled.
+    """
+
+    expansion = 4
+
+    def __init__(
+        self,
+        inputs: int,
+        width: int,
+        stride: int,
+        downsample: nn.Module | None,
+        scale: int = 4,
+        base_width: int = 26,
+    ) -> None:
+        super().__init__()
+        outputs = width * self.expansion
+        self.width = width * base_width // 64
+        self.conv1 = convolution(inputs, self.width * scale, 1)
+        self.bn1 = nn.BatchNorm2d(self.width * scale)
+        self.pool = nn.Identity() if downsample is None else nn.AvgPool2d(3, stride, padding=1)
+        self.convs = nn.ModuleList(
+            convolution(self.width, self.width, 3, stride) for _ in range(scale - 1)
+        )
+        self.bns = nn.ModuleList(nn.BatchNorm2d(self.width) for _ in range(scale - 1))
+        self.conv3 = convolution(self.width * scale, outputs, 1)
+        self.bn3 = nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = downsample
+
+    def residual(self, x: metaop.Tensor) -> metaop.Tensor:
+        x = self.relu(self.bn1(self.conv1(x)))
+        *groups, last = x.split(self.width, 1)
+        found: list[metaop.Tensor] = []
+        for group, layer, norm in zip(groups, self.convs, self.bns):
+            if found and self.downsample is None:
+                group = group + found[-1]
+            found.append(self.relu(norm(layer(group))))
+        return self.bn3(self.conv3(metaop.cat((*found, self.pool(last)), 1)))
+
+
+def res2net50(num_classes: int = 1000, stem: str = "imagenet") -> ResNet:
+    return ResNet(Bottle2neck, (3, 4, 6, 3), num_classes, stem)
+
+
+def main(arguments: Sequence[str] | None = None) -> list[float]:
+    """Learns digits of 32 × 32 pixels; returns the losses."""
+    options = parse_options(__doc__, arguments, steps=60, batch_size=32, lr=1e-3)
+    return learn_digits(ResNet(Bottle2neck, (1, 1, 1, 1), 10, "cifar"), options, 32)
+
+
+if __name__ == "__main__":
+    main()
