@@ -11,8 +11,9 @@ keys and values, as long as the context from the start, lets each further letter
 
 from __future__ import annotations
 
+import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,16 +32,41 @@ The early bird catches the worm. Too many cooks spoil the broth. When in Rome, d
 You cannot judge a book by its cover. Where there is smoke there is fire.
 """
 
-# For each block the keys and the values (batch, heads, context, width of a head) of its letters.
-Memory = list[tuple[metaop.Tensor, metaop.Tensor]]
+# The keys and the values (batch, heads, context, width of a head) of the letters in a block, and
+# those of all blocks.
+Remembered = tuple[metaop.Tensor, metaop.Tensor]
+Memory = list[Remembered]
+
+
+def attend(
+    query: metaop.Tensor,
+    key: metaop.Tensor,
+    value: metaop.Tensor,
+    dropout: float = 0.0,
+    positions: metaop.Tensor | None = None,
+    memory: Remembered | None = None,
+) -> metaop.Tensor:
+    """Causal attention (batch, length, width) of (batch, heads, length, width of a head).
+
+    Groups of query heads may share a head of keys and values. With `memory`, keys and values are
+    written there at `positions` (length,), int64, and attention goes to all that lies there up to
+    each position.
+    """
+    reached = None
+    if memory is not None:
+        assert positions is not None
+        key = memory[0].index_copy_(2, positions, key)
+        value = memory[1].index_copy_(2, positions, value)
+        reached = metaop.arange(key.shape[2], device=query.device) <= positions[:, None]
+    found = F.scaled_dot_product_attention(
+        query, key, value, reached, dropout, is_causal=memory is None,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )  # fmt: skip
+    return found.transpose(1, 2).flatten(2)
 
 
 class Attention(nn.Module):
-    """Causal attention of `heads` heads over (batch, length, width).
-
-    With `memory`, keys and values are written there at `positions` (length,), int64, and attention
-    goes to all that lies there up to each position.
-    """
+    """Causal attention of `heads` heads over (batch, length, width); see `attend`."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -52,22 +78,13 @@ class Attention(nn.Module):
         self,
         x: metaop.Tensor,
         positions: metaop.Tensor | None = None,
-        memory: tuple[metaop.Tensor, metaop.Tensor] | None = None,
+        memory: Remembered | None = None,
     ) -> metaop.Tensor:
         batch, length, width = x.shape
         split = self.c_attn(x).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
-        reached = None
-        if memory is not None:
-            assert positions is not None
-            key = memory[0].index_copy_(2, positions, key)
-            value = memory[1].index_copy_(2, positions, value)
-            reached = metaop.arange(key.shape[2], device=x.device) <= positions[:, None]
         dropout = self.dropout if self.training else 0.0
-        found = F.scaled_dot_product_attention(
-            query, key, value, reached, dropout, is_causal=memory is None
-        )
-        return self.c_proj(found.transpose(1, 2).reshape(batch, length, width))
+        return self.c_proj(attend(query, key, value, dropout, positions, memory))
 
 
 class Feedforward(nn.Module):
@@ -97,7 +114,7 @@ class Block(nn.Module):
         self,
         x: metaop.Tensor,
         positions: metaop.Tensor | None = None,
-        memory: tuple[metaop.Tensor, metaop.Tensor] | None = None,
+        memory: Remembered | None = None,
     ) -> metaop.Tensor:
         x = x + self.drop(self.attn(self.ln_1(x), positions, memory))
         return x + self.drop(self.mlp(self.ln_2(x)))
@@ -130,7 +147,51 @@ def draw(
     return metaop.multinomial(logits.softmax(-1), 1)
 
 
-class GPT(nn.Module):
+class Writer(nn.Module):
+    """What writes tokens by means of a memory; `context` is the most that it sees at once."""
+
+    context: int
+    lm_head: nn.Linear
+
+    def memory_shapes(self, batch: int) -> list[tuple[int, ...]]:
+        """The shape of the keys of each block for so many sequences."""
+        raise NotImplementedError
+
+    def memory(self, batch: int) -> Memory:
+        """An empty memory for so many sequences."""
+        weight = self.lm_head.weight
+        shapes = self.memory_shapes(batch)
+        return [(weight.new_zeros(shape), weight.new_zeros(shape)) for shape in shapes]
+
+    def generate(
+        self,
+        tokens: metaop.Tensor,
+        count: int,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ) -> metaop.Tensor:
+        """`tokens` (batch, length) continued by `count` drawn ones; options of `draw`.
+
+        A token costs one position while all of them fit the context. Behind it each token moves
+        all others to new positions, and costs the whole context.
+        """
+        device, memory = tokens.device, self.memory(tokens.shape[0])
+        written = tokens.numpy(force=True)
+        known = 0  # the positions of the memory that hold what stands there
+        with metaop.no_grad():
+            for _ in range(count):
+                window = written[:, -self.context :]
+                length = window.shape[1]
+                fresh = metaop.from_numpy(window[:, known:].copy()).to(device)
+                positions = metaop.from_numpy(np.arange(known, length)).to(device)
+                token = draw(self(fresh, positions, memory)[:, -1], temperature, top_k, top_p)
+                written = np.concatenate((written, token.numpy(force=True)), 1)
+                known = length if length < self.context else 0
+        return metaop.from_numpy(written).to(device)
+
+
+class GPT(Writer):
     """Tokens (batch, length), int64, to logits of the next one (batch, length, vocabulary).
 
     With `memory`, tokens go on at `positions` (length,), int64, after those that lie there.
@@ -183,53 +244,25 @@ class GPT(nn.Module):
             x = block(x, positions, None if memory is None else memory[number])
         return self.lm_head(parts["ln_f"](x))
 
-    def memory(self, batch: int) -> Memory:
-        """An empty memory for so many sequences."""
-        weight = self.lm_head.weight
+    def memory_shapes(self, batch: int) -> list[tuple[int, ...]]:
+        width = self.lm_head.weight.shape[1]
         heads = [block.attn.heads for block in self.transformer["h"]]
-        shapes = [(batch, count, self.context, weight.shape[1] // count) for count in heads]
-        return [(weight.new_zeros(shape), weight.new_zeros(shape)) for shape in shapes]
-
-    def generate(
-        self,
-        tokens: metaop.Tensor,
-        count: int,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-    ) -> metaop.Tensor:
-        """`tokens` (batch, length) continued by `count` drawn ones; options of `draw`.
-
-        A token costs one position while all of them fit the context. Behind it each token moves
-        all others to new positions, and costs the whole context.
-        """
-        device, memory = tokens.device, self.memory(tokens.shape[0])
-        written = tokens.numpy(force=True)
-        known = 0  # the positions of the memory that hold what stands there
-        with metaop.no_grad():
-            for _ in range(count):
-                window = written[:, -self.context :]
-                length = window.shape[1]
-                fresh = metaop.from_numpy(window[:, known:].copy()).to(device)
-                positions = metaop.from_numpy(np.arange(known, length)).to(device)
-                token = draw(self(fresh, positions, memory)[:, -1], temperature, top_k, top_p)
-                written = np.concatenate((written, token.numpy(force=True)), 1)
-                known = length if length < self.context else 0
-        return metaop.from_numpy(written).to(device)
+        return [(batch, count, self.context, width // count) for count in heads]
 
 
-def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns a text letter by letter and writes some; returns the losses."""
-    options = parse_options(
-        __doc__, arguments, steps=200, batch_size=16, lr=3e-3, text="", layers=2, width=64,
-        heads=4, context=32, write=100, temperature=1.0, top_k=0, top_p=1.0,
-    )  # fmt: skip
+def learn_text(
+    build: Callable[[int, argparse.Namespace], Writer], options: argparse.Namespace
+) -> list[float]:
+    """Learns a text letter by letter and writes some; returns the losses.
+
+    `build(letters, options)` makes the network for so many different letters.
+    """
     text = Path(options.text).read_text(encoding="utf-8") if options.text else PROVERBS
     letters = sorted(set(text))
     codes = np.searchsorted(letters, list(text))
     windows = np.lib.stride_tricks.sliding_window_view(codes, options.context + 1)
     batches = random_batches(windows, size=options.batch_size, seed=options.seed)
-    model = GPT(len(letters), options.context, options.width, options.layers, options.heads)
+    model = build(len(letters), options)
     optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
 
     def step(number: int) -> dict[str, metaop.Tensor]:
@@ -237,7 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
         logits = model(batch[:, :-1]).flatten(0, 1)
         return {"loss": update(optimizer, F.cross_entropy(logits, batch[:, 1:].flatten()))}
 
-    history = train(step, options.steps, "GPT")
+    history = train(step, options.steps, type(model).__name__)
     # Python's part of a step costs as much as the kernels of a small network.
     model.forward = metaop.jit(model.forward)  # type: ignore[method-assign]
     written = model.eval().generate(
@@ -246,6 +279,30 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     )[0].tolist()  # fmt: skip
     print("".join(letters[code] for code in written))
     return history["loss"]
+
+
+# What `learn_text` reads beside the options of a network.
+WRITING: dict[str, int | float | str] = {
+    "text": "",
+    "context": 32,
+    "write": 100,
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> list[float]:
+    """Learns a text letter by letter and writes some; returns the losses."""
+    options = parse_options(
+        __doc__, arguments, steps=200, batch_size=16, lr=3e-3, layers=2, width=64, heads=4,
+        **WRITING,
+    )  # fmt: skip
+
+    def build(letters: int, options: argparse.Namespace) -> GPT:
+        return GPT(letters, options.context, options.width, options.layers, options.heads)
+
+    return learn_text(build, options)
 
 
 if __name__ == "__main__":

@@ -67,9 +67,9 @@ def res2net50(num_classes: int = 1000, stem: str = "imagenet") -> ResNet:
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Learns digits of 32 × 32 pixels; returns the losses."""
-    options = parse_options(__doc__, arguments, steps=60, batch_size=32, lr=1e-3)
-    return learn_digits(ResNet(Bottle2neck, (1, 1, 1, 1), 10, "cifar"), options, 32)
+    """Learns digits of 64 × 64 pixels; returns the losses."""
+    options = parse_options(__doc__, arguments, steps=60, batch_size=16, lr=1e-3)
+    return learn_digits(ResNet(Bottle2neck, (1, 1, 1, 1), 10), options, 64)
 
 
 if __name__ == "__main__":

@@ -52,14 +52,14 @@ def test_later_letters_do_not_change_earlier_predictions() -> None:
     assert (before[0, 5:] != after[0, 5:]).any()
 
 
-def _sharpen(model: gpt.GPT) -> None:
+def sharpen(model: gpt.Writer) -> None:
     """Makes weights so large that attention goes to few letters, and each letter matters."""
     for name, parameter in model.named_parameters():
-        if "ln_" not in name:
+        if "ln_" not in name and "norm" not in name:
             metaop.nn.init.normal_(parameter, 0.0, 0.5)
 
 
-def _whole(model: gpt.GPT) -> Callable[[np.ndarray], np.ndarray]:
+def whole_context(model: gpt.Writer) -> Callable[[np.ndarray], np.ndarray]:
     """Logits of the letter that follows, computed from all letters at once."""
 
     def logits(tokens: np.ndarray) -> np.ndarray:
@@ -69,12 +69,11 @@ def _whole(model: gpt.GPT) -> Callable[[np.ndarray], np.ndarray]:
     return logits
 
 
-@pytest.mark.parametrize("captured", [False, True])
-def test_letters_from_memory_have_the_logits_of_the_whole(captured: bool) -> None:
+def check_memory(model: gpt.Writer, captured: bool) -> None:
+    """Letters from memory have the logits of the whole; there are 13 letters in a context of 24."""
     metaop.manual_seed(1)
-    model = gpt.GPT(vocabulary=13, context=24, width=24, layers=2, heads=3).eval()
-    _sharpen(model)
-    whole, memory = _whole(model), model.memory(2)
+    sharpen(model.eval())
+    whole, memory = whole_context(model), model.memory(2)
     step = metaop.jit(model.forward) if captured else model.forward
     tokens = np.random.default_rng(1).integers(0, 13, (2, 24))
     ends = [5, *range(6, 25)]
@@ -85,14 +84,20 @@ def test_letters_from_memory_have_the_logits_of_the_whole(captured: bool) -> Non
             np.testing.assert_allclose(logits, whole(tokens[:, :end]), rtol=1e-5, atol=1e-5)
 
 
-def test_the_likeliest_continuation_is_that_of_whole_contexts_and_of_torch() -> None:
+@pytest.mark.parametrize("captured", [False, True])
+def test_letters_from_memory_have_the_logits_of_the_whole(captured: bool) -> None:
+    check_memory(gpt.GPT(vocabulary=13, context=24, width=24, layers=2, heads=3), captured)
+
+
+def check_continuation(model: gpt.Writer, theirs: Any) -> None:
+    """The likeliest letters are those of whole contexts and of PyTorch; the context is 8."""
     import torch
 
     metaop.manual_seed(2)
-    model, theirs = build(gpt).double().eval(), build(torch_twin("gpt")).double().eval()
-    _sharpen(model)
+    model, theirs = model.double().eval(), theirs.double().eval()
+    sharpen(model)
     copy_state(model, theirs)
-    whole = _whole(model)
+    whole = whole_context(model)
     expected = np.random.default_rng(2).integers(0, 13, (2, 3))
     start, count = expected, 12  # the context of 8 runs over
     for _ in range(count):
@@ -102,6 +107,10 @@ def test_the_likeliest_continuation_is_that_of_whole_contexts_and_of_torch() -> 
     np.testing.assert_array_equal(written.numpy(), expected)
     other = theirs.generate(torch.tensor(start), count, temperature=0)
     np.testing.assert_array_equal(other.numpy(), expected)
+
+
+def test_the_likeliest_continuation_is_that_of_whole_contexts_and_of_torch() -> None:
+    check_continuation(build(gpt), build(torch_twin("gpt")))
 
 
 @pytest.mark.parametrize("captured", [False, True])

@@ -1,0 +1,169 @@
+"""Llama: GPT with turned queries and keys, shared keys, and gates.
+
+After H. Touvron and others, "LLaMA: open and efficient foundation language models", 2023. Positions
+turn queries and keys (J. Su and others, "RoFormer", 2021), groups of heads share keys and values
+(J. Ainslie and others, "GQA", 2023), and a gate multiplies the feedforward network (N. Shazeer,
+"GLU variants improve transformer", 2020). Names of parameters are those of Hugging Face.
+
+    python -m models.llama --steps 200
+    python -m models.llama --write 500 --temperature 0.8 --top-k 10 --top-p 0.9
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import metaop
+from metaop import nn
+from metaop.nn import functional as F
+
+from .demonstration import parse_options
+from .gpt import WRITING, Memory, Remembered, Writer, attend, learn_text
+
+
+def turned(x: metaop.Tensor, positions: metaop.Tensor, base: float) -> metaop.Tensor:
+    """x (batch, heads, length, width of a head) turned by its positions (length,).
+
+    Numbers i and i + width / 2 are a point of the plane, which turns by the angle positions *
+    base^(-2 i / width). So the product of a query and a key depends on how far they are apart.
+    """
+    half = x.shape[-1] // 2
+    dtype = metaop.promote_types(x.dtype, metaop.float32)
+    powers = metaop.arange(half, device=x.device, dtype=dtype) / half
+    angles = positions[:, None] * base**-powers
+    cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    first, second = x[..., :half], x[..., half:]
+    return metaop.cat((first * cosine - second * sine, second * cosine + first * sine), -1)
+
+
+class Attention(nn.Module):
+    """Causal attention of `heads` heads over (batch, length, width), of which groups share keys.
+
+    There are `kv_heads` heads of keys and values; see `attend` for the rest.
+    """
+
+    def __init__(self, width: int, heads: int, kv_heads: int, base: float) -> None:
+        super().__init__()
+        self.head, self.base = width // heads, base
+        self.q_proj = nn.Linear(width, heads * self.head, bias=False)
+        self.k_proj = nn.Linear(width, kv_heads * self.head, bias=False)
+        self.v_proj = nn.Linear(width, kv_heads * self.head, bias=False)
+        self.o_proj = nn.Linear(heads * self.head, width, bias=False)
+
+    def forward(
+        self, x: metaop.Tensor, positions: metaop.Tensor, memory: Remembered | None = None
+    ) -> metaop.Tensor:
+        query, key, value = (
+            layer(x).unflatten(-1, (-1, self.head)).transpose(1, 2)
+            for layer in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        query, key = turned(query, positions, self.base), turned(key, positions, self.base)
+        return self.o_proj(attend(query, key, value, 0.0, positions, memory))
+
+
+class Feedforward(nn.Module):
+    """Widens twice, multiplies one by the bent other, and narrows."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(width, hidden, bias=False)
+        self.up_proj = nn.Linear(width, hidden, bias=False)
+        self.down_proj = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x: metaop.Tensor) -> metaop.Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Block(nn.Module):
+    """Attention and a feedforward network, each added to its normalised input."""
+
+    def __init__(
+        self, width: int, heads: int, kv_heads: int, hidden: int, base: float, eps: float
+    ) -> None:
+        super().__init__()
+        self.self_attn = Attention(width, heads, kv_heads, base)
+        self.mlp = Feedforward(width, hidden)
+        self.input_layernorm = nn.RMSNorm(width, eps)
+        self.post_attention_layernorm = nn.RMSNorm(width, eps)
+
+    def forward(
+        self, x: metaop.Tensor, positions: metaop.Tensor, memory: Remembered | None = None
+    ) -> metaop.Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), positions, memory)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Llama(Writer):
+    """Tokens (batch, length), int64, to logits of the next one (batch, length, vocabulary).
+
+    With `memory`, tokens go on at `positions` (length,), int64, after those that lie there.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        context: int = 2048,
+        width: int = 4096,
+        layers: int = 32,
+        heads: int = 32,
+        kv_heads: int = 32,
+        hidden: int = 11008,
+        base: float = 10000.0,
+        eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        self.context = context
+        self.model = nn.ModuleDict(
+            {
+                "embed_tokens": nn.Embedding(vocabulary, width),
+                "layers": nn.ModuleList(
+                    [Block(width, heads, kv_heads, hidden, base, eps) for _ in range(layers)]
+                ),
+                "norm": nn.RMSNorm(width, eps),
+            }
+        )
+        self.lm_head = nn.Linear(width, vocabulary, bias=False)
+        for name, parameter in self.named_parameters():
+            if "norm" not in name:
+                nn.init.normal_(parameter, 0.0, 0.02)
+
+    def forward(
+        self,
+        tokens: metaop.Tensor,
+        positions: metaop.Tensor | None = None,
+        memory: Memory | None = None,
+    ) -> metaop.Tensor:
+        if positions is None:
+            positions = metaop.arange(tokens.shape[1], device=tokens.device)
+        x = self.model["embed_tokens"](tokens)
+        for number, block in enumerate(self.model["layers"]):
+            x = block(x, positions, None if memory is None else memory[number])
+        return self.lm_head(self.model["norm"](x))
+
+    def memory_shapes(self, batch: int) -> list[tuple[int, ...]]:
+        layers = [block.self_attn for block in self.model["layers"]]
+        return [
+            (batch, layer.k_proj.out_features // layer.head, self.context, layer.head)
+            for layer in layers
+        ]
+
+
+def main(arguments: Sequence[str] | None = None) -> list[float]:
+    """Learns a text letter by letter and writes some; returns the losses."""
+    options = parse_options(
+        __doc__, arguments, steps=200, batch_size=16, lr=3e-3, layers=2, width=64, heads=4,
+        kv_heads=2, **WRITING,
+    )  # fmt: skip
+
+    def build(letters: int, options: argparse.Namespace) -> Llama:
+        return Llama(
+            letters, options.context, options.width, options.layers, options.heads,
+            options.kv_heads, 8 * options.width // 3,
+        )  # fmt: skip
+
+    return learn_text(build, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Transformer: an encoder reads a sequence, and a decoder writes another one.
+
+After A. Vaswani and others, "Attention is all you need", 2017. The demonstration sorts numbers: the
+decoder writes what the encoder has read, from the least to the greatest.
+
+    python -m models.transformer --steps 400
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+import metaop
+from metaop import nn
+from metaop.nn import functional as F
+
+from .demonstration import parse_options, train, update
+
+
+def waves(length: int, width: int) -> metaop.Tensor:
+    """Sines and cosines (length, width) of the positions, from fast waves to slow ones."""
+    powers = metaop.arange(0, width, 2) / width
+    angles = metaop.arange(length)[:, None] / 10000.0**powers
+    return metaop.stack((angles.sin(), angles.cos()), 2).flatten(1)
+
+
+class Transformer(nn.Module):
+    """Tokens that are read (batch, length) and written so far (batch, written) to logits.
+
+    The logits (batch, written, vocabulary) at each place are those of the token that is written
+    next; `context` is the greatest length of both. The token `vocabulary` stands for the start.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        context: int,
+        width: int = 512,
+        heads: int = 8,
+        layers: int = 6,
+        hidden: int = 2048,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.start = vocabulary
+        self.embedding = nn.Embedding(vocabulary + 1, width)
+        self.transformer = nn.Transformer(
+            width, heads, layers, layers, hidden, dropout, batch_first=True
+        )
+        self.head = nn.Linear(width, vocabulary)
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("positions", waves(context, width))
+        for parameter in self.transformer.parameters():
+            if parameter.ndim > 1:
+                nn.init.xavier_uniform_(parameter)
+        nn.init.normal_(self.embedding.weight, 0.0, width**-0.5)
+
+    def embed(self, tokens: metaop.Tensor) -> metaop.Tensor:
+        """Tokens (batch, length) to vectors (batch, length, width) that know their places."""
+        found = self.embedding(tokens) * math.sqrt(self.embedding.embedding_dim)
+        return self.dropout(found + self.positions[: tokens.shape[1]])
+
+    def forward(self, read: metaop.Tensor, written: metaop.Tensor) -> metaop.Tensor:
+        length = written.shape[1]
+        later = metaop.ones(length, length, dtype=metaop.bool, device=read.device).triu(1)
+        found = self.transformer(self.embed(read), self.embed(written), tgt_mask=later)
+        return self.head(found)
+
+    def shifted(self, target: metaop.Tensor) -> metaop.Tensor:
+        """The start and all tokens of the target but the last: what is written when each is due."""
+        start = metaop.full_like(target[:, :1], self.start)
+        return metaop.cat((start, target[:, :-1]), 1)
+
+    def write(self, read: metaop.Tensor, length: int) -> metaop.Tensor:
+        """The likeliest tokens (batch, length), one after the other."""
+        written = metaop.zeros(len(read), length, dtype=metaop.int64, device=read.device)
+        with metaop.no_grad():
+            for place in range(length):
+                # Attention goes to earlier places only, so what stands behind does not matter.
+                logits = self(read, self.shifted(written))
+                written[:, place] = logits[:, place].argmax(-1)
+        return written
+
+
+def main(arguments: Sequence[str] | None = None) -> list[float]:
+    """Learns to sort sequences; returns the losses."""
+    options = parse_options(
+        __doc__, arguments, steps=400, batch_size=32, lr=1e-3, length=8, numbers=16, layers=1,
+        width=64,
+    )  # fmt: skip
+    random = np.random.default_rng(options.seed)
+    hidden = 2 * options.width
+    model = Transformer(
+        options.numbers, options.length, options.width, 4, options.layers, hidden, 0.0
+    )
+    optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
+
+    def draw(count: int) -> tuple[metaop.Tensor, metaop.Tensor]:
+        numbers = random.integers(0, options.numbers, (count, options.length))
+        return metaop.from_numpy(numbers), metaop.from_numpy(np.sort(numbers, 1))
+
+    def step(number: int) -> dict[str, metaop.Tensor]:
+        read, target = draw(options.batch_size)
+        logits = model(read, model.shifted(target))
+        loss = update(optimizer, F.cross_entropy(logits.flatten(0, 1), target.flatten()))
+        return {"loss": loss, "accuracy": (logits.argmax(-1) == target).float().mean()}
+
+    history = train(step, options.steps, "Transformer")
+    read, target = draw(100)
+    right = (model.eval().write(read, options.length) == target).all(1)
+    print(f"{int(right.sum().item())} of 100 sequences are sorted without a mistake")
+    return history["loss"]
+
+
+if __name__ == "__main__":
+    main()
