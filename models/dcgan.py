@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 import metaop
 from metaop import nn
-from metaop.nn import functional as F
 
-from .demonstration import digit_images, parse_options, random_batches, train, update
+from .adversarial import learn_to_draw
+from .demonstration import parse_options
+from .gan import GAN
 
 
 def initialise(module: nn.Module) -> None:
@@ -27,7 +28,7 @@ def initialise(module: nn.Module) -> None:
 
 
 class Generator(nn.Module):
-    """Noise (batch, latent, 1, 1) to images (batch, channels, size, size) in [-1, 1]."""
+    """Noise (batch, latent) to images (batch, channels, size, size) in [-1, 1]."""
 
     def __init__(
         self, latent: int = 100, width: int = 64, channels: int = 3, size: int = 64
@@ -52,7 +53,7 @@ class Generator(nn.Module):
         self.apply(initialise)
 
     def forward(self, noise: metaop.Tensor) -> metaop.Tensor:
-        return self.main(noise)
+        return self.main(noise[:, :, None, None])
 
 
 class Discriminator(nn.Module):
@@ -80,39 +81,14 @@ class Discriminator(nn.Module):
         return self.main(images).flatten()
 
 
-def judged(logits: metaop.Tensor, real: bool) -> metaop.Tensor:
-    """The loss of a judge that should call all of these real, or all false."""
-    target = metaop.ones_like(logits) if real else metaop.zeros_like(logits)
-    return F.binary_cross_entropy_with_logits(logits, target)
-
-
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
     options = parse_options(
         __doc__, arguments, steps=150, batch_size=32, lr=1e-3, latent=32, width=16, out=""
     )
-    images, _ = digit_images(16, channels=1)
-    batches = random_batches(images, size=options.batch_size, seed=options.seed)
     generator = Generator(options.latent, options.width, 1, 16)
-    discriminator = Discriminator(options.width, 1, 16)
-    betas = (0.5, 0.999)
-    draw = metaop.optim.Adam(generator.parameters(), lr=options.lr, betas=betas)
-    judge = metaop.optim.Adam(discriminator.parameters(), lr=options.lr, betas=betas)
-
-    def step(number: int) -> dict[str, metaop.Tensor]:
-        (real,) = next(batches)
-        false = generator(metaop.randn(len(real), options.latent, 1, 1))
-        seen, drawn = discriminator(real), discriminator(false.detach())
-        judge_loss = update(judge, judged(seen, True) + judged(drawn, False))
-        draw_loss = update(draw, judged(discriminator(false), True))
-        return {"judge": judge_loss, "generator": draw_loss}
-
-    history = train(step, options.steps, "DCGAN")
-    if options.out:
-        with metaop.no_grad():
-            drawn = generator.eval()(metaop.randn(64, options.latent, 1, 1))
-        metaop.vision.utils.save_image(drawn, options.out, normalize=True)
-    return history["judge"]
+    players = GAN(generator, Discriminator(options.width, 1, 16), options.latent)
+    return learn_to_draw(players, options, 16)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 After C. Szegedy and others, "Rethinking the Inception architecture for computer vision", 2015.
 Names of parameters are torchvision's.
 
-    python -m models.inception_v3 --steps 30
+    python -m models.inception_v3 --steps 40
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class Inception3(nn.Module):
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns digits of 80 × 80 pixels; returns the losses."""
-    options = parse_options(__doc__, arguments, steps=30, batch_size=16, lr=1e-3)
+    options = parse_options(__doc__, arguments, steps=40, batch_size=16, lr=3e-3)
     return learn_digits(Inception3(10, aux_logits=False), options, 80)
 
 

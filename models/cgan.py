@@ -1,0 +1,76 @@
+"""CGAN: a GAN that is told what to draw.
+
+After M. Mirza and S. Osindero, "Conditional generative adversarial nets", 2014. Generator and judge
+read the label beside the code and the image.
+
+    python -m models.cgan --steps 400 --out runs/cgan.png
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import metaop
+from metaop import nn
+from metaop.nn import functional as F
+
+from .adversarial import Adversaries, Turn, judged, learn_to_draw
+from .demonstration import parse_options
+from .gan import Discriminator, Generator
+
+
+def marks(labels: metaop.Tensor, classes: int, like: metaop.Tensor) -> metaop.Tensor:
+    """Labels (batch,) as rows (batch, classes) with a 1 at their place."""
+    return F.one_hot(labels, classes).to(like.dtype)
+
+
+class ConditionalGenerator(nn.Module):
+    """A generator of noise (batch, latent) and labels (batch,), which reads both in one row."""
+
+    def __init__(self, generator: nn.Module, classes: int) -> None:
+        super().__init__()
+        self.generator, self.classes = generator, classes
+
+    def forward(self, noise: metaop.Tensor, labels: metaop.Tensor) -> metaop.Tensor:
+        return self.generator(metaop.cat((noise, marks(labels, self.classes, noise)), 1))
+
+
+class Conditional(Adversaries):
+    """Adversaries whose generator reads noise and labels (count,)."""
+
+    def __init__(
+        self, generator: nn.Module, judge: nn.Module, latent: int, classes: int = 10
+    ) -> None:
+        super().__init__(ConditionalGenerator(generator, classes), judge, latent)
+        self.classes = classes
+
+    def codes(self, count: int) -> tuple[metaop.Tensor, ...]:
+        return *super().codes(count), metaop.randint(0, self.classes, (count,))
+
+
+class CGAN(Conditional):
+    """The judge tells which pairs of an image and a label are real."""
+
+    def judgement(self, images: metaop.Tensor, labels: metaop.Tensor, real: bool) -> metaop.Tensor:
+        return judged(self.judge(images, marks(labels, self.classes, images)), real)
+
+    def judge_loss(self, turn: Turn) -> metaop.Tensor:
+        right = self.judgement(turn.real, turn.labels, True)
+        return right + self.judgement(turn.false, turn.codes[1], False)
+
+    def generator_loss(self, turn: Turn) -> metaop.Tensor:
+        return self.judgement(turn.false, turn.codes[1], True)
+
+
+def main(arguments: Sequence[str] | None = None) -> list[float]:
+    """Learns to draw digits of 8 × 8 pixels; returns the losses of the judge."""
+    options = parse_options(
+        __doc__, arguments, steps=400, batch_size=32, lr=5e-4, latent=16, width=64, out=""
+    )
+    generator = Generator(options.latent + 10, options.width, 8)
+    players = CGAN(generator, Discriminator(options.width, 8, 10), options.latent)
+    return learn_to_draw(players, options, 8)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""LSGAN: a GAN whose judge gives numbers, 1 for real images and 0 for drawn ones.
+
+After X. Mao and others, "Least squares generative adversarial networks", 2016. Drawn images that
+are far from 1 have a gradient even where the judge is sure.
+
+    python -m models.lsgan --steps 150 --out runs/lsgan.png
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import metaop
+
+from .adversarial import Adversaries, Turn, learn_to_draw
+from .dcgan import Discriminator, Generator
+from .demonstration import parse_options
+
+
+class LSGAN(Adversaries):
+    """Squares of the distances from 1 and 0."""
+
+    def judge_loss(self, turn: Turn) -> metaop.Tensor:
+        real, false = self.judge(turn.real), self.judge(turn.false)
+        return ((real - 1) ** 2).mean() / 2 + (false**2).mean() / 2
+
+    def generator_loss(self, turn: Turn) -> metaop.Tensor:
+        return ((self.judge(turn.false) - 1) ** 2).mean() / 2
+
+
+def main(arguments: Sequence[str] | None = None) -> list[float]:
+    """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
+    options = parse_options(
+        __doc__, arguments, steps=150, batch_size=32, lr=1e-3, latent=32, width=16, out=""
+    )
+    generator = Generator(options.latent, options.width, 1, 16)
+    players = LSGAN(generator, Discriminator(options.width, 1, 16), options.latent)
+    return learn_to_draw(players, options, 16)
+
+
+if __name__ == "__main__":
+    main()
