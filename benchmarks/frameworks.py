@@ -22,7 +22,10 @@ MODES = ("torch", "torch-fused", _COMPILED, _DYNAMIC)
 
 
 class _TwinSource(importlib.abc.SourceLoader):
-    """Reads a source file with the word `metaop` replaced by `torch`."""
+    """Reads a source file with the word `metaop` replaced by `torch`.
+
+    Errors stay those of metaop, and layers of `metaop.vision.ops` come from their own twin.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -32,7 +35,8 @@ class _TwinSource(importlib.abc.SourceLoader):
 
     def get_data(self, path: str) -> bytes:
         with open(self.path) as file:
-            text = re.sub(r"\bmetaop\b", "torch", file.read())
+            text = re.sub(r"\bmetaop\b(?!\.errors)", "torch", file.read())
+        text = re.sub(r"\btorch\.vision\.ops\b", f"{_TWIN}metaop.vision.ops.layers", text)
         return re.sub(r"\b(from|import) (models|benchmarks)\b", rf"\1 {_TWIN}\2", text).encode()
 
 
@@ -45,10 +49,17 @@ class _TwinFinder(importlib.abc.MetaPathFinder):
         original = importlib.util.find_spec(name.removeprefix(_TWIN))
         if original is None or original.origin is None:
             return None
-        packages = original.submodule_search_locations
-        return importlib.util.spec_from_loader(
-            name, _TwinSource(original.origin), is_package=packages is not None
-        )
+        is_package = original.submodule_search_locations is not None
+        # The packages of metaop are only the way to a module in them.
+        passed = is_package and original.name.split(".")[0] == "metaop"
+        loader = None if passed else _TwinSource(original.origin)
+        return importlib.util.spec_from_loader(name, loader, is_package=is_package)
+
+
+def torch_twin(module: str) -> ModuleType:
+    """A module of this repository, written for metaop, with PyTorch in metaop's place."""
+    _install_twins()
+    return importlib.import_module(_TWIN + module)
 
 
 class Framework:
@@ -160,8 +171,7 @@ class Torch(Framework):
         self._channels_last = mode == "torch-fused"
 
     def load(self, module: str) -> ModuleType:
-        _install_twins()
-        return importlib.import_module(_TWIN + module)
+        return torch_twin(module)
 
     def module(self, module: Any) -> Any:
         adopted = super().module(module)

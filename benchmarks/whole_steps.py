@@ -188,13 +188,13 @@ def dcgan(f: Framework) -> Prepared:
     networks = f.nn.ModuleList(
         [network(f, "models.dcgan.Generator"), network(f, "models.dcgan.Discriminator")]
     )
-    judged = f.load("models.dcgan").judged
+    judged = f.load("models.adversarial").judged
 
     def loss_of(pair: Any, noise: Any, real: Any) -> Any:
         draw, judge = pair
         return judged(judge(draw(noise)), True) + judged(judge(real), True)
 
-    noise, real = f.images(f.normal(16, 100, 1, 1)), f.images(f.normal(16, 3, 64, 64))
+    noise, real = f.normal(16, 100), f.images(f.normal(16, 3, 64, 64))
     return training(f, networks, loss_of, "Adam", lr=1e-4)(noise, real)
 
 
@@ -203,8 +203,13 @@ def wgan_gp(f: Framework) -> Prepared:
     critic = network(f, "models.dcgan.Discriminator", 64, 1, 32, False)
     images = f.normal(16, 1, 32, 32), f.normal(16, 1, 32, 32, seed=1)
     mixing = f.tensor(np.random.default_rng(2).random((16, 1, 1, 1), np.float32))
-    critic_loss = f.load("models.wgan_gp").critic_loss
-    return training(f, critic, critic_loss, "Adam", lr=1e-4)(*map(f.images, images), mixing)
+    players = network(f, "models.wgan_gp.WGAN", f.nn.Identity(), critic, 1)
+    turn = f.load("models.adversarial").Turn
+
+    def loss_of(players: Any, real: Any, false: Any, mixing: Any) -> Any:
+        return players.judge_loss(turn(real, None, false, ()), mixing)
+
+    return training(f, players, loss_of, "Adam", lr=1e-4)(*map(f.images, images), mixing)
 
 
 @_training("CycleGAN generator at 128, batch 1, Adam")

@@ -6,42 +6,23 @@ with `torch` in the place of `metaop` is the network in PyTorch.
 
 from __future__ import annotations
 
-import functools
-import re
-import sys
-import types
 from collections.abc import Callable
-from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import metaop
+from benchmarks import frameworks
 
-ROOT = Path(__file__).parents[2]
-LAYERS = "layers"
 Loss = Callable[..., Any]
 
 
-@functools.cache
-def torch_twin(name: str) -> types.ModuleType:
+def torch_twin(name: str) -> ModuleType:
     """The module `models.NAME`, and all that it reads of `models/`, with PyTorch for metaop."""
     pytest.importorskip("torch")
-    folder = ROOT / "metaop/vision/ops" if name == LAYERS else ROOT / "models"
-    path = folder / f"{name}.py"
-    text = path.read_text(encoding="utf-8")
-    text = re.sub(r"^import metaop$", "import torch as metaop", text, flags=re.MULTILINE)
-    text = re.sub(r"^from metaop\.vision\.ops\b", f"from .{LAYERS}", text, flags=re.MULTILINE)
-    text = re.sub(r"^from metaop\b(?!\.errors)", "from torch", text, flags=re.MULTILINE)
-    package = sys.modules.setdefault("models_of_torch", types.ModuleType("models_of_torch"))
-    for needed in re.findall(r"^from \.(\w+) import", text, flags=re.MULTILINE):
-        torch_twin(needed)
-    module = types.ModuleType(f"{package.__name__}.{name}")
-    module.__package__ = package.__name__
-    sys.modules[module.__name__] = module  # where dataclasses, type hints and imports look
-    exec(compile(text, str(path), "exec"), module.__dict__)
-    return module
+    return frameworks.torch_twin(f"models.{name}")
 
 
 def parameter_count(model: Any) -> int:
