@@ -9,9 +9,11 @@ of parameters are torchvision's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import metaop
 from metaop import nn
+from metaop.vision.ops import Conv2dNormActivation
 
 from .demonstration import learn_digits, parse_options
 
@@ -33,15 +35,8 @@ def divisible(channels: float, divisor: int = 8) -> int:
     return rounded + divisor if rounded < 0.9 * channels else rounded
 
 
-def convolution(
-    inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1
-) -> nn.Sequential:
-    """A convolution, batch normalisation and a rectifier that saturates at 6."""
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False),
-        nn.BatchNorm2d(outputs),
-        nn.ReLU6(inplace=True),
-    )
+# A convolution, batch normalisation and a rectifier that saturates at 6.
+convolution = partial(Conv2dNormActivation, activation_layer=nn.ReLU6)
 
 
 class InvertedResidual(nn.Module):
