@@ -74,6 +74,7 @@ def convolution(
     stride: int = 1,
     groups: int = 1,
 ) -> nn.Sequential:
+    """A convolution, batch normalisation as in the paper, and an activation."""
     norm = partial(nn.BatchNorm2d, eps=0.001, momentum=0.01)
     return Conv2dNormActivation(
         inputs, outputs, size, stride, groups=groups, norm_layer=norm, activation_layer=activation

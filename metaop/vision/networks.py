@@ -59,10 +59,10 @@ def _shuffling(channels: tuple[int, ...], file: str) -> Network:
     )
 
 
-def _modern(last: int, width: int, depth: int, drop: float, file: str) -> Network:
+def _modern(width: int, depth: int, drop: float, file: str) -> Network:
     return _network(
         *("convnext", "ConvNeXt", file),
-        depths=(3, 3, depth, last),
+        depths=(3, 3, depth, 3),
         widths=tuple(width * 2**stage for stage in range(4)),
         stochastic_depth_prob=drop,
     )
@@ -164,10 +164,10 @@ NETWORKS = {
     "mnasnet0_75": _network("mnasnet", "MNASNet", "mnasnet0_75-7090bc5f", alpha=0.75),
     "mnasnet1_0": _network(*("mnasnet", "MNASNet", "mnasnet1.0_top1_73.512-f206786ef8"), alpha=1.0),
     "mnasnet1_3": _network("mnasnet", "MNASNet", "mnasnet1_3-a4c69d6f", alpha=1.3),
-    "convnext_tiny": _modern(3, 96, 9, 0.1, "convnext_tiny-983f1562"),
-    "convnext_small": _modern(3, 96, 27, 0.4, "convnext_small-0c510722"),
-    "convnext_base": _modern(3, 128, 27, 0.5, "convnext_base-6075fbad"),
-    "convnext_large": _modern(3, 192, 27, 0.5, "convnext_large-ea097f82"),
+    "convnext_tiny": _modern(96, 9, 0.1, "convnext_tiny-983f1562"),
+    "convnext_small": _modern(96, 27, 0.4, "convnext_small-0c510722"),
+    "convnext_base": _modern(128, 27, 0.5, "convnext_base-6075fbad"),
+    "convnext_large": _modern(192, 27, 0.5, "convnext_large-ea097f82"),
     "regnet_y_400mf": _regular(
         *((16, 48, 27.89, 2.09, 8), 0.25, "regnet_y_400mf-c65dace8", "regnet_y_400mf-e6988f5f")
     ),
