@@ -14,27 +14,38 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 from metaop.nn import functional as F
+from metaop.utils.checkpoint import checkpoint
 
 from .demonstration import learn_digits, parse_options
 
 
 class DenseLayer(nn.Module):
-    """All earlier features (batch, inputs, height, width) to `growth_rate` new ones.
+    """All earlier features (batch, channels, height, width) to `growth_rate` new ones.
 
-    A 1x1 convolution brings them down to `bn_size * growth_rate` channels for the 3x3 one.
+    A 1x1 convolution brings their `inputs` channels down to `bn_size * growth_rate` for the 3x3
+    one. With `memory_efficient` what comes before that is not kept: it is computed again for the
+    gradient.
     """
 
-    def __init__(self, inputs: int, growth_rate: int, bn_size: int, drop_rate: float) -> None:
+    def __init__(
+        self, inputs: int, growth_rate: int, bn_size: int, drop_rate: float, memory_efficient: bool
+    ) -> None:
         super().__init__()
         narrow = bn_size * growth_rate
         self.norm1 = nn.BatchNorm2d(inputs)
         self.conv1 = nn.Conv2d(inputs, narrow, 1, bias=False)
         self.norm2 = nn.BatchNorm2d(narrow)
         self.conv2 = nn.Conv2d(narrow, growth_rate, 3, padding=1, bias=False)
-        self.drop_rate = drop_rate
+        self.drop_rate, self.memory_efficient = drop_rate, memory_efficient
 
-    def forward(self, x: metaop.Tensor) -> metaop.Tensor:
-        x = self.conv1(self.norm1(x).relu())
+    def narrowed(self, *features: metaop.Tensor) -> metaop.Tensor:
+        return self.conv1(self.norm1(metaop.cat(features, 1)).relu())
+
+    def forward(self, features: Sequence[metaop.Tensor]) -> metaop.Tensor:
+        if self.memory_efficient:
+            x = checkpoint(self.narrowed, *features, use_reentrant=False)
+        else:
+            x = self.narrowed(*features)
         x = self.conv2(self.norm2(x).relu())
         return F.dropout(x, self.drop_rate, self.training)
 
@@ -43,12 +54,18 @@ class DenseBlock(nn.ModuleDict):
     """Layers whose results stand behind their inputs."""
 
     def __init__(
-        self, layers: int, inputs: int, growth_rate: int, bn_size: int, drop_rate: float
+        self,
+        layers: int,
+        inputs: int,
+        growth_rate: int,
+        bn_size: int,
+        drop_rate: float,
+        memory_efficient: bool,
     ) -> None:
         super().__init__(
             {
                 f"denselayer{number + 1}": DenseLayer(
-                    inputs + number * growth_rate, growth_rate, bn_size, drop_rate
+                    inputs + number * growth_rate, growth_rate, bn_size, drop_rate, memory_efficient
                 )
                 for number in range(layers)
             }
@@ -57,7 +74,7 @@ class DenseBlock(nn.ModuleDict):
     def forward(self, x: metaop.Tensor) -> metaop.Tensor:
         features = [x]
         for layer in self.values():
-            features.append(layer(metaop.cat(features, 1)))
+            features.append(layer(features))
         return metaop.cat(features, 1)
 
 
@@ -77,6 +94,7 @@ class DenseNet(nn.Module):
     """Images (batch, 3, height, width) to logits (batch, classes).
 
     `block_config` has the number of layers of each block; each layer adds `growth_rate` channels.
+    `bn_size`, `drop_rate` and `memory_efficient` are those of `DenseLayer`.
     """
 
     def __init__(
@@ -87,6 +105,7 @@ class DenseNet(nn.Module):
         bn_size: int = 4,
         drop_rate: float = 0.0,
         num_classes: int = 1000,
+        memory_efficient: bool = False,
     ) -> None:
         super().__init__()
         channels = num_init_features
@@ -97,7 +116,7 @@ class DenseNet(nn.Module):
             pool0=nn.MaxPool2d(3, 2, padding=1),
         )
         for number, layers in enumerate(block_config, 1):
-            block = DenseBlock(layers, channels, growth_rate, bn_size, drop_rate)
+            block = DenseBlock(layers, channels, growth_rate, bn_size, drop_rate, memory_efficient)
             features[f"denseblock{number}"] = block
             channels += layers * growth_rate
             if number < len(block_config):

@@ -72,6 +72,7 @@ def res2net_blocks(module: Any) -> Any:
         ("inception_v3", inception_blocks, (2, 4, 9, 9)),
         ("inception_v3", lambda m: m.InceptionAux(4, 10), (2, 4, 17, 17)),
         ("res2net", res2net_blocks, (2, 6, 8, 8)),
+        ("densenet", lambda m: m.DenseBlock(2, 4, 4, 2, 0.0, memory_efficient=True), (2, 4, 6, 6)),
     ],
 )
 def test_parts_are_those_of_torch(
