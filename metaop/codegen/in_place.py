@@ -171,19 +171,9 @@ def _collect(body: tuple[ir.Statement, ...], path: Path, accesses: _Accesses) ->
 def _read(expr: ir.Expr, result: str | int, path: Path, time: int, accesses: _Accesses) -> None:
     """Notes what a name, or an element of a buffer, is computed from."""
     sources = accesses.sources.setdefault(result, set())
-    stack = [expr]
-    seen: set[int] = set()
-    while stack:
-        current = stack.pop()
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        if isinstance(current, ir.Load):
-            accesses.reads.setdefault(current.buffer, []).append((current.offset, path, time))
-            sources.add(current.buffer)
-        elif isinstance(current, ir.Name):
-            sources |= accesses.sources.get(current.name, set())
-        elif isinstance(current, ir.Apply):
-            stack.extend(current.operands)
-        elif isinstance(current, ir.Choose):
-            stack += [current.value, current.otherwise]
+    for part in ir.parts_of(expr):
+        if isinstance(part, ir.Load):
+            accesses.reads.setdefault(part.buffer, []).append((part.offset, path, time))
+            sources.add(part.buffer)
+        elif isinstance(part, ir.Name):
+            sources |= accesses.sources.get(part.name, set())

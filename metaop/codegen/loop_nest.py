@@ -12,6 +12,7 @@ kernel serves many sizes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from metaop.unified_graph.dtype import DType
@@ -222,6 +223,22 @@ class Name(NamedTuple):
 
 
 Expr = Number | RealArgument | Load | IndexValue | Apply | Choose | Name
+
+
+def parts_of(expr: Expr, seen: set[int] | None = None) -> Iterator[Expr]:
+    """All parts of an expression that are not in `seen` (by identity), each once."""
+    seen = set() if seen is None else seen
+    stack = [expr]
+    while stack:
+        part = stack.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield part
+        if isinstance(part, Apply):
+            stack.extend(part.operands)
+        elif isinstance(part, Choose):
+            stack += [part.value, part.otherwise]
 
 
 # --- statements -----------------------------------------------------------------------------

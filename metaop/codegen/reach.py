@@ -155,19 +155,9 @@ class _Surveyor:
         self.found[buffer] = before.joined(place) if is_known else None  # type: ignore
 
     def _loads(self, expr: ir.Expr, known: Known) -> None:
-        stack = [expr]
-        seen: set[int] = set()
-        while stack:
-            part = stack.pop()
-            if id(part) in seen:
-                continue
-            seen.add(id(part))
+        for part in ir.parts_of(expr):
             if isinstance(part, ir.Load):
                 self._touch(part.buffer, self._sum(part.offset, known, part.conditions))
-            elif isinstance(part, ir.Apply):
-                stack.extend(part.operands)
-            elif isinstance(part, ir.Choose):
-                stack += [part.value, part.otherwise]
 
     def _micro_kernel(self, one: ir.MicroKernel, known: Known) -> None:
         depth = self._sum(one.depth, known)

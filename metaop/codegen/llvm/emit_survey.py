@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from metaop.codegen.loop_nest import (
     Accumulate,
     Apply,
     CheckedIndex,
-    Choose,
     Expr,
     For,
     ForeignCall,
@@ -19,6 +18,7 @@ from metaop.codegen.loop_nest import (
     Statement,
     Store,
     Update,
+    parts_of,
 )
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.unified_graph.dtype import DType
@@ -57,7 +57,7 @@ class Survey:
         elif isinstance(statement, Accumulate):
             self.accumulated[statement.name] = None
         if isinstance(statement, (Store, Update, Accumulate, Let, CheckedIndex)):
-            for part in walk(statement.value, self._seen):
+            for part in parts_of(statement.value, self._seen):
                 self.work += 1
                 if isinstance(part, Apply):
                     self.has_serial_functions |= FUNCTIONS[part.function].is_serial
@@ -76,21 +76,6 @@ class Survey:
         return max(self.weights, key=lambda size: (self.weights[size], size < 8, size))
 
 
-def walk(expr: Expr, seen: set[int]) -> Iterator[Expr]:
-    """All parts of an expression that are not in `seen` (by identity), each once."""
-    stack = [expr]
-    while stack:
-        part = stack.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        yield part
-        if isinstance(part, Apply):
-            stack.extend(part.operands)
-        elif isinstance(part, Choose):
-            stack.extend((part.value, part.otherwise))
-
-
 def loaded_buffers(expr: Expr) -> set[int]:
     """The buffers that an expression reads."""
-    return {part.buffer for part in walk(expr, set()) if isinstance(part, Load)}
+    return {part.buffer for part in parts_of(expr) if isinstance(part, Load)}

@@ -16,7 +16,6 @@ from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_index import IndexWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter, storage_type
 from metaop.codegen.llvm.emit_scalars import Coefficient
-from metaop.codegen.llvm.emit_survey import walk
 from metaop.codegen.llvm.transposition import symbol_for
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.loop_nest import (
@@ -33,6 +32,7 @@ from metaop.codegen.loop_nest import (
     Sum,
     Update,
     ValueIndex,
+    parts_of,
 )
 
 # Shorter serial loops would leave most of a tile unused.
@@ -210,7 +210,7 @@ def _loads(loop: For) -> Iterator[Load]:
     seen: set[int] = set()
     for statement in loop.body:
         if isinstance(statement, (Let, Store, Update, Accumulate, CheckedIndex)):
-            for part in walk(statement.value, seen):
+            for part in parts_of(statement.value, seen):
                 if isinstance(part, Load):
                     yield part
 

@@ -252,9 +252,10 @@ class _Surveyor:
         place: _Place,
         statement: ir.Statement,
     ) -> None:
-        for load in _loads(expr):
-            at = load.buffer, "read", load.offset
-            self._touch(at, (*conditions, *load.conditions), place, statement)
+        for part in ir.parts_of(expr):
+            if isinstance(part, ir.Load):
+                at = part.buffer, "read", part.offset
+                self._touch(at, (*conditions, *part.conditions), place, statement)
 
     def _touch(
         self,
@@ -413,18 +414,3 @@ def _count(statements: Sequence[ir.Statement], nest: ir.LoopNest) -> int:
 def _task_axis(nest: ir.LoopNest) -> str:
     last = nest.body[-1] if nest.body else None
     return last.axis if isinstance(last, ir.For) and last.kind == "parallel" else ""
-
-
-def _loads(expr: ir.Expr) -> Iterator[ir.Load]:
-    stack, seen = [expr], set()
-    while stack:
-        current = stack.pop()
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        if isinstance(current, ir.Load):
-            yield current
-        elif isinstance(current, ir.Apply):
-            stack.extend(current.operands)
-        elif isinstance(current, ir.Choose):
-            stack += [current.value, current.otherwise]
