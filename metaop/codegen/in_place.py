@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -35,17 +36,7 @@ def exact_pairs(nest: ir.LoopNest) -> list[tuple[int, int]]:
     """
     accesses = _Accesses()
     _collect(nest.body, (), accesses)
-    sizes = [parameter.dtype.itemsize for parameter in nest.parameters]
-    pairs: list[tuple[int, int]] = []
-    for written, places in accesses.writes.items():
-        if written < 0 or len(places) != 1 or written in accesses.reads:
-            continue
-        offset, path, time = places[0]
-        for read, sources in accesses.reads.items():
-            is_parameter = read >= 0 and nest.parameters[read].role == "read"
-            is_exact = all((o, p) == (offset, path) and t <= time for o, p, t in sources)
-            if is_parameter and sizes[read] == sizes[written] and is_exact:
-                pairs.append((written, read))
+    pairs = _pairs(nest, accesses, operator.eq)
 
     def preference(pair: tuple[int, int]) -> tuple[bool, int, int, int]:
         written, read = pair
@@ -54,6 +45,45 @@ def exact_pairs(nest: ir.LoopNest) -> list[tuple[int, int]]:
         return read not in sources, len(own), written, read
 
     return sorted(pairs, key=preference)
+
+
+def possible_pairs(nest: ir.LoopNest) -> list[tuple[int, int]]:
+    """`exact_pairs`, also those of nests that differ from this one in arguments alone.
+
+    A kernel serves all of them.
+    """
+    accesses = _Accesses()
+    _collect(nest.body, (), accesses)
+    return _pairs(nest, accesses, _may_be_equal)
+
+
+def _may_be_equal(one: ir.Sum, other: ir.Sum) -> bool:
+    """Whether offsets are equal for some arguments."""
+    return [factor for factor, _ in one.terms] == [factor for factor, _ in other.terms] and all(
+        a == b or isinstance(a, ir.Argument) or isinstance(b, ir.Argument)
+        for a, b in zip(_integers(one), _integers(other))
+    )
+
+
+def _integers(offset: ir.Sum) -> list[Any]:
+    return [offset.constant, *(coefficient for _, coefficient in offset.terms)]
+
+
+def _pairs(
+    nest: ir.LoopNest, accesses: _Accesses, are_equal: Callable[[ir.Sum, ir.Sum], bool]
+) -> list[tuple[int, int]]:
+    sizes = [parameter.dtype.itemsize for parameter in nest.parameters]
+    pairs: list[tuple[int, int]] = []
+    for written, places in accesses.writes.items():
+        if written < 0 or len(places) != 1 or written in accesses.reads:
+            continue
+        offset, path, time = places[0]
+        for read, sources in accesses.reads.items():
+            is_parameter = read >= 0 and nest.parameters[read].role == "read"
+            is_exact = all(p == path and t <= time and are_equal(o, offset) for o, p, t in sources)
+            if is_parameter and sizes[read] == sizes[written] and is_exact:
+                pairs.append((written, read))
+    return pairs
 
 
 class IndexCheck(NamedTuple):

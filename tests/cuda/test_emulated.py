@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from metaop.codegen import loop_nest as ir
 from metaop.codegen import reference
+from metaop.codegen.cuda.emit import emit
 from metaop.codegen.lowering.cuda import CUDA
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule
@@ -20,6 +22,7 @@ from metaop.unified_graph.node import Input, Node
 from tests.codegen.test_lowering import softmax
 from tests.cuda import emulator
 from tests.cuda.cases import CASES, WIDER, inputs_of, machine_of, random_values, tensor
+from tests.cuda.emulator.runtime import EmulatedRuntime
 
 pytestmark = pytest.mark.skipif(not emulator.is_available(), reason="the emulator needs g++")
 
@@ -161,3 +164,27 @@ def test_reads_outside_of_buffers_are_seen(tmp_path: Path) -> None:
     outputs = [reduce_axes("add", tensor(0, 4, 21), [1])]
     with pytest.raises(AssertionError, match="nan"):
         run_changed(tmp_path, outputs, replaced("i1 < 21", "i1 < 22"))
+
+
+@pytest.mark.parametrize("is_general", (False, True), ids=("exact", "general"))
+def test_a_result_in_the_memory_of_what_a_later_one_reads(is_general: bool, tmp_path: Path) -> None:
+    """y = sqrt(x) takes the memory of z, which z + x reads behind it."""
+    start = [ir.Argument(1 + number) if is_general else 0 for number in range(4)]
+    places = [ir.Sum(((ir.LoopIndex("i"), 1),), constant) for constant in start]
+    x, z = (ir.Load(number, places[number], dtypes.float32) for number in (0, 1))
+    root = ir.Apply("sqrt", (x,), dtypes.float32, dtypes.float32)
+    total = ir.Apply("add", (z, x), dtypes.float32, dtypes.float32)
+    body = (ir.Store(2, places[2], root), ir.Store(3, places[3], total))
+    extent = ir.Argument(0) if is_general else 6
+    loop = ir.For("i", extent, "parallel", body, vector=True)
+    roles = [ir.Parameter(dtypes.float32, role) for role in ("read", "read", "write", "write")]
+    nest = ir.LoopNest("two", tuple(roles), (6, 0, 0, 0, 0) if is_general else (), (loop,))
+    device = EmulatedRuntime(tmp_path)
+    kernel = device.load(emit(nest, "kernel"), "kernel")
+    values = np.arange(12, dtype=np.float32).reshape(2, 6)
+    given, taken, made = values[0].copy(), values[1].copy(), np.zeros(6, np.float32)
+    error = np.zeros(4, np.int64)
+    buffers = [array.ctypes.data for array in (given, taken, taken, made)]
+    device.launch(kernel, 1, 256, [*buffers, *nest.arguments, error.ctypes.data])
+    np.testing.assert_allclose(taken, np.sqrt(values[0]), rtol=1e-6)
+    np.testing.assert_array_equal(made, values.sum(0))

@@ -7,6 +7,7 @@ from metaop.codegen.cuda.layout import Layout, layout_of
 from metaop.codegen.cuda.prelude import prelude
 from metaop.codegen.cuda.statements import Statements
 from metaop.codegen.cuda.types import storage_type
+from metaop.codegen.in_place import possible_pairs
 
 
 def emit(nest: ir.LoopNest, symbol: str, layout: Layout | None = None) -> str:
@@ -30,13 +31,13 @@ def emit(nest: ir.LoopNest, symbol: str, layout: Layout | None = None) -> str:
 
 def _parameters(nest: ir.LoopNest) -> list[str]:
     result = []
+    # A result and an operand that may have the same memory.
+    sharing = {number for pair in possible_pairs(nest) for number in pair}
     for number, parameter in enumerate(nest.parameters):
-        ctype = storage_type(parameter.dtype)
-        if parameter.role == "read":
-            result.append(f"const {ctype}* __restrict__ b{number}")
-        else:
-            restrict = " __restrict__" if parameter.role == "write" else ""
-            result.append(f"{ctype}*{restrict} b{number}")
+        constant = "const " if parameter.role == "read" else ""
+        alone = parameter.role in ("read", "write") and number not in sharing
+        restrict = " __restrict__" if alone else ""
+        result.append(f"{constant}{storage_type(parameter.dtype)}*{restrict} b{number}")
     result.extend(f"const index_t arg{k}" for k in range(len(nest.arguments)))
     result.append("long long* error")
     return result

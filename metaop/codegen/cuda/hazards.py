@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from metaop.codegen import loop_nest as ir
@@ -13,6 +14,15 @@ def accesses(item: object) -> tuple[set[int], set[int]]:
     writes: set[int] = set()
     _collect(item, reads, writes)
     return reads, writes
+
+
+def loads(item: object) -> Iterator[ir.Load]:
+    """All loads in statements or expressions."""
+    if isinstance(item, ir.Load):
+        yield item
+    if isinstance(item, tuple):
+        for part in item:
+            yield from loads(part)
 
 
 def _collect(item: object, reads: set[int], writes: set[int]) -> None:

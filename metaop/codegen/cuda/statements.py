@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.cuda.expressions import (
@@ -13,11 +14,12 @@ from metaop.codegen.cuda.expressions import (
     stored,
     stripped,
 )
-from metaop.codegen.cuda.hazards import Hazards, accesses
+from metaop.codegen.cuda.hazards import Hazards, accesses, loads
 from metaop.codegen.cuda.layout import Layout
 from metaop.codegen.cuda.parts import Access, Parts, numbered
 from metaop.codegen.cuda.prelude import identity, row_function, update_function
 from metaop.codegen.cuda.types import compute_type, is_narrow_float, storage_type
+from metaop.codegen.in_place import possible_pairs
 from metaop.errors import InternalError
 from metaop.reduce.reducers import REDUCERS
 from metaop.unified_graph.dtype import DType
@@ -42,6 +44,10 @@ class Statements:
         self.values = Expressions(self.line, self.names)
         self.hazards = Hazards()
         self._parted = _by_loop(nest, layout.parts)
+        # Pairs of a result and an operand that may have the same memory; elements read ahead.
+        self._sharing = possible_pairs(nest)
+        self._ahead: list[tuple[int, ir.Sum]] = []
+        self._count = 0
         self._depth = 1
         # Whether the statements being printed are those of one lane alone.
         self._alone = layout.lanes == 1
@@ -208,8 +214,35 @@ class Statements:
     # --- statements -------------------------------------------------------------------------------
 
     def _body(self, body: Sequence[ir.Statement]) -> None:
-        for statement in body:
+        for position, statement in enumerate(body):
+            if isinstance(statement, ir.Store):
+                behind = takewhile(lambda one: isinstance(one, ir.Store), body[position + 1 :])
+                self._read_ahead(statement.buffer, tuple(behind))
+            else:
+                self._forget()
             self._statement(statement)
+        self._forget()
+
+    def _read_ahead(self, written: int, behind: tuple[ir.Statement, ...]) -> None:
+        """Reads what the stores behind one need of memory that this one may take over."""
+        taken = {operand for result, operand in self._sharing if result == written}
+        for load in loads(behind) if taken else ():
+            place = load.buffer, load.offset
+            if load.buffer not in taken or place in self.values.held:
+                continue
+            text, ctype = self.values.element(*place), storage_type(load.dtype)
+            if load.conditions:
+                text = f"{conditions_text(load.conditions)} ? {text} : {ctype}()"
+            self._count += 1
+            self.line(f"const {ctype} kept{self._count} = {text};")
+            self.values.held[place] = f"kept{self._count}"
+            self._ahead.append(place)
+
+    def _forget(self) -> None:
+        """What has been read ahead is not held any more."""
+        for place in self._ahead:
+            del self.values.held[place]
+        self._ahead.clear()
 
     def _statement(self, statement: ir.Statement) -> None:
         if isinstance(statement, ir.For):

@@ -3,9 +3,9 @@ typedef int index_t;
 template <typename T, int N> struct __align__(N * sizeof(T)) Part { T at[N]; };
 
 extern "C" __global__ void __launch_bounds__(256) map_add_mul(
-    const float* __restrict__ b0,
-    float* __restrict__ b1,
-    float* __restrict__ b2,
+    const float* b0,
+    float* b1,
+    float* b2,
     long long* error)
 {
     for (index_t i0_first = (blockIdx.x * 256 + threadIdx.x) * 4; i0_first < 65536; i0_first += (gridDim.x * 256) * 4) {
