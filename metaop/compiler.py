@@ -196,7 +196,7 @@ def _distributed_program(subgraph: Subgraph, scheduled: Callable[[], Schedule]) 
     from metaop.dist.program import DistributedProgram
 
     placement = subgraph.outputs[0].type.device.placement
-    own = Device(placement.type, placement.memory.index)
+    own = placement.memory.device
     graph = scheduled()
     return DistributedProgram(graph.inputs, graph.outputs, placement.world, local_compiler(own))
 

@@ -39,10 +39,10 @@ from metaop.cuda.streams import (
     set_stream,
     stream,
 )
-from metaop.errors import UnsupportedError
 from metaop.tensor.legacy import typed_tensors
 from metaop.tensor.options import DeviceLike, device_of
 from metaop.unified_graph.tensor_type import Device
+from metaop.unified_graph.tracing import configured
 
 
 def is_available() -> bool:
@@ -56,30 +56,42 @@ def is_initialized() -> bool:
 
 
 def current_device() -> int:
-    """The number of the GPU that "cuda" means: always 0, the first."""
-    runtime(0)
-    return 0
+    """The number of the GPU that "cuda" means: the first, or that of `set_device`."""
+    index = Device.current or 0
+    runtime(index)
+    return index
 
 
 def set_device(device: DeviceLike) -> None:
-    """Accepts the first GPU, which "cuda" means already.
+    """Makes a GPU the one that "cuda" means from here on, and on which `placement("cuda")` lies.
 
-    Raises `UnsupportedError` for another one: name it where tensors are made, as in "cuda:1".
+    A negative number changes nothing. Raises DeviceError for a GPU that is not there.
+
+    Example: `set_device(int(os.environ["LOCAL_RANK"]))`.
     """
-    if _index(device) != 0:
-        raise UnsupportedError(
-            f'"cuda" cannot be made to mean {device!r}', fix='name the device, as in .to("cuda:1")'
-        )
+    if isinstance(device, int) and device < 0:
+        return
+    index = _index(device)
+    runtime(index)
+    _choose(index)
+
+
+def _choose(index: int | None) -> None:
+    if Device.current != index:
+        Device.current = index
+        configured("the current GPU")
 
 
 class device:
-    """Accepts `with metaop.cuda.device(0):`; see `set_device` for other devices."""
+    """A context in which a GPU is the one that "cuda" means, as by `set_device`."""
 
     def __init__(self, device: DeviceLike) -> None:
-        set_device(device)
+        self._device = device
+        self._before: list[int | None] = []
 
     def __enter__(self) -> None:
-        return None
+        self._before.append(Device.current)
+        set_device(self._device)
 
     def __exit__(
         self,
@@ -87,7 +99,7 @@ class device:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        return None
+        _choose(self._before.pop())
 
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
@@ -138,7 +150,7 @@ def _runtime(device: DeviceLike) -> Runtime:
 
 def _index(device: DeviceLike) -> int:
     if device is None:
-        return 0
+        return Device.current or 0
     chosen = device_of(device)
     assert isinstance(chosen, Device)
     return chosen.index or 0

@@ -17,7 +17,9 @@ import numpy as np
 
 from metaop.dist.host_window import HostWindow
 from metaop.dist.job import attached, may_lose_ranks
+from metaop.dist.memory import HOST_MEMORY, GpuMemory, Memory
 from metaop.dist.packing import Packed
+from metaop.dist.requests import Request
 from metaop.dist.rounds import AllReduce, Ranges, ReduceScatter
 from metaop.dist.sbp import block
 
@@ -26,18 +28,18 @@ WINDOW_BYTES = 1 << 17
 # Elements and repetitions of a trial of both.
 _TRIAL, _TRIALS = 1 << 20, 3
 
+_MESSAGE = 32005
+
 _OPERATIONS = {
     "add": "SUM", "mul": "PROD", "max": "MAX", "min": "MIN", "and": "LAND", "or": "LOR",
 }  # fmt: skip
 
 
-class _AfterRequest:
+class _AfterRequest(Request):
     """A request of MPI, and what makes its result the one that was asked for.
 
     MPI reads and writes `memory` until it is done, and holds no reference to it.
     """
-
-    news = 0
 
     def __init__(self, request: Any, finish: Any, *memory: np.ndarray) -> None:
         self.request, self.finish, self.memory = request, finish, memory
@@ -149,6 +151,18 @@ class Carrier:
         """What `root` has in `array` in that of every rank."""
         return _AfterRequest(self.communicator.Ibcast(_carried(array), root), _nothing, array)
 
+    def send(self, array: np.ndarray, rank: int) -> Any:
+        """The array on its way to a rank, which receives one of as many elements."""
+        return _AfterRequest(
+            self.communicator.Isend(_carried(array), rank, _MESSAGE), _nothing, array
+        )
+
+    def receive(self, array: np.ndarray, rank: int) -> Any:
+        """The array that a rank sends, in `array`."""
+        return _AfterRequest(
+            self.communicator.Irecv(_carried(array), rank, _MESSAGE), _nothing, array
+        )
+
 
 class HostCarrier(Carrier):
     """Large reductions through memory that the ranks of a host share.
@@ -210,9 +224,16 @@ def _ranges(counts: Sequence[int]) -> Ranges:
     return list(zip([0, *stops[:-1]], stops))
 
 
-def carrier_of(communicator: Any) -> Carrier:
-    """The carrier of a communicator; the first time, every rank has to ask for it."""
-    return attached(communicator, _new_carrier)
+def carrier_of(communicator: Any, memory: Memory = HOST_MEMORY) -> Carrier:
+    """The carrier of a communicator for arrays in a memory.
+
+    The first time, every rank has to ask for it.
+    """
+    if not isinstance(memory, GpuMemory):
+        return attached(communicator, _new_carrier)
+    from metaop.dist.nccl import maker_of
+
+    return attached(communicator, maker_of(memory))
 
 
 def _new_carrier(communicator: Any) -> Carrier:

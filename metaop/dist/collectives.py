@@ -18,6 +18,8 @@ from metaop.dist.exchange import Exchange, start
 from metaop.dist.faults import install_hooks
 from metaop.dist.job import job, may_lose_ranks
 from metaop.dist.joining import check_place, take_place, wish_of
+from metaop.dist.memory import HOST_MEMORY, Memory
+from metaop.dist.requests import Request
 from metaop.dist.sbp import Sbp, block
 from metaop.dist.startup import apart, meet
 from metaop.dist.watchdog import watchdog_of
@@ -92,8 +94,9 @@ def is_running() -> bool:
 class MPIWorld:
     """The ranks of one communicator; this process owns one of them."""
 
-    def __init__(self, communicator: Any) -> None:
+    def __init__(self, communicator: Any, memory: Memory = HOST_MEMORY) -> None:
         self.communicator = communicator
+        self.memory = memory
         job.watch(self)
         self.watchdog = watchdog_of(communicator)
         self.size: int = communicator.size
@@ -104,26 +107,37 @@ class MPIWorld:
     @property
     def carrier(self) -> Carrier:
         """What carries collectives; the first time, every rank has to ask for it."""
-        return carrier_of(self.communicator)
+        return self.carrier_at(self.memory)
 
-    def wait(self, request: Any, what: str) -> None:
-        """Waits for a request of the carrier; late ranks are named."""
-        self.watchdog.wait(request.Test, what, lambda: request.news)
+    def carrier_at(self, memory: Memory) -> Carrier:
+        """What carries collectives of arrays in a memory; the same holds for each."""
+        return carrier_of(self.communicator, memory)
+
+    def wait(self, request: Request, what: str) -> None:
+        """Lets what comes next use the result of a collective; late ranks are named."""
+        request.wait(self.watchdog, what)
 
     def box(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Parts:
         """The part of this rank, after the exchange that `source` → `target` takes."""
-        alone = box_alone(parts, source, target, self.size, shape)
+        with self.memory.active():
+            alone = box_alone(parts, source, target, self.size, shape)
         if alone is not None:
             return alone
         exchange = self.start(parts, source, target, shape)
-        self.wait(exchange.request, f"{source!r} -> {target!r} of {list(shape)}")
-        return {self.rank: exchange.result()}
+        return {self.rank: self.result(exchange, f"{source!r} -> {target!r} of {list(shape)}")}
 
     def start(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Exchange:
         """`box` under way: the ranks go on until they need the result."""
-        exchange = start(self.carrier, parts[self.rank], source, target, shape)
+        with self.memory.active():
+            exchange = start(self.carrier, parts[self.rank], source, target, shape)
         self.sent += exchange.sent
         return exchange
+
+    def result(self, exchange: Exchange, what: str) -> np.ndarray:
+        """What this rank holds after an exchange; waits for it."""
+        self.wait(exchange.request, what)
+        with self.memory.active():
+            return exchange.result()
 
     def _extents(self, extent: int) -> list[int]:
         blocks = [block(extent, self.size, rank) for rank in range(self.size)]
@@ -150,9 +164,10 @@ class MPIWorld:
 
     def first(self, value: np.ndarray) -> np.ndarray:
         """What the first rank has, on all of them; the others give something of the same shape."""
-        received = value.copy(order="C")
-        request = self.communicator.Ibcast(received.reshape(-1).view(np.uint8), 0)
-        self.watchdog.wait(request.Test, f"{value.dtype}{list(value.shape)} of rank 0")
+        with self.memory.active():
+            received = value.copy(order="C")
+            request = self.carrier.broadcast(received.reshape(-1).view(np.uint8), 0)
+        self.wait(request, f"{value.dtype}{list(value.shape)} of rank 0")
         return received
 
     def maximum(self, values: np.ndarray) -> np.ndarray:

@@ -1,12 +1,14 @@
 """Changes of how a tensor lies that have been started: a rank computes until it needs the result.
 
 Each change along one mesh axis is one collective of a carrier. It makes progress only while it is
-tested, so whoever computes in between calls `is_done` now and then. Blocks may be uneven.
+tested, so whoever computes in between calls `is_done` now and then. Blocks may be uneven. Arrays
+are NumPy's, or of a GPU, which then has to be the current one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -38,7 +40,7 @@ def start(
     carrier: Carrier, part: np.ndarray, source: Sbp, target: Sbp, shape: Sequence[int]
 ) -> Exchange:
     """Starts the collective that takes `part` from `source` to `target` on every rank."""
-    part = np.ascontiguousarray(part)
+    part = in_order(part)
     if isinstance(source, Partial):
         if isinstance(target, Split):
             return _reduce_scatter(carrier, part, source, target)
@@ -65,14 +67,14 @@ def _all_reduce(carrier: Carrier, part: np.ndarray, source: Partial) -> Exchange
 
 
 def _reduce_scatter(carrier: Carrier, part: np.ndarray, source: Partial, target: Split) -> Exchange:
-    moved = np.ascontiguousarray(np.moveaxis(part, target.axis, 0))
+    moved = in_order(np.moveaxis(part, target.axis, 0))
     extents = _extents(moved.shape[0], carrier.size)
-    mine = np.empty((extents[carrier.rank], *moved.shape[1:]), part.dtype)
+    mine = np.empty_like(moved, shape=(extents[carrier.rank], *moved.shape[1:]))
     counts = [moved[:1].size * extent for extent in extents]
     request = carrier.reduce_scatter(moved.reshape(-1), mine.reshape(-1), counts, source.op)
 
     def finish() -> np.ndarray:
-        return np.ascontiguousarray(np.moveaxis(mine, 0, target.axis))
+        return in_order(np.moveaxis(mine, 0, target.axis))
 
     return Exchange(request, finish, part.nbytes - mine.nbytes)
 
@@ -80,14 +82,14 @@ def _reduce_scatter(carrier: Carrier, part: np.ndarray, source: Partial, target:
 def _all_gather(
     carrier: Carrier, part: np.ndarray, source: Split, shape: Sequence[int]
 ) -> Exchange:
-    moved = np.ascontiguousarray(np.moveaxis(part, source.axis, 0))
-    whole = np.empty((shape[source.axis], *moved.shape[1:]), part.dtype)
+    moved = in_order(np.moveaxis(part, source.axis, 0))
+    whole = np.empty_like(moved, shape=(shape[source.axis], *moved.shape[1:]))
     row = int(np.prod(whole.shape[1:], dtype=np.int64))
     counts = [row * extent for extent in _extents(shape[source.axis], carrier.size)]
     request = carrier.all_gather(moved.reshape(-1), whole.reshape(-1), counts)
     return Exchange(
         request,
-        lambda: np.ascontiguousarray(np.moveaxis(whole, 0, source.axis)),
+        lambda: in_order(np.moveaxis(whole, 0, source.axis)),
         moved.nbytes * (carrier.size - 1),
     )
 
@@ -98,7 +100,8 @@ def _all_to_all(
     """Every rank cuts its block for the others along the new dimension."""
     ranks, rank = carrier.size, carrier.rank
     ranges = [block(shape[target.axis], ranks, k) for k in range(ranks)]
-    pieces = [np.take(part, range(low, high), axis=target.axis) for low, high in ranges]
+    before = (slice(None),) * target.axis
+    pieces = [part[before + (slice(low, high),)] for low, high in ranges]
     low, high = ranges[rank]
     shapes = []
     for extent in _extents(shape[source.axis], ranks):
@@ -106,13 +109,21 @@ def _all_to_all(
         piece[target.axis], piece[source.axis] = high - low, extent
         shapes.append(piece)
     sizes = [int(np.prod(piece)) for piece in shapes]
-    received = np.empty(sum(sizes), part.dtype)
-    given = np.concatenate([piece.ravel() for piece in pieces])
+    received = np.empty_like(part, shape=(sum(sizes),))
+    given = np.concatenate([piece.reshape(-1) for piece in pieces])
     request = carrier.all_to_all(given, [piece.size for piece in pieces], received, sizes)
 
     def finish() -> np.ndarray:
-        parts = np.split(received, np.cumsum(sizes)[:-1])
-        blocks = [one.reshape(size) for one, size in zip(parts, shapes)]
+        stops = list(accumulate(sizes))
+        blocks = [
+            received[stop - size : stop].reshape(one)
+            for stop, size, one in zip(stops, sizes, shapes)
+        ]
         return np.concatenate(blocks, axis=source.axis)
 
     return Exchange(request, finish, given.nbytes - pieces[rank].nbytes)
+
+
+def in_order(array: Any) -> Any:
+    """The array, or a copy whose elements lie in order."""
+    return array if array.flags.c_contiguous else array.copy(order="C")

@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from metaop.dist.requests import Request
+
 # A slot fits into the cache of a core; all slots of a rank into that of a host.
 SLOT_BYTES = 1 << 20
 _SLOTS = 8
@@ -49,7 +51,7 @@ class Rounds(Protocol):
         """Reads what this rank needs from the slots of all ranks."""
 
 
-class WindowRequest:
+class WindowRequest(Request):
     """A collective under way: like a request of MPI it makes progress when it is tested."""
 
     def __init__(self, window: HostWindow, rounds: Rounds) -> None:

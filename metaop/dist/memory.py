@@ -1,20 +1,30 @@
-"""Where the ranks of a placement hold their parts: as arrays of NumPy, or of cupy on a GPU."""
+"""Where the ranks of a job hold arrays: NumPy's in host memory, cupy's on a GPU."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 
 from metaop.dist.environment import launched
 from metaop.errors import DeviceError
+from metaop.unified_graph.tensor_type import CPU, Device
 
 
 class Memory(Protocol):
     """The memory of one process's ranks. Arrays in it have NumPy's methods and functions."""
 
-    # The number of the GPU; 0 for host memory.
-    index: int
+    def __hash__(self) -> int:
+        """Memories are told apart by identity."""
+
+    # The device of a local tensor that lies there.
+    device: Device
+
+    def active(self) -> AbstractContextManager[Any]:
+        """The context in which functions of arrays in this memory may be called."""
 
     def put(self, array: np.ndarray) -> Any:
         """The values in this memory."""
@@ -22,11 +32,18 @@ class Memory(Protocol):
     def get(self, array: Any) -> np.ndarray:
         """The values in host memory."""
 
+    def full(self, shape: Sequence[int], value: object, dtype: np.dtype) -> Any:
+        """A new array of one value."""
+
 
 class HostMemory:
     """Host memory: nothing has to be moved."""
 
-    index = 0
+    device = CPU
+
+    def active(self) -> AbstractContextManager[Any]:
+        """Nothing has to be said."""
+        return nullcontext()
 
     def put(self, array: np.ndarray) -> Any:
         """The array itself."""
@@ -37,43 +54,72 @@ class HostMemory:
         found: np.ndarray = array
         return found
 
+    def full(self, shape: Sequence[int], value: object, dtype: np.dtype) -> Any:
+        """A new array of one value."""
+        return np.full(tuple(shape), value, dtype)
+
 
 class GpuMemory:
-    """A GPU through cupy; `device` is a context in which it is the current one."""
+    """A GPU through cupy."""
 
     def __init__(self, cupy: Any, index: int) -> None:
-        self.index = index
+        self.device = Device("cuda", index)
         self._cupy = cupy
-        self.device = cupy.cuda.Device(index)
+        self._gpu = cupy.cuda.Device(index)
+
+    def active(self) -> AbstractContextManager[Any]:
+        """Makes the GPU the current one."""
+        # Contexts may be nested, and cupy's remember one GPU before them.
+        context: AbstractContextManager[Any] = self._cupy.cuda.Device(self.device.index)
+        return context
 
     def put(self, array: np.ndarray) -> Any:
         """A copy on the GPU."""
-        with self.device:
+        with self.active():
             return self._cupy.asarray(array)
 
     def get(self, array: Any) -> np.ndarray:
         """A copy in host memory, once everything that writes the array is done."""
-        with self.device:
+        with self.active():
             found: np.ndarray = self._cupy.asnumpy(array)
             return found
 
-    @property
-    def nccl(self) -> Any:
-        """The module cupy.cuda.nccl."""
-        return self._cupy.cuda.nccl
+    def full(self, shape: Sequence[int], value: object, dtype: np.dtype) -> Any:
+        """A new array of one value."""
+        with self.active():
+            made = self._cupy.ndarray(tuple(shape), dtype)
+            made[...] = value
+            return made
 
-    def stream(self) -> int:
-        """The address of the stream on which kernels run."""
-        with self.device:
-            address: int = self._cupy.cuda.get_current_stream().ptr
-            return address
+    @property
+    def cuda(self) -> Any:
+        """The module cupy.cuda."""
+        return self._cupy.cuda
+
+    @property
+    def bus(self) -> str:
+        """Where the GPU is plugged in, which tells the GPUs of a host apart."""
+        place: str = self._gpu.pci_bus_id
+        return place
 
 
 HOST_MEMORY = HostMemory()
 
 
-def gpu_memory() -> GpuMemory:
-    """The GPU of this rank: the ranks of a host take its GPUs in turn.
+def memory_of(device: Device) -> Memory:
+    """The memory of a local device; DeviceError for a GPU that is not there."""
+    return HOST_MEMORY if device is CPU else _gpu_memory(device.index or 0)
+
+
+@lru_cache
+def _gpu_memory(index: int) -> GpuMemory:
+    import cupy
+
+    return GpuMemory(cupy, index)
+
+
+def own_gpu() -> Memory:
+    """The GPU of this rank: that of `cuda.set_device`, or the ranks of a host take them in turn.
 
     Raises DeviceError when there is none.
     """
@@ -87,4 +133,6 @@ def gpu_memory() -> GpuMemory:
             fix="pip install 'metaop[cuda13]' there, or use placement(\"cpu\", ...)",
         ) from None
     place = launched()
-    return GpuMemory(cupy, 0 if place is None else place.local_rank % count)
+    if Device.current is not None:
+        return _gpu_memory(Device.current)
+    return _gpu_memory(0 if place is None else place.local_rank % count)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from metaop.dist.boxing import World as Line
 from metaop.dist.collectives import MPIWorld
 from metaop.dist.cost import HOST
 from metaop.dist.exchange import Exchange
-from metaop.dist.memory import HOST_MEMORY, GpuMemory, HostMemory, Memory
+from metaop.dist.memory import HOST_MEMORY, Memory
 from metaop.dist.moves import Move, path
 from metaop.dist.sbp import BROADCAST, Mesh, NdSbp, Partial, Split, mesh_shape, replaced
 
@@ -85,8 +85,7 @@ class _Exchanging(Moving):
         return self.exchange.is_done()
 
     def result(self) -> Parts:
-        self.line.wait(self.exchange.request, self.what)
-        return {self.rank: self.exchange.result()}
+        return {self.rank: self.line.result(self.exchange, self.what)}
 
 
 class _Lines:
@@ -122,9 +121,10 @@ class _Lines:
         result: Parts = {}
         for place, members in lines.items():
             together = self._together(move, shape, place, members)
-            moved = self.line(axis, place).box(
-                members, move.source[axis], move.target[axis], together
-            )
+            with self.memory.active():
+                moved = self.line(axis, place).box(
+                    members, move.source[axis], move.target[axis], together
+                )
             for number, part in moved.items():
                 result[self.rank_at((*place[:axis], number, *place[axis + 1 :]))] = part
         return Moving(result)
@@ -201,7 +201,7 @@ class MPIMesh(_Lines):
 
     def __init__(self, communicator: Any, mesh: Mesh, memory: Memory = HOST_MEMORY) -> None:
         self.mesh, self.memory = mesh, memory
-        self.all = MPIWorld(communicator) if len(mesh) > 1 else _world(communicator, memory)
+        self.all = MPIWorld(communicator, memory)
         self.size = communicator.size
         self.rank: int = communicator.rank
         self.owned = (self.rank,)
@@ -210,7 +210,7 @@ class MPIMesh(_Lines):
         while len(self._lines) < len(mesh):
             axis = len(self._lines)
             color = self.rank_at(_first(place, axis))
-            self._lines.append(_world(communicator.Split(color, place[axis]), memory))
+            self._lines.append(MPIWorld(communicator.Split(color, place[axis]), memory))
 
     def line(self, axis: int, place: Place) -> MPIWorld:
         return self._lines[axis]
@@ -222,7 +222,8 @@ class MPIMesh(_Lines):
         members = {place[axis]: parts[self.rank]}
         together = self._together(move, shape, place, members)
         source, target = move.source[axis], move.target[axis]
-        alone = box_alone(members, source, target, line.size, together)
+        with self.memory.active():
+            alone = box_alone(members, source, target, line.size, together)
         if alone is not None:
             return Moving({self.rank: alone[place[axis]]})
         exchange = line.start(members, source, target, together)
@@ -247,15 +248,6 @@ class MPIMesh(_Lines):
             if state == BROADCAST and line.size > 1:
                 part = line.first(part)
         return part
-
-
-def _world(communicator: Any, memory: Memory) -> MPIWorld:
-    """The ranks of a communicator, whose parts MPI moves between hosts and NCCL between GPUs."""
-    if isinstance(memory, HostMemory):
-        return MPIWorld(communicator)
-    from metaop.dist.nccl import NcclWorld
-
-    return NcclWorld(communicator, cast(GpuMemory, memory))
 
 
 class AbsentMesh(_Lines):

@@ -1,148 +1,211 @@
-"""Collectives between GPUs: NCCL in the place of MPI's, which still agrees on what is done.
+"""What carries the collectives of GPUs: NCCL where every rank has a GPU of its own.
 
-Calls are put on the stream of the kernels, so they wait for what they send and are waited for by
-what reads it; the host goes on at once. What only moves travels as bytes. Blocks of different
-sizes, for which NCCL has no collectives, are a group of broadcasts, reductions or messages.
+Collectives are put on a stream of their own. They wait for what the kernels have made by then, and
+kernels that read the result wait for them; the host waits for neither. MPI still agrees on what is
+done. What only moves travels as bytes. Blocks of different sizes, for which NCCL has no
+collectives, are a group of broadcasts, reductions or messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache, partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from metaop.dist.boxing import Parts
-from metaop.dist.collectives import MPIWorld
-from metaop.dist.cost import sent_bytes
+from metaop.dist.carriers import Carrier, carrier_of
+from metaop.dist.job import may_lose_ranks
 from metaop.dist.memory import GpuMemory
-from metaop.dist.sbp import Broadcast, Partial, Sbp, Split, block
-from metaop.errors import UnsupportedError
+from metaop.dist.packing import Packed
+from metaop.dist.requests import Request
+from metaop.dist.watchdog import Watchdog
 
 _TYPES = {
     **{"int8": "INT8", "uint8": "UINT8", "int32": "INT32", "int64": "INT64", "bool": "UINT8"},
-    **{"float16": "FLOAT16", "float32": "FLOAT32", "float64": "FLOAT64"},
+    **{"float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64"},
 }
+# Types that NCCL does not combine, and wider ones whose lowest bits are the same.
+_WIDER = {"int16": np.int32}
 _OPERATIONS = {"add": "SUM", "mul": "PROD", "max": "MAX", "min": "MIN", "and": "MIN", "or": "MAX"}
+# Of 0 and 1 in a byte: a sum would be 2.
+_OF_BOOLS = {**_OPERATIONS, "add": "MAX", "mul": "MIN"}
 
 
-class Started:
-    """A collective that is on the stream, which reads `memory`."""
+class _OnStream(Request):
+    """A collective on a stream, which reads and writes `arrays` until the event `done`."""
 
-    def __init__(self, finish: Callable[[], Any], *memory: Any) -> None:
-        self._finish = finish
-        self._memory = memory
+    def __init__(
+        self, memory: GpuMemory, done: Any, finish: Callable[[], None] | None, *arrays: Any
+    ) -> None:
+        self._memory, self._done = memory, done
+        self._finish, self._arrays = finish, arrays
 
-    def is_done(self) -> bool:
-        """Kernels that read the result come later on the same stream."""
-        return True
+    def Test(self) -> bool:
+        """Whether the result is there."""
+        return bool(self._done.done)
 
-    def result(self) -> Any:
-        """What this rank holds afterwards."""
-        return self._finish()
+    def wait(self, watchdog: Watchdog, what: str) -> None:
+        """Lets the kernels that come next wait; the host goes on."""
+        finish, self._finish = self._finish, None
+        with self._memory.active():
+            self._memory.cuda.get_current_stream().wait_event(self._done)
+            if finish is not None:
+                finish()
+        # Memory that is given up from here on is used again by kernels that come later.
+        self._arrays = ()
 
 
-class NcclWorld(MPIWorld):
-    """The ranks of one communicator, each with a GPU; `parts` are arrays on it."""
+class NcclCarrier(Carrier):
+    """Collectives of arrays on GPUs; every rank of the communicator has to make it."""
 
     def __init__(self, communicator: Any, memory: GpuMemory) -> None:
         super().__init__(communicator)
         self.memory = memory
-        self.nccl = memory.nccl
-        first = self.rank == 0
+        self.nccl = memory.cuda.nccl
+        first = communicator.rank == 0
         identity = communicator.bcast(self.nccl.get_unique_id() if first else None, 0)
-        with memory.device:
-            self.link = self.nccl.NcclCommunicator(self.size, identity, self.rank)
+        with memory.active():
+            self.link = self.nccl.NcclCommunicator(communicator.size, identity, communicator.rank)
+            self.stream = memory.cuda.Stream(non_blocking=True)
 
-    def start(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Any:
-        """Puts the collective on the stream that takes this rank's part to `target`."""
-        part: Any = parts[self.rank]
-        itemsize = part.dtype.itemsize
-        self.sent += sent_bytes(source, target, shape, itemsize, self.size, self.rank)
-        with self.memory.device:
-            return self._put(part, source, target, shape)
+    def _start(
+        self,
+        put: Callable[[int], None],
+        *arrays: Any,
+        finish: Callable[[], None] | None = None,
+    ) -> Request:
+        """`put` gets the stream for its calls, which come after what the kernels have to do now."""
+        cuda = self.memory.cuda
+        self.stream.wait_event(cuda.get_current_stream().record())
+        put(self.stream.ptr)
+        return _OnStream(self.memory, self.stream.record(), finish, *arrays)
 
-    def _put(self, part: Any, source: Sbp, target: Sbp, shape: Sequence[int]) -> Started:
-        if isinstance(source, Partial):
-            if isinstance(target, Split):
-                return self._reduce_scatter(part, source, target)
-            return self._all_reduce(part, source)
-        assert isinstance(source, Split)
-        if isinstance(target, Broadcast):
-            return self._all_gather(part, source, shape)
-        assert isinstance(target, Split)
-        return self._all_to_all(part, source, target, shape)
+    def all_reduce(self, given: Packed, total: Any, op: str, factor: float = 1.0) -> Request:
+        with self.memory.active():
+            source, result = self._combinable(given.flat()), self._room(total)
+            is_mean = factor == 1.0 / self.size and source.dtype.kind not in "iub"
+            kind, operation = self._reduction(source, "mean" if is_mean else op)
 
-    def _all_reduce(self, part: Any, source: Partial) -> Started:
-        part = _in_order(part)
-        total = np.empty_like(part)
-        reduction = self._reduction(part, source)
-        self.link.allReduce(_address(part), _address(total), part.size, *reduction)
-        return Started(lambda: total, part)
+            def put(stream: int) -> None:
+                if source.size:
+                    addresses = _address(source), _address(result)
+                    self.link.allReduce(*addresses, source.size, kind, operation, stream)
 
-    def _reduce_scatter(self, part: Any, source: Partial, target: Split) -> Started:
-        moved = _in_order(np.moveaxis(part, target.axis, 0))
-        blocks = [block(moved.shape[0], self.size, rank) for rank in range(self.size)]
-        row = _size(moved.shape[1:])
-        low, high = blocks[self.rank]
-        mine = np.empty_like(moved, shape=(high - low, *moved.shape[1:]))
-        kind, operation, stream = self._reduction(part, source)
-        if moved.shape[0] % self.size == 0:
-            addresses = _address(moved), _address(mine)
-            self.link.reduceScatter(*addresses, mine.size, kind, operation, stream)
-        else:
+            def finish() -> None:
+                if result is not total:
+                    total[...] = result
+                if factor != 1.0 and not is_mean:
+                    np.multiply(total, factor, out=total)
+
+            return self._start(put, source, result, total, finish=finish)
+
+    def reduce_scatter(self, given: Any, mine: Any, counts: Sequence[int], op: str) -> Request:
+        with self.memory.active():
+            source, result = self._combinable(given), self._room(mine)
+            kind, operation = self._reduction(source, op)
+
+            def put(stream: int) -> None:
+                if len(set(counts)) == 1:
+                    addresses = _address(source), _address(result)
+                    if counts[0]:
+                        self.link.reduceScatter(*addresses, counts[0], kind, operation, stream)
+                    return
+                with self._group():
+                    for root, (start, count) in enumerate(_blocks(counts)):
+                        if count:
+                            place = _address(source) + start * source.itemsize, _address(result)
+                            self.link.reduce(*place, count, kind, operation, root, stream)
+
+            def finish() -> None:
+                if result is not mine:
+                    mine[...] = result
+
+            return self._start(put, source, result, mine, finish=finish)
+
+    def all_gather(self, mine: Any, whole: Any, counts: Sequence[int]) -> Request:
+        byte, size = self.nccl.NCCL_UINT8, whole.itemsize
+
+        def put(stream: int) -> None:
+            if len(set(counts)) == 1:
+                if counts[0]:
+                    addresses = _address(mine), _address(whole)
+                    self.link.allGather(*addresses, counts[0] * size, byte, stream)
+                return
             with self._group():
-                for root, (start, stop) in enumerate(blocks):
-                    addresses = _address(moved) + start * row * moved.itemsize, _address(mine)
-                    count = (stop - start) * row
-                    self.link.reduce(*addresses, count, kind, operation, root, stream)
-        return Started(lambda: _in_order(np.moveaxis(mine, 0, target.axis)), moved)
+                for root, (start, count) in enumerate(_blocks(counts)):
+                    if count:
+                        place = _address(mine), _address(whole) + start * size
+                        self.link.broadcast(*place, count * size, byte, root, stream)
 
-    def _all_gather(self, part: Any, source: Split, shape: Sequence[int]) -> Started:
-        moved = _in_order(np.moveaxis(part, source.axis, 0))
-        extent = shape[source.axis]
-        whole = np.empty_like(moved, shape=(extent, *moved.shape[1:]))
-        width = _size(moved.shape[1:]) * moved.itemsize
-        byte, stream = self.nccl.NCCL_UINT8, self.memory.stream()
-        if extent % self.size == 0:
-            self.link.allGather(_address(moved), _address(whole), moved.nbytes, byte, stream)
-        else:
+        with self.memory.active():
+            return self._start(put, mine, whole)
+
+    def all_to_all(
+        self, given: Any, counts: Sequence[int], received: Any, arriving: Sequence[int]
+    ) -> Request:
+        byte, size = self.nccl.NCCL_UINT8, given.itemsize
+
+        def put(stream: int) -> None:
+            pairs = list(enumerate(zip(_blocks(counts), _blocks(arriving))))
             with self._group():
-                for root in range(self.size):
-                    low, high = block(extent, self.size, root)
-                    addresses = _address(moved), _address(whole) + low * width
-                    self.link.broadcast(*addresses, (high - low) * width, byte, root, stream)
-        return Started(lambda: _in_order(np.moveaxis(whole, 0, source.axis)), moved)
+                for rank, ((start, count), (place, coming)) in pairs:
+                    if count:
+                        address = _address(given) + start * size
+                        self.link.send(address, count * size, byte, rank, stream)
+                    if coming:
+                        address = _address(received) + place * size
+                        self.link.recv(address, coming * size, byte, rank, stream)
 
-    def _all_to_all(self, part: Any, source: Split, target: Split, shape: Sequence[int]) -> Started:
-        byte, stream = self.nccl.NCCL_UINT8, self.memory.stream()
-        low, high = block(shape[target.axis], self.size, self.rank)
-        given, taken = [], []
-        for rank in range(self.size):
-            start, stop = block(shape[target.axis], self.size, rank)
-            given.append(_in_order(_cut(part, target.axis, start, stop)))
-            start, stop = block(shape[source.axis], self.size, rank)
-            piece = list(part.shape)
-            piece[target.axis], piece[source.axis] = high - low, stop - start
-            taken.append(np.empty_like(part, shape=tuple(piece)))
-        with self._group():
-            for rank in range(self.size):
-                self.link.send(_address(given[rank]), given[rank].nbytes, byte, rank, stream)
-                self.link.recv(_address(taken[rank]), taken[rank].nbytes, byte, rank, stream)
-        return Started(lambda: np.concatenate(taken, axis=source.axis), *given)
+        with self.memory.active():
+            return self._start(put, given, received)
 
-    def _reduction(self, part: Any, source: Partial) -> tuple[int, int, int]:
-        """NCCL's numbers for the type and the operation, and the stream."""
-        name = part.dtype.name
-        if name not in _TYPES:
-            raise UnsupportedError(
-                f"NCCL does not combine {name} values (shape {list(part.shape)})",
-                fix="convert the tensor to int32 or float32 first",
-            )
-        kind = getattr(self.nccl, f"NCCL_{_TYPES[name]}")
-        operation = getattr(self.nccl, f"NCCL_{_OPERATIONS[source.op]}")
-        return kind, operation, self.memory.stream()
+    def broadcast(self, array: Any, root: int) -> Request:
+        def put(stream: int) -> None:
+            if array.size:
+                place = _address(array), _address(array)
+                self.link.broadcast(*place, array.nbytes, self.nccl.NCCL_UINT8, root, stream)
+
+        with self.memory.active():
+            return self._start(put, array)
+
+    def send(self, array: Any, rank: int) -> Request:
+        def put(stream: int) -> None:
+            if array.size:
+                byte = self.nccl.NCCL_UINT8
+                self.link.send(_address(array), array.nbytes, byte, rank, stream)
+
+        with self.memory.active():
+            return self._start(put, array)
+
+    def receive(self, array: Any, rank: int) -> Request:
+        def put(stream: int) -> None:
+            if array.size:
+                byte = self.nccl.NCCL_UINT8
+                self.link.recv(_address(array), array.nbytes, byte, rank, stream)
+
+        with self.memory.active():
+            return self._start(put, array)
+
+    def _combinable(self, array: Any) -> Any:
+        """The values in a type that NCCL combines."""
+        wider = _WIDER.get(array.dtype.name)
+        return array if wider is None else array.astype(wider)
+
+    def _room(self, array: Any) -> Any:
+        """The array itself if NCCL can combine its type, else one of a wider type."""
+        wider = _WIDER.get(array.dtype.name)
+        return array if wider is None else np.empty_like(array, dtype=wider)
+
+    def _reduction(self, array: Any, op: str) -> tuple[int, int]:
+        """NCCL's numbers for the type and the operation."""
+        name = array.dtype.name
+        names = {**(_OF_BOOLS if name == "bool" else _OPERATIONS), "mean": "AVG"}
+        kind: int = getattr(self.nccl, f"NCCL_{_TYPES[name]}")
+        operation: int = getattr(self.nccl, f"NCCL_{names[op]}")
+        return kind, operation
 
     @contextmanager
     def _group(self) -> Iterator[None]:
@@ -154,20 +217,103 @@ class NcclWorld(MPIWorld):
             self.nccl.groupEnd()
 
 
+class _Fetched(Request):
+    """A collective in host memory, and what brings its result to the GPU."""
+
+    def __init__(self, request: Any, finish: Callable[[], None]) -> None:
+        self._request, self._finish = request, finish
+
+    def Test(self) -> bool:
+        """Whether the result is in host memory."""
+        done: bool = self._request.Test()
+        return done
+
+    @property
+    def news(self) -> int:
+        """Changes whenever something has been done."""
+        count: int = self._request.news
+        return count
+
+    def wait(self, watchdog: Watchdog, what: str) -> None:
+        """Waits, and copies the result."""
+        self._request.wait(watchdog, what)
+        self._finish()
+
+
+class StagedCarrier(Carrier):
+    """Collectives of arrays on GPUs by way of host memory."""
+
+    def __init__(self, communicator: Any, memory: GpuMemory) -> None:
+        super().__init__(communicator)
+        self.memory = memory
+        self.host = carrier_of(communicator)
+
+    def all_reduce(self, given: Packed, total: Any, op: str, factor: float = 1.0) -> Request:
+        with self.memory.active():
+            here = self.memory.get(given.flat())
+        there = np.empty(total.shape, total.dtype)
+        request = self.host.all_reduce(Packed.alone(here), there, op, factor)
+        return self._fetched(request, there, total)
+
+    def reduce_scatter(self, given: Any, mine: Any, counts: Sequence[int], op: str) -> Request:
+        there = np.empty(mine.shape, mine.dtype)
+        request = self.host.reduce_scatter(self.memory.get(given), there, counts, op)
+        return self._fetched(request, there, mine)
+
+    def all_gather(self, mine: Any, whole: Any, counts: Sequence[int]) -> Request:
+        there = np.empty(whole.shape, whole.dtype)
+        request = self.host.all_gather(self.memory.get(mine), there, counts)
+        return self._fetched(request, there, whole)
+
+    def all_to_all(
+        self, given: Any, counts: Sequence[int], received: Any, arriving: Sequence[int]
+    ) -> Request:
+        there = np.empty(received.shape, received.dtype)
+        request = self.host.all_to_all(self.memory.get(given), counts, there, arriving)
+        return self._fetched(request, there, received)
+
+    def broadcast(self, array: Any, root: int) -> Request:
+        there = self.memory.get(array)
+        return self._fetched(self.host.broadcast(there, root), there, array)
+
+    def send(self, array: Any, rank: int) -> Request:
+        return self.host.send(self.memory.get(array), rank)
+
+    def receive(self, array: Any, rank: int) -> Request:
+        there = np.empty(array.shape, array.dtype)
+        return self._fetched(self.host.receive(there, rank), there, array)
+
+    def _fetched(self, request: Any, there: np.ndarray, target: Any) -> Request:
+        def finish() -> None:
+            with self.memory.active():
+                target[...] = self.memory.put(there)
+
+        return _Fetched(request, finish)
+
+
+@lru_cache
+def maker_of(memory: GpuMemory) -> Callable[[Any], Carrier]:
+    """What makes the carrier of a communicator whose ranks hold arrays on their GPUs."""
+    return partial(_new_carrier, memory=memory)
+
+
+def _new_carrier(communicator: Any, memory: GpuMemory) -> Carrier:
+    from mpi4py import MPI
+
+    # NCCL wants a GPU for each rank, and its communicators do not survive the loss of one.
+    gpu = MPI.Get_processor_name(), memory.bus
+    answers = communicator.allgather((memory.cuda.nccl.available, gpu))
+    has_all = all(available for available, _ in answers)
+    if not has_all or len({gpu for _, gpu in answers}) < len(answers) or may_lose_ranks():
+        return StagedCarrier(communicator, memory)
+    return NcclCarrier(communicator, memory)
+
+
 def _address(array: Any) -> int:
-    """Where an array begins: cupy's arrays have a pointer, those of NumPy an address."""
-    pointer = getattr(array.data, "ptr", None)
-    address: int = array.ctypes.data if pointer is None else pointer
+    address: int = array.data.ptr
     return address
 
 
-def _in_order(array: Any) -> Any:
-    return array if array.flags.c_contiguous else array.copy(order="C")
-
-
-def _cut(array: Any, axis: int, start: int, stop: int) -> Any:
-    return array[(slice(None),) * axis + (slice(start, stop),)]
-
-
-def _size(shape: Sequence[int]) -> int:
-    return int(np.prod(shape, dtype=np.int64))
+def _blocks(counts: Sequence[int]) -> list[tuple[int, int]]:
+    """Where blocks begin that lie one after another, and how long they are."""
+    return list(zip(accumulate(counts, initial=0), counts))

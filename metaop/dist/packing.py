@@ -73,6 +73,6 @@ class Packed:
         """All in one array: of several a copy."""
         if len(self.arrays) == 1 and self.arrays[0].size == self.size:
             return self.arrays[0]
-        whole = np.empty(self.size, self.dtype)
+        whole = np.empty_like(self.arrays[0], shape=(self.size,))
         self.copy(0, self.size, whole)
         return whole

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from metaop.dist.collectives import communicator_of, everyone
-from metaop.dist.memory import HOST_MEMORY, Memory, gpu_memory
+from metaop.dist.memory import HOST_MEMORY, Memory, own_gpu
 from metaop.dist.mesh_world import AbsentMesh, MeshWorld, MPIMesh, SimulatedMesh
 from metaop.dist.program import ShardedBuffer
 from metaop.dist.sbp import BROADCAST
@@ -68,7 +68,7 @@ class Placement:
             )
         found = object.__new__(cls)
         found.type, found.ranks, found.simulated = type, array, simulate
-        found.memory = gpu_memory() if type == "cuda" else HOST_MEMORY
+        found.memory = own_gpu() if type == "cuda" else HOST_MEMORY
         found._world = SimulatedMesh(array.shape, found.memory) if simulate else None
         found.device = PlacementDevice(found)
         cls._table[key] = found

@@ -49,8 +49,12 @@ class PlannedProgram:
 
         `numbers` are those among the arguments that every rank gives by itself.
         """
-        plan = self.plan
         self.world.verify(self._description, numbers)
+        with self.world.memory.active():
+            return self._run(arguments)
+
+    def _run(self, arguments: Sequence[Parts]) -> list[Parts]:
+        plan = self.plan
         self.peak_bytes = 0
         values: dict[State, Parts] = dict(zip(zip(plan.inputs, plan.given), arguments))
         for k, goals in enumerate(self.goals):

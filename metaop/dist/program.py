@@ -116,14 +116,17 @@ class ShardedBuffer:
     def view(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
         """The whole value, gathered from all ranks: every rank has to ask for it."""
         if self._whole is None:
-            self._check_member()
-            whole = (BROADCAST,) * len(self.states)
-            if self.states != whole:
-                kind = f"{np.dtype(dtype)}{list(self.shape)}"
-                self.world.verify(f"read {kind} {nd_text(self.states)}")
-            parts = self.world.box(self.parts, self.states, whole, self.shape)
-            self._whole = self.world.memory.get(parts[self.world.owned[0]])
+            self._whole = self.world.memory.get(self.whole())
         return self._whole.view(np.dtype(dtype)).reshape(tuple(shape))
+
+    def whole(self) -> Any:
+        """The whole value in the memory of this rank: every rank has to ask for it."""
+        self._check_member()
+        whole = (BROADCAST,) * len(self.states)
+        if self.states != whole:
+            self.world.verify(f"read {self.dtype}{list(self.shape)} {nd_text(self.states)}")
+        parts = self.world.box(self.parts, self.states, whole, self.shape)
+        return parts[self.world.owned[0]]
 
     def _check_member(self) -> None:
         if not self.world.owned:
@@ -135,5 +138,6 @@ class ShardedBuffer:
 
     def copy(self) -> ShardedBuffer:
         """The same value in memory of its own."""
-        copied = {rank: part.copy() for rank, part in self.parts.items()}
+        with self.world.memory.active():
+            copied = {rank: part.copy() for rank, part in self.parts.items()}
         return ShardedBuffer(copied, self.states, self.world, self.shape, self.dtype)

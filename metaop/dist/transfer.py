@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from metaop.dist.boxing import Parts
-from metaop.dist.collectives import MPIWorld, communicator_of, everyone, mpi
+from metaop.dist.collectives import MPIWorld, communicator_of, everyone
 from metaop.dist.job import job
+from metaop.dist.memory import HOST_MEMORY, Memory
 from metaop.dist.mesh_world import Place
 from metaop.dist.moves import states_of
 from metaop.dist.placement import Placement
@@ -35,7 +36,6 @@ from metaop.reduce.reducers import REDUCERS
 from metaop.unified_graph import dtype as dtypes
 
 Box = tuple[tuple[int, int], ...]
-_TAG = 77
 
 
 class Message(NamedTuple):
@@ -98,21 +98,25 @@ def transfer(
             fix="simulate both, or none",
         )
     settled = _settled(buffer.states, buffer.shape, source.shape)
-    moved = buffer.world.box(buffer.parts, buffer.states, settled, buffer.shape)
-    # Between placements values travel through host memory.
-    parts = {rank: source.memory.get(part) for rank, part in moved.items()}
+    parts = buffer.world.box(buffer.parts, buffer.states, settled, buffer.shape)
+    memory = target.memory
+    if source.type != target.type:
+        # Between hosts and GPUs values travel through host memory.
+        memory = HOST_MEMORY
+        parts = {rank: source.memory.get(part) for rank, part in parts.items()}
     lists = messages(buffer.shape, (settled, source), (states, target))
-    made = _Target(buffer, target, states)
-    if source.simulated:
-        for message in lists:
-            made.put(message, _cut(parts, buffer.shape, settled, source, message))
-    else:
-        text = (
-            f"move {list(buffer.shape)} {nd_text(settled)} {source} -> {nd_text(states)} {target}"
-        )
-        _exchange(lists, parts, (settled, source), made, text)
-    there = {rank: target.memory.put(part) for rank, part in made.parts.items()}
-    return ShardedBuffer(there, states, target.world, buffer.shape, buffer.dtype)
+    with memory.active():
+        made = _Target(buffer, target, states, memory)
+        if source.simulated:
+            for message in lists:
+                made.put(message, _cut(parts, buffer.shape, settled, source, message))
+        else:
+            text = f"move {list(buffer.shape)} {nd_text(settled)} {source}"
+            text += f" -> {nd_text(states)} {target}"
+            _exchange(lists, parts, (settled, source), made, text)
+    if memory is not target.memory:
+        made.parts = {rank: target.memory.put(part) for rank, part in made.parts.items()}
+    return ShardedBuffer(made.parts, states, target.world, buffer.shape, buffer.dtype)
 
 
 def _settled(states: NdSbp, shape: Sequence[int], mesh: Mesh) -> NdSbp:
@@ -129,17 +133,20 @@ def _settled(states: NdSbp, shape: Sequence[int], mesh: Mesh) -> NdSbp:
 
 
 class _Target:
-    """The parts that this process will hold on the second placement."""
+    """The parts that this process will hold on the second placement, in some memory."""
 
-    def __init__(self, buffer: ShardedBuffer, placement: Placement, states: NdSbp) -> None:
+    def __init__(
+        self, buffer: ShardedBuffer, placement: Placement, states: NdSbp, memory: Memory
+    ) -> None:
         self.placement, self.states, self.shape = placement, states, buffer.shape
+        self.memory = memory
         self.world = placement.world
         self.dtype = buffer.dtype
         self.parts: Parts = {}
         for rank in self.world.owned:
             place = self.world.place(rank)
             extents = mesh_shape(buffer.shape, states, placement.shape, place)
-            self.parts[rank] = np.full(extents, _fill(states, self.dtype), self.dtype)
+            self.parts[rank] = memory.full(extents, _fill(states, self.dtype), self.dtype)
 
     def view(self, message: Message) -> np.ndarray:
         """Where the box of a message goes."""
@@ -173,12 +180,12 @@ def _number(placement: Placement, rank: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _union(ranks: tuple[int, ...], losses: int) -> MPIWorld:
+def _union(ranks: tuple[int, ...], losses: int, memory: Memory) -> MPIWorld:
     """The ranks of two placements together; all of them have to ask for it.
 
     Ranks have other numbers after some of the job's have been lost.
     """
-    return MPIWorld(communicator_of(ranks))
+    return MPIWorld(communicator_of(ranks), memory)
 
 
 def _exchange(
@@ -188,33 +195,33 @@ def _exchange(
     made: _Target,
     text: str,
 ) -> None:
-    module = mpi()
-    communicator, me = everyone(), everyone().rank
-    members = {*source[1].ranks.ravel().tolist(), *made.placement.ranks.ravel().tolist()}
-    if me not in members:
+    me = everyone().rank
+    ranks = sorted({*source[1].ranks.ravel().tolist(), *made.placement.ranks.ravel().tolist()})
+    if me not in ranks:
         return
-    world = _union(tuple(sorted(members)), job.losses)
+    world = _union(tuple(ranks), job.losses, made.memory)
     world.verify(text)
-    requests, arrived, kept = [], [], []
-    for message in lists:
-        if me not in (message.source, message.target):
-            continue
+    given, taken = [], []
+    counts, arriving = [0] * len(ranks), [0] * len(ranks)
+    # What goes the same way lies in the order of the list, which is that of all ranks.
+    for message in sorted(lists, key=lambda one: (one.source, one.target)):
         if message.source == me:
-            value = np.ascontiguousarray(_cut(parts, made.shape, *source, message))
+            value = _cut(parts, made.shape, *source, message)
             if message.target == me:
                 made.put(message, value)
                 continue
-            kept.append(value)
             world.sent += value.nbytes
-            requests.append(communicator.Isend(_bytes(value), message.target, _TAG))
-        else:
-            box = np.empty([high - low for low, high in message.box], made.dtype)
-            arrived.append((message, box))
-            requests.append(communicator.Irecv(_bytes(box), message.source, _TAG))
-    world.watchdog.wait(lambda: module.Request.Testall(requests), text)
-    for message, box in arrived:
-        made.put(message, box)
-
-
-def _bytes(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1).view(np.uint8)
+            counts[ranks.index(message.target)] += value.size
+            given.append(value.reshape(-1))
+        elif message.target == me:
+            arriving[ranks.index(message.source)] += made.view(message).size
+            taken.append(message)
+    nothing = made.memory.full((0,), 0, made.dtype)
+    received = np.empty_like(nothing, shape=(sum(arriving),))
+    flat = np.concatenate([nothing, *given])
+    world.wait(world.carrier.all_to_all(flat, counts, received, arriving), text)
+    start = 0
+    for message in taken:
+        place = made.view(message)
+        made.put(message, received[start : start + place.size].reshape(place.shape))
+        start += place.size

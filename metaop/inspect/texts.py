@@ -21,7 +21,6 @@ from metaop.specialisation import described
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.show import show_graph
-from metaop.unified_graph.tensor_type import Device
 
 
 def calls(*tensors: Tensor) -> str:
@@ -120,7 +119,7 @@ def _compilations(pending: Subgraph, backend: str | None) -> list[Compilation]:
         plan = _plan(pending)
         own = local_stages(plan, (0,) * len(plan.mesh))
         graphs = [(stage.inputs, stage.outputs) for stage in own if stage.outputs]
-        device = Device(device.type, device.placement.memory.index)
+        device = device.placement.memory.device
     name = backend or backend_of(device)
     if name not in BACKENDS:
         raise ArgumentError(

@@ -7,10 +7,10 @@ ranks is decided when it is computed, by what its inputs are and by what has bee
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-
-import numpy as np
+from typing import Any
 
 from metaop.differentiation.tape import TapeEntry
+from metaop.dist.boxing import Parts
 from metaop.dist.mesh_world import mesh_shard, nothing_partial
 from metaop.dist.moves import fits
 from metaop.dist.placement import Placement
@@ -19,10 +19,11 @@ from metaop.dist.sbp import BROADCAST, Broadcast, NdSbp, Partial, Sbp, Split, nd
 from metaop.dist.transfer import transfer
 from metaop.errors import ArgumentError, DistributedError
 from metaop.executor import realize
-from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.arrays import array_in, tensor_on
+from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.recording import Call, leaf, modes, record
 from metaop.unified_graph.reshard import reshard, reshard_gradient
-from metaop.unified_graph.tensor_type import Device, TensorType
+from metaop.unified_graph.tensor_type import TensorType
 
 SbpLike = Sbp | Sequence[Sbp]
 
@@ -79,34 +80,37 @@ def distribute_tensor(input: Tensor, placement: Placement, sbp: SbpLike) -> Tens
     if input.device.placement is not None:
         return to_global(input, placement, sbp)
     states = _states(sbp, input.ndim, placement)
-    return _kept(input, placement.world.first(_own_value(input)), placement, states)
+    value = placement.world.first(_own_value(input, placement))
+    return _kept(input, value, placement, states)
 
 
-def _own_value(input: Tensor) -> np.ndarray:
-    """A local value. What is pending is computed by all ranks, also those that have theirs.
+def _own_value(input: Tensor, placement: Placement) -> Any:
+    """A local value in the memory of a placement.
 
-    Else the ranks would compute global values that are pending at different times.
+    What is pending is computed by all ranks, also those that have theirs: else they would compute
+    global values that are pending at different times.
     """
     realize(input.call)
-    return input._array()
+    return array_in(placement.memory, input)
 
 
-def _kept(input: Tensor, value: np.ndarray, placement: Placement, states: NdSbp) -> Tensor:
+def _kept(input: Tensor, value: Any, placement: Placement, states: NdSbp) -> Tensor:
     """The global tensor of a value that every rank has, by which `input` is meant."""
     world = placement.world
-    put = world.memory.put
-    parts = {
-        k: put(mesh_shard(value, states, placement.shape, world.place(k)).copy())
-        for k in world.owned
-    }
+    with world.memory.active():
+        parts = {
+            k: mesh_shard(value, states, placement.shape, world.place(k)).copy()
+            for k in world.owned
+        }
     result = _global(parts, states, placement, value.shape, input)
-    return _linked(result, input, lambda gradient: full_tensor(gradient))
+    return _linked(result, input, lambda gradient: _beside(input, full_tensor(gradient)))
 
 
 def spread_first(input: Tensor, placement: Placement, sbp: SbpLike) -> Tensor:
     """`spread`, of the value that the first rank has when the ranks have values of their own."""
     if input.device.placement is None:
-        input = from_array(placement.world.first(_own_value(input)), input.dtype)
+        value = placement.world.first(_own_value(input, placement))
+        input = tensor_on(value, input.dtype, placement.memory.device)
     return spread(input, placement, sbp)
 
 
@@ -124,7 +128,8 @@ def spread(input: Tensor, placement: Placement, sbp: SbpLike) -> Tensor:
         states = (*states, state if possible else BROADCAST)
     if input.device.placement is not None:
         return to_global(input, placement, states)
-    return _kept(input, input._array(), placement, _states(states, input.ndim, placement))
+    value = array_in(placement.memory, input)
+    return _kept(input, value, placement, _states(states, input.ndim, placement))
 
 
 def to_local(input: Tensor, *, copy: bool = False, grad_sbp: SbpLike | None = None) -> Tensor:
@@ -136,21 +141,22 @@ def to_local(input: Tensor, *, copy: bool = False, grad_sbp: SbpLike | None = No
     """
     placement, states = input.device.placement, _memory(input).states
     buffer = _memory(input)
-    part, memory = buffer.local(), buffer.world.memory
+    part = buffer.local()
     if copy:
-        part = part.copy()
-    result = from_array(memory.get(part), input.dtype)
-    if placement.type != "cpu":
-        result = result.to(Device("cuda", memory.index))  # type: ignore[attr-defined]
+        with placement.memory.active():
+            part = part.copy()
+    result = tensor_on(part, input.dtype, placement.memory.device)
     back = states if grad_sbp is None else _states(grad_sbp, input.ndim, placement)
     return _linked(result, input, lambda gradient: _from_parts(gradient, placement, back, back))
 
 
 def full_tensor(input: Tensor) -> Tensor:
-    """The whole value of a global tensor as a local one, on every rank."""
+    """The whole value of a global tensor as a local one, on every rank and its device."""
     placement = _placement_of(input)
     whole = (BROADCAST,) * placement.ranks.ndim
-    result = from_array(input._array().copy(), input.dtype)
+    with placement.memory.active():
+        value = _memory(input).whole().copy()
+    result = tensor_on(value, input.dtype, placement.memory.device)
     return _linked(result, input, lambda gradient: distribute_tensor(gradient, placement, whole))
 
 
@@ -210,7 +216,7 @@ def _states(sbp: SbpLike, ndim: int, placement: Placement) -> NdSbp:
 
 
 def _global(
-    parts: dict[int, np.ndarray],
+    parts: Parts,
     states: NdSbp,
     placement: Placement,
     shape: Sequence[int],
@@ -234,16 +240,26 @@ def _from_parts(
             "none",
             fix="call it on the ranks of the placement, or distribute_tensor(whole, …) on all",
         )
-    part = _own_value(input)
+    part = _own_value(input, placement)
     if check:
         cut = {state.axis for state in states if isinstance(state, Split)}
         known = ["*" if k in cut else extent for k, extent in enumerate(part.shape)]
         world.verify(f"to_global {input.dtype.name}{known} {nd_text(states)}".replace("'", ""))
     shape = world.whole_shape(part.shape, states)
     part = world.equal(part, states)
-    parts = {rank: world.memory.put(part.copy()) for rank in world.owned}
+    with world.memory.active():
+        parts = {rank: part.copy() for rank in world.owned}
     result = _global(parts, states, placement, shape, input)
-    return _linked(result, input, lambda gradient: to_local(to_global(gradient, sbp=back)))
+
+    def own_part(gradient: Tensor) -> Tensor:
+        return _beside(input, to_local(to_global(gradient, sbp=back)))
+
+    return _linked(result, input, own_part)
+
+
+def _beside(input: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient on the device of what it belongs to, which may not be that of the placement."""
+    return gradient.to(input.device)  # type: ignore[attr-defined, no-any-return]
 
 
 def _moved(

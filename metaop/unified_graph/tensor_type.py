@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from metaop.errors import ArgumentError
 from metaop.unified_graph.dtype import DType
@@ -21,6 +21,8 @@ class Device:
     _table: dict[tuple[str, int | None], Device] = {}
     type: str
     index: int | None
+    # The number of the GPU that "cuda" means, where the program has said so.
+    current: ClassVar[int | None] = None
     # The ranks that share the values of a global tensor (a Placement of the dist room).
     placement: Any = None
 
@@ -60,13 +62,13 @@ class Device:
 
 
 def _kind_and_index(type: str, index: int | None) -> tuple[str, int | None]:
-    """What a name like "cuda:1" says; "cuda" is the first GPU, and there is one CPU."""
+    """What a name like "cuda:1" says; "cuda" is the current GPU, and there is one CPU."""
     kind, _, number = type.partition(":")
     if kind in ("cpu", "meta"):
         return kind, None
     if number:
         index = int(number)
-    return kind, 0 if index is None and kind == "cuda" else index
+    return kind, (Device.current or 0) if index is None and kind == "cuda" else index
 
 
 CPU = Device("cpu")

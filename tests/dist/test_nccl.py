@@ -1,7 +1,10 @@
-"""Placements on GPUs: NCCL's calls with a stand-in for it, programs on an emulated GPU."""
+"""What carries collectives between GPUs, on stand-ins for cupy and NCCL; placements on GPUs."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -9,20 +12,19 @@ import pytest
 
 import metaop
 from metaop import nn
-from metaop.codegen.cuda import backend
-from metaop.codegen.cuda import device as devices
-from metaop.dist import job
-from metaop.dist import placement as placements
-from metaop.dist.boxing import SimulatedWorld, assemble, shard
-from metaop.dist.nccl import NcclWorld
+from metaop.dist import exchange, job
+from metaop.dist.boxing import SimulatedWorld, shard
+from metaop.dist.memory import GpuMemory
+from metaop.dist.nccl import NcclCarrier
 from metaop.dist.placement import Placement
 from metaop.dist.sbp import BROADCAST, PARTIAL, Partial, Sbp, Split
 from metaop.distributed import distribute_tensor
-from metaop.errors import DeviceError, UnsupportedError
-from metaop.executor import clear_programs
+from metaop.errors import DeviceError
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.tensor_type import Device
 from tests.cuda import emulator
-from tests.cuda.emulator.runtime import EmulatedRuntime
-from tests.dist.fake_nccl import TYPES, Call, FakeGpu, FakeRanks
+from tests.cuda.emulator import cupy_stand_in, nccl_stand_in
+from tests.cuda.emulator.nccl_stand_in import TYPES, Call
 
 S0, S1 = Split(0), Split(1)
 MOVES = [(PARTIAL, BROADCAST), (PARTIAL, S0), (PARTIAL, S1), (S0, BROADCAST), (S1, BROADCAST)]
@@ -35,80 +37,110 @@ def without_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "_keyval", lambda make: make)
 
 
-def worlds(ranks: int) -> tuple[FakeGpu, list[NcclWorld]]:
-    gpu, board = FakeGpu(), []
-    return gpu, [NcclWorld(FakeRanks(ranks, k, board), gpu) for k in range(ranks)]
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.setattr(nccl_stand_in, "calls_made", [])
+    with cupy_stand_in.installed(4) as module:
+        yield module
+
+
+class Ranks:
+    """What NCCL needs of MPI: who one is, and a way to tell the others the identity."""
+
+    def __init__(self, size: int, rank: int, identity: Any) -> None:
+        self.size, self.rank, self.identity = size, rank, identity
+
+    def bcast(self, value: Any, root: int) -> Any:
+        return self.identity
 
 
 def parts_of(value: np.ndarray, state: Sbp, ranks: int) -> list[np.ndarray]:
     if isinstance(state, Partial):
-        return [value + rank for rank in range(ranks)]
+        return [(value + rank).astype(value.dtype) for rank in range(ranks)]
     return [shard(value, state, ranks, rank) for rank in range(ranks)]
 
 
-def moved(value: np.ndarray, source: Sbp, target: Sbp, ranks: int) -> tuple[Any, list[Call]]:
-    """What the ranks have afterwards, and the calls of rank 1."""
-    gpu, members = worlds(ranks)
-    parts = parts_of(value, source, ranks)
-    started = [
-        world.start({k: parts[k]}, source, target, value.shape) for k, world in enumerate(members)
-    ]
-    calls = [call for group in gpu.nccl.made[1].groups for call in group]
-    gpu.nccl.run()
+def moved(
+    cupy: ModuleType, value: np.ndarray, source: Sbp, target: Sbp, ranks: int
+) -> tuple[list[int], list[Call]]:
+    """Moves a value, of which it checks the parts; where these lay, and the calls of rank 1."""
+    nccl_stand_in.calls_made.clear()
+    identity, parts = cupy.cuda.nccl.get_unique_id(), parts_of(value, source, ranks)
+    results: dict[int, np.ndarray] = {}
+    sent, addresses = [0] * ranks, [0] * ranks
+
+    def run(rank: int) -> None:
+        memory = GpuMemory(cupy, rank)
+        carrier = NcclCarrier(Ranks(ranks, rank, identity), memory)
+        part = memory.put(parts[rank])
+        with memory.active():
+            started = exchange.start(carrier, part, source, target, value.shape)
+            started.request.wait(None, "a move of the test")  # type: ignore[arg-type]
+            results[rank] = memory.get(started.result())
+        sent[rank], addresses[rank] = started.sent, part.data.ptr
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     simulated = SimulatedWorld(ranks)
-    simulated.box(dict(enumerate(parts)), source, target, value.shape)
-    assert [world.sent for world in members] == simulated.sent
-    whole = assemble(parts, source)
-    for rank, one in enumerate(started):
-        assert one.is_done()
-        np.testing.assert_array_equal(one.result(), shard(whole, target, ranks, rank))
-    return parts, calls
+    expected = simulated.box(dict(enumerate(parts)), source, target, value.shape)
+    assert sent == simulated.sent
+    for rank in range(ranks):
+        assert results[rank].dtype == value.dtype
+        np.testing.assert_array_equal(
+            results[rank].astype(np.float64), expected[rank].astype(np.float64)
+        )
+    return addresses, [call for rank, call in nccl_stand_in.calls_made if rank == 1]
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("shape", [(5, 7), (12, 24), (4, 6, 5)], ids=str)
 @pytest.mark.parametrize(("source", "target"), MOVES, ids=str)
-def test_every_move(source: Sbp, target: Sbp, shape: tuple[int, ...], ranks: int) -> None:
+def test_every_move(
+    cupy: ModuleType, source: Sbp, target: Sbp, shape: tuple[int, ...], ranks: int
+) -> None:
     value = np.random.default_rng(0).integers(1, 5, shape).astype(np.float32)
-    _, calls = moved(value, source, target, ranks)
-    assert all(call.stream == 4242 for call in calls)
+    _, calls = moved(cupy, value, source, target, ranks)
+    # On a stream of their own, which is not the default one.
+    assert len({call.stream for call in calls}) == 1 and calls[0].stream
 
 
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "int64", "float16", "float64"])
-def test_types(dtype: str) -> None:
-    value = (np.random.default_rng(0).integers(0, 2, (6, 4))).astype(dtype)
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=lambda dtype: dtype.name)
+def test_types(cupy: ModuleType, dtype: dtypes.DType) -> None:
+    value = np.random.default_rng(0).integers(0, 2, (6, 4)).astype(dtype.numpy)
     for source, target in ((S0, BROADCAST), (S1, S0)):
-        _, calls = moved(value, source, target, 2)
-        assert {call.kind for call in calls} == {TYPES["UINT8"]}
-    if dtype == "int16":
-        with pytest.raises(UnsupportedError, match="does not combine int16"):
-            moved(value, PARTIAL, BROADCAST, 2)
-    elif dtype != "bool":
-        _, (call,) = moved(value, PARTIAL, BROADCAST, 2)
-        assert call.kind == TYPES[dtype.upper()] and call.count == value.size
+        _, calls = moved(cupy, value, source, target, 2)
+        assert {call.kind for call in calls} == {TYPES["UINT8"][0]}
+    name = {"bool": "uint8", "int16": "int32"}.get(dtype.name, dtype.name)
+    for target in (BROADCAST, S0):
+        for op in ("max", "min") if dtype is metaop.bool else ("add", "mul", "max"):
+            _, (call,) = moved(cupy, value, Partial(op), target, 2)
+            assert call.kind == TYPES[name.upper()][0]
 
 
-def test_equal_blocks_are_one_call_and_others_a_group() -> None:
+def test_equal_blocks_are_one_call_and_others_a_group(cupy: ModuleType) -> None:
     even, uneven = np.ones((6, 4), np.float32), np.ones((5, 4), np.float32)
-    parts, (call,) = moved(even, PARTIAL, S0, 3)
-    assert (call.name, call.count, call.send) == ("reduceScatter", 8, parts[1].ctypes.data)
-    _, calls = moved(uneven, PARTIAL, S0, 3)
+    parts, (call,) = moved(cupy, even, PARTIAL, S0, 3)
+    assert (call.name, call.count, call.send) == ("reduceScatter", 8, parts[1])
+    _, calls = moved(cupy, uneven, PARTIAL, S0, 3)
     assert [(c.name, c.count, c.peer) for c in calls] == [
         ("reduce", 8, 0),
         ("reduce", 8, 1),
         ("reduce", 4, 2),
     ]
     assert calls[1].send - calls[0].send == 8 * 4
-    parts, (call,) = moved(even, S0, BROADCAST, 3)
-    assert (call.name, call.count, call.send) == ("allGather", 32, parts[1].ctypes.data)
-    _, calls = moved(uneven, S0, BROADCAST, 3)
+    parts, (call,) = moved(cupy, even, S0, BROADCAST, 3)
+    assert (call.name, call.count, call.send) == ("allGather", 32, parts[1])
+    _, calls = moved(cupy, uneven, S0, BROADCAST, 3)
     assert [(c.name, c.count, c.peer) for c in calls] == [
         ("broadcast", 32, 0),
         ("broadcast", 32, 1),
         ("broadcast", 16, 2),
     ]
     assert calls[2].receive - calls[0].receive == 64
-    _, calls = moved(uneven, S0, S1, 2)
+    _, calls = moved(cupy, uneven, S0, S1, 2)
     assert [(c.name, c.count, c.peer) for c in calls] == [
         ("send", 16, 0),
         ("recv", 24, 0),
@@ -117,15 +149,11 @@ def test_equal_blocks_are_one_call_and_others_a_group() -> None:
     ]
 
 
-def test_what_no_rank_needs_from_others_is_no_call() -> None:
-    gpu, members = worlds(2)
-    value = np.ones((5, 4), np.float32)
-    for rank, world in enumerate(members):
-        part = world.box({rank: value}, BROADCAST, S0, value.shape)[rank]
-        np.testing.assert_array_equal(part, shard(value, S0, 2, rank))
-        whole = world.box({rank: part}, S0, PARTIAL, value.shape)[rank]
-        assert whole.shape == value.shape and whole.sum() == part.size
-    assert not gpu.nccl.made[0].groups
+def test_ranks_without_a_part_make_no_empty_calls(cupy: ModuleType) -> None:
+    value = np.ones((2, 4), np.float32)
+    for source, target in ((S0, BROADCAST), (PARTIAL, S0), (S0, S1)):
+        moved(cupy, value, source, target, 3)
+        assert all(call.count for _, call in nccl_stand_in.calls_made)
 
 
 def test_a_placement_needs_a_gpu() -> None:
@@ -136,32 +164,26 @@ def test_a_placement_needs_a_gpu() -> None:
 
 
 @pytest.fixture
-def row(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
+def row(monkeypatch: pytest.MonkeyPatch, cupy: ModuleType) -> Placement:
     """Two ranks on an emulated GPU."""
     if not emulator.is_available():
         pytest.skip("the emulator needs g++")
-    runtime = EmulatedRuntime(tmp_path)
-    for module in (devices, backend):
-        monkeypatch.setattr(module, "runtime", lambda index: runtime)
-    monkeypatch.setattr(placements, "gpu_memory", FakeGpu)
     monkeypatch.setattr(Placement, "_table", {})
-    clear_programs()
-    yield Placement("cuda", [0, 1], simulate=True)
-    clear_programs()
+    return Placement("cuda", [0, 1], simulate=True)
 
 
 def test_training_on_an_emulated_gpu(row: Placement) -> None:
     def losses(placement: Placement | None) -> list[float]:
         metaop.manual_seed(0)
-        model: nn.Module = nn.Linear(6, 4)
+        model: nn.Module = nn.Sequential(nn.Linear(6, 7), nn.LayerNorm(7), nn.Linear(7, 4))
         x, y = metaop.randn(5, 6), metaop.tensor([0, 1, 2, 3, 0])
         if placement is not None:
-            model.to_global(placement, {"weight": Split(1)})
+            model.to_global(placement, {"*.weight": S0, "2.weight": S1})
             x, y = (distribute_tensor(value, placement, S0) for value in (x, y))
             assert x.device.type == "cuda" and x.sbp == S0
-        optimizer = metaop.optim.SGD(model.parameters(), lr=0.5)
+        optimizer = metaop.optim.AdamW(model.parameters(), lr=0.1)
         found = []
-        for _ in range(2):
+        for _ in range(3):
             loss = nn.functional.cross_entropy(model(x), y)
             optimizer.zero_grad()
             loss.backward()
@@ -173,3 +195,27 @@ def test_training_on_an_emulated_gpu(row: Placement) -> None:
     made = metaop.arange(6, placement=row, sbp=S0)
     np.testing.assert_array_equal(made.cpu().numpy(), np.arange(6))
     np.testing.assert_array_equal(made.to_global(sbp=BROADCAST).cpu().numpy(), np.arange(6))
+    assert made.full_tensor().device == made.to_local().device == "cuda:0"
+
+
+def test_the_current_gpu(cupy: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Device, "current", None)
+    assert metaop.cuda.current_device() == 0 and metaop.zeros(2, device="cuda").device == "cuda:0"
+    metaop.cuda.set_device(2)
+    assert metaop.cuda.current_device() == 2
+    assert metaop.zeros(2).cuda().device == metaop.device("cuda") == metaop.device("cuda:2")
+    with metaop.cuda.device("cuda:1"):
+        assert metaop.zeros(2, device="cuda").device == "cuda:1"
+    metaop.cuda.set_device(-1)
+    assert metaop.cuda.current_device() == 2
+    with pytest.raises(DeviceError, match="cuda:7 is not available"):
+        metaop.cuda.set_device(7)
+    monkeypatch.setattr(Placement, "_table", {})
+    assert Placement("cuda", [0], simulate=True).memory.device == "cuda:2"
+
+
+def test_a_gradient_goes_back_to_the_device_that_a_part_came_from(row: Placement) -> None:
+    x = metaop.ones(4, 3, requires_grad=True)
+    (distribute_tensor(x, row, S0) * 3).sum().backward()
+    assert x.grad is not None and x.grad.device == "cpu"
+    np.testing.assert_array_equal(x.grad.numpy(), np.full((4, 3), 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import re
 import subprocess
@@ -54,24 +55,10 @@ class EmulatedRuntime:
         ctypes.memset(target.address, 0, target.nbytes)
 
     def load(self, text: str, symbol: str) -> Any:
-        name = hashlib.sha256(text.encode()).hexdigest()[:16]
-        source, library = self.folder / f"{name}.cpp", self.folder / f"{name}.so"
-        waits = int("_sync" in text)
-        source.write_text(f'#include "{HEADER}"\n{text}\n{_launcher(text, symbol, waits)}')
-        done = subprocess.run(
-            [*COMMAND, str(source), "-o", str(library)], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise KernelFault(done.stderr[:4000])
-        launch = ctypes.CDLL(str(library)).launch
-        launch.restype = ctypes.c_char_p
-        return launch
+        return load(text, symbol, self.folder)
 
     def launch(self, kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
-        words = (ctypes.c_longlong * len(arguments))(*(int(one) for one in arguments))
-        message = kernel(blocks, threads, words)
-        if message:
-            raise KernelFault(message.decode())
+        launch(kernel, blocks, threads, arguments)
         self.launches.append(threads)
 
     def synchronize(self) -> None:
@@ -88,6 +75,34 @@ class EmulatedRuntime:
 
     def properties(self) -> DeviceProperties:
         return DeviceProperties("emulated", 9, 0, 1 << 30, self.multiprocessors)
+
+
+def load(text: str, symbol: str, folder: Path) -> Any:
+    """A kernel, compiled into a folder, where several processes may look for it."""
+    name = hashlib.sha256((HEADER.read_text() + text).encode()).hexdigest()[:16]
+    library, source = folder / f"{name}.so", folder / f"{name}.cpp"
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            waits = int("_sync" in text)
+            source.write_text(f'#include "{HEADER}"\n{text}\n{_launcher(text, symbol, waits)}')
+            made = library.with_suffix(".new")
+            command = [*COMMAND, str(source), "-o", str(made)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise KernelFault(done.stderr[:4000])
+            made.replace(library)
+    launch = ctypes.CDLL(str(library)).launch
+    launch.restype = ctypes.c_char_p
+    return launch
+
+
+def launch(kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+    """Runs a kernel to its end."""
+    words = (ctypes.c_longlong * len(arguments))(*(int(one) for one in arguments))
+    message = kernel(blocks, threads, words)
+    if message:
+        raise KernelFault(message.decode())
 
 
 def _launcher(text: str, symbol: str, waits: int) -> str:
