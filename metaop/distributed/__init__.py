@@ -36,13 +36,12 @@ from metaop.distributed.communication import (
     is_mpi_available,
     is_nccl_available,
     new_group,
-    recv,
     reduce,
     reduce_scatter,
     reduce_scatter_tensor,
     scatter,
-    send,
 )
+from metaop.distributed.messages import recv, send
 from metaop.distributed.process_group import ProcessGroup, group
 from metaop.tensor.global_tensor import distribute_tensor
 from metaop.tensor.placing import global_mode

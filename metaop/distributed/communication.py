@@ -1,4 +1,4 @@
-"""PyTorch's collectives on local tensors, carried by MPI.
+"""PyTorch's collectives on local tensors, carried by MPI, and by NCCL between GPUs.
 
 Before anything is sent the ranks compare what they are about to do; a difference is a
 DistributedError on all of them that shows both sides with their lines. Collectives return when
@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from metaop.dist.collectives import everyone, mpi
+from metaop.cuda import nccl
+from metaop.dist.collectives import everyone
 from metaop.dist.job import job
 from metaop.dist.joining import check_place, wish_of
-from metaop.dist.packing import Packed
+from metaop.dist.memory import memory_of
 from metaop.distributed.process_group import (
     ProcessGroup,
     forget_group,
@@ -27,9 +28,19 @@ from metaop.distributed.process_group import (
     make_group,
     world_group,
 )
+from metaop.distributed.values import (
+    combined,
+    cut,
+    exchanged,
+    gathered,
+    kind_of,
+    operation,
+    place_of,
+    put,
+)
 from metaop.errors import ArgumentError
-from metaop.tensor.core import Tensor, from_array
-from metaop.tensor.gradients import no_grad
+from metaop.tensor.arrays import array_of
+from metaop.tensor.core import Tensor
 
 Group = ProcessGroup | None
 _BACKENDS = {"gloo", "mpi", "nccl", "ucc", "xccl"}
@@ -114,8 +125,8 @@ is_mpi_available = is_available
 
 
 def is_nccl_available() -> bool:
-    """False: process groups talk through MPI. Placements on GPUs use NCCL where cupy has it."""
-    return False
+    """Whether NCCL can carry collectives between GPUs."""
+    return nccl.is_available()
 
 
 def is_initialized() -> bool:
@@ -156,8 +167,8 @@ def all_reduce(
     tensor: Tensor, op: str = "sum", group: Group = None, async_op: bool = False
 ) -> Work | None:
     """Puts the combination of all ranks' values into the tensor of each."""
-    members = _agreed(f"all_reduce {op} {_kind(tensor)}", group)
-    _put(tensor, _combined(members, _value(tensor), op))
+    members = _agreed(f"all_reduce {op} {kind_of(tensor)}", group)
+    put(tensor, combined(members, tensor, op), tensor.device, _divisor(op, members))
     return _done(async_op)
 
 
@@ -165,10 +176,10 @@ def reduce(
     tensor: Tensor, dst: int = 0, op: str = "sum", group: Group = None, async_op: bool = False
 ) -> Work | None:
     """Puts the combination of all ranks' values into the tensor of rank `dst`."""
-    members = _agreed(f"reduce {op} {_kind(tensor)} to {dst}", group)
-    total = _combined(members, _value(tensor), op)
+    members = _agreed(f"reduce {op} {kind_of(tensor)} to {dst}", group)
+    total = combined(members, tensor, op)
     if members.rank() == members.number_of(dst):
-        _put(tensor, total)
+        put(tensor, total, tensor.device, _divisor(op, members))
     return _done(async_op)
 
 
@@ -176,10 +187,13 @@ def broadcast(
     tensor: Tensor, src: int = 0, group: Group = None, async_op: bool = False
 ) -> Work | None:
     """Puts the value that rank `src` has into the tensor of every rank."""
-    members = _agreed(f"broadcast {_kind(tensor)} from {src}", group)
-    value = _value(tensor).copy()
-    members.communicator.Bcast(_bytes(value), members.number_of(src))
-    _put(tensor, value)
+    members = _agreed(f"broadcast {kind_of(tensor)} from {src}", group)
+    memory, root = memory_of(tensor.device), members.number_of(src)
+    with memory.active():
+        value = array_of(tensor.detach()).reshape(-1).copy()
+        request = members.world.carrier_at(memory).broadcast(value.view(np.uint8), root)
+        members.world.wait(request, f"broadcast of {kind_of(tensor)}")
+    put(tensor, value, tensor.device)
     return _done(async_op)
 
 
@@ -187,10 +201,12 @@ def all_gather(
     tensor_list: list[Tensor], tensor: Tensor, group: Group = None, async_op: bool = False
 ) -> Work | None:
     """Puts the value of rank k into `tensor_list[k]`, on all ranks; shapes may differ."""
-    members = _agreed(f"all_gather {tensor.dtype.name} of {tensor.ndim} dimensions", group)
+    what = f"all_gather {tensor.dtype.name} of {tensor.ndim} dimensions{place_of(tensor)}"
+    members = _agreed(what, group)
     _check_count("all_gather", tensor_list, members)
-    for target, value in zip(tensor_list, members.communicator.allgather(_value(tensor))):
-        _put(target, value)
+    counts = members.communicator.allgather(math.prod(tensor.shape))
+    for target, value in zip(tensor_list, cut(gathered(members, tensor, counts), counts)):
+        put(target, value, tensor.device)
     return _done(async_op)
 
 
@@ -198,11 +214,9 @@ def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Group = None, async_op: bool = False
 ) -> Work | None:
     """Puts the values of all ranks one after another into `output_tensor`."""
-    members = _agreed(f"all_gather_into_tensor {_kind(input_tensor)}", group)
-    value = _value(input_tensor)
-    whole = np.empty((members.size(), *value.shape), value.dtype)
-    members.communicator.Allgather(_bytes(value), _bytes(whole))
-    _put(output_tensor, whole.reshape(tuple(output_tensor.shape)))
+    members = _agreed(f"all_gather_into_tensor {kind_of(input_tensor)}", group)
+    counts = [math.prod(input_tensor.shape)] * members.size()
+    put(output_tensor, gathered(members, input_tensor, counts), input_tensor.device)
     return _done(async_op)
 
 
@@ -214,12 +228,13 @@ def gather(
     async_op: bool = False,
 ) -> Work | None:
     """Puts the value of rank k into `gather_list[k]` of rank `dst`."""
-    members = _agreed(f"gather {tensor.dtype.name} to {dst}", group)
-    values = members.communicator.gather(_value(tensor), members.number_of(dst))
-    if values is not None:
+    members = _agreed(f"gather {tensor.dtype.name}{place_of(tensor)} to {dst}", group)
+    root = members.number_of(dst)
+    if members.rank() == root:
         _check_count("gather", gather_list, members)
-        for target, value in zip(gather_list or (), values):
-            _put(target, value)
+    given: list[Tensor | None] = [None] * members.size()
+    given[root] = tensor
+    exchanged(members, given, gather_list or () if members.rank() == root else (), tensor)
     return _done(async_op)
 
 
@@ -231,12 +246,14 @@ def scatter(
     async_op: bool = False,
 ) -> Work | None:
     """Puts `scatter_list[k]` of rank `src` into the tensor of rank k."""
-    members = _agreed(f"scatter {tensor.dtype.name} from {src}", group)
-    values = None
+    members = _agreed(f"scatter {tensor.dtype.name}{place_of(tensor)} from {src}", group)
+    given: list[Tensor | None] = [None] * members.size()
     if members.rank() == members.number_of(src):
         _check_count("scatter", scatter_list, members)
-        values = [_value(source) for source in scatter_list or ()]
-    _put(tensor, members.communicator.scatter(values, members.number_of(src)))
+        given = list(scatter_list or ())
+    taken: list[Tensor | None] = [None] * members.size()
+    taken[members.number_of(src)] = tensor
+    exchanged(members, given, taken, tensor)
     return _done(async_op)
 
 
@@ -248,15 +265,18 @@ def reduce_scatter(
     async_op: bool = False,
 ) -> Work | None:
     """Puts the combination of all ranks' `input_list[k]` into the output of rank k."""
-    kinds = ", ".join(_kind(source) for source in input_list)
+    kinds = ", ".join(kind_of(source) for source in input_list)
     members = _agreed(f"reduce_scatter {op} {kinds}", group)
     _check_count("reduce_scatter", input_list, members)
-    flat = np.concatenate([_value(source).reshape(-1) for source in input_list])
-    counts = [math.prod(source.shape) for source in input_list]
-    mine = np.empty(counts[members.rank()], flat.dtype)
-    request = members.world.carrier.reduce_scatter(flat, mine, counts, _operation(op))
-    members.world.wait(request, f"reduce_scatter {op} of {kinds}")
-    _put(output, _averaged(mine, op, members).reshape(tuple(output.shape)))
+    memory = memory_of(input_list[0].device)
+    with memory.active():
+        flat = np.concatenate([array_of(source.detach()).reshape(-1) for source in input_list])
+        counts = [math.prod(source.shape) for source in input_list]
+        mine = np.empty_like(flat, shape=(counts[members.rank()],))
+        carrier = members.world.carrier_at(memory)
+        request = carrier.reduce_scatter(flat, mine, counts, operation(op))
+        members.world.wait(request, f"reduce_scatter {op} of {kinds}")
+    put(output, mine, input_list[0].device, _divisor(op, members))
     return _done(async_op)
 
 
@@ -275,37 +295,12 @@ def all_to_all(
     async_op: bool = False,
 ) -> Work | None:
     """Puts `input_tensor_list[j]` of rank k into `output_tensor_list[k]` of rank j."""
-    members = _agreed("all_to_all", group)
+    kinds = sorted({f"{one.dtype.name}{place_of(one)}" for one in input_tensor_list})
+    members = _agreed(f"all_to_all {', '.join(kinds)}", group)
     _check_count("all_to_all", input_tensor_list, members)
-    values = [_value(source) for source in input_tensor_list]
-    for target, value in zip(output_tensor_list, members.communicator.alltoall(values)):
-        _put(target, value)
+    _check_count("all_to_all", output_tensor_list, members)
+    exchanged(members, input_tensor_list, output_tensor_list, input_tensor_list[0])
     return _done(async_op)
-
-
-def send(tensor: Tensor, dst: int, group: Group = None, tag: int = 0) -> None:
-    """Sends the value to rank `dst`, which has to call `recv`."""
-    members, rank = group or world_group(), (group or world_group()).number_of(dst)
-    request = members.communicator.isend(_value(tensor), rank, tag)
-    members.world.watchdog.wait_for([rank], lambda: request.test()[0], f"send to rank {dst}")
-
-
-def recv(tensor: Tensor, src: int | None = None, group: Group = None, tag: int = 0) -> int:
-    """Puts a value that rank `src` (any rank without it) sends into the tensor; returns `src`."""
-    members, module = group or world_group(), mpi()
-    status = module.Status()
-    source = module.ANY_SOURCE if src is None else members.number_of(src)
-    found: list[Any] = []
-
-    def is_there() -> bool:
-        found[:] = [members.communicator.improbe(source, tag, status)]
-        return found[0] is not None
-
-    awaited = [] if src is None else [source]
-    what = f"recv from {'any rank' if src is None else f'rank {src}'}"
-    members.world.watchdog.wait_for(awaited, is_there, what)
-    _put(tensor, found[0].recv())
-    return members.ranks[status.Get_source()]
 
 
 def broadcast_object_list(
@@ -336,43 +331,8 @@ def _done(async_op: bool) -> Work | None:
     return Work() if async_op else None
 
 
-def _kind(tensor: Tensor) -> str:
-    return f"{tensor.dtype.name}{list(tensor.shape)}"
-
-
-def _value(tensor: Tensor) -> np.ndarray:
-    return np.ascontiguousarray(tensor.detach().numpy(force=True))
-
-
-def _bytes(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1).view(np.uint8)
-
-
-@no_grad()
-def _put(tensor: Tensor, value: np.ndarray) -> None:
-    array = np.ascontiguousarray(value).reshape(tuple(tensor.shape))
-    tensor.copy_(from_array(array, tensor.dtype))  # type: ignore[attr-defined]
-
-
-def _operation(op: str) -> str:
-    """The name of a reduction among the reducers; of a mean that of the sum."""
-    names = {"sum": "add", "avg": "add", "prod": "mul", "max": "max", "min": "min"}
-    if op not in names:
-        raise ArgumentError(f"unknown reduction {op!r}", fix=f"use one of {', '.join(names)}")
-    return names[op]
-
-
-def _averaged(total: np.ndarray, op: str, members: ProcessGroup) -> np.ndarray:
-    return (total / members.size()).astype(total.dtype) if op == "avg" else total
-
-
-def _combined(members: ProcessGroup, value: np.ndarray, op: str) -> np.ndarray:
-    """The combination over the ranks."""
-    total = np.empty_like(value)
-    given = Packed.alone(value.reshape(-1))
-    request = members.world.carrier.all_reduce(given, total.reshape(-1), _operation(op))
-    members.world.wait(request, f"all_reduce {op} of {value.dtype}{list(value.shape)}")
-    return _averaged(total, op, members)
+def _divisor(op: str, members: ProcessGroup) -> int:
+    return members.size() if op == "avg" else 1
 
 
 def _check_count(name: str, tensors: Sequence[Tensor] | None, members: ProcessGroup) -> None:

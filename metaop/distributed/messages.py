@@ -1,0 +1,110 @@
+"""Messages from one rank to another, from host to host and from GPU to GPU."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from metaop.dist.collectives import MPIWorld, communicator_of, mpi
+from metaop.dist.job import job
+from metaop.dist.memory import HOST_MEMORY, Memory, memory_of
+from metaop.distributed.process_group import ProcessGroup, world_group
+from metaop.distributed.values import put
+from metaop.tensor.arrays import array_of
+from metaop.tensor.core import Tensor
+from metaop.unified_graph.tensor_type import CPU
+
+_ANSWER = 32006
+
+
+class _OnGpu(NamedTuple):
+    """What comes before a value that lies on a GPU: how much memory it takes."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+def send(tensor: Tensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> None:
+    """Sends the value to rank `dst`, which has to call `recv`.
+
+    A value on a GPU waits until that rank takes it.
+    """
+    members = group or world_group()
+    rank, what = members.number_of(dst), f"send to rank {dst}"
+    memory, value = memory_of(tensor.device), tensor.detach()
+    if memory is HOST_MEMORY:
+        _give(members, np.ascontiguousarray(value._array()), rank, tag, what)
+        return
+    shape, kind = tuple(tensor.shape), tensor.dtype.numpy
+    _give(members, _OnGpu(shape, kind), rank, tag, what)
+    if not _taken(members, rank, _ANSWER, what)[0]:
+        _give(members, value.numpy(force=True), rank, _ANSWER, what)
+        return
+    pair = _pair_of(members, rank, memory)
+    with memory.active():
+        request = pair.carrier.send(array_of(value).reshape(-1), 1 - pair.rank)
+        pair.wait(request, what)
+
+
+def recv(
+    tensor: Tensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0
+) -> int:
+    """Puts a value that rank `src` (any rank without it) sends into the tensor; returns `src`."""
+    members, rank = group or world_group(), None
+    what = "recv from any rank"
+    if src is not None:
+        rank, what = members.number_of(src), f"recv from rank {src}"
+    value, source = _taken(members, rank, tag, what)
+    memory, device = memory_of(tensor.device), CPU
+    if isinstance(value, _OnGpu):
+        value = _taken_from_gpu(members, value, memory, source, what)
+        device = memory.device
+    put(tensor, value, device)
+    return members.ranks[source]
+
+
+def _taken_from_gpu(
+    members: ProcessGroup, message: _OnGpu, memory: Memory, source: int, what: str
+) -> Any:
+    """The value that a rank has on its GPU; to a host it comes by way of that rank's."""
+    _give(members, memory is not HOST_MEMORY, source, _ANSWER, what)
+    if memory is HOST_MEMORY:
+        return _taken(members, source, _ANSWER, what)[0]
+    pair = _pair_of(members, source, memory)
+    with memory.active():
+        value = memory.full(message.shape, 0, message.dtype)
+        pair.wait(pair.carrier.receive(value.reshape(-1), 1 - pair.rank), what)
+    return value
+
+
+def _give(members: ProcessGroup, value: Any, rank: int, tag: int, what: str) -> None:
+    request = members.communicator.isend(value, rank, tag)
+    members.world.watchdog.wait_for([rank], lambda: request.test()[0], what)
+
+
+def _taken(members: ProcessGroup, rank: int | None, tag: int, what: str) -> tuple[Any, int]:
+    """What a rank (any without one) sends, and its number."""
+    module = mpi()
+    status = module.Status()
+    found: list[Any] = []
+    source = module.ANY_SOURCE if rank is None else rank
+
+    def is_there() -> bool:
+        found[:] = [members.communicator.improbe(source, tag, status)]
+        return found[0] is not None
+
+    members.world.watchdog.wait_for([] if rank is None else [rank], is_there, what)
+    return found[0].recv(), status.Get_source()
+
+
+def _pair_of(members: ProcessGroup, rank: int, memory: Memory) -> MPIWorld:
+    """This rank and another one, which has to ask for it too."""
+    ranks = sorted((members.ranks[members.rank()], members.ranks[rank]))
+    return _pair(ranks[0], ranks[1], memory, job.losses)
+
+
+@lru_cache
+def _pair(first: int, second: int, memory: Memory, losses: int) -> MPIWorld:
+    return MPIWorld(communicator_of((first, second)), memory)
