@@ -86,7 +86,8 @@ class FullyShardedDataParallel(Module):
         super().__init__()
         strategy = sharding_strategy or ShardingStrategy.FULL_SHARD
         _check_arguments(process_group, strategy, use_orig_params, refused)
-        self.placement = Placement.all("cpu")
+        types = {value.device.type for value in (*module.parameters(), *module.buffers())}
+        self.placement = Placement.all("cuda" if "cuda" in types else "cpu")
         state: Sbp = Split(0) if strategy == ShardingStrategy.FULL_SHARD else BROADCAST
         self.mixed_precision = mixed_precision or MixedPrecision()
         if self.mixed_precision.buffer_dtype is not None:

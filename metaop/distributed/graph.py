@@ -35,7 +35,7 @@ from metaop.distributed.graph_config import GraphConfig, ModuleConfig
 from metaop.distributed.graph_layout import common_placement, lay_out, made_global
 from metaop.distributed.graph_run import Outputs, micro_batch, run_in_turns, run_pipeline
 from metaop.distributed.optim import ZeroRedundancyOptimizer
-from metaop.errors import CheckpointError, UnsupportedError
+from metaop.errors import ArgumentError, CheckpointError, UnsupportedError
 from metaop.nn.module import Module
 from metaop.optim.optimizer import Optimizer
 from metaop.tensor.core import Tensor
@@ -238,13 +238,24 @@ class Graph:
     @contextmanager
     def _configured(self) -> Iterator[None]:
         """Casts and checkpoints are in force inside."""
-        casts = autocast("cpu", self.config.amp_dtype) if self.config.amp else nullcontext()
+        casts = self._casts() if self.config.amp else nullcontext()
         with ExitStack() as stack:
             stack.enter_context(casts)
             for module, config in self._configs.items():
                 if config.activation_checkpointing:
                     stack.enter_context(_checkpointed(module))
             yield
+
+    def _casts(self) -> autocast:
+        """Low precision on the device of the modules."""
+        values = (p for module in self._modules.values() for p in module.parameters())
+        types = sorted({value.device.type for value in values}) or ["cpu"]
+        if len(types) > 1:
+            raise ArgumentError(
+                f"amp for modules on {' and '.join(types)}",
+                fix="put all modules on one kind of device",
+            )
+        return autocast(types[0], self.config.amp_dtype)
 
 
 @contextmanager

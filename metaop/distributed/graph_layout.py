@@ -38,7 +38,8 @@ def common_placement(modules: Sequence[Module], arguments: Any) -> Placement:
             f"auto parallel over {len(found)} placements: {', '.join(map(str, found))}",
             fix="put everything on one mesh; pipeline stages are set by hand with set_stage()",
         )
-    return found.pop() if found else Placement.all("cpu")
+    types = {x.device.type for x in tensors}
+    return found.pop() if found else Placement.all("cuda" if "cuda" in types else "cpu")
 
 
 def _values(module: Module) -> Iterator[Tensor]:

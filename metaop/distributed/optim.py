@@ -58,7 +58,6 @@ class ZeroRedundancyOptimizer(Optimizer):
         if stage not in (1, 2):
             raise ArgumentError(f"ZeroRedundancyOptimizer got {stage=}", fix="use 1 or 2")
         self._stage = stage
-        self._placement = Placement.all("cpu")
         self._blocks: dict[Tensor, Parameter] = {}
         self._lies: dict[Tensor, NdSbp] = {}
         self._optimizer_class = optimizer_class
@@ -86,14 +85,14 @@ class ZeroRedundancyOptimizer(Optimizer):
 
     def _lie_of(self, parameter: Tensor) -> NdSbp:
         """How the blocks of a parameter lie."""
-        placement = parameter.device.placement or self._placement
+        placement = _placement_of(parameter)
         buffer: Any = parameter.buffer()
         states = getattr(buffer, "states", (BROADCAST,) * placement.ranks.ndim)
         return shared_out(states, parameter.shape, placement.shape)
 
     def _shared_out(self, parameter: Tensor, value: Tensor) -> Tensor:
         """A value as large as a parameter, lying as its blocks do."""
-        return spread(value, value.device.placement or self._placement, self._lies[parameter])
+        return spread(value, _placement_of(value), self._lies[parameter])
 
     @no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -139,6 +138,12 @@ class ZeroRedundancyOptimizer(Optimizer):
 
     def consolidate_state_dict(self, to: int = 0) -> None:
         """Accepted: `state_dict()` is whole on every rank."""
+
+
+def _placement_of(value: Tensor) -> Placement:
+    """Where a tensor lies, or all ranks with their devices of its kind."""
+    found: Placement | None = value.device.placement
+    return found or Placement.all(value.device.type)
 
 
 def _mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:

@@ -93,7 +93,7 @@ def _statistics(input: Tensor, world: MPIWorld) -> tuple[Any, Any, Any]:
     rows = input.transpose(0, 1).reshape(channels, -1)  # type: ignore[attr-defined]
     own = rows.mean(1)
     squares = ((rows - own[:, None]) ** 2).sum(1)
-    count = tensor([float(rows.shape[1])], dtype=input.dtype)
+    count = tensor([float(rows.shape[1])], dtype=input.dtype, device=input.device)
     all_of_them = stack_over_ranks(cat((own, squares, count)), world)
     means, spreads = all_of_them[:, :channels], all_of_them[:, channels:-1]
     counts = all_of_them[:, -1:].detach()

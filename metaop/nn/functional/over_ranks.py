@@ -8,8 +8,11 @@ import numpy as np
 
 from metaop.differentiation.tape import TapeEntry
 from metaop.dist.collectives import MPIWorld
+from metaop.dist.memory import memory_of
+from metaop.dist.packing import Packed
 from metaop.nn.functional.vision import pad
-from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.arrays import array_of, tensor_on
+from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.recording import Call, modes
 
 
@@ -18,12 +21,15 @@ def sum_over_ranks(input: Tensor, world: MPIWorld) -> Tensor:
 
     Every rank has to call it, and to take the gradient when one does.
     """
-    world.agree(f"sum of {input.dtype.name}{list(input.shape)}", "collectives")
-    value = np.ascontiguousarray(input.detach()._array())
-    total = np.empty_like(value)
-    request = world.communicator.Iallreduce(value, total)
-    world.watchdog.wait(request.Test, f"sum of {input.dtype.name}{list(input.shape)}")
-    result = from_array(total, input.dtype)
+    kind = f"{input.dtype.name}{list(input.shape)} on {input.device.type}"
+    world.agree(f"sum of {kind}", "collectives")
+    memory = memory_of(input.device)
+    with memory.active():
+        value = array_of(input.detach()).reshape(-1)
+        total = np.empty_like(value)
+        request = world.carrier_at(memory).all_reduce(Packed.alone(value), total, "add")
+        world.wait(request, f"sum of {kind}")
+        result = tensor_on(total.reshape(tuple(input.shape)), input.dtype, input.device)
     if modes.gradients and input.requires_grad:
 
         def gradient(cotangents: Sequence[Call | None]) -> Sequence[Call | None]:

@@ -10,12 +10,15 @@ import numpy as np
 
 from metaop.differentiation.tape import at_end
 from metaop.dist.collectives import MPIWorld, everyone
+from metaop.dist.memory import memory_of
 from metaop.errors import ArgumentError
 from metaop.nn.module import Module
 from metaop.nn.parallel.devices import check_devices
 from metaop.nn.parallel.reducer import GradientReducer
 from metaop.nn.parameter import Parameter
+from metaop.tensor.arrays import array_of, tensor_on
 from metaop.tensor.core import Tensor
+from metaop.unified_graph.tensor_type import CPU
 
 
 class DistributedDataParallel(Module):
@@ -98,19 +101,32 @@ class DistributedDataParallel(Module):
 
     def _check_equal_modules(self) -> None:
         lines = [
-            f"{name} {tensor.dtype.name}{list(tensor.shape)}"
+            f"{name} {tensor.dtype.name}{list(tensor.shape)} on {tensor.device.type}"
             for name, tensor in self.module.state_dict().items()
         ]
         self._world.agree("\n".join(lines), "modules")
 
     def _take_values_of_rank_0(self, tensors: Sequence[Tensor]) -> None:
-        """One message for all of them."""
-        arrays = [tensor.detach()._array().reshape(-1).view(np.uint8) for tensor in tensors]
-        message = np.concatenate(arrays) if arrays else np.empty(0, np.uint8)
-        request = self._world.carrier.broadcast(message, 0)
-        self._world.wait(request, "a broadcast of parameters and buffers")
-        if self._world.rank:
-            start = 0
-            for array in arrays:
-                array[...] = message[start : start + array.size]
-                start += array.size
+        """One message for all of them that lie on one device."""
+        for device in dict.fromkeys(tensor.device for tensor in tensors):
+            memory = memory_of(device)
+            chosen = [tensor for tensor in tensors if tensor.device is device]
+            with memory.active():
+                arrays = [array_of(tensor.detach()) for tensor in chosen]
+                message = np.concatenate([one.reshape(-1).view(np.uint8) for one in arrays])
+                request = self._world.carrier_at(memory).broadcast(message, 0)
+                self._world.wait(request, "a broadcast of parameters and buffers")
+                if self._world.rank:
+                    self._put(chosen, arrays, message)
+
+    def _put(self, tensors: Sequence[Tensor], arrays: Sequence[Any], message: Any) -> None:
+        start = 0
+        for tensor, array in zip(tensors, arrays):
+            value = message[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+            start += array.nbytes
+            if tensor.device is CPU:
+                array[...] = value
+            else:
+                # Values that are equal at first may share the memory of a GPU.
+                own = tensor_on(value.copy(), tensor.dtype, tensor.device)
+                tensor.data.copy_(own)  # type: ignore[attr-defined]

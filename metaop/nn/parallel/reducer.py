@@ -9,15 +9,18 @@ import numpy as np
 
 from metaop.codegen.memory import allocate
 from metaop.dist.collectives import MPIWorld
+from metaop.dist.memory import memory_of
 from metaop.dist.packing import Packed, Packing
 from metaop.executor import realize_and_watch
 from metaop.nn.parameter import Parameter
-from metaop.tensor.core import from_array
+from metaop.tensor.arrays import array_of, tensor_on
+from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import Call
+from metaop.unified_graph.tensor_type import CPU, Device
 
 
 class Bucket:
-    """Parameters of one type whose gradients are averaged together.
+    """Parameters of one type and device whose gradients are averaged together.
 
     With `in_place` the means stay in memory of the bucket, where the next ones overwrite them.
     """
@@ -26,16 +29,20 @@ class Bucket:
         self.parameters = list(parameters)
         self.world = world
         self.dtype = np.dtype(parameters[0].dtype.numpy)
+        self.device = parameters[0].device
+        self.source = memory_of(self.device)
         self.packing = Packing([tuple(p.shape) for p in parameters], self.dtype)
         self.memory = self._new_memory() if in_place else None
         # Of the gradients that are being averaged: the arrays, the means and the request.
-        self.arrays: dict[Parameter, np.ndarray] = {}
-        self.means = np.empty(0, self.dtype)
+        self.arrays: dict[Parameter, Any] = {}
+        self.means: Any = None
         self.request: Any = None
 
-    def _new_memory(self) -> np.ndarray:
+    def _new_memory(self) -> Any:
         size = self.packing.size
-        return allocate(size * self.dtype.itemsize).view((size,), self.dtype)
+        if self.device is CPU:
+            return allocate(size * self.dtype.itemsize).view((size,), self.dtype)
+        return self.source.full((size,), 0, self.dtype)
 
     @property
     def is_complete(self) -> bool:
@@ -46,16 +53,17 @@ class Bucket:
         """Starts the averaging of the gradients."""
         arrays = [self.arrays[parameter] for parameter in self.parameters]
         self.means = self._new_memory() if self.memory is None else self.memory
-        carrier = self.world.carrier
-        packed = Packed(self.packing, arrays)
-        self.request = carrier.all_reduce(packed, self.means, "add", 1.0 / carrier.size)
+        carrier = self.world.carrier_at(self.source)
+        with self.source.active():
+            packed = Packed(self.packing, arrays)
+            self.request = carrier.all_reduce(packed, self.means, "add", 1.0 / carrier.size)
 
     def finish(self, used: set[Parameter]) -> None:
         """Makes the means the gradients of the parameters that some rank used."""
         self.world.wait(self.request, f"averaging of {self.means.nbytes} bytes of gradients")
         for parameter, mean in zip(self.parameters, self.packing.parts(self.means)):
             if parameter in used:
-                parameter.grad = from_array(mean, parameter.dtype)
+                parameter.grad = tensor_on(mean, parameter.dtype, self.device)
         self.arrays, self.request = {}, None
 
 
@@ -108,11 +116,12 @@ class _Averaging:
         for bucket in buckets:
             for parameter in bucket.parameters:
                 if parameter.grad is None:
-                    bucket.arrays[parameter] = np.zeros(parameter.shape, bucket.dtype)
+                    zeros = bucket.source.full(parameter.shape, 0, bucket.dtype)
+                    bucket.arrays[parameter] = zeros
                 else:
                     self.owners.setdefault(parameter.grad.call, []).append((bucket, parameter))
 
-    def progress(self, call: Call | None, value: np.ndarray | None) -> None:
+    def progress(self, call: Call | None, value: Any) -> None:
         """Takes a gradient that has been computed, and moves on what is under way."""
         if call is not None and value is not None:
             for bucket, parameter in self.owners.pop(call, ()):
@@ -127,7 +136,7 @@ class _Averaging:
         for owners in self.owners.values():
             for bucket, parameter in owners:
                 assert parameter.grad is not None
-                bucket.arrays[parameter] = parameter.grad.detach()._array()
+                bucket.arrays[parameter] = array_of(parameter.grad.detach())
         while self.waiting:
             self._start_next()
 
@@ -138,14 +147,21 @@ class _Averaging:
 
 
 def _packed(parameters: Sequence[Parameter], limit: float) -> list[list[Parameter]]:
-    """The parameters, last first, in lists of one type and of at most `limit` bytes or one."""
+    """The parameters, last first, in lists of one type and device.
+
+    They have at most `limit` bytes, or one parameter.
+    """
     buckets: list[list[Parameter]] = []
     room = 0.0
     for parameter in reversed(parameters):
         nbytes = parameter.call.type.nbytes
-        if not buckets or nbytes > room or buckets[-1][0].dtype is not parameter.dtype:
+        if not buckets or nbytes > room or _kind(buckets[-1][0]) != _kind(parameter):
             buckets.append([])
             room = limit
         buckets[-1].append(parameter)
         room -= nbytes
     return buckets
+
+
+def _kind(parameter: Parameter) -> tuple[DType, Device]:
+    return parameter.dtype, parameter.device
