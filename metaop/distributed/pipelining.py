@@ -26,8 +26,11 @@ from metaop.nn.module import Module
 from metaop.nn.parallel.devices import check_devices
 from metaop.nn.parallel.distributed import DistributedDataParallel
 from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.devices import moved
 from metaop.tensor.joining import cat, tensor_split
+from metaop.tensor.options import device_of
 from metaop.unified_graph.dtype import from_numpy_dtype
+from metaop.unified_graph.tensor_type import Device
 
 Arrays = Sequence[np.ndarray]
 
@@ -38,7 +41,7 @@ class PipelineStage:
     `group` has one rank for each stage, in their order (default: all ranks of the job). The module
     takes what the module of the stage before gives: a tensor or a tuple of tensors. Their shapes
     travel with them, so `input_args` and `output_args` are not needed. `device` is that of the
-    module.
+    module. Between stages values go through host memory.
     """
 
     def __init__(
@@ -59,6 +62,8 @@ class PipelineStage:
                 fix="give every rank of the group its own stage, in the order of the ranks",
             )
         check_devices(submodule, None, device)
+        values = (*submodule.parameters(), *submodule.buffers())
+        self.device = values[0].device if values else device_of(device)
         self.submodule = submodule
         self.index, self.count = stage_index, num_stages
 
@@ -89,7 +94,7 @@ class _MicroBatches:
 
     def forward(self, number: int, inputs: Mapping[str, Arrays]) -> Arrays:
         """Runs the module on a micro-batch; the last stage computes the loss too."""
-        given = self.inputs[number] if self.stage.is_first else _received(inputs)
+        given = self.inputs[number] if self.stage.is_first else self._received(inputs)
         results = self.stage.submodule(*given)
         values = results if isinstance(results, tuple) else (results,)
         if self.stage.is_last:
@@ -113,7 +118,7 @@ class _MicroBatches:
             cotangents = next(arrays for name, arrays in inputs.items() if "backward" in name)
             tracked = [value for value in values if value.requires_grad]
             roots = list(zip(tracked, cotangents))
-        pairs = [(value.call, _tensor(cotangent).call) for value, cotangent in roots]
+        pairs = [(value.call, _tensor(cotangent, value.device).call) for value, cotangent in roots]
         module = self.stage.submodule
         waits = isinstance(module, DistributedDataParallel) and number + 1 < self.count
         with module.no_sync() if waits else nullcontext():
@@ -127,20 +132,20 @@ class _MicroBatches:
             if x.requires_grad
         ]
 
+    def _received(self, inputs: Mapping[str, Arrays]) -> tuple[Tensor, ...]:
+        """What the stage before sent, as leaves that want a gradient, where the module is."""
+        (arrays,) = inputs.values()
+        tensors = [_tensor(array, self.stage.device) for array in arrays]
+        return tuple(
+            tensor.requires_grad_() if tensor.dtype.is_floating_point else tensor
+            for tensor in tensors
+        )
 
-def _tensor(array: np.ndarray) -> Tensor:
+
+def _tensor(array: np.ndarray, device: Device) -> Tensor:
     dtype = from_numpy_dtype(array.dtype)
     assert dtype is not None
-    return from_array(array, dtype)
-
-
-def _received(inputs: Mapping[str, Arrays]) -> tuple[Tensor, ...]:
-    """What the stage before sent, as leaves that want a gradient."""
-    (arrays,) = inputs.values()
-    tensors = [_tensor(array) for array in arrays]
-    return tuple(
-        tensor.requires_grad_() if tensor.dtype.is_floating_point else tensor for tensor in tensors
-    )
+    return moved(from_array(array, dtype), device)
 
 
 class _Schedule:

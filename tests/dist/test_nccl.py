@@ -12,6 +12,7 @@ import pytest
 
 import metaop
 from metaop import nn
+from metaop.codegen.cuda.device import runtime
 from metaop.dist import exchange, job
 from metaop.dist.boxing import SimulatedWorld, shard
 from metaop.dist.memory import GpuMemory
@@ -219,3 +220,12 @@ def test_a_gradient_goes_back_to_the_device_that_a_part_came_from(row: Placement
     (distribute_tensor(x, row, S0) * 3).sum().backward()
     assert x.grad is not None and x.grad.device == "cpu"
     np.testing.assert_array_equal(x.grad.numpy(), np.full((4, 3), 3))
+
+
+def test_a_part_of_an_array_is_where_kernels_can_read_several_elements(cupy: ModuleType) -> None:
+    device = runtime(0)
+    whole = cupy.asarray(np.arange(9, dtype=np.float32))
+    for start, is_same in ((0, True), (4, True), (1, False), (3, False)):
+        buffer = device.buffer_of(whole[start:])
+        assert buffer.address % 16 == 0 and (buffer.address == whole[start:].data.ptr) == is_same
+        np.testing.assert_array_equal(buffer.view((9 - start,), np.float32), np.arange(start, 9))

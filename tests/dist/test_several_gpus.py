@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.skipif(not emulator.is_available(), reason="the emulator needs g++"),
 ]
 
-PROGRAMS = ("gpu_collectives", "gpu_training")
+PROGRAMS = ("gpu_collectives", "gpu_training", "pipeline")
 
 
 def test_two_ranks_with_a_gpu_each(tmp_path: Path) -> None:

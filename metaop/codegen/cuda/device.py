@@ -11,6 +11,9 @@ import numpy as np
 from metaop.codegen.memory import Buffer, allocate
 from metaop.errors import DeviceError, OutOfMemoryError
 
+# Bytes: what a kernel reads at once at most.
+_ALIGNMENT = 16
+
 
 class DeviceBuffer:
     """A piece of GPU memory: `address` and `nbytes`; it is freed when its last user lets go."""
@@ -135,6 +138,9 @@ class CupyRuntime:
     def buffer_of(self, array: Any) -> DeviceBuffer:
         with self.device:
             held = self._cupy.ascontiguousarray(array)
+            if held.data.ptr % _ALIGNMENT:
+                # A part of another array: kernels read several elements at once.
+                held = held.copy()
         return DeviceBuffer(held.data.ptr, held.nbytes, self, held)
 
     def array_of(self, buffer: DeviceBuffer, shape: Sequence[int], dtype: Any) -> Any:

@@ -7,7 +7,8 @@ import fcntl
 import hashlib
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -81,20 +82,36 @@ def load(text: str, symbol: str, folder: Path) -> Any:
     """A kernel, compiled into a folder, where several processes may look for it."""
     name = hashlib.sha256((HEADER.read_text() + text).encode()).hexdigest()[:16]
     library, source = folder / f"{name}.so", folder / f"{name}.cpp"
-    with (folder / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(folder / HEADER.name) as header:
+        if not header.exists():
+            compiled = str(header.with_suffix(".h.gch"))
+            _compile(str(HEADER), "-x", "c++-header", "-o", compiled)
+            header.write_text(HEADER.read_text())
+    with _locked(library):
         if not library.exists():
             waits = int("_sync" in text)
-            source.write_text(f'#include "{HEADER}"\n{text}\n{_launcher(text, symbol, waits)}')
+            include = f'#include "{HEADER.name}"'
+            source.write_text(f"{include}\n{text}\n{_launcher(text, symbol, waits)}")
             made = library.with_suffix(".new")
-            command = [*COMMAND, str(source), "-o", str(made)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise KernelFault(done.stderr[:4000])
+            _compile("-I", str(folder), str(source), "-o", str(made))
             made.replace(library)
     launch = ctypes.CDLL(str(library)).launch
     launch.restype = ctypes.c_char_p
     return launch
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[Path]:
+    """The path of a file that one process makes, while others wait."""
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield path
+
+
+def _compile(*arguments: str) -> None:
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise KernelFault(done.stderr[:4000])
 
 
 def launch(kernel: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> None:

@@ -61,7 +61,7 @@ for kind in (Schedule1F1B, ScheduleGPipe):
     mine = dict(alone[rank].named_parameters())
     for name, value in stage.submodule.named_parameters():
         np.testing.assert_allclose(
-            value.detach().numpy(), mine[name].detach().numpy(), rtol=1e-3, atol=1e-5
+            value.detach().cpu().numpy(), mine[name].detach().cpu().numpy(), rtol=1e-3, atol=1e-5
         )
 
 # Without a loss only forwards run.
@@ -70,5 +70,5 @@ with metaop.no_grad():
     outputs = forward_only.step(*([inputs] if rank == 0 else []))
     if rank == ranks - 1:
         whole = alone(inputs)
-        np.testing.assert_allclose(outputs.numpy(), whole.numpy(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(outputs.cpu().numpy(), whole.cpu().numpy(), rtol=1e-4, atol=1e-5)
 print(f"rank {rank} agrees")
