@@ -89,10 +89,10 @@ def init_process_group(
     torchrun, a shell) meet by `init_method`: env:// (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
     tcp://host:port or file:///path. A program without any of it is the only rank.
 
-    `backend` is a name that PyTorch knows: MPI carries everything. `timeout` becomes
-    METAOP_TIMEOUT_SECONDS, and `group_name` only names. Raises ArgumentError for numbers that are
-    incomplete and for a store, options or a device, and DistributedError for numbers that are not
-    those of MPI and for ranks on several hosts without mpirun.
+    `backend` is a name that PyTorch knows: MPI carries what is on hosts, and NCCL what is on GPUs.
+    `timeout` becomes METAOP_TIMEOUT_SECONDS, and `group_name` only names. Raises ArgumentError for
+    numbers that are incomplete and for a store, options or a device, and DistributedError for
+    numbers that are not those of MPI and for ranks on several hosts without mpirun.
     """
     parts = [] if backend is None else [part.rpartition(":")[2] for part in backend.split(",")]
     if {part.lower() for part in parts} - _BACKENDS:
@@ -101,7 +101,7 @@ def init_process_group(
         if value is not None:
             raise ArgumentError(
                 f"init_process_group got {name}={value!r}",
-                fix="leave it out: MPI carries everything, and a placement says on which device",
+                fix="leave it out: MPI and NCCL need none, and cuda.set_device() chooses a GPU",
             )
     if timeout is not None:
         os.environ["METAOP_TIMEOUT_SECONDS"] = str(int(timeout.total_seconds()))
