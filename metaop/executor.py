@@ -25,8 +25,8 @@ from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import state
 
-# Is told of a call that has been computed and of its value, or of none.
-Watch = Callable[[Call | None, np.ndarray | None], None]
+# Is told of a call that has been computed and of the buffer of its value, or of none.
+Watch = Callable[[Call | None, Any], None]
 
 
 class Compiled(NamedTuple):
@@ -64,7 +64,7 @@ def realize_and_watch(calls: Sequence[Call], watch: Watch | None = None) -> None
     """`realize`, and `watch` is called between kernels: with each call that got its value, which
     stays as it is, and with None where none did. So what is computed can be sent meanwhile.
 
-    Only programs of the host are watched: `watch` may hear of no call.
+    On a GPU the value is there for what its streams do from then on. `watch` may hear of no call.
     """
     trace = state.trace
     if trace is not None:
@@ -199,8 +199,7 @@ def _run_program(
     def between(steps: int, results: list[Buffer]) -> None:
         done = [number for number, last in enumerate(finished) if last == steps]
         for number in done:
-            call = outputs[number]
-            watch(call, results[number].view(call.type.shape, call.type.dtype.numpy))
+            watch(outputs[number], results[number])
         if not done:
             watch(None, None)
 

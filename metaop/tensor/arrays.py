@@ -14,11 +14,14 @@ from metaop.unified_graph.tensor_type import CPU, Device, TensorType
 
 def array_of(input: Tensor) -> Any:
     """The value of a local tensor, in its own memory, as an array in order."""
-    device, kind = input.device, input._call.type
-    if device is CPU:
-        return input._array()
-    buffer: Any = input.buffer()
-    return runtime(device.index or 0).array_of(buffer, kind.shape, kind.dtype.numpy)
+    return array_at(input.buffer(), input._call.type)
+
+
+def array_at(buffer: Any, kind: TensorType) -> Any:
+    """The value in the memory of a local tensor as an array in order."""
+    if kind.device is CPU:
+        return buffer.view(kind.shape, kind.dtype.numpy)
+    return runtime(kind.device.index or 0).array_of(buffer, kind.shape, kind.dtype.numpy)
 
 
 def array_in(memory: Memory, input: Tensor) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from metaop.codegen.cuda.device import Runtime
+from metaop.codegen.cuda.device import DeviceBuffer, Runtime
 from metaop.codegen.cuda.program import CudaProgram
 from metaop.codegen.schedule import Schedule
 
@@ -21,14 +21,22 @@ class CudaLocalProgram:
     def __call__(
         self, arrays: Sequence[Any], ready: Callable[[int, Any], None] | None = None
     ) -> list[Any]:
-        """The results; `ready` is called with the number of each and the result."""
-        device = self.program.device
-        buffers = self.program.run([device.buffer_of(array) for array in arrays])
-        results = [
-            device.array_of(buffer, node.shape, node.dtype.numpy)
-            for buffer, node in zip(buffers, self.outputs)
-        ]
-        if ready is not None:
-            for number, result in enumerate(results):
-                ready(number, result)
-        return results
+        """The results; `ready` is called with the number of each and the result, as soon as the
+        kernel that completes it has been started."""
+        program = self.program
+        given = [program.device.buffer_of(array) for array in arrays]
+
+        def between(steps: int, results: list[DeviceBuffer]) -> None:
+            assert ready is not None
+            done = [k for k, last in enumerate(program.finished_after) if last == steps]
+            for k in done:
+                ready(k, self._array(k, results[k]))
+            if not done:
+                ready(-1, None)
+
+        results = program.run(given, between=None if ready is None else between)
+        return [self._array(k, buffer) for k, buffer in enumerate(results)]
+
+    def _array(self, k: int, buffer: DeviceBuffer) -> Any:
+        node = self.outputs[k]
+        return self.program.device.array_of(buffer, node.shape, node.dtype.numpy)

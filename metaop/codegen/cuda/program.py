@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -53,12 +53,28 @@ class CudaProgram:
         self._checks = any(_has_checks(launch.nest.body) for launch in schedule.launches)
         self._error = device.allocate(_ERROR_WORDS * 8)
 
+    @functools.cached_property
+    def finished_after(self) -> list[int]:
+        """For each result, after how many kernels its value is complete."""
+        slots = self._slots
+        first = len(slots.input_types)
+        last = [0] * len(slots.made)
+        for number, (_, _, _, used, _) in enumerate(self._steps):
+            for slot in used:
+                if first <= slot < first + len(last):
+                    last[slot - first] = number + 1
+        return [0 if is_input else last[k] for is_input, k in slots.results]
+
     def run(
-        self, arguments: Sequence[Argument], memory: Mapping[int, Any] | None = None
+        self,
+        arguments: Sequence[Argument],
+        memory: Mapping[int, Any] | None = None,
+        between: Callable[[int, list[Any]], None] | None = None,
     ) -> list[DeviceBuffer]:
         """Starts the kernels; raises Fault when one met a value that it refuses.
 
-        Arguments in host memory are copied to the device.
+        Arguments in host memory are copied to the device. What `between` puts on a stream behind
+        an event comes after the kernels that have been started, beside those that follow.
         """
         slots = self._slots
         held = self._on_device(arguments)
@@ -70,13 +86,18 @@ class CudaProgram:
             addresses.extend((slots.offsets + arena.address).tolist())
         if self._checks:
             self.device.clear(self._error)
-        for kernel, blocks, threads, used, integers in self._steps:
+        results = [held[k] if is_input else made[k] for is_input, k in slots.results]
+        if between is not None:
+            between(0, results)
+        for number, (kernel, blocks, threads, used, integers) in enumerate(self._steps):
             parameters = [addresses[slot] for slot in used]
             parameters += [*integers, self._error.address]
             self.device.launch(kernel, blocks, threads, parameters)
+            if between is not None:
+                between(number + 1, results)
         if self._checks:
             self._raise_fault()
-        return [held[k] if is_input else made[k] for is_input, k in slots.results]
+        return results
 
     def _on_device(self, arguments: Sequence[Argument]) -> list[DeviceBuffer]:
         """The arguments in device memory; all Python numbers travel in one copy."""

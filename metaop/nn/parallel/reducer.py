@@ -13,7 +13,7 @@ from metaop.dist.memory import memory_of
 from metaop.dist.packing import Packed, Packing
 from metaop.executor import realize_and_watch
 from metaop.nn.parameter import Parameter
-from metaop.tensor.arrays import array_of, tensor_on
+from metaop.tensor.arrays import array_at, array_of, tensor_on
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tensor_type import CPU, Device
@@ -121,11 +121,11 @@ class _Averaging:
                 else:
                     self.owners.setdefault(parameter.grad.call, []).append((bucket, parameter))
 
-    def progress(self, call: Call | None, value: Any) -> None:
+    def progress(self, call: Call | None, buffer: Any) -> None:
         """Takes a gradient that has been computed, and moves on what is under way."""
-        if call is not None and value is not None:
+        if call is not None:
             for bucket, parameter in self.owners.pop(call, ()):
-                bucket.arrays[parameter] = value
+                bucket.arrays[parameter] = array_at(buffer, call.type)
         while self.waiting and self.waiting[-1].is_complete:
             self._start_next()
         for bucket in self.under_way:

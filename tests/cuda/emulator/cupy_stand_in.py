@@ -23,6 +23,8 @@ from metaop.executor import clear_programs
 from tests.cuda.emulator import arrays, nccl_stand_in, runtime, streams
 from tests.cuda.emulator.streams import StandInError
 
+# The kernels that were launched, by their numbers.
+launched: list[int] = []
 # Kernels keep the place of a thread in variables, so one runs at a time.
 _one_kernel = threading.Lock()
 _H2D, _D2H, _D2D = 1, 2, 3
@@ -67,6 +69,8 @@ class _Kernel:
         for one in args:
             if isinstance(one, int):
                 arrays.check_range(one, 1, here)
+
+        launched.append(len(launched))
 
         def run() -> None:
             with _one_kernel:

@@ -1,5 +1,7 @@
 """Training on a GPU for every rank against one CPU: data parallel, ZeRO, graphs, global tensors."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 import metaop
@@ -16,6 +18,7 @@ from metaop.distributed import (
     placement,
     sbp,
 )
+from tests.cuda.emulator.cupy_stand_in import launched
 
 rank, ranks = get_rank(), get_world_size()
 random = np.random.default_rng(3)
@@ -88,6 +91,19 @@ for parameter, other in zip(model.parameters(), alone.parameters()):
     assert np.abs(difference).max() < 1e-5
 
 model = nn.parallel.DistributedDataParallel(Network(0), bucket_cap_mb=1e-4)
+# The first bucket starts when kernels of the backward pass are still to be launched.
+output = model(metaop.tensor(inputs[mine])).square().sum()
+starts: list[int] = []
+for bucket in model._reducer.buckets:
+
+    def start(begin: Callable[[], None] = bucket.start) -> None:
+        starts.append(len(launched))
+        begin()
+
+    bucket.start = start
+output.backward()
+assert len(starts) == len(model._reducer.buckets) > 2
+assert starts[0] < len(launched) - 3, (starts, len(launched))
 zero = ZeroRedundancyOptimizer(model.parameters(), metaop.optim.AdamW, lr=0.01)
 np.testing.assert_allclose(losses(model, zero), expected, rtol=1e-5)
 assert all(parameter.device is place for parameter in model.parameters())
