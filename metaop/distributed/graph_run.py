@@ -251,11 +251,12 @@ def _share(args: Any, kwargs: Any, count: int, number: int) -> tuple[Any, Any]:
 def _local_part(value: Tensor, count: int, number: int) -> Tensor:
     """A micro-batch of a global tensor: every rank cuts what it holds, so nothing is sent."""
     whole: Any = value.buffer()
-    parts = {k: np.array_split(part, count)[number] for k, part in whole.parts.items()}
+    with whole.world.memory.active():
+        cut = {k: np.array_split(part, count)[number] for k, part in whole.parts.items()}
+        parts = {k: part.copy() for k, part in cut.items()}
     axes = [k for k, state in enumerate(whole.states) if state == Split(0)]
     total = _micro_rows(value.shape[0], [whole.world.mesh[k] for k in axes], count, number)
     shape = (total, *value.shape[1:])
-    parts = {k: part.copy() for k, part in parts.items()}
     buffer = ShardedBuffer(parts, whole.states, whole.world, shape, value.dtype.numpy)
     return wrap(leaf(TensorType(shape, value.dtype, value.device), buffer))
 

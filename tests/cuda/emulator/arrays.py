@@ -244,6 +244,12 @@ def concatenate(tup: Sequence[ndarray], axis: int = 0) -> ndarray:
     return result
 
 
+def array_split(ary: ndarray, indices_or_sections: int, axis: int = 0) -> list[ndarray]:
+    """Views of parts that are as equal as possible."""
+    parts = np.array_split(ary._values, indices_or_sections, axis)
+    return [ary._shown(part) for part in parts]
+
+
 def moveaxis(a: ndarray, source: int, destination: int) -> ndarray:
     """A view with an axis elsewhere."""
     return a._shown(np.moveaxis(a._values, source, destination))
@@ -275,7 +281,7 @@ def asnumpy(a: ndarray) -> np.ndarray:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (concatenate, empty_like, full_like, moveaxis, zeros_like)
+    for function in (array_split, concatenate, empty_like, full_like, moveaxis, zeros_like)
 }
 
 

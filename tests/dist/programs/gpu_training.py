@@ -125,12 +125,13 @@ np.testing.assert_allclose(shared.grad.cpu().numpy(), gradient, rtol=1e-3, atol=
 
 
 class Step(nn.Graph):
-    """One step in low precision."""
+    """One step in low precision, in two micro-batches."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
         self.config.enable_amp(dtype=metaop.bfloat16)
+        self.config.set_gradient_accumulation_steps(2)
         self.add_optimizer(metaop.optim.SGD(module.parameters(), lr=0.1))
 
     def build(self, x: metaop.Tensor) -> metaop.Tensor:
