@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import TracebackType
+
 from metaop import cuda
 from metaop.tensor.options import DeviceLike
 from metaop.unified_graph.tensor_type import Device
@@ -47,14 +50,18 @@ class device_index:
     """`with device_index(k):` chooses a device for the block; None leaves it."""
 
     def __init__(self, device: int | None, /) -> None:
-        self.index = device
+        self._context = nullcontext() if device is None else cuda.device(device)
 
     def __enter__(self) -> None:
-        if self.index is not None:
-            set_device_index(self.index)
+        self._context.__enter__()
 
-    def __exit__(self, *error: object) -> None:
-        return None
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._context.__exit__(kind, error, traceback)
 
 
 current_device_idx = current_device_index

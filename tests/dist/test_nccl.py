@@ -207,6 +207,8 @@ def test_the_current_gpu(cupy: ModuleType, monkeypatch: pytest.MonkeyPatch) -> N
     assert metaop.zeros(2).cuda().device == metaop.device("cuda") == metaop.device("cuda:2")
     with metaop.cuda.device("cuda:1"):
         assert metaop.zeros(2, device="cuda").device == "cuda:1"
+    with metaop.accelerator.device_index(3):
+        assert metaop.cuda.current_device() == 3
     metaop.cuda.set_device(-1)
     assert metaop.cuda.current_device() == 2
     with pytest.raises(DeviceError, match="cuda:7 is not available"):
