@@ -6,8 +6,10 @@ comes to them. Use it in a process of its own: kernels and devices are remembere
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -119,8 +121,11 @@ def install(devices: int | None = None, nccl: bool = True) -> ModuleType:
     Without `devices` a host has as many GPUs as the launcher has started ranks there. Compiled
     kernels are kept where EMULATED_KERNELS says.
     """
-    folder = Path(os.environ.get("EMULATED_KERNELS") or tempfile.mkdtemp(prefix="kernels-"))
+    named = os.environ.get("EMULATED_KERNELS")
+    folder = Path(named or tempfile.mkdtemp(prefix="kernels-"))
     folder.mkdir(parents=True, exist_ok=True)
+    if not named:
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     count = devices or int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1"))
     driver = _module(
         "cupy.cuda.runtime",

@@ -10,9 +10,11 @@ such calls out.
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import pickle
+import shutil
 import tempfile
 import threading
 import time
@@ -99,9 +101,11 @@ get_build_version = get_version
 
 
 def get_unique_id() -> tuple[int, ...]:
-    """128 signed numbers: the name of a new folder."""
-    name = tempfile.mkdtemp(prefix="nccl-").encode()
-    return tuple(np.frombuffer(name.ljust(_ID_BYTES, b"\0"), np.int8).tolist())
+    """128 signed numbers: the name of a new folder, which goes with this process."""
+    name = tempfile.mkdtemp(prefix="nccl-")
+    atexit.register(shutil.rmtree, name, ignore_errors=True)
+    padded = name.encode().ljust(_ID_BYTES, b"\0")
+    return tuple(np.frombuffer(padded, np.int8).tolist())
 
 
 def groupStart() -> None:
