@@ -239,19 +239,24 @@ def _alive_tapes(order: Sequence[Call], roots: Sequence[Call]) -> tuple[list[Cal
     for call in reversed(order):
         if call not in alive:
             continue
-        if call.signature is not None and not _has_own_gradient(call):
+        if _derives_gradient(call):
             found.append(call)
         sources = call.inputs if call.tape is None else (*call.inputs, *call.tape.sources)
         for source in sources:
             if source is not None and source.requires_grad and not source.released:
                 alive.add(source)
-    computed = [_maker(call) for call in alive.difference(order) if call.inputs]
-    return found, [call for call in computed if not _has_own_gradient(call)]
+    computed = (_maker(call) for call in alive.difference(order) if call.inputs)
+    return found, [call for call in computed if _derives_gradient(call)]
 
 
 def _maker(call: Call) -> Call:
     """The call that computed a value: a further result has none of its own."""
     return call if call.signature is not None else call.inputs[0]
+
+
+def _derives_gradient(call: Call) -> bool:
+    """Whether the gradient of a call follows from its definition."""
+    return call.signature is not None and not _has_own_gradient(call)
 
 
 def _has_own_gradient(call: Call) -> bool:
