@@ -43,7 +43,7 @@ from metaop.codegen.loop_nest import (
     Update,
     ValueIndex,
 )
-from metaop.unified_graph.symbolic import SymFloat, bits_of, is_symbolic, surely_less
+from metaop.unified_graph.symbolic import SymFloat, bits_of, is_symbolic, surely_equal, surely_less
 
 # Serial loops of fewer iterations, the windows of pooling and convolution, keep their extents.
 _WINDOW = 8
@@ -242,7 +242,7 @@ class Walker(Integers):
 
     def _load(self, expr: Load) -> Expr:
         self.tokens += (expr.buffer, expr.dtype.name, repr(expr.fill), expr.around)
-        if expr.conditions or expr.offset.constant != 0:
+        if expr.conditions or not surely_equal(expr.offset.constant, 0):
             self.shifted = True
         offset = self._place(expr.buffer, expr.offset)
         return expr._replace(offset=offset, conditions=self._conditions(expr.conditions))

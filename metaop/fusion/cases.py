@@ -22,7 +22,7 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Divisible, Guard
 from metaop.unified_graph.index_expr import Axis, IndexExpr, Lookup, Symbol, of
 from metaop.unified_graph.node import Constant, Node, Shape
-from metaop.unified_graph.symbolic import is_symbolic, surely_less
+from metaop.unified_graph.symbolic import is_symbolic, surely_less, usual_of
 
 # Axes with more values, and more cases in all, would make too many small kernels.
 _MOST_VALUES = 4
@@ -67,7 +67,7 @@ def cases(contraction: Contraction, shape: Shape, has_buffer: Callable[[Node], b
     fixed = sorted({axis for guard in guards for axis in axes_of(guard.expr) - depth})
     count = math.prod(shape[axis] for axis in fixed)
     columns = math.prod(shape[axis] for axis in contraction.columns if axis not in fixed)
-    if not fixed or count > _MOST_CASES or columns < _FEWEST_COLUMNS:
+    if not fixed or count > _MOST_CASES or usual_of(columns) < _FEWEST_COLUMNS:
         return [WHOLE]
     found = [
         _case(dict(zip(fixed, values)), guards, shape, contraction.depth)

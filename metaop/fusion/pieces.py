@@ -22,6 +22,7 @@ from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.code import Code
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Constant, Index, Input, Node, Shape
+from metaop.unified_graph.symbolic import surely_equal
 
 # Stretches shorter than this, in elements, are cheaper chosen lane by lane.
 SHORTEST_PIECE = 16
@@ -213,7 +214,8 @@ def as_reshaped(whole: Node, has_buffer: HasBuffer) -> tuple[Node, Part] | None:
     (source, *_), places = whole.inputs, IndexMap.axes(whole.shape)
     offset = index_expr.linear_offset(whole.op.map.indices, source.shape)
     in_order = offset is index_expr.linear_offset(places, whole.shape)
-    if source.size != whole.size or not (in_order and has_buffer(source) and _can_move(source)):
+    is_possible = in_order and has_buffer(source) and _can_move(source)
+    if not (is_possible and surely_equal(source.size, whole.size)):
         return None
     position = index_expr.linear_offset(IndexMap.axes(source.shape), source.shape)
     inside = index_expr.unravel(position, whole.shape)

@@ -11,6 +11,7 @@ import numpy as np
 from metaop.unified_graph.access import Access, IndexMap, Within
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup, evaluate
 from metaop.unified_graph.node import Constant, Index, MetaOp, Node, Scalar, constant, index_node
+from metaop.unified_graph.symbolic import surely_equal
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def reindex(
 
     `operands` are the index tensors that the map looks up, numbered from 1.
     """
-    if index_map.is_identity and index_map.domain == source.shape:
+    if index_map.is_identity and all(map(surely_equal, index_map.domain, source.shape)):
         return source
     op = source.op
     if index_map.never and not isinstance(op, Constant):

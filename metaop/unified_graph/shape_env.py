@@ -365,6 +365,10 @@ class ShapeEnv:
             self._answers[key] = found  # type: ignore[index]
         return found
 
+    def is_surely_zero(self, value: SymInt | int) -> bool:
+        """Whether a value is zero for all sizes; no guard is kept."""
+        return self.is_proved(value, ">=") and self.is_proved(-value, ">=")
+
     def is_negative_real(self, value: SymFloat) -> bool:
         """Whether a real value is less than zero, by its hint with a guard."""
         found = self._real_answers.get(value)

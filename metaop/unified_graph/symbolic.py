@@ -107,9 +107,11 @@ class SymInt:
         if self is other:
             return True
         if self._is_mine(other):
-            # What holds for unlike sizes holds for equal ones as well, but for 0 and 1.
-            is_special = type(other) is int and -1 <= other <= 1
-            if self.hint != hint_of(other) and not is_special:
+            # What holds for unlike sizes holds for equal ones as well, but for 0 and 1: that a
+            # batch is as large as a layer is wide for once decides nothing.
+            if type(other) is int and not -1 <= other <= 1:
+                return self.env.is_surely_zero(self - other)
+            if self.hint != hint_of(other) and type(other) is not int:
                 return False
             return self.env.is_zero(self - other)
         if isinstance(other, float):

@@ -82,12 +82,10 @@ def cheapest_blocks(grid: Grid, tile: tuple[int, int], most: tuple[int, int]) ->
 def balanced(extent: int, most: int, multiple: int = 1) -> int:
     """The size of equal blocks of at most `most` (in multiples) that cover `extent`.
 
-    Of a symbolic extent there are as many blocks as of its hint, and blocks up to twice as large.
+    Of a symbolic extent there is one block, twice as large at most, or any number of them.
     """
     if is_symbolic(extent):
-        number = -(-hint_of(extent) // most)
-        if extent > 2 * number * most:
-            raise AssertionError("the hint is larger than itself")
+        number = 1 if hint_of(extent) <= most and extent <= 2 * most else -(-extent // most)
         return -(-extent // (number * multiple)) * multiple
     units = -(-extent // multiple)
     most_units = max(most // multiple, 1)

@@ -125,7 +125,8 @@ class Columns(Rows):
         start, extent = stretch
         last = loops.pop()
         loops.append(Loop(f"{last.name}r", extent, True))
-        first = index_expr.axis(loops[-1].name, extent) * together + start
+        # For some sizes a loop may run once: no reason for programs of their own.
+        first = index_expr.of(Axis(loops[-1].name, extent)) * together + start
         for loop in loops:
             values.open(loop.name)
         values.open("c")

@@ -28,9 +28,9 @@ from metaop.fusion.cases import cases
 from metaop.fusion.kernel import Kernel, box_axes
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.index_expr import IndexExpr
+from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
-from metaop.unified_graph.symbolic import divides, surely_equal
+from metaop.unified_graph.symbolic import divides, hint_of, surely_equal
 
 # Rows of so many panels, of eight rows as a rule, share a line of memory or two.
 _PANELS_OF_A_LINE = 4
@@ -89,8 +89,9 @@ class Contract(Blocked):
         self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
         run_blocks = -(-self.run // self.block_depth)
         depth_blocks = depth // self.run * run_blocks
-        # With one block of the depth, a tile is finished while it is in the nearest cache.
-        self.is_finished = depth_blocks == 1
+        # With one block of the depth, a tile is finished while it is in the nearest cache. Where
+        # sizes make several, they may make one as well.
+        self.is_finished = hint_of(depth_blocks) == 1 and depth_blocks == 1
         self.target_rows, self.target_columns = (
             (self.tile_rows, self.tile_columns)
             if self.is_finished
@@ -98,7 +99,9 @@ class Contract(Blocked):
         )
         self._allocate()
         values.open(DEPTH_BLOCK)
-        block = index_expr.axis(DEPTH_BLOCK, depth_blocks)
+        block = index_expr.constant(0)
+        if not self.is_finished:
+            block = index_expr.of(Axis(DEPTH_BLOCK, depth_blocks))
         start = block // run_blocks * self.run + block % run_blocks * self.block_depth
         if self.packed is None:
             self._pack_right(start, depth, columns)
@@ -106,7 +109,7 @@ class Contract(Blocked):
         if self.left_stride is None:
             self._pack_left(start, depth, rows)
         self._multiply(block, start)
-        if depth_blocks > 1:
+        if not self.is_finished:
             values.emit(ir.For(DEPTH_BLOCK, depth_blocks, "serial", values.close()))
         self._epilogue(rows, columns)
         if self.is_finished:
@@ -267,7 +270,7 @@ class Contract(Blocked):
         following = ir.Sum(((ir.LoopIndex(DEPTH_BLOCK), 1),), 1)
         this = (ir.LoopIndex(TASK), 1)
         task = ir.Sum((this,), 1)
-        if depth_blocks > 1:
+        if not self.is_finished:
             task = ir.Sum((this, (ir.QuotientIndex(following, depth_blocks), 1)), 0)
         renamed = [blocks._replace(name=f"next_{blocks.name}") for blocks in directions]
         found = bind_tiles(self.values, renamed, task)

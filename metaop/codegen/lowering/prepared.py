@@ -17,6 +17,7 @@ from metaop.codegen.lowering.base import GRAIN, LoweredKernel
 from metaop.fusion.recognise import Contraction
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.node import MetaOp, Node, Shape
+from metaop.unified_graph.symbolic import divides
 
 if TYPE_CHECKING:
     from metaop.codegen.lowering.blocked import Blocked
@@ -57,7 +58,7 @@ def lower_relayout(contract: Contract) -> LoweredKernel:
     assert node is not None
     batch, height, padded = node.shape
     rows, depth = math.prod(contract.rows), math.prod(contract.depth)
-    inner = contract.inner if padded % contract.inner == 0 else padded
+    inner = contract.inner if divides(contract.inner, padded) else padded
     values.open("p")
     task = index_expr.axis("p", batch * height)
     indices = index_expr.unravel(task // height, contract.batch)

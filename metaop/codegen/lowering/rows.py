@@ -210,7 +210,7 @@ class Rows(Lowering):
     def _carry_dear_values(self, loops: list[Loop]) -> None:
         """Gives scratch memory to dear values that more than one pass over the row needs."""
         length = math.prod(loop.extent for loop in loops)
-        if length > _LONGEST_CARRIED:
+        if hint_of(length) > _LONGEST_CARRIED:
             return
         passes: dict[Node, set[int]] = {}
         for root in self.kernel.roots:
