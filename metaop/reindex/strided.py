@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
+
 import numpy as np
 
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.index_expr import Axis, linear_offset
-from metaop.unified_graph.node import Input, Node, Shape
+from metaop.unified_graph.node import Input, Shape
 from metaop.unified_graph.recording import Call
+from metaop.unified_graph.symbolic import NotGeneralError
 from metaop.unified_graph.tensor_type import CPU
 
 
@@ -22,18 +27,26 @@ def strided_values(call: Call) -> np.ndarray | None:
     source = call.inputs[0]
     if source.buffer is None or source.type.device is not CPU or call.type.size == 0:
         return None
-    place = _place(call.signature.outputs[0])
+    place = _place_of(call.signature)
     if place is None:
         return None
-    offset, strides = place
+    offset, *strides = place
     dtype = np.dtype(call.type.dtype.numpy)
     stored = source.buffer.view((source.type.size,), dtype)
     steps = [stride * dtype.itemsize for stride in strides]
     return np.ndarray(call.type.shape, dtype, stored, offset * dtype.itemsize, steps)
 
 
-def _place(view: Node) -> tuple[int, list[int]] | None:
+def _place_of(signature: Signature) -> Sequence[int] | None:
     """Where the first element of a view lies in its input, and how far neighbours are apart."""
+    if signature.rule is not None:
+        with contextlib.suppress(NotGeneralError):
+            return signature.rule.derived_for(_place, signature.numbers)
+    return _place(signature)
+
+
+def _place(signature: Signature) -> list[int] | None:
+    view = signature.outputs[0]
     if isinstance(view.op, Input):
         return _steps(IndexMap.identity(view.shape), view.shape)
     if not isinstance(view.op, Reindex) or view.op.map.is_guarded or len(view.inputs) > 1:
@@ -42,9 +55,9 @@ def _place(view: Node) -> tuple[int, list[int]] | None:
     return _steps(view.op.map, source.shape) if isinstance(source.op, Input) else None
 
 
-def _steps(index_map: IndexMap, shape: Shape) -> tuple[int, list[int]] | None:
+def _steps(index_map: IndexMap, shape: Shape) -> list[int] | None:
     offset = linear_offset(index_map.indices, shape)
     if not all(isinstance(atom, Axis) for atom, _ in offset.terms):
         return None
     steps = {atom.name: factor for atom, factor in offset.terms}  # type: ignore[attr-defined]
-    return offset.constant, [steps.get(k, 0) for k in range(len(index_map.domain))]
+    return [offset.constant, *(steps.get(k, 0) for k in range(len(index_map.domain)))]

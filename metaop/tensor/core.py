@@ -48,6 +48,8 @@ ViewStep = tuple[Composite, tuple[Any, ...]]
 
 # What writes the same everywhere may write through an expanded view.
 _UNIFORM_WRITES = ("fill_", "zero_")
+# So many writes in a row are computed together: one pass over the tensor for each of them costs more.
+_MOST_UNREAD_WRITES = 16
 
 if TYPE_CHECKING:
     from metaop.tensor.bound_methods import BoundMethods as _Bound
@@ -196,6 +198,9 @@ class Tensor(_Bound):
         written = record(view_write, (base.call, call), (self._steps,))
         base._rebind(written, operator, started)
         self._seen = base._writes
+        is_enough = base._writes % _MOST_UNREAD_WRITES == 0 and _are_unread_writes(written)
+        if is_enough and state.trace is None:
+            realize(written)
 
     def _show_as(self, step: Composite, attributes: tuple[Any, ...]) -> Tensor:
         """Turns this tensor into a view of what it was: in-place changes of the shape."""
@@ -434,6 +439,18 @@ class Tensor(_Bound):
         """The values, to be looked at only: views of computed ones are read where these lie."""
         found = None if state.trace is not None else strided_values(self.call)
         return self._array() if found is None else found
+
+
+def _are_unread_writes(call: Call) -> bool:
+    """Whether a value is that of so many writes in a row that its program grows with a loop."""
+    for _ in range(_MOST_UNREAD_WRITES):
+        signature = call.signature
+        if not call.is_pending or signature is None or signature.composite is not view_write:
+            return False
+        if call.requires_grad:
+            return False
+        call = call.inputs[0]
+    return True
 
 
 def wrap(call: Call) -> Tensor:

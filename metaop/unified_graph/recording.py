@@ -15,6 +15,7 @@ from typing import Any
 from metaop.errors import user_location
 from metaop.unified_graph.composite import Composite, Signature, with_exact_zeros
 from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.shape_rule import note
 from metaop.unified_graph.tensor_type import CPU, META, Device, TensorType
 
 _sequence = itertools.count(1)
@@ -210,6 +211,7 @@ def record(
     signature = composite.signatures.get((types, attributes))
     if signature is None:
         signature = composite.signature(types, attributes)
+        note(signature)
     if None in types:
         inputs = [call for call in inputs if call is not None]
     requires_grad = False

@@ -6,7 +6,8 @@ program for any size exists, nobody does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from metaop.errors import InternalError, MetaopError
 from metaop.settings import get
@@ -18,6 +19,10 @@ from metaop.unified_graph.tensor_type import TensorType
 
 # Rules of one structure: numbers on either side of a few thresholds.
 _MOST_RULES = 4
+# Signatures of one structure, recorded by a loop without a program: no network has as many layers.
+_MANY = 64
+
+Derive = Callable[[Signature], "Sequence[Any] | None"]
 
 
 class ShapeRule:
@@ -36,6 +41,24 @@ class ShapeRule:
         self.template = symbols.alone(concrete)
         self._env, self._expected = symbols.env, symbols.expected
         self._known = -1, -1
+        self._derived: dict[Derive, tuple[int, Binding | None]] = {}
+
+    def derived_for(self, derive: Derive, numbers: Sequence[float]) -> Sequence[int] | None:
+        """What `derive` finds in a signature with these numbers; None where it finds nothing.
+
+        Raises NotGeneralError where what it finds depends on the numbers in other ways.
+        """
+        guards, binding = self._derived.get(derive, (-1, None))
+        if guards != len(self._env.guards):
+            found = derive(self.template)
+            binding = None if found is None else Binding.of(self._env, self._expected, found)
+            self._derived[derive] = len(self._env.guards), binding
+        if binding is None:
+            return None
+        values = binding.values_for(numbers)
+        if values is None:
+            raise NotGeneralError(f"{self.template} is none for {numbers}")
+        return values
 
     def types_for(self, numbers: Sequence[float]) -> list[TensorType] | None:
         """The types of the template's outputs for these numbers; None if it does not admit them."""
@@ -102,6 +125,14 @@ def _check(signature: Signature, rule: ShapeRule, types: list[TensorType]) -> No
     same = types[: like.result_count] == exact.types and like.differentiable == exact.differentiable
     if not same or exact.can_fail > like.can_fail:
         raise InternalError(f"{exact} is not what its rule says: {types}, not {exact.types}")
+
+
+def note(signature: Signature) -> None:
+    """Counts a signature that is recorded for the first time."""
+    structure = signature.structure
+    structure.count += 1
+    if structure.count == _MANY:
+        learn_rule(signature)
 
 
 def learn_rule(signature: Signature) -> None:

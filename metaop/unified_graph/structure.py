@@ -23,18 +23,20 @@ _TREATED_APART = (-1, 0, 1)
 class Structure:
     """Something without its numbers; one object for equal content.
 
-    `rules` tell the results of signatures of this structure, once it came with other numbers.
+    `rules` tell the results of signatures of this structure, once it came with other numbers;
+    `count` is how many signatures of it were recorded.
     """
 
-    __slots__ = ("rules", "__weakref__")
+    __slots__ = ("rules", "count", "__weakref__")
     rules: Rules | None
+    count: int
     _table: InternTable[Structure] = InternTable()
 
     def __new__(cls, *content: Hashable) -> Structure:
         found = cls._table.get(content) or cls._table.revive(content)
         if found is None:
             found = object.__new__(cls)
-            found.rules = None
+            found.rules, found.count = None, 0
             found = cls._table.add(content, found)
         return found
 

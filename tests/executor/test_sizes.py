@@ -441,6 +441,25 @@ def test_sizes_of_a_kind_make_one_program_for_all(
     assert made["programs"] == 2
 
 
+def test_many_writes_that_nobody_reads_make_few_programs(made: dict[str, int]) -> None:
+    """A table that a loop fills and reads when it is full: no program has all the writes."""
+
+    def filled(T: Any) -> Any:
+        table = T.zeros(70, 90)
+        for k in range(70):
+            table[k, k % 7 :] = k
+        for k in range(90):
+            table[:, k] += k
+        return table
+
+    np.testing.assert_array_equal(filled(metaop).numpy(), filled(torch).numpy())
+    assert made["programs"] <= 8
+    captured = metaop.jit(lambda: filled(metaop))
+    np.testing.assert_array_equal(captured().numpy(), filled(torch).numpy())
+    mapped = metaop.vmap(lambda x: filled(metaop) * x)(metaop.tensor([1.0, 2.0]))
+    np.testing.assert_array_equal(mapped[1].numpy(), 2 * filled(torch).numpy())
+
+
 def test_the_first_sizes_do_not_decide_that_products_stay_small() -> None:
     """The shortest come first where batches are sorted: longer ones run as products too."""
     random = np.random.default_rng(0)

@@ -81,6 +81,37 @@ def test_nothing_is_expanded_for_further_sizes(monkeypatch: pytest.MonkeyPatch) 
     assert len(expanded) > 5
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x, k: x[k].tolist(),
+        lambda x, k: x[k % 37 + 3, k % 5 + 3].item(),
+        lambda x, k: x[k + 2 : k + 9 : 3, 7 + k // 10 :].tolist(),
+        lambda x, k: x.t()[k % 29 + 2, : k + 2].tolist(),
+    ],
+    ids=["row", "element", "stride", "transposed"],
+)
+def test_what_a_loop_reads_is_found_by_rule(
+    read: Callable[[metaop.Tensor, int], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No program is made of a view that is read, so none tells that its places vary."""
+    monkeypatch.setenv("METAOP_VERIFY", "false")
+    expanded = []
+    expand = Signature._expand
+
+    def counting(signature: Signature) -> None:
+        expanded.append(signature)
+        expand(signature)
+
+    values = np.random.default_rng(0).standard_normal((200, 40)).astype(np.float32)
+    ours, theirs = metaop.tensor(values), torch.tensor(values)
+    for k in range(190):
+        if k == 100:
+            monkeypatch.setattr(Signature, "_expand", counting)
+        assert read(ours, k) == read(theirs, k)
+    assert len(expanded) <= 4
+
+
 def test_gradients_asked_for_in_another_order_have_the_same_residuals() -> None:
     executor.clear_programs()
     orders = [("x",), ("x",), ("x",), ("w",), ("x", "w"), ("w", "x"), ("x",)]
