@@ -56,7 +56,7 @@ from metaop.tensor.generator import (
 from metaop.tensor.gradients import (
     enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled,
 )
-from metaop.tensor.host_pointwise import frexp, gcd, igamma, igammac, lcm, ldexp
+from metaop.tensor.host_pointwise import frexp, gcd, igamma, igammac, lcm
 from metaop.tensor.householder import geqrf, orgqr, ormqr
 from metaop.tensor.joining import (
     atleast_1d, atleast_2d, atleast_3d, broadcast_shapes, broadcast_tensors, cat, chunk,
@@ -84,8 +84,8 @@ from metaop.tensor.pointwise import (
     asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or,
     bitwise_right_shift, bitwise_xor, ceil, copysign, cos, cosh, deg2rad, digamma, div, divide,
     erf, erfc, erfinv, exp, exp2, expm1, fix, float_power, floor, floor_divide, fmax, fmin,
-    fmod, frac, heaviside, hypot, lgamma, log, log10, log1p, log2, logaddexp, logaddexp2, logit,
-    maximum, minimum, mul, multiply, nan_to_num, neg, negative, nextafter, positive, pow,
+    fmod, frac, heaviside, hypot, ldexp, lgamma, log, log10, log1p, log2, logaddexp, logaddexp2,
+    logit, maximum, minimum, mul, multiply, nan_to_num, neg, negative, nextafter, positive, pow,
     rad2deg, reciprocal, relu, remainder, round, rsqrt, rsub, sgn, sigmoid, sign, sin, sinc,
     sinh, sqrt, square, sub, subtract, tan, tanh, true_divide, trunc, xlogy,
 )

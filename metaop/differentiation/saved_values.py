@@ -2,7 +2,8 @@
 
 Values are immutable here, so a gradient is right whatever is written later. The error is PyTorch's,
 whose gradients would read what was written. What the gradient reads here is nearly always what
-PyTorch saves; the table names the operators for which it is not.
+PyTorch saves; the table names the operators for which it is not. Where PyTorch saves other values
+for other arguments or shapes, the table has those that it saves always.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ _SAVED: dict[str, tuple[str, ...]] = {
     # Elementwise
     "div": ("x1", "x0 x1"),
     "erfinv": ("x0",),
+    "kron": ("", ""),
+    "ldexp": ("x1", "y0"),
     "logsigmoid": ("x0",),
     "ndtr": ("",),
     "ndtri": ("y0",),
@@ -37,11 +40,13 @@ _SAVED: dict[str, tuple[str, ...]] = {
     "softmax": ("y0",),
     "vector_norm": ("x0 y0",),
     # Layers
-    "adaptive_average_pool": ("x0",),
+    "adaptive_average_pool": ("",),
     "adaptive_max_pool": ("x0",),
+    "attention": ("x2", "x2", "", "x2"),
     "average_pool": ("x0",),
     "batch_norm_training": ("x0 x1", "x0 x1", "x0 x1"),
     "convolution": ("x0 x1", "x0 x1", "x0 x1"),
+    "embedding_bag": ("", "x0 x2 x3", "", "x0 x1 x2"),
     "group_norm": ("x0 x1", "x0 x1", "x0 x1"),
     "instance_norm": ("x0", "x0", "x0"),
     "layer_norm": ("x0 x1 x2", "x0 x1 x2", "x0 x1 x2"),
@@ -54,8 +59,10 @@ _SAVED: dict[str, tuple[str, ...]] = {
     "cross_entropy_of_classes": ("",),
     "gaussian_nll_loss": _NOTHING,
     "hinge_embedding_loss": ("",),
+    "kl_div": _NOTHING,
     "l1_loss": _NOTHING,
     "margin_ranking_loss": _NOTHING,
+    "poisson_nll_loss": ("x1", ""),
     "triplet_margin_loss": _NOTHING,
 }
 _PLACES: dict[str, list[tuple[Residual, ...]]] = {

@@ -6,8 +6,9 @@ from metaop.elementwise.meta_op import broadcast_shapes, cast
 from metaop.errors import ShapeError
 from metaop.operators.linear import require_one_dtype
 from metaop.reduce.meta_op import reduce_axes
-from metaop.reindex.views import transpose, unsqueeze
+from metaop.reindex.views import reshape, transpose, unsqueeze
 from metaop.unified_graph.composite import composite
+from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node
 
 
@@ -73,3 +74,14 @@ def add_batched_products(
     if source is None:
         return product
     return product + (source if beta is None else source * beta)
+
+
+@composite
+def kron(left: Node, right: Node, dtype: DType) -> Node:
+    """The Kronecker product in `dtype`: `right` times each element of `left`, side by side."""
+    rank = max(left.ndim, right.ndim)
+    outer = (1,) * (rank - left.ndim) + left.shape
+    inner = (1,) * (rank - right.ndim) + right.shape
+    wide = reshape(cast(left, dtype), tuple(n for extent in outer for n in (extent, 1)))
+    narrow = reshape(cast(right, dtype), tuple(n for extent in inner for n in (1, extent)))
+    return reshape(wide * narrow, tuple(m * n for m, n in zip(outer, inner)))

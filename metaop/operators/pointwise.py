@@ -77,6 +77,13 @@ def addcdiv(source: Node, left: Node, right: Node, scale: Node | None, dtype: DT
 
 
 @composite
+def ldexp(source: Node, exponent: Node, dtype: DType) -> Node:
+    """`source * 2 ** exponent` in `dtype`."""
+    power = apply("exp2", cast(exponent, dtype.compute))
+    return cast(cast(source, dtype.compute) * power, dtype)
+
+
+@composite
 def sinc(source: Node) -> Node:
     """`sin(pi x) / (pi x)`, 1 at 0, with a gradient of 0 there."""
     at_zero = source.equals(0)

@@ -8,7 +8,7 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
-from metaop.operators import distances
+from metaop.operators import distances, linear_algebra
 from metaop.operators import einsum as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.casting import casts_on_cpu, in_float32, in_widest_type
@@ -138,13 +138,8 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
 
 def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product."""
-    rank = max(input.ndim, other.ndim)
-    left = (1,) * (rank - input.ndim) + tuple(input.shape)
-    right = (1,) * (rank - other.ndim) + tuple(other.shape)
-    wide = [size for extent in left for size in (extent, 1)]
-    narrow = [size for extent in right for size in (1, extent)]
-    product = input.reshape(wide) * other.reshape(narrow)
-    return product.reshape([m * n for m, n in zip(left, right)])
+    calls = input.call, other.call
+    return wrap(record(linear_algebra.kron, calls, (result_type(input, other),)))
 
 
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:

@@ -12,7 +12,7 @@ from metaop.errors import DTypeError, UnsupportedError
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.decompositions import Cotangents
 from metaop.tensor.host_function import host_function
-from metaop.tensor.pointwise import lgamma
+from metaop.tensor.pointwise import ldexp, lgamma
 from metaop.tensor.promotion import Operand, defaults, result_type, tensor_argument
 
 
@@ -57,11 +57,6 @@ def frexp(input: Tensor) -> Decomposed:
 
     found = [np.asarray(mantissas, input.dtype.numpy), np.asarray(exponents, np.int32)]
     return Decomposed(*host_function([input], found, backward))
-
-
-def ldexp(input: Tensor, other: Tensor) -> Tensor:
-    """`input * 2 ** other`."""
-    return input * 2.0**other
 
 
 def igamma(input: Tensor, other: Tensor) -> Tensor:
@@ -152,5 +147,5 @@ def _gamma_fraction(a: np.ndarray, x: np.ndarray) -> np.ndarray:
     return total * _gamma_factor(a, x)
 
 
-IN_PLACE = ("gcd", "lcm", "ldexp", "igamma", "igammac")
+IN_PLACE = ("gcd", "lcm", "igamma", "igammac")
 METHODS = (*IN_PLACE, "frexp")

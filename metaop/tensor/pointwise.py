@@ -144,6 +144,14 @@ def xlogy(input: Operand, other: Operand) -> Tensor:
     return _in_floats("xlogy", input, other)
 
 
+def ldexp(input: Tensor, other: Tensor) -> Tensor:
+    """`input * 2 ** other`; integers are converted to the default float type."""
+    operands = tensor_argument(input, "ldexp"), tensor_argument(other, "ldexp")
+    dtype = result_type(*operands)
+    floating = dtype if dtype.kind == "float" else defaults.dtype
+    return wrap(record(operators.ldexp, (input.call, other.call), (floating,)))
+
+
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 where `input` is negative, 1 where it is positive, else `values`."""
     return binary(POINTWISE["heaviside"], input, values)
@@ -264,8 +272,8 @@ _UNARY = (
 _BINARY = (
     *("add", "arctan2", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or"),
     *("bitwise_right_shift", "bitwise_xor", "copysign", "div", "divide", "float_power"),
-    *("floor_divide", "fmod", "heaviside", "hypot", "mul", "multiply", "nextafter", "pow"),
-    *("remainder", "sub", "subtract", "true_divide", "xlogy"),
+    *("floor_divide", "fmod", "heaviside", "hypot", "ldexp", "mul", "multiply", "nextafter"),
+    *("pow", "remainder", "sub", "subtract", "true_divide", "xlogy"),
 )
 IN_PLACE = (*_UNARY, *_BINARY)
 METHODS = (

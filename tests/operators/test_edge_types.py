@@ -30,7 +30,10 @@ BINARY = (
     *("copysign", "ldexp", "gcd", "logaddexp", "float_power", "heaviside", "xlogy", "isclose"),
 )
 TYPES = ["int64", "bool", "uint8", "float16", "bfloat16"]
-PAIRS = [("uint8", "int8"), ("bool", "bool"), ("int64", "float16"), ("bfloat16", "float32")]
+PAIRS = [
+    *(("uint8", "int8"), ("bool", "bool"), ("int64", "float16"), ("bfloat16", "float32")),
+    *(("float16", "int64"), ("float64", "int64"), ("bfloat16", "uint8")),
+]
 # A truth value to the power of one is a truth value in PyTorch; metaop refuses it.
 REFUSED = {"bool": {("pow", True)}}
 LEFT, RIGHT = (-2.5, 0.5, 3.0, 1.0), (1.0, 2.5, 1.0, 3.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ UNARY = (
 BINARY = (
     *("add", "sub", "mul", "div", "atan2", "hypot", "maximum", "minimum", "fmax", "fmin"),
     *("remainder", "fmod", "pow", "copysign", "logaddexp", "logaddexp2", "xlogy"),
-    *("floor_divide", "float_power", "heaviside", "nextafter"),
+    *("ldexp", "floor_divide", "float_power", "heaviside", "nextafter"),
 )
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 SMOOTH = {"logit": (0.1, 0.9), "acosh": (1.1, 3.0), "sinc": (0.2, 3.0)}
@@ -179,6 +180,19 @@ def test_powers(exponent: float) -> None:
     check_derivatives(lambda x: x**exponent, values, tolerance=1e-5)
     if exponent == int(exponent) and exponent >= 0:
         check((lambda x: x**exponent, lambda x: x**exponent), np.array([-1.5, 0.0, 2.0]))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int64"])
+def test_powers_of_two(dtype: str) -> None:
+    """The exponent takes the type of the number; powers may be beyond the default type."""
+
+    def powers(lib: Any) -> Any:
+        numbers = lib.tensor([1, 3, -5, 2, 1, 1]).to(getattr(lib, dtype))
+        return lib.ldexp(numbers, lib.tensor([200, -20, 4, 0, -130, 16]))
+
+    found, wanted = powers(metaop), powers(torch)
+    assert str(found.dtype).partition(".")[2] == str(wanted.dtype).partition(".")[2]
+    np.testing.assert_array_equal(found.double().numpy(), wanted.double().numpy())
 
 
 def test_power_errors() -> None:

@@ -19,7 +19,7 @@ pytest.importorskip("expecttest")
 from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
 
 from tests.parity.op_db import is_public, name_of  # noqa: E402
-from tests.parity.written import ALLOWED, REFUSED, WRONG, differences  # noqa: E402
+from tests.parity.written import ALLOWED, WRONG, differences  # noqa: E402
 
 ENTRIES = [entry for entry in op_db if is_public(entry) and entry.supports_autograd]
 
@@ -29,25 +29,23 @@ RIGHT_ANYWAY = set(
     """
 angle cdist chunk combinations cross cummax cummin cumprod dist div/floor_rounding
 div/trunc_rounding gather index_add index_reduce/amax index_reduce/amin index_reduce/mean
-index_reduce/prod ldexp linalg.cross linalg.householder_product linalg.lstsq
+index_reduce/prod linalg.cross linalg.householder_product linalg.lstsq
 linalg.lstsq/grad_oriented linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve
 linalg.solve_triangular linalg.vander logaddexp2 logcumsumexp lu lu_solve masked.cumprod
 masked.prod masked_select matrix_exp max/reduction_with_dim median min/reduction_with_dim
 mvlgamma/mvlgamma_p_1 mvlgamma/mvlgamma_p_3 mvlgamma/mvlgamma_p_5 nanmedian
-nn.functional.adaptive_max_pool1d nn.functional.adaptive_max_pool2d
-nn.functional.adaptive_max_pool3d nn.functional.grid_sample nn.functional.max_pool1d
-nn.functional.max_pool2d nn.functional.max_pool3d nn.functional.nll_loss
-nn.functional.pad/reflect nn.functional.pad/replicate nn.functional.pad/replicate_negative
-nn.functional.pdist ormqr prod put scatter_reduce/amax scatter_reduce/amin
+nn.functional.adaptive_avg_pool1d nn.functional.adaptive_avg_pool2d
+nn.functional.adaptive_avg_pool3d nn.functional.adaptive_max_pool1d
+nn.functional.adaptive_max_pool2d nn.functional.adaptive_max_pool3d nn.functional.grid_sample
+nn.functional.interpolate/area nn.functional.max_pool1d nn.functional.max_pool2d
+nn.functional.max_pool3d nn.functional.nll_loss nn.functional.pad/reflect
+nn.functional.pad/replicate nn.functional.pad/replicate_negative nn.functional.pdist
+nn.functional.poisson_nll_loss ormqr prod put scatter_reduce/amax scatter_reduce/amin
 scatter_reduce/mean scatter_reduce/prod scatter_reduce/sum sgn special.erfcx special.i0e
-special.i1 special.i1e special.log_ndtr split split/list_args split_with_sizes std
-std/unbiased std_mean std_mean/unbiased take take_along_dim triangular_solve unbind
+special.i1 special.i1e special.log_ndtr split split/list_args split_with_sizes std std/unbiased
+std_mean std_mean/unbiased take take_along_dim triangular_solve unbind
 """.split()
 )
-# Errors here that PyTorch does not raise: it computes with copies of what is written.
-REFUSED_HERE = {
-    "kron", "ldexp", "nn.functional.kl_div", "nn.functional.scaled_dot_product_attention",
-}  # fmt: skip
 # Gradients that differ without any write: see op_db_table.py; bases are unique up to signs; the
 # gradient of ctc_loss in PyTorch is that behind a log_softmax; dropout is random.
 NOT_COMPARED = {
@@ -60,7 +58,7 @@ NOT_COMPARED = {
 def test_written_before_backward(entry: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METAOP_BACKEND", "reference")
     name = name_of(entry)
-    tables = ((RIGHT_ANYWAY, ALLOWED), (REFUSED_HERE, REFUSED), (NOT_COMPARED, WRONG))
+    tables = ((RIGHT_ANYWAY, ALLOWED), (NOT_COMPARED, WRONG))
     assert differences(entry) == {kind for table, kind in tables if name in table}
 
 
@@ -92,6 +90,60 @@ def test_results_that_are_written_next(name: str) -> None:
         NEXT[name](lib, x * 1).sum().backward()
         found.append(x.grad.numpy())
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
+
+
+# What an operator reads of these inputs is a copy in PyTorch, for some arguments at least.
+BEFORE: dict[str, Any] = {
+    "attention": lambda lib, x: lib.nn.functional.scaled_dot_product_attention(
+        x[0], x[0], x[0].clone()
+    ),
+    "attention with a mask that learns": lambda lib, x: (
+        lib.nn.functional.scaled_dot_product_attention(x, x, x.clone(), x * 1)
+    ),
+    "mean of all": lambda lib, x: lib.nn.functional.adaptive_avg_pool2d(x, 1) * 2,
+    "largest of a bag": lambda lib, x: lib.nn.functional.embedding_bag(
+        lib.tensor([[1, 0, 3], [2, 2, 1]]), x[0, 0], mode="max"
+    ),
+    "divergence of logarithms": lambda lib, x: lib.nn.functional.kl_div(
+        x, x * 0.5, reduction="sum", log_target=True
+    ),
+    "divergence of values": lambda lib, x: lib.nn.functional.kl_div(
+        x * 2, x.detach().exp(), reduction="sum"
+    ),
+    "counts": lambda lib, x: lib.nn.functional.poisson_nll_loss(
+        x, x.detach().exp(), log_input=False, eps=5.0
+    ),
+    "number and power of two": lambda lib, x: lib.ldexp(x, x.detach() * 2).sum() + x.sum(),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_inputs_that_are_written_next(name: str) -> None:
+    values = np.random.default_rng(0).normal(size=(2, 3, 4, 4))
+    found = []
+    for lib in (metaop, torch):
+        head = lib.tensor(values, requires_grad=True)
+        x = head * 1
+        y = BEFORE[name](lib, x)
+        x.mul_(3)
+        y.sum().backward()
+        found.append(head.grad.numpy())
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6, atol=1e-9)
+
+
+def test_a_kronecker_product_whose_factors_are_written_next() -> None:
+    """PyTorch's gradient reads what was written then, so the measure is one without writes."""
+    found = []
+    for write in (False, True):
+        left, right = (metaop.arange(n, dtype=metaop.float64, requires_grad=True) for n in (3, 4))
+        factors = left * 1, right * 1
+        product = metaop.kron(*factors)
+        if write:
+            for factor in factors:
+                factor.mul_(3)
+        (product * product).sum().backward()
+        found.append([left.grad.tolist(), right.grad.tolist()])
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("name", ["inv", "cholesky", "det", "eigvalsh", "svdvals", "qr"])
