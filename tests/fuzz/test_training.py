@@ -6,7 +6,9 @@ smaller program; `python -m tests.fuzz.training --seed S --count 1 --minimise` m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -14,9 +16,20 @@ from tests.fuzz.test_programs import COUNT, FIRST_SEED
 
 pytest.importorskip("torch")
 
+from tests.fuzz.training.catalogue import ENTRIES
 from tests.fuzz.training.compare import failure, truth
 from tests.fuzz.training.generator import Generator
-from tests.fuzz.training.program import Operation, Program, text
+from tests.fuzz.training.loops import (
+    BACKWARDS,
+    BETWEEN,
+    CLIPS,
+    LOSSES,
+    OPTIMIZERS,
+    PREPARATIONS,
+    SCHEDULERS,
+    TERMS,
+)
+from tests.fuzz.training.program import Operation, Program, Unfit, text
 from tests.fuzz.training.worker import Worker
 
 
@@ -36,6 +49,39 @@ def check(program: Program, worker: Worker) -> None:
     written = text(program)
     found = failure(written, worker)
     assert found is None, f"{found.kind}\n{found.report}\n{written}"
+
+
+def alone(name: str) -> Iterator[Program]:
+    """Programs with an operation behind a layer, for every rank that it takes."""
+    entry = ENTRIES[name]
+    for rank in entry.ranks:
+        shape = {2: (4,), 3: (4, 4), 4: (4, 4, 4), 5: (1, 4, 2, 4)}[rank]
+        for choices in itertools.product(*entry.options.values()):
+            options = tuple(zip(entry.options, choices))
+            layer = Operation("Weight", (("out", 4),))
+            yield Program(shape, (layer, Operation(name, options)), "power", SGD, batches=(2,))
+
+
+def test_pytorch_runs_every_row() -> None:
+    """A row that PyTorch refuses would never be drawn."""
+    plain = next(alone("tanh"))
+    programs: dict[tuple[str, str], Iterable[Program]] = {
+        (name, row): [replace(plain, **{name: row})]
+        for name, rows in (
+            *(("term", TERMS.values()), ("backward", BACKWARDS), ("prepare", PREPARATIONS)),
+            *(("between", BETWEEN), ("clip", CLIPS), ("optimizer", OPTIMIZERS)),
+            *(("scheduler", SCHEDULERS), ("loss", LOSSES)),
+        )
+        for row in rows
+    } | {("operation", name): alone(name) for name in ENTRIES}
+    assert not [row for row, tried in programs.items() if not any(map(is_drawn, tried))]
+
+
+def is_drawn(program: Program) -> bool:
+    try:
+        return truth(text(program), 0) is not None
+    except Unfit:
+        return False
 
 
 def convolution(out: int, kernel: int, stride: int = 1, padding: int = 0) -> Operation:
@@ -90,7 +136,7 @@ PATTERNS = {
     "a read between the passes of a second gradient": Program(
         (3,),
         (Operation("LayerNormAll"), Operation("read", text="float(x.sum())")),
-        "mse", SGD, penalty=True,
+        "mse", SGD, term=TERMS["slope of a parameter"],
     ),
 }  # fmt: skip
 

@@ -8,24 +8,12 @@ functional part.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Entry(NamedTuple):
-    """One kind of operation: its text, the ranks it takes, and what its options may be.
-
-    `use` is how a module is called; it is empty for expressions.
-    """
-
-    text: str
-    ranks: tuple[int, ...] = (2, 3, 4, 5)
-    options: dict[str, tuple[Any, ...]] = {}
-    use: str = ""
-
+from tests.fuzz.training.functions import ACTIVATIONS, OTHERS, YES_NO, Entry
 
 # With 64 channels products are packed, and the taps of windows become cases of their own.
 _OUT = (1, 2, 3, 4, 6, 8, 16, 64)
-_YES_NO = (True, False)
 _WINDOW = "{kernel}, stride={stride}, padding={padding}"
 _CONVOLUTION = (
     "({c}, {out}, " + _WINDOW + ", dilation={dilation}, groups={groups}, bias={bias}, "
@@ -46,23 +34,24 @@ def _convolution(*pairs: tuple[int, ...]) -> dict[str, tuple[Any, ...]]:
         "padding": (0, 1, 1, 2, 3),
         "dilation": (1, 1, 1, 2),
         "groups": (1, 1, 1, 2, 3, 4),
-        "bias": _YES_NO,
+        "bias": YES_NO,
         "mode": ("zeros", "zeros", "zeros", "zeros", "circular", "reflect", "replicate"),
         "extra": (0, 0, 1),
     }
 
 
-_POOL = {"kernel": (1, 2, 2, 3), "stride": (1, 2, 3), "padding": (0, 0, 1), "ceil": _YES_NO}
+_POOL = {"kernel": (1, 2, 2, 3), "stride": (1, 2, 3), "padding": (0, 0, 1), "ceil": YES_NO}
 _MAX_POOL = "(" + _WINDOW + ", ceil_mode={ceil})"
 _MEAN_POOL = "(" + _WINDOW + ", ceil_mode={ceil}, count_include_pad={pad})"
-_MEAN = {**_POOL, "pad": _YES_NO}
-_RECURRENT = {"hidden": (1, 2, 3, 5, 8), "layers": (1, 1, 2), "both": _YES_NO, "bias": _YES_NO}
+_MEAN = {**_POOL, "pad": YES_NO}
+_RECURRENT = {"hidden": (1, 2, 3, 5, 8), "layers": (1, 1, 2), "both": YES_NO, "bias": YES_NO}
 _RECURRENT_TEXT = "({f}, {hidden}, {layers}, bidirectional={both}, bias={bias}, batch_first=True)"
-_HEADS = {"heads": (1, 2, 3, 4), "bias": _YES_NO}
+_CELL = {"hidden": (1, 3, 4), "bias": YES_NO}
+_HEADS = {"heads": (1, 2, 3, 4), "bias": YES_NO}
 _CALL = "{m}(x)"
 
 MODULES: dict[str, Entry] = {
-    "Linear": Entry("({f}, {out}, bias={bias})", options={"out": _OUT, "bias": _YES_NO}, use=_CALL),
+    "Linear": Entry("({f}, {out}, bias={bias})", options={"out": _OUT, "bias": YES_NO}, use=_CALL),
     # A weight that is used apart from its module.
     "Weight": Entry(
         "T.nn.Linear({f}, {out}, bias=False)", options={"out": _OUT}, use="x @ {m}.weight.t()"
@@ -78,13 +67,13 @@ MODULES: dict[str, Entry] = {
     "ConvTranspose1d": Entry(_TRANSPOSED, (3,), _convolution(), _CALL),
     "ConvTranspose2d": Entry(_TRANSPOSED, (4,), _convolution((1, 3), (3, 2)), _CALL),
     "BatchNorm1d": Entry("({c}, affine={affine}, momentum={momentum})", (2, 3), {
-        "affine": _YES_NO, "momentum": (0.1, 0.5, None)}, _CALL),
+        "affine": YES_NO, "momentum": (0.1, 0.5, None)}, _CALL),
     "BatchNorm2d": Entry("({c}, affine={affine}, momentum={momentum})", (4,), {
-        "affine": _YES_NO, "momentum": (0.1, 0.5, None)}, _CALL),
-    "InstanceNorm2d": Entry("({c}, affine={affine})", (4,), {"affine": _YES_NO}, _CALL),
+        "affine": YES_NO, "momentum": (0.1, 0.5, None)}, _CALL),
+    "InstanceNorm2d": Entry("({c}, affine={affine})", (4,), {"affine": YES_NO}, _CALL),
     "GroupNorm": Entry("({groups}, {c})", (2, 3, 4), {"groups": (1, 2, 3, 4)}, _CALL),
     "LayerNorm": Entry(
-        "({f}, elementwise_affine={affine})", options={"affine": _YES_NO}, use=_CALL
+        "({f}, elementwise_affine={affine})", options={"affine": YES_NO}, use=_CALL
     ),
     "LayerNormAll": Entry("T.nn.LayerNorm({rest})", use=_CALL),
     "RMSNorm": Entry("({f})", use=_CALL),
@@ -106,7 +95,7 @@ MODULES: dict[str, Entry] = {
     "PixelShuffle": Entry("(2)", (4,), use=_CALL),
     "Flatten": Entry("()", use=_CALL),
     "Dropout": Entry("(0.0)", use=_CALL),
-    "ReLU": Entry("(inplace={inplace})", options={"inplace": _YES_NO}, use=_CALL),
+    "ReLU": Entry("(inplace={inplace})", options={"inplace": YES_NO}, use=_CALL),
     "LSTM": Entry(_RECURRENT_TEXT, (3,), _RECURRENT, "{m}(x)[0]"),
     "LSTMState": Entry(
         "T.nn.LSTM({f}, {hidden}, batch_first=True)", (3,), {"hidden": (1, 2, 5)}, "{m}(x)[1][0][0]"
@@ -119,141 +108,147 @@ MODULES: dict[str, Entry] = {
     "TransformerEncoderLayer": Entry(
         "({f}, {heads}, 6, 0.0, batch_first=True, norm_first={first})",
         (3,),
-        {"heads": (1, 2), "first": _YES_NO},
+        {"heads": (1, 2), "first": YES_NO},
         _CALL,
     ),
-}  # fmt: skip
-
-_DIM = {"dim": (-1, 1)}
-_KEEP = {"dim": (1, -1), "keep": _YES_NO}
-
-# Values stay near one, and away from places where a gradient is infinite.
-ACTIVATIONS: dict[str, Entry] = {
-    name: Entry(text)
-    for name, text in {
-        "relu": "x.relu()",
-        "tanh": "x.tanh()",
-        "sigmoid": "x.sigmoid()",
-        "exp": "x.tanh().exp()",
-        "sqrt": "(x * x + 0.1).sqrt()",
-        "rsqrt": "(x * x + 0.5).rsqrt()",
-        "reciprocal": "(x.abs() + 0.5).reciprocal()",
-        "log": "(x.abs() + 0.5).log()",
-        "log1p": "x.abs().log1p()",
-        "expm1": "x.tanh().expm1()",
-        "softplus": "F.softplus(x)",
-        "elu": "F.elu(x)",
-        "selu": "F.selu(x)",
-        "celu": "F.celu(x, 0.5)",
-        "gelu": "F.gelu(x)",
-        "gelu_tanh": "F.gelu(x, approximate='tanh')",
-        "silu": "F.silu(x)",
-        "mish": "F.mish(x)",
-        "leaky_relu": "F.leaky_relu(x, 0.1)",
-        "hardtanh": "F.hardtanh(x)",
-        "hardswish": "F.hardswish(x)",
-        "hardsigmoid": "F.hardsigmoid(x)",
-        "relu6": "F.relu6(x)",
-        "softsign": "F.softsign(x)",
-        "logsigmoid": "F.logsigmoid(x)",
-        "tanhshrink": "F.tanhshrink(x)",
-        "softshrink": "F.softshrink(x, 0.2)",
-        "threshold": "F.threshold(x, 0.1, 0.05)",
-        "sin": "x.sin()",
-        "cos": "x.cos()",
-        "atan": "x.atan()",
-        "erf": "x.erf()",
-        "square": "x.square() * 0.5",
-        "power": "x.pow(3) * 0.1",
-        "power_of_positive": "(x.abs() + 0.2).pow(1.5)",
-        "clamp": "x.clamp(-0.7, 0.9)",
-        "abs": "x.abs()",
-        "where": "T.where(x > 0, x, x * 0.1)",
-        "maximum": "T.maximum(x, x * 0.3 + 0.1)",
-        "quotient": "x / (x.abs() + 1)",
-        "lerp": "T.lerp(x, x.tanh(), 0.3)",
-        "twice": "x + x.tanh()",
-        "gated": "x * x.sigmoid()",
-        "with_detached": "x + x.detach() * 0.5",
-        "clone": "x.clone()",
-        "negative": "1 - x",
-        "scaled": "x * 1.5 + 0.1",
-    }.items()
-}
-
-OTHERS: dict[str, Entry] = {
-    "softmax": Entry("x.softmax({dim})", options=_DIM),
-    "log_softmax": Entry("x.log_softmax({dim})", options=_DIM),
-    "softmin": Entry("F.softmin(x, {dim})", options=_DIM),
-    "glu": Entry("F.glu(x, {dim})", options=_DIM),
-    "normalize": Entry("F.normalize(x, dim={dim}, eps=0.1)", options=_DIM),
-    "centred": Entry("x - x.mean({dim}, keepdim=True)", options=_DIM),
-    "by_sum": Entry("x / (x.abs().sum({dim}, keepdim=True) + 0.5)", options=_DIM),
-    "standardised": Entry(
-        "(x - x.mean({dim}, keepdim=True)) * "
-        "(x.var({dim}, keepdim=True, correction=0) + 0.1).rsqrt()",
-        options=_DIM,
+    "LSTMProjected": Entry(
+        "T.nn.LSTM({f}, {hidden}, proj_size=2, batch_first=True)",
+        (3,),
+        {"hidden": (3, 5)},
+        "{m}(x)[0]",
     ),
-    "cumsum": Entry("x.cumsum({dim}) * 0.5", options=_DIM),
-    "flip": Entry("x.flip({dim})", options=_DIM),
-    "roll": Entry("x.roll(1, {dim})", options=_DIM),
-    "sorted": Entry("x.sort({dim}).values", options=_DIM),
-    "transpose": Entry("x.transpose(1, {dim})", (3, 4, 5), {"dim": (-1, 2)}),
-    "movedim": Entry("x.movedim(1, -1)", (3, 4, 5)),
-    "contiguous": Entry("x.transpose(1, -1).contiguous()", (3, 4, 5)),
-    "unsqueeze": Entry("x.unsqueeze({dim})", (2, 3, 4), {"dim": (1, 2, -1)}),
-    "squeeze": Entry("x.squeeze(1)", (3, 4, 5)),
-    "reshape": Entry("x.reshape(x.shape[0], -1)", (3, 4, 5)),
-    "view": Entry("x.view(x.shape[0], -1)", (3, 4, 5)),
-    "folded": Entry("x.flatten(2)", (4, 5)),
-    "unfolded": Entry("x.unflatten(1, ({first}, -1))", (2, 3, 4), {"first": (2, 3)}),
-    "first": Entry("x[:, 0]", (3, 4, 5)),
-    "last": Entry("x[:, -1]", (3, 4, 5)),
-    "last_of_last": Entry("x[..., -1]", (3, 4, 5)),
-    "stepped": Entry("x[:, ::2]"),
-    "tail": Entry("x[..., 1:]"),
-    "narrow": Entry("x.narrow(1, 0, 2)"),
-    "select": Entry("x.index_select(1, T.tensor([1, 0, 1]))"),
-    "indexed": Entry("x[:, [0, 1, 0]]"),
-    "gathered": Entry("x.gather(1, T.zeros_like(x, dtype=T.int64))"),
-    "chunk": Entry("x.chunk(2, 1)[0] * x.chunk(2, 1)[1]"),
-    "split": Entry("T.cat(x.split(2, 1)[::-1], 1)"),
-    "unbind": Entry("T.stack(x.unbind(1)[::-1], 1)"),
-    "cat": Entry("T.cat([x, x.tanh()], {dim})", options=_DIM),
-    "stack": Entry("T.stack([x, x * 0.5], 1)", (2, 3)),
-    "repeat": Entry("x.repeat_interleave(2, 1)"),
-    "expand": Entry("x.unsqueeze(1).expand(-1, 3, *x.shape[1:])", (2, 3)),
-    "pad": Entry("F.pad(x, (1, {after}))", options={"after": (0, 2, -1)}),
-    "windows": Entry("x.unfold(-1, 2, {step})", (2, 3, 4), {"step": (2, 3)}),
-    # PyTorch writes twice to what windows share: what it gives then means nothing.
-    "overlapping": Entry("x.unfold(-1, 2, 1).clone()", (2, 3, 4)),
-    "unfold": Entry("F.unfold(x, {kernel}, padding={padding})", (4,), {
-        "kernel": (1, 2, 3), "padding": (0, 1)}),
-    "mean": Entry("x.mean({dim}, keepdim={keep})", (3, 4, 5), _KEEP),
-    "sum": Entry("x.sum({dim}, keepdim={keep}) * 0.5", (3, 4, 5), _KEEP),
-    "amax": Entry("x.amax({dim}, keepdim={keep})", (3, 4, 5), _KEEP),
-    "max": Entry("x.max({dim}, keepdim={keep}).values", (3, 4, 5), _KEEP),
-    "logsumexp": Entry("x.logsumexp({dim}, keepdim={keep})", (3, 4, 5), _KEEP),
-    "var": Entry("x.var({dim}, keepdim={keep}, correction=0)", (3, 4, 5), _KEEP),
-    "norm": Entry("(x.square().sum({dim}, keepdim={keep}) + 0.1).sqrt()", (3, 4, 5), _KEEP),
-    "topk": Entry("x.topk(2, {dim}).values", options=_DIM),
-    "global_mean": Entry("x.mean((2, 3))", (4,)),
-    "gram": Entry("x @ x.transpose(1, 2) / x.shape[2]", (3,)),
-    "einsum": Entry("T.einsum('bij,bkj->bik', x, x.tanh()) / x.shape[2]", (3,)),
-    "outer": Entry("x.unsqueeze(1) * x.unsqueeze(2)", (2,)),
-    "attention": Entry("F.scaled_dot_product_attention(x, x, x)", (3, 4)),
-    "causal": Entry("F.scaled_dot_product_attention(x, x.tanh(), x, is_causal=True)", (3, 4)),
-    "masked": Entry("x.masked_fill(x > 0.5, 0.1)"),
-    "triangle": Entry("x.tril()", (3, 4)),
-    "interpolate": Entry("F.interpolate(x, scale_factor=2)", (3, 4)),
-    "max_pool": Entry("F.max_pool2d(x, 2)", (4,)),
-    "add_in_place": Entry("x.add_(0.3)"),
-    "mul_in_place": Entry("x.mul_(0.7)"),
-    "relu_in_place": Entry("x.relu_()"),
-    "tanh_in_place": Entry("x.tanh_()"),
-    "sigmoid_in_place": Entry("x.sigmoid_()"),
-    "clamp_in_place": Entry("x.clamp_(-0.8, 0.8)"),
-    "functional_in_place": Entry("F.elu(x, inplace=True)"),
+    "RNNOfRelu": Entry(
+        "T.nn.RNN({f}, {hidden}, nonlinearity='relu', batch_first=True)",
+        (3,),
+        {"hidden": (1, 3)},
+        "{m}(x, x[:, 0].mean() * T.ones(1, x.shape[0], {m}.hidden_size, dtype=x.dtype))[0]",
+    ),
+    "LSTMCell": Entry("({f}, {hidden}, {bias})", (2,), _CELL, "T.cat({m}(x), 1)"),
+    "GRUCell": Entry("({f}, {hidden}, {bias})", (2,), _CELL, "{m}(x, {m}(x))"),
+    "RNNCell": Entry("({f}, {hidden}, {bias})", (2,), _CELL, "{m}(x, {m}(x))"),
+    "Steps": Entry(
+        "Steps(T.nn.{cell}({f}, {hidden}))",
+        (3,),
+        {"cell": ("LSTMCell", "GRUCell", "RNNCell"), "hidden": (1, 3)},
+        _CALL,
+    ),
+    "MaskedMultiheadAttention": Entry(
+        "T.nn.MultiheadAttention({f}, {heads}, batch_first=True)",
+        (3,),
+        {"heads": (1, 2), "out": (0, 1), "weights": YES_NO},
+        "{m}(x, x, x.tanh(), attn_mask=~mask(x), need_weights={weights})[0]",
+    ),
+    "AttentionWeights": Entry(
+        "T.nn.MultiheadAttention({f}, {heads}, batch_first=True)",
+        (3,),
+        {"heads": (1, 2)},
+        "{m}(x, x.flip(1), x, average_attn_weights=False)[1].flatten(1)",
+    ),
+    "PaddedAttention": Entry(
+        "T.nn.MultiheadAttention({f}, 1, add_bias_kv={extra}, add_zero_attn=True, "
+        "batch_first=True)",
+        (3,),
+        {"extra": YES_NO},
+        "{m}(x, x, x, key_padding_mask=T.arange(x.shape[1]).expand(x.shape[:2]) > 1)[0]",
+    ),
+    "TransformerDecoderLayer": Entry(
+        "({f}, {heads}, 6, 0.0, batch_first=True, norm_first={first})",
+        (3,),
+        {"heads": (1, 2), "first": YES_NO},
+        "{m}(x, x.tanh(), tgt_mask=~mask(x))",
+    ),
+    "TransformerEncoder": Entry(
+        "T.nn.TransformerEncoder(T.nn.TransformerEncoderLayer({f}, 1, 5, 0.0, {activation!r}, "
+        "batch_first=True), 2, enable_nested_tensor=False)",
+        (3,),
+        {"activation": ("relu", "gelu")},
+        "{m}(x, is_causal=False, mask=~mask(x))",
+    ),
+    "Bilinear": Entry("({f}, {f}, {out})", options={"out": (1, 3)}, use="{m}(x, x.tanh())"),
+    "Embedding": Entry(
+        "(3, {out}, padding_idx={padding})",
+        options={"out": (1, 4), "padding": (None, 0, 2)},
+        use="x.unsqueeze(-1) * {m}((x > 0).long() + (x > 1).long())",
+    ),
+    "EmbeddingShared": Entry(
+        "T.nn.Embedding(4, {f}, max_norm={most})",
+        options={"most": (None, 1.0)},
+        use="x @ {m}((x.detach()[..., 0] > 0).long()).flatten(0, -2).mT @ {m}.weight[:1].expand("
+        "x.shape[:-1].numel(), -1)",
+    ),
+    "EmbeddingBag": Entry(
+        "(2, {out}, mode={mode!r})",
+        options={"out": (1, 4), "mode": ("sum", "mean", "max")},
+        use="x.flatten(1)[:, :1] * {m}((x > 0).long().flatten(1))",
+    ),
+    "EmbeddingBagOfOffsets": Entry(
+        "T.nn.EmbeddingBag(2, {out}, mode={mode!r}, include_last_offset=True)",
+        options={"out": (1, 4), "mode": ("sum", "mean")},
+        use="x.flatten(1)[:, :1] * {m}((x > 0).long().flatten(), "
+        "T.arange(x.shape[0] + 1) * x[0].numel())",
+    ),
+    "EmbeddingBagWeighted": Entry(
+        "T.nn.EmbeddingBag(2, {out}, mode='sum')",
+        options={"out": (1, 4)},
+        use="{m}((x > 0).long().flatten(1), per_sample_weights=x.flatten(1) * 0.5)",
+    ),
+    # One module used several times.
+    "Repeated": Entry(
+        "Repeated(T.nn.Linear({f}, {f}), {times})", options={"times": (2, 3)}, use=_CALL
+    ),
+    "RepeatedConv2d": Entry(
+        "Repeated(T.nn.Conv2d({c}, {c}, {kernel}, padding='same'), 2)",
+        (4,),
+        {"kernel": (1, 2, 3)},
+        _CALL,
+    ),
+    "RepeatedNorm": Entry("Repeated(T.nn.BatchNorm1d({c}), 2)", (2, 3), use=_CALL),
+    "RepeatedLSTM": Entry(
+        "T.nn.LSTM({f}, {f}, batch_first=True)", (3,), use="{m}(*{m}(x.flip(1)))[0]"
+    ),
+    "Checkpointed": Entry(
+        "T.nn.Sequential(T.nn.Linear({f}, {out}), T.nn.{kind}(), T.nn.Linear({out}, 3))",
+        options={"out": (1, 4), "kind": ("Tanh", "Softplus", "GELU")},
+        use="T.utils.checkpoint.checkpoint({m}, x, use_reentrant=False)",
+    ),
+    "CheckpointedConv2d": Entry(
+        "T.nn.Sequential(T.nn.Conv2d({c}, {out}, 3, padding=1), T.nn.BatchNorm2d({out}))",
+        (4,),
+        {"out": (1, 4)},
+        "T.utils.checkpoint.checkpoint({m}, x, use_reentrant=False)",
+    ),
+    "CheckpointedSequence": Entry(
+        "T.nn.Sequential(T.nn.Linear({f}, 3), T.nn.Tanh(), T.nn.Linear(3, 2), T.nn.Sigmoid())",
+        use="T.utils.checkpoint.checkpoint_sequential({m}, 2, x, use_reentrant=False)",
+    ),
+    "WeightNorm": Entry(
+        "T.nn.utils.parametrizations.weight_norm(T.nn.Linear({f}, {out}))",
+        options={"out": (1, 3, 8)},
+        use=_CALL,
+    ),
+    "Functional": Entry(
+        "T.nn.Linear({f}, {out})",
+        options={"out": (1, 4)},
+        use="T.func.functional_call({m}, {{k: v * 0.7 for k, v in {m}.named_parameters()}}, (x,))",
+    ),
+    "Mapped": Entry("T.nn.Linear({f}, 3)", use="T.func.vmap(lambda row: {m}(row).tanh())(x)"),
+    "MappedWeights": Entry(
+        "T.nn.Linear({f}, 3)", use="T.func.vmap(lambda w: x @ w, out_dims=-1)({m}.weight)"
+    ),
+    "Frozen": Entry("T.nn.Linear({f}, 3).requires_grad_(False)", use=_CALL),
+    "InferenceNorm": Entry("T.nn.BatchNorm1d({c}).eval()", (2, 3), use=_CALL),
+    "NormWithoutStatistics": Entry(
+        "T.nn.BatchNorm2d({c}, track_running_stats=False)", (4,), use=_CALL
+    ),
+    "InstanceNormWithStatistics": Entry(
+        "T.nn.InstanceNorm1d({c}, affine=True, track_running_stats=True)", (3,), use=_CALL
+    ),
+    "Running": Entry("Running({c})", use=_CALL),
+    "MaxUnpool2d": Entry(
+        "T.nn.MaxUnpool2d(2)",
+        (4,),
+        use="{m}(*F.max_pool2d(x, 2, return_indices=True), output_size=x.shape)",
+    ),
 }  # fmt: skip
 
 ENTRIES = {**MODULES, **ACTIVATIONS, **OTHERS}
@@ -266,85 +261,3 @@ JOINS = {
     "cat_last": "T.cat([{a}, {b}], -1)",
     "cat_flat": "T.cat([{a}.flatten(1), {b}.flatten(1)], 1)",
 }
-
-# Statements that leave `x` as it is: what is kept, what is read, what is written through a view.
-KEPT = (
-    "x", "x.view(-1)", "x.flatten()", "x.flatten(1)", "x.squeeze()", "x.transpose(0, 1)", "x[:, 0]",
-    "x[0]", "x[-1:]", "x.unsqueeze(0)", "x.clone()", "x.detach()", "x.detach().clone()",
-    "x.chunk(2, 1)[0]", "x.sum()", "x.mean(0)", "x * 2", "x.reshape(-1)", "x.movedim(0, -1)",
-    "x.relu()", "x > 0", "x.abs().amax()", "x.data", "x.expand_as(x)", "x.view_as(x)",
-)  # fmt: skip
-READS = (
-    "float(x.sum())", "x.sum().item()", "x.tolist()", "str(x)", "x.detach().numpy()",
-    "bool((x > 0).any())", "float(x.detach().flatten()[0])", "x.detach().mean().item()",
-    "x.detach().clone().tolist()",
-)  # fmt: skip
-# Not through `x.data`: a gradient of PyTorch reads what was written, one of metaop what was there.
-WRITES = (
-    "x[:, 0] = 0.5", "x[:, :1].mul_(0.5)", "x[..., -1].add_(0.1)",
-    "x.detach().mul_(0.9)", "x += 0.1", "x *= 0.8",
-)  # fmt: skip
-
-# The text of a loss of `x` and `y`, and what `y` is: numbers, labels, or nothing.
-LOSSES: dict[str, tuple[str, str]] = {
-    "mse": ("F.mse_loss(x, y)", "numbers"),
-    "mse_sum": ("F.mse_loss(x, y, reduction='sum') * 0.1", "numbers"),
-    "l1": ("F.l1_loss(x, y)", "numbers"),
-    "smooth_l1": ("F.smooth_l1_loss(x, y)", "numbers"),
-    "huber": ("F.huber_loss(x, y, delta=0.7)", "numbers"),
-    "bce": ("F.binary_cross_entropy(x.sigmoid(), y.sigmoid())", "numbers"),
-    "bce_with_logits": ("F.binary_cross_entropy_with_logits(x, y.sigmoid())", "numbers"),
-    "cross_entropy": ("F.cross_entropy(x, y)", "labels"),
-    "cross_entropy_smooth": ("F.cross_entropy(x, y, label_smoothing=0.1)", "labels"),
-    "cross_entropy_soft": ("F.cross_entropy(x, y.softmax(1))", "numbers"),
-    "cross_entropy_sum": ("F.cross_entropy(x, y, reduction='none').sum() * 0.3", "labels"),
-    "nll": ("F.nll_loss(x.log_softmax(1), y)", "labels"),
-    "kl_div": ("F.kl_div(x.log_softmax(1), y.softmax(1), reduction='batchmean')", "numbers"),
-    "hinge": ("F.hinge_embedding_loss(x, y.sign())", "numbers"),
-    "soft_margin": ("F.soft_margin_loss(x, y.sign())", "numbers"),
-    "multi_margin": ("F.multi_margin_loss(x, y)", "labels"),
-    "hinge_by_hand": ("(1 - x * y.sign()).clamp(min=0).mean()", "numbers"),
-    "cosine": ("F.cosine_embedding_loss(x, y, y.new_ones(y.shape[0]))", "numbers"),
-    "cosine_by_hand": ("1 - F.cosine_similarity(x, y, 1).mean()", "numbers"),
-    "poisson": ("F.poisson_nll_loss(x.tanh(), y.abs())", "numbers"),
-    "gaussian": ("F.gaussian_nll_loss(x, y, (x * 0.3).exp() + 0.2)", "numbers"),
-    "squares": ("((x - y) ** 2).mean()", "numbers"),
-    "product": ("(x * y).sum() * 0.1", "numbers"),
-    "distances": ("(x - y).abs().sum() / x.shape[0]", "numbers"),
-    "entropy": ("-(y.softmax(1) * x.log_softmax(1)).sum(1).mean()", "numbers"),
-    "root": ("((x - y).square().mean() + 0.1).sqrt()", "numbers"),
-    "power": ("x.pow(2).mean()", "nothing"),
-    "logsumexp": ("x.logsumexp(1).mean()", "nothing"),
-    "mean_of_sums": ("x.sum(1).square().mean() * 0.2", "nothing"),
-    "largest": ("x.abs().amax(1).sum() * 0.3", "nothing"),
-    "picked": ("x[0].sum() + x[-1].square().mean()", "nothing"),
-}
-
-# Steps do not depend on rounding where a gradient is tiny: `eps` is not.
-OPTIMIZERS = (
-    "SGD(parameters, lr=0.1)",
-    "SGD(parameters, lr=0.05, momentum=0.9)",
-    "SGD(parameters, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01)",
-    "SGD(parameters, lr=0.05, momentum=0.8, dampening=0.2, maximize=True)",
-    "Adam(parameters, lr=0.02, eps=1e-2)",
-    "Adam(parameters, lr=0.02, eps=1e-2, amsgrad=True, weight_decay=0.01)",
-    "AdamW(parameters, lr=0.02, eps=1e-2)",
-    "RMSprop(parameters, lr=0.02, eps=1e-2)",
-    "RMSprop(parameters, lr=0.02, eps=1e-2, momentum=0.9, centered=True)",
-    "Adagrad(parameters, lr=0.05, eps=1e-2)",
-    "Adadelta(parameters, lr=0.5, eps=1e-2)",
-    "Adamax(parameters, lr=0.02, eps=1e-2)",
-    "NAdam(parameters, lr=0.02, eps=1e-2)",
-    "RAdam(parameters, lr=0.02, eps=1e-2)",
-    "ASGD(parameters, lr=0.05)",
-)
-SCHEDULERS = (
-    "StepLR(optimizer, 1, 0.5)",
-    "ExponentialLR(optimizer, 0.9)",
-    "CosineAnnealingLR(optimizer, 4)",
-)
-# What happens to gradients between `backward` and `step`.
-CLIPS = (
-    "T.nn.utils.clip_grad_norm_(parameters, 0.5)",
-    "T.nn.utils.clip_grad_value_(parameters, 0.1)",
-)

@@ -7,21 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.training.catalogue import (
-    ACTIVATIONS,
-    CLIPS,
-    ENTRIES,
-    JOINS,
-    KEPT,
-    LOSSES,
-    MODULES,
-    OPTIMIZERS,
-    OTHERS,
-    READS,
-    SCHEDULERS,
-    WRITES,
-)
+from tests.fuzz.training.catalogue import ENTRIES, JOINS, MODULES
 from tests.fuzz.training.compare import truth
+from tests.fuzz.training.functions import ACTIVATIONS, KEPT, OTHERS, READS, WRITES
+from tests.fuzz.training.loops import (
+    BACKWARDS,
+    BETWEEN,
+    CLIPS,
+    LOSSES,
+    OPTIMIZERS,
+    PREPARATIONS,
+    SCHEDULERS,
+    TERMS,
+)
 from tests.fuzz.training.program import Body, Operation, Program, Unfit, text
 
 # Batch sizes, a digit for each step. The second size makes a program for any; smaller ones and
@@ -98,12 +96,15 @@ class Generator:
             (0.3, {"set_to_none": False}),
             (0.15, {"read_before": self._pick(READS)}),
             (0.3, {"read_after": self._pick([*loss_reads, *loss_reads, *READS])}),
-            (0.07, {"penalty": True}),
+            (0.12, {"term": self._pick(TERMS.values())}),
+            (0.1, {"backward": self._pick(BACKWARDS)}),
             (0.07, {"twice": True}),
             (0.1, {"decay": True}),
             (0.2, {"clip": self._pick(CLIPS)}),
             (0.15, {"scheduler": self._pick(SCHEDULERS)}),
             (0.15, {"evaluate": True}),
+            (0.1, {"prepare": self._pick(PREPARATIONS)}),
+            (0.2, {"between": self._pick(BETWEEN)}),
         ]
         for probability, changes in habits:
             if self._chance(probability):

@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
-from tests.fuzz.training.catalogue import ENTRIES, JOINS, LOSSES, MODULES
+from tests.fuzz.training.catalogue import ENTRIES, JOINS, MODULES
+from tests.fuzz.training.helpers import TORCH, helpers_of
+from tests.fuzz.training.loops import LOSSES
 
 # A value is no larger: programs are many, not big.
 _MOST_VALUES = 6500
@@ -52,7 +54,8 @@ class Program:
     set_to_none: bool = True
     read_before: str = ""  # statements on the result `x` or the loss
     read_after: str = ""
-    penalty: bool = False  # a gradient of the gradient
+    term: str = ""  # statements that add to the loss: a gradient of the gradient, the model again
+    backward: str = "loss.backward()"
     twice: bool = False  # backward runs twice over one graph
     decay: bool = False  # the loss has a term of all parameters
     auxiliary: bool = False  # the loss has a term of the kept values
@@ -60,6 +63,8 @@ class Program:
     observe: str = "end"  # gradients and parameters: at the "end", "clones" or "reads" every step
     scheduler: str = ""
     evaluate: bool = False  # a prediction in evaluation mode follows every step
+    prepare: str = ""  # statements before the first step
+    between: str = ""  # statements behind each step
 
 
 class Body:
@@ -101,8 +106,8 @@ class Body:
             module = self._try(made, {})
             if not isinstance(module, torch.nn.Module):
                 raise Unfit
-            line = entry.use.format(m=f"modules[{len(self.modules)}]")
-            value = self._try(entry.use.format(m="module"), {"module": module})
+            line = entry.use.format(m=f"modules[{len(self.modules)}]", **holes)
+            value = self._try(entry.use.format(m="module", **holes), {"module": module})
             self.modules.append(made)
         else:
             line, value = text, self._try(text, {})
@@ -146,15 +151,14 @@ class Body:
         self.lines.append(f"x = {text}")
 
     def _try(self, text: str, names: dict[str, Any]) -> Any:
-        scope = {"T": torch, "F": torch.nn.functional, "x": self.value.clone(), **names}
         try:
-            return eval(text, scope)
+            return eval(text, {**TORCH, "x": self.value.clone(), **names})
         except Exception as error:
             raise Unfit from error
 
     def _run(self, text: str) -> None:
         try:
-            exec(text, {"T": torch, "F": torch.nn.functional, "x": self.value.clone()})
+            exec(text, {**TORCH, "x": self.value.clone()})
         except Exception as error:
             raise Unfit from error
 
@@ -178,10 +182,12 @@ def text(program: Program) -> str:
     elif program.input_gradient:
         given += ".requires_grad_()"
     return _FRAME.format(
+        helpers=_indented(helpers_of("\n".join(model.modules + model.lines)).splitlines(), 1),
         modules="".join(f"        {one},\n" for one in model.modules),
         frozen="parameters.pop(0).requires_grad_(False)" if program.frozen else "",
         optimizer=program.optimizer,
         scheduler=_scheduler(program.scheduler),
+        prepare=_indented([program.prepare], 1),
         forward=_indented(model.lines, 2),
         zero=f"optimizer.zero_grad(set_to_none={program.set_to_none})",
         inner=_indented(_micro_step(program), 3),
@@ -224,8 +230,9 @@ def _micro_step(program: Program) -> list[str]:
     """The lines from the forward pass to `backward`, for one part of a batch."""
     flat = ".flatten()" if program.flat else ""
     loss = LOSSES[program.loss][0]
-    lines = [f"x = forward(x, kept){flat}"] if program.hold_result else []
+    lines = ["taken = x"] if "taken" in program.term else []
     if program.hold_result:
+        lines.append(f"x = forward(x, kept){flat}")
         lines += [program.read_before, f"loss = {loss}"]
     else:
         lines.append(f"loss = (lambda x: {loss})(forward(x, kept){flat})")
@@ -233,14 +240,12 @@ def _micro_step(program: Program) -> list[str]:
         lines.append("loss = loss + 0.01 * sum(p.square().sum() for p in parameters)")
     if program.auxiliary:
         lines.append("loss = loss + 0.1 * sum(k.square().mean() for k in kept if k.requires_grad)")
-    if program.penalty:
-        lines.append("slope = T.autograd.grad(loss, parameters[-1], create_graph=True)[0]")
-        lines.append("loss = loss + 0.1 * slope.square().sum()")
+    lines.append(program.term)
     if program.accumulate > 1:
         lines.append(f"loss = loss / {program.accumulate}")
     if program.twice:
         lines.append("loss.backward(retain_graph=True)")
-    lines += ["loss.backward()", "kept.append(loss)"]
+    lines += [program.backward, "kept.append(loss)"]
     if program.hold_result or "loss" in program.read_after:
         lines.append(program.read_after)
     return lines
@@ -273,10 +278,13 @@ def _after_step(program: Program) -> list[str]:
             "    found[f'prediction {t}'] = forward(batch[0].detach(), [])",
             "modules.train()",
         ]
-    return lines
+    return [*lines, program.between]
 
 
 _FRAME = """\
+import copy
+import io
+
 import numpy as np
 
 
@@ -293,6 +301,8 @@ def run(T, number="float32", seed=0):
     def array(value):
         return np.array(value.detach().tolist(), np.float64).reshape(tuple(value.shape))
 
+{helpers}
+
     modules = T.nn.ModuleList([
 {modules}    ]).to(dtype)
     parameters = list(modules.parameters())
@@ -303,6 +313,7 @@ def run(T, number="float32", seed=0):
     {frozen}
     optimizer = T.optim.{optimizer}
     {scheduler}
+{prepare}
 
     def forward(x, kept):
 {forward}
