@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from metaop.autograd.function import output_of
-from metaop.differentiation.tape import TapeEntry, backward
+from metaop.differentiation.tape import TapeEntry, backward, pass_through
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.generator import get_rng_state, set_rng_state
 from metaop.tensor.gradients import enable_grad
@@ -45,7 +45,7 @@ def checkpoint(
         call.requires_grad = False
     hub = Call(None, (), outputs[places[0]].call.type, True)
     hub.tape = TapeEntry(
-        function=lambda cotangents: segment.gradients(places, leaves, cotangents),
+        function=lambda cotangents: segment.gradients(places, sources, leaves, cotangents),
         sources=(*sources, *leaves),
         outputs=len(places),
         name="CheckpointBackward",
@@ -70,9 +70,13 @@ class _Segment:
         self.casts = modes.casts
 
     def gradients(
-        self, places: list[int], leaves: list[Call], cotangents: Sequence[Call | None]
+        self,
+        places: list[int],
+        originals: list[Call],
+        leaves: list[Call],
+        cotangents: Sequence[Call | None],
     ) -> Sequence[Call | None]:
-        """The gradients of the arguments that track and of `leaves`, from those at `places`."""
+        """The gradients of the `originals` (arguments) and `leaves`, from those at `places`."""
         copies, arguments = _copied(self.args)
         outputs = self._run(arguments)
         roots = [
@@ -80,7 +84,8 @@ class _Segment:
             for k, cotangent in zip(places, cotangents)
             if cotangent is not None
         ]
-        targets = [copy.call for copy in copies] + leaves
+        sources = [copy.call for copy in copies]
+        targets = sources + leaves
         found = backward(
             roots,
             retain_graph=True,
@@ -88,6 +93,8 @@ class _Segment:
             targets=targets,
             accumulate=False,
         )
+        for source, original in zip(sources, originals):  # for gradients of these gradients
+            source.tape = TapeEntry(function=pass_through, sources=(original,))
         return [found.get(call) for call in targets]
 
     def _run(self, arguments: list[Any]) -> list[Any]:

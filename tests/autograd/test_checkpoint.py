@@ -1,0 +1,69 @@
+"""Parts of a model that backward computes again, against PyTorch: gradients of three orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import metaop
+
+torch = pytest.importorskip("torch")
+
+
+def layer(T: Any, x: Any, w: Any) -> Any:
+    """A function that reads a weight besides its argument."""
+    return (x @ w).tanh() * (x @ w.mT).sigmoid()
+
+
+def checkpointed(T: Any, function: Callable[[Any], Any], x: Any) -> Any:
+    return T.utils.checkpoint.checkpoint(function, x, use_reentrant=False)
+
+
+MODELS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
+    "a part behind a layer": lambda T, x, v, w: checkpointed(
+        T, lambda h: layer(T, h, w), (x @ v).tanh()
+    ),
+    "a part whose weight is used before it": lambda T, x, v, w: checkpointed(
+        T, lambda h: layer(T, h, w), layer(T, x, w) @ v
+    ),
+    "parts in a row": lambda T, x, v, w: checkpointed(
+        T, lambda h: layer(T, h, w), checkpointed(T, lambda h: layer(T, h, v), x)
+    ),
+    "a part in a part": lambda T, x, v, w: checkpointed(
+        T, lambda h: checkpointed(T, lambda k: layer(T, k, w), h * 0.5).sin(), (x @ v).tanh()
+    ),
+    "a part of two arguments": lambda T, x, v, w: T.utils.checkpoint.checkpoint(
+        lambda a, b: layer(T, a * b, w), (x @ v).tanh(), x.cos(), use_reentrant=False
+    ),
+    "a sequence": lambda T, x, v, w: T.utils.checkpoint.checkpoint_sequential(
+        [T.nn.Tanh(), lambda h: layer(T, h, v), T.nn.Sigmoid(), lambda h: layer(T, h, w)],
+        2,
+        x * 0.7,
+        use_reentrant=False,
+    ),
+}
+
+
+def gradients(T: Any, name: str) -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    leaves = [
+        T.tensor(random.normal(size=shape), requires_grad=True)
+        for shape in ((2, 3), (3, 3), (3, 3))
+    ]
+    found = []
+    value = MODELS[name](T, *leaves).square().sum()
+    for _ in range(3):
+        slopes = T.autograd.grad(value, leaves, create_graph=True)
+        found += [slope.detach().numpy() for slope in slopes]
+        value = sum((slope * slope).sum() for slope in slopes)
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_of_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METAOP_BACKEND", "reference")
+    for found, wanted in zip(gradients(metaop, name), gradients(torch, name)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9 * np.abs(wanted).max())
