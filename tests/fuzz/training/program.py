@@ -14,6 +14,7 @@ from tests.fuzz.training.loops import LOSSES
 
 # A value is no larger: programs are many, not big.
 _MOST_VALUES = 6500
+_RANKS = (2, 3, 4, 5)
 
 
 class Unfit(Exception):
@@ -111,7 +112,7 @@ class Body:
             self.modules.append(made)
         else:
             line, value = text, self._try(text, {})
-        if value.ndim < 2 or value.shape[0] != 2 or not 0 < value.numel() <= _MOST_VALUES:
+        if value.ndim not in _RANKS or value.shape[0] != 2 or not 0 < value.numel() <= _MOST_VALUES:
             raise Unfit
         self.value = value.detach()
         self.lines.append(f"x = {line}")
