@@ -221,8 +221,10 @@ MODULES: dict[str, Entry] = {
         "T.nn.Sequential(T.nn.Linear({f}, 3), T.nn.Tanh(), T.nn.Linear(3, 2), T.nn.Sigmoid())",
         use="T.utils.checkpoint.checkpoint_sequential({m}, 2, x, use_reentrant=False)",
     ),
-    "WeightNorm": Entry(
-        "T.nn.utils.parametrizations.weight_norm(T.nn.Linear({f}, {out}))",
+    # Not weight_norm: its second gradient is wrong in PyTorch.
+    "Parametrized": Entry(
+        "T.nn.utils.parametrize.register_parametrization("
+        "T.nn.Linear({f}, {out}), 'weight', Directions())",
         options={"out": (1, 3, 8)},
         use=_CALL,
     ),

@@ -39,6 +39,13 @@ class Running(T.nn.Module):
         return (x - self.mean.view(shape)) * self.scale.view(shape)
 
 
+class Directions(T.nn.Module):
+    """Rows that are about as long as one another."""
+
+    def forward(self, x):
+        return x / (x.square().sum(1, keepdim=True) + 0.1).sqrt()
+
+
 class Repeated(T.nn.Module):
     """A module that is used several times, each time behind a tanh."""
 
