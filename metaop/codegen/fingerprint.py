@@ -16,6 +16,7 @@ from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex
+from metaop.reindex.order import Order
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.code import Code
 from metaop.unified_graph.cut import Subgraph
@@ -124,6 +125,8 @@ def _operator_text(node: Node) -> str:
         return f"input {op.slot}"
     if isinstance(op, Code):
         return f"code {op.definition.digest} {op.result}"
+    if isinstance(op, Order):
+        return "order"
     raise NotCanonicalError
 
 

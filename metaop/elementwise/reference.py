@@ -204,6 +204,14 @@ def heaviside(x: Array, at_zero: Array) -> Array:
     return np.where(x == 0, at_zero, x > 0).astype(x.dtype)
 
 
+def sort_key(x: Array) -> Array:
+    """Integers of the width of floats, in the order of the floats; NaN is the greatest."""
+    kind = np.int64 if x.dtype == np.float64 else np.int32
+    bits = np.where(x == 0, 0, x).astype(x.dtype).view(kind)
+    greatest = np.iinfo(kind).max
+    return np.where(np.isnan(x), greatest, np.where(bits < 0, bits ^ greatest, bits))
+
+
 def bfloat16_pair(x: Array, y: Array) -> Array:
     """The upper halves of two float32 in an int32, that of `x` in the lower half."""
     low, high = (np.asarray(z, np.float32).view(np.uint32) for z in (x, y))

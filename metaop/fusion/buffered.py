@@ -23,7 +23,6 @@ from metaop.fusion.recompute import Recomputed
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex
-from metaop.unified_graph.code import Code
 from metaop.unified_graph.node import Input, Node
 from metaop.unified_graph.symbolic import hint_of
 
@@ -51,7 +50,7 @@ def long_choices(order: Sequence[Node]) -> set[Node]:
 def choosing(kernels: Sequence[Kernel], storage: Storage) -> set[Node]:
     """The nodes that have a kernel of their own and choose between pieces worth a launch each."""
     roots = [kernel.roots[0] for kernel in kernels if len(kernel.roots) == 1]
-    maps = [root for root in roots if not isinstance(root.op, (Reduce, Code))]
+    maps = [root for root in roots if not (isinstance(root.op, Reduce) or root.op.is_alone)]
     return {root for root in maps if cuts_of(root, storage.has_buffer)}
 
 
@@ -69,7 +68,7 @@ def certainly_stored(graph: Recomputed, split: set[Node]) -> set[Node]:
         op = node.op
         if isinstance(op, Reduce):
             stored.add(node)
-        if isinstance(op, Code):
+        if op.is_alone:
             stored.add(node)
             for source in node.inputs:
                 if not isinstance(source.op, Input):

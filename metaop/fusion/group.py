@@ -89,7 +89,7 @@ class _Grouping:
         every = set(stored)
         parts: dict[Node, list[Part]] = {}
         views: set[Node] = set()
-        operands = {x for node in order if isinstance(node.op, Code) for x in node.inputs}
+        operands = {x for node in order if node.op.is_alone for x in node.inputs}
         storage = Storage(every, self.outputs | operands, parts, views)
         for whole in order:
             reshaped = as_reshaped(whole, storage.has_buffer) if whole in stored else None
@@ -190,7 +190,7 @@ class _Grouping:
                 self._record(launched, root, sources, needed)
                 return
         new = self._kernel_for(root)
-        if not (new.scatter or new.contraction or new.code):
+        if not (new.scatter or new.contraction or new.alone):
             for kernel in self._candidates(read):
                 if kernel in unfinished:
                     refused: str | None = "it makes a part of what the node reads, not all"
@@ -214,9 +214,10 @@ class _Grouping:
         self._record(new, root, sources, needed)
 
     def _kernel_for(self, root: Node) -> Kernel:
-        if isinstance(root.op, Code):
-            kernel = Kernel(root.shape, frozenset(), code=True)
-            self.launched[root.op.definition, root.inputs] = kernel
+        if root.op.is_alone:
+            kernel = Kernel(root.shape, frozenset(), alone=True)
+            if isinstance(root.op, Code):
+                self.launched[root.op.definition, root.inputs] = kernel
             return kernel
         if not isinstance(root.op, Reduce):
             return Kernel(root.shape, frozenset())
@@ -244,7 +245,7 @@ class _Grouping:
 
         A kernel of maps may become one with reductions.
         """
-        if kernel.scatter or kernel.code:
+        if kernel.scatter or kernel.alone:
             return f"nothing joins a kernel of {kernel.kind}"
         if (root in self.late) != (kernel.roots[0] in self.late):
             return "the peak of memory lies between"

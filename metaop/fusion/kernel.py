@@ -35,25 +35,26 @@ class Kernel:
     """A group of nodes computed by one launch.
 
     `shape` is the box, `reduced` its reduced axes, `roots` the nodes that get a buffer, in
-    topological order. `scatter` marks a kernel whose one root writes through index operands, `code`
-    a user's kernel, whose roots are its results;
-    `contraction` describes the first root when that is a sum of products worth a packed schedule.
+    topological order. `scatter` marks a kernel whose one root writes through index operands,
+    `alone` one with nests of its own: an order of rows, or a user's kernel, whose roots are its
+    results; `contraction` describes the first root when that is a sum of products worth a packed
+    schedule.
     """
 
     shape: Shape
     reduced: frozenset[int]
     roots: list[Node] = field(default_factory=list)
     scatter: bool = False
-    code: bool = False
+    alone: bool = False
     contraction: Contraction | None = None
     # Roots that nobody outside the kernel reads.
     private: set[Node] = field(default_factory=set)
 
     @property
     def kind(self) -> str:
-        """What sort of schedule it takes: code, scatter, contraction or rows."""
-        if self.code or self.scatter:
-            return "code" if self.code else "scatter"
+        """What sort of schedule it takes: alone, scatter, contraction or rows."""
+        if self.alone or self.scatter:
+            return "alone" if self.alone else "scatter"
         return "rows" if self.contraction is None else "contraction"
 
     @property

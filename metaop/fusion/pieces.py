@@ -19,7 +19,6 @@ from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex, reindex
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
-from metaop.unified_graph.code import Code
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Constant, Index, Input, Node, Shape
 from metaop.unified_graph.symbolic import surely_equal
@@ -223,11 +222,11 @@ def as_reshaped(whole: Node, has_buffer: HasBuffer) -> tuple[Node, Part] | None:
 
 
 def _can_move(node: Node) -> bool:
-    """Whether a node can be computed anywhere: not inputs, nor what custom kernels make, nor
+    """Whether a node can be computed anywhere: not inputs, nor what has a kernel of its own, nor
     scatters, which fill it first."""
     if isinstance(node.op, Reduce):
         return reduced_axes(node) is not None
-    return not isinstance(node.op, (Input, Code))
+    return not (isinstance(node.op, Input) or node.op.is_alone)
 
 
 def _inverse(view: IndexMap, shape: Shape) -> Indices | None:

@@ -13,6 +13,7 @@ from metaop.errors import (
     DTypeError,
     ShapeError,
 )
+from metaop.operators import ordering
 from metaop.operators import scan as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.casting import casts_on_cpu, in_float32
@@ -21,7 +22,7 @@ from metaop.tensor.indexing import host_tensor
 from metaop.tensor.joining import stack
 from metaop.tensor.reductions import ValuesAndIndices
 from metaop.unified_graph import dtype as dtypes
-from metaop.unified_graph.recording import record
+from metaop.unified_graph.recording import record, results
 
 
 def host_values(input: Tensor) -> np.ndarray:
@@ -57,10 +58,9 @@ def sort(
     input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> ValuesAndIndices:
     """The elements in order along `dim`, and where each one came from. Equal ones keep order."""
-    position = wrap_dim(dim, input.ndim)
-    if input.ndim == 0:
-        return pick(input, np.zeros((), np.int64), 0)
-    return pick(input, _order(host_values(input), position, descending), position)
+    attributes = (wrap_dim(dim, input.ndim), descending)
+    values, indices = results(record(ordering.sort, (input.call,), attributes))
+    return ValuesAndIndices(wrap(values), wrap(indices))
 
 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:

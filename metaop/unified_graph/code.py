@@ -55,6 +55,7 @@ class Code(MetaOp):
     definition: Definition
     result: int
     name: ClassVar[str] = "code"
+    is_alone: ClassVar[bool] = True
 
     def access(self, node: Node) -> Access:
         raise UnsupportedError(

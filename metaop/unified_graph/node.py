@@ -26,6 +26,8 @@ class MetaOp:
     name: ClassVar[str]
     # Whether element i of the result depends on element i of the inputs alone.
     is_pointwise: ClassVar[bool] = False
+    # Whether it has a kernel of its own, which reads its inputs from buffers.
+    is_alone: ClassVar[bool] = False
 
     def access(self, node: Node) -> Access:
         """How the node reads its inputs and writes its result."""

@@ -13,11 +13,12 @@ from metaop.compiler import run_passes, schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply, cast
 from metaop.elementwise.meta_op import Elementwise, where
-from metaop.operators import convolution
+from metaop.operators import convolution, ordering
 from metaop.reduce import reduce_axes
 from metaop.reduce.meta_op import Reduce
 from metaop.reindex import views
 from metaop.reindex.meta_op import Reindex
+from metaop.reindex.order import KEY_TYPES, order
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.node import Input, Node, index_node, input_node, topological
@@ -109,6 +110,12 @@ def conv(x: Node, w: Node) -> Node:
     return convolution.convolution(x, w, None, (2, 1), (1, 1), (1, 1), (1, 1), 1)
 
 
+def orders(source: Node, dtype: dtypes.DType) -> Node:
+    """The order of integers with digits of all values, of which many are equal."""
+    whole = cast(apply("abs", source) if dtype is dtypes.uint8 else source, dtype)
+    return order(whole * (int(dtype.highest) // 16 - 1))
+
+
 GRAPHS: dict[str, Callable[[], list[Node]]] = {
     "chain": lambda: [apply("tanh", X * 2.0 + 1.0)],
     "broadcast": lambda: [X + views.broadcast_to(tensor(1, 10), (6, 10))],
@@ -158,6 +165,9 @@ GRAPHS: dict[str, Callable[[], list[Node]]] = {
     "several outputs": lambda: [X, X + 1.0, X + 1.0, reduce_axes("add", X + 1.0, [1])],
     "mixed types": lambda: [cast(X, dtypes.int32), where(X > 0.0, cast(X, dtypes.float64), 1.0)],
     "long rows": lambda: [reduce_axes("add", tensor(0, 40000), [0])],
+    **{f"order of {t.name}": lambda t=t: [orders(tensor(0, 3, 70) * 3.0, t)] for t in KEY_TYPES},
+    "sorted": lambda: list(ordering.sort(tensor(0, 70, 3), 0, True)),
+    "sorted short rows": lambda: list(ordering.sort(X, 1, False)),
 }
 
 

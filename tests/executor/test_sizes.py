@@ -52,6 +52,15 @@ def with_gradients(loss: Any, *leaves: Any) -> list[Any]:
 
 
 @stream
+def sorted_rows(T: Any, numbers: Numbers) -> list[Any]:
+    rows, length = (int(numbers.integers(2, most)) for most in (9, 300))
+    x = drawn(T, numbers, rows, length)
+    values, places = x.sort(1, descending=True)
+    loss = (values * T.arange(1.0, length + 1)).sum() / length
+    return [places, *with_gradients(loss, x)]
+
+
+@stream
 def batch_sizes(T: Any, numbers: Numbers) -> list[Any]:
     F, count = T.nn.functional, int(numbers.integers(2, 200))
     first, second = weight(T, 32, 20), weight(T, 5, 32)

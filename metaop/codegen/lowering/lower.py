@@ -13,6 +13,7 @@ from metaop.codegen.lowering.loops import (
     turned,
 )
 from metaop.codegen.lowering.machine import Machine
+from metaop.codegen.lowering.order import lower_order
 from metaop.codegen.lowering.prefixes import Prefixes, triangle_of
 from metaop.codegen.lowering.scatter import lower_fill
 from metaop.codegen.lowering.stencil import lower_stencil
@@ -24,6 +25,7 @@ from metaop.codegen.lowering.winograd_geometry import Geometry
 from metaop.codegen.lowering.winograd_sums import LongWindows
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
+from metaop.reindex.order import Order
 from metaop.unified_graph.node import Node
 
 
@@ -35,8 +37,9 @@ def lower(
     One as a rule; two when a result must be initialised first; for a contraction one for each of
     its cases, before which a factor may have to be prepared.
     """
-    if kernel.code:
-        return lower_code(kernel.roots[0], machine.backend)
+    if kernel.alone:
+        lower_alone = lower_order if isinstance(kernel.roots[0].op, Order) else lower_code
+        return lower_alone(kernel.roots[0], machine.backend)
     if kernel.scatter:
         return [lower_fill(kernel.roots[0]), machine.scatter(kernel, storage, uses).lower()]
     tactic = default_tactic(kernel, storage, machine)

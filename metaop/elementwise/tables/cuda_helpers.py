@@ -134,6 +134,19 @@ static __device__ bool metaop_signbit(float x) { return __float_as_int(x) < 0; }
 static __device__ bool metaop_signbit(double x) { return __double_as_longlong(x) < 0; }
 """
 
+_SORT_KEY = """\
+static __device__ int metaop_sort_key(float x)
+{
+    const int bits = __float_as_int(x);
+    return x != x ? 0x7fffffff : x == 0 ? 0 : bits < 0 ? bits ^ 0x7fffffff : bits;
+}
+static __device__ long long metaop_sort_key(double x)
+{
+    const long long bits = __double_as_longlong(x), greatest = 0x7fffffffffffffffll;
+    return x != x ? greatest : x == 0 ? 0 : bits < 0 ? bits ^ greatest : bits;
+}
+"""
+
 
 def _threefry() -> str:
     lines = [
@@ -215,6 +228,7 @@ CUDA_HELPERS: dict[str, str] = {
     "metaop_left_shift": _LEFT_SHIFT,
     "metaop_right_shift": _RIGHT_SHIFT,
     "metaop_signbit": _SIGNBIT,
+    "metaop_sort_key": _SORT_KEY,
     "metaop_threefry": _threefry(),
     "metaop_digamma": _DIGAMMA,
     "metaop_trigamma": _TRIGAMMA,

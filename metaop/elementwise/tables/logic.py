@@ -45,6 +45,15 @@ def _logical(name: str, numpy: Callable[..., Any], method: str, symbol: str) -> 
     )
 
 
+def _sort_key(b: Any, x: Any) -> Any:
+    """The bits of a float; those of negative ones, whose order is reversed, are turned."""
+    bits = b.bits(x)
+    greatest = b.constant_like(bits, (1 << (bits.bits - 1)) - 1)
+    key = b.select(bits < 0, bits ^ greatest, bits)
+    key = b.select(x.equals(0), b.constant_like(bits, 0), key)
+    return b.select(b.is_nan(x), greatest, key)
+
+
 ROWS = (
     _comparison("eq", np.equal, "=="),
     _comparison("ne", np.not_equal, "!="),
@@ -102,6 +111,17 @@ ROWS = (
         accepts=("float",),
         operand=lambda dtype: dtypes.float32,
         result=lambda dtype: dtypes.int32,
+    ),
+    # Integers compare as the floats do, 0 as -0, and NaN is the greatest.
+    ScalarFunction(
+        "sort_key",
+        1,
+        numpy=reference.sort_key,
+        llvm=_sort_key,
+        cuda="metaop_sort_key({0})",
+        accepts=("float",),
+        operand=lambda dtype: dtype.compute,
+        result=lambda dtype: dtypes.int64 if dtype is dtypes.float64 else dtypes.int32,
     ),
     ScalarFunction(
         "isnan",

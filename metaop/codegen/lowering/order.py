@@ -1,0 +1,162 @@
+"""The schedule of `Order`: rows are sorted by the digits of their keys, the last one first.
+
+A task sorts a row. It counts how often each value of each byte occurs, adds the counts up to
+places, and puts the elements into their places, once for each byte; equal ones stay in order. No
+comparison is made, so nothing depends on how the keys are distributed. On its way an element is one
+word: the key above, the number below (H. Seward, "Information sorting in the application of
+electronic digital computers to business operations", 1954).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE
+from metaop.unified_graph.node import MetaOp, Node
+from metaop.unified_graph.symbolic import hint_of
+
+_DIGIT_BITS = 8
+_DIGITS = 1 << _DIGIT_BITS
+_NUMBER_BITS = 32
+_KEYS, _RESULT, _WORDS, _PLACES = 0, 1, 2, -1
+_TASK = ir.LoopIndex("p")
+
+
+@dataclass(frozen=True)
+class _Words(MetaOp):
+    """The elements of rows on their way to their places; such nodes exist in one launch only."""
+
+    name: ClassVar[str] = "words"
+
+
+def lower_order(root: Node, backend: str) -> list[LoweredKernel]:
+    """The launch that computes the order of all rows."""
+    keys = root.inputs[0]
+    *outer, length = keys.shape
+    digits = keys.dtype.itemsize
+    buffers = [keys, root]
+    parameters = [ir.Parameter(keys.dtype, "read"), ir.Parameter(dtypes.int64, "update")]
+    if digits > 1:
+        buffers.append(Node(_Words(), root.inputs, root.shape, dtypes.int64))
+        parameters.append(ir.Parameter(dtypes.int64, "update"))
+    row = _Row(keys, length)
+    # On a GPU a thread sorts a row.
+    space = "scratch" if backend == "llvm" else "register"
+    body = [ir.Alloc(_PLACES, _DIGITS * digits, dtypes.int64, space), *row.count()]
+    for digit in range(digits):
+        body.append(row.put(digit))
+    task = ir.For("p", math.prod(outer), "parallel", tuple(body))
+    grain = max(GRAIN // (hint_of(length) * digits * 4), 1)
+    nest = ir.LoopNest("order", tuple(parameters), (), (task,), grain)
+    return [LoweredKernel(nest, tuple(buffers))]
+
+
+class _Row:
+    """The statements that sort one row, of keys that lie side by side."""
+
+    def __init__(self, keys: Node, length: int) -> None:
+        self.dtype = keys.dtype
+        self.length = length
+        self.digits = keys.dtype.itemsize
+
+    def count(self) -> list[ir.Statement]:
+        """The first place of each value of each digit."""
+        zero = ir.For("z", _DIGITS * self.digits, "serial", (_store(_PLACES, "z", _integer(0)),))
+        counting: list[ir.Statement] = [self._bind_word("c")]
+        for digit in range(self.digits):
+            counting.append(self._bind_digit(digit))
+            counting.append(ir.Update(_PLACES, _count_of(digit), "add", _integer(1)))
+        return [zero, ir.For("c", self.length, "serial", tuple(counting)), *self._add_up()]
+
+    def _add_up(self) -> list[ir.Statement]:
+        loops: list[ir.Statement] = []
+        for digit in range(self.digits):
+            axis = f"a{digit}"
+            place = ir.Sum(((ir.LoopIndex(axis), 1),), _DIGITS * digit)
+            total = ir.Name(f"total{digit}", dtypes.int64)
+            found = ir.Name("found", dtypes.int64)
+            body = (
+                ir.Let("found", ir.Load(_PLACES, place, dtypes.int64)),
+                ir.Accumulate(total.name, found),
+                ir.Store(_PLACES, place, _apply("sub", total, found)),
+            )
+            running = ir.Accumulator(total.name, "add", dtypes.int64, running=True)
+            loops.append(ir.For(axis, _DIGITS, "serial", body, (running,)))
+        return loops
+
+    def put(self, digit: int) -> ir.Statement:
+        """Brings the elements into the order of a digit and those before it.
+
+        They alternate between two memories such that the last digit writes the result.
+        """
+        last = self.digits - 1
+        source = _WORDS if (last - digit) % 2 == 0 else _RESULT
+        target = _RESULT if source == _WORDS else _WORDS
+        word = ir.Name("word", dtypes.int64)
+        axis = f"e{digit}"
+        first = self._bind_word(axis)
+        if digit:
+            first = ir.Let("word", ir.Load(source, self._at(axis), dtypes.int64))
+        value: ir.Expr = word
+        if digit == last:
+            value = _apply("bitwise_and", word, _integer((1 << _NUMBER_BITS) - 1))
+        place = _count_of(digit)
+        body = (
+            first,
+            self._bind_digit(digit),
+            ir.CheckedIndex(
+                "place",
+                ir.Load(_PLACES, place, dtypes.int64),
+                self.length,
+                INDEX_OUT_OF_RANGE.number,
+            ),
+            ir.Update(_PLACES, place, "add", _integer(1)),
+            ir.Store(target, self._in_row(ir.ValueIndex("place")), value),
+        )
+        return ir.For(axis, self.length, "serial", body)
+
+    def _bind_word(self, axis: str) -> ir.Statement:
+        """An element as it comes: its key, counted from the least one, and its number."""
+        key = ir.Apply(
+            "cast", (ir.Load(_KEYS, self._at(axis), self.dtype),), dtypes.int64, self.dtype
+        )
+        above = _apply("left_shift", _apply("sub", key, _integer(int(self.dtype.lowest))), _NUMBER)
+        number = ir.IndexValue(ir.Sum(((ir.LoopIndex(axis), 1),), 0))
+        return ir.Let("word", _apply("bitwise_or", above, number))
+
+    def _bind_digit(self, digit: int) -> ir.Statement:
+        word = ir.Name("word", dtypes.int64)
+        shifted = _apply("right_shift", word, _integer(_NUMBER_BITS + _DIGIT_BITS * digit))
+        value = _apply("bitwise_and", shifted, _integer(_DIGITS - 1))
+        return ir.CheckedIndex(f"d{digit}", value, _DIGITS, INDEX_OUT_OF_RANGE.number)
+
+    def _at(self, axis: str) -> ir.Sum:
+        return self._in_row(ir.LoopIndex(axis))
+
+    def _in_row(self, factor: ir.Factor) -> ir.Sum:
+        return ir.Sum(((_TASK, self.length), (factor, 1)), 0)
+
+
+def _count_of(digit: int) -> ir.Sum:
+    """Where the count of the value of a digit lies that is bound for it."""
+    return ir.Sum(((ir.ValueIndex(f"d{digit}"), 1),), _DIGITS * digit)
+
+
+def _integer(value: int) -> ir.Number:
+    return ir.Number(value, dtypes.int64)
+
+
+_NUMBER = _integer(_NUMBER_BITS)
+
+
+def _apply(function: str, *operands: ir.Expr) -> ir.Expr:
+    return ir.Apply(function, operands, dtypes.int64, dtypes.int64)
+
+
+def _store(buffer: int, axis: str, value: ir.Expr) -> ir.Statement:
+    return ir.Store(buffer, ir.Sum(((ir.LoopIndex(axis), 1),), 0), value)

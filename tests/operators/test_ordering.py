@@ -1,0 +1,109 @@
+"""Sorting and what is made of it, against PyTorch: all types, in captured functions, any sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import metaop
+from metaop.unified_graph.dtype import bfloat16
+from tests.helpers import check, check_derivatives, to_torch
+
+torch = pytest.importorskip("torch")
+
+TYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32")
+TYPES += ("float64",)
+# Rows of few elements are compared with each other, those of others are counted.
+SHAPES = [(3, 7), (3, 70)]
+
+
+def values_of(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Numbers of a type, of which many are equal, with the extremes and NaN of it."""
+    random = np.random.default_rng([len(name), *shape])
+    if name == "bool":
+        return random.integers(0, 2, shape).astype(bool)
+    if "float" in name:
+        dtype = bfloat16.numpy if name == "bfloat16" else np.dtype(name)
+        special = [0.0, -0.0, np.nan, np.inf, -np.inf, 1e-7, -1e-7]
+        whole = random.standard_normal(shape) * 2
+    else:
+        dtype = np.dtype(name)
+        special = [np.iinfo(dtype).min, np.iinfo(dtype).max, 0]
+        whole = random.integers(0, 100 if dtype.itemsize == 1 else 1 << 14, shape)
+        if dtype.itemsize == 8:
+            whole = (whole << 40) | random.integers(-3, 3, shape)
+    places = random.random(shape) < 0.3
+    return np.where(places, random.choice(np.array(special), shape), whole).astype(dtype)
+
+
+def pair(name: str, *arguments: Any, **options: Any) -> tuple[Callable[..., Any], ...]:
+    """A function of metaop and PyTorch's on arguments behind the tensors."""
+    return tuple(
+        lambda *x, side=side: getattr(side, name)(*x, *arguments, **options)
+        for side in (metaop, torch)
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", TYPES)
+def test_sort_of_every_type(name: str, shape: tuple[int, ...]) -> None:
+    x = values_of(name, shape)
+    for dim in (0, 1):
+        for descending in (False, True):
+            options = dict(dim=dim, descending=descending, stable=True)
+            check(pair("sort", **options), x, gradient=False)
+            check(pair("argsort", **options), x, gradient=False)
+
+
+@pytest.mark.parametrize("extent", [0, 1, 2, 64, 65, 1000])
+def test_sort_of_any_length(extent: int) -> None:
+    x = np.random.default_rng(extent).standard_normal((2, extent, 3)).astype("f")
+    check(pair("sort", dim=1), x)
+    check(pair("msort"), x)
+    check("msort", x.reshape(-1))
+
+
+@pytest.mark.parametrize("extent", [5, 80])
+def test_derivatives(extent: int) -> None:
+    x = np.random.default_rng(extent).standard_normal((2, extent))
+    check_derivatives(lambda t: t.sort(1, True).values, x[:, :6])
+    check((lambda t: t.sort(1).values.cumsum(1),) * 2, x)
+
+
+CAPTURED: dict[str, Callable[..., Any]] = {
+    "sort": lambda T, x: x.sort(1, descending=True),
+    "argsort": lambda T, x: (x.argsort(0), x.mul(2).argsort(1)),
+    "msort": lambda T, x: (x.msort(),),
+}
+
+
+@pytest.mark.parametrize("extent", [9, 90])
+@pytest.mark.parametrize("name", CAPTURED)
+def test_captured_with_gradients(name: str, extent: int) -> None:
+    """One program for forward and backward, which a captured function runs on other values."""
+
+    def step(T: Any, x: Any) -> tuple[Any, ...]:
+        found = tuple(CAPTURED[name](T, x))
+        floating = [one for one in found if one.is_floating_point()]
+        weight = T.arange(1.0, extent + 1)
+        losses = [(one * weight[: one.shape[-1]]).sum() for one in floating]
+        gradients = T.autograd.grad(sum(losses), [x]) if losses else ()
+        return (*found, *gradients)
+
+    captured = metaop.jit(lambda x: step(metaop, x))
+    random = np.random.default_rng(4)
+    for _ in range(4):
+        array = random.standard_normal((6, extent)).astype("f")
+        actual = captured(metaop.tensor(array).requires_grad_())
+        expected = step(torch, to_torch(array).requires_grad_())
+        for a, e in zip(actual, expected, strict=True):
+            np.testing.assert_allclose(a.detach().numpy(), e.detach().numpy(), rtol=1e-6)
+
+
+def test_mapped_over_a_batch() -> None:
+    array = np.random.default_rng(0).standard_normal((4, 80, 3)).astype("f")
+    actual = metaop.func.vmap(lambda x: x.sort(0).indices)(metaop.tensor(array))
+    np.testing.assert_array_equal(actual.numpy(), to_torch(array).sort(1).indices.numpy())
