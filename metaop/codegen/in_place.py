@@ -126,13 +126,14 @@ def _check(
     statement: ir.CheckedIndex, extents: Mapping[str, int], names: Mapping[str, ir.Expr]
 ) -> IndexCheck:
     value, bound = statement.value, as_integer(statement.bound)
-    value = _spelled_out(value, names)
+    value = _spelled_out(value, names, {})
     wraps = isinstance(value, ir.Apply) and value.function == "where"
     if wraps:
         value = _from_end(value, bound)  # type: ignore[arg-type]
     if isinstance(value, ir.Apply) and value.function == "cast":
         value = value.operands[0]
-    if not isinstance(value, ir.Load):
+    if not isinstance(value, ir.Load) or value.buffer < 0:
+        # What lies in scratch memory is computed by the nest itself.
         return IndexCheck(None, bound, 0)
     span = 1
     for factor, coefficient in sorted(value.offset.terms, key=lambda term: hint_of(term[1])):  # type: ignore
@@ -144,13 +145,18 @@ def _check(
     return IndexCheck(value.buffer, bound, span if is_whole else 0, wraps)
 
 
-def _spelled_out(value: ir.Expr, names: Mapping[str, ir.Expr]) -> ir.Expr:
-    """An expression with what its names stand for."""
+def _spelled_out(value: ir.Expr, names: Mapping[str, ir.Expr], done: dict[int, ir.Expr]) -> ir.Expr:
+    """An expression with what its names stand for; parts that are `done` are so by identity."""
+    if id(value) in done:
+        return done[id(value)]
+    result = value
     if isinstance(value, ir.Name) and value.name in names:
-        return _spelled_out(names[value.name], names)
-    if isinstance(value, ir.Apply):
-        return value._replace(operands=tuple(_spelled_out(one, names) for one in value.operands))
-    return value
+        result = _spelled_out(names[value.name], names, done)
+    elif isinstance(value, ir.Apply):
+        parts = tuple(_spelled_out(one, names, done) for one in value.operands)
+        result = value._replace(operands=parts)
+    done[id(value)] = result
+    return result
 
 
 def _from_end(choice: ir.Apply, bound: int) -> ir.Expr:

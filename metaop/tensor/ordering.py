@@ -1,4 +1,4 @@
-"""Sorting, ranking and quantiles: the order is found on the host, gradients flow by index."""
+"""Sorting, ranking and quantiles."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from metaop.operators import scan as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor, from_array, wrap
-from metaop.tensor.indexing import host_tensor
 from metaop.tensor.joining import stack
 from metaop.tensor.reductions import ValuesAndIndices
 from metaop.unified_graph import dtype as dtypes
-from metaop.unified_graph.recording import record, results
+from metaop.unified_graph.composite import Composite
+from metaop.unified_graph.faults import QUANTILE_OUTSIDE_UNIT
+from metaop.unified_graph.recording import Call, record, results, scalar_leaf
+from metaop.unified_graph.tensor_type import Device
 
 
 def host_values(input: Tensor) -> np.ndarray:
@@ -45,22 +47,11 @@ def pick(input: Tensor, index: np.ndarray, dim: int) -> ValuesAndIndices:
     return ValuesAndIndices(values, indices)
 
 
-def _order(values: np.ndarray, dim: int, descending: bool) -> np.ndarray:
-    """Stable order along `dim`; NaN counts as the largest value."""
-    if not descending:
-        return np.argsort(values, axis=dim, kind="stable")
-    backwards = np.flip(values, dim)
-    order = np.flip(np.argsort(backwards, axis=dim, kind="stable"), dim)
-    return values.shape[dim] - 1 - order
-
-
 def sort(
     input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> ValuesAndIndices:
     """The elements in order along `dim`, and where each one came from. Equal ones keep order."""
-    attributes = (wrap_dim(dim, input.ndim), descending)
-    values, indices = results(record(ordering.sort, (input.call,), attributes))
-    return ValuesAndIndices(wrap(values), wrap(indices))
+    return _ordered(ordering.sort, input, wrap_dim(dim, input.ndim), descending)
 
 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
@@ -71,6 +62,12 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 def msort(input: Tensor) -> Tensor:
     """The elements in order along the first dimension."""
     return sort(input, 0).values
+
+
+def _ordered(step: Composite, input: Tensor, *attributes: Any) -> ValuesAndIndices:
+    """The results of a composite that chooses elements of `input` by their order."""
+    values, indices = results(record(step, (input.call,), attributes))
+    return ValuesAndIndices(wrap(values), wrap(indices))
 
 
 def topk(
@@ -84,24 +81,19 @@ def topk(
             f"selected index k out of range: k is {k}, dimension {dim} has {extent} elements",
             fix="pass a smaller k",
         )
-    if input.ndim == 0:
-        return pick(input, np.zeros((), np.int64), 0)
-    order = _order(host_values(input), position, largest)
-    return pick(input, np.take(order, range(k), position), position)
+    return _ordered(ordering.topk, input, k, position, largest)
 
 
-def _ranked(
-    name: str, input: Tensor, rank: np.ndarray | int, dim: int, keepdim: bool
+def _chosen(
+    name: str, step: Composite, input: Tensor, dim: int, keepdim: bool, *attributes: Any
 ) -> ValuesAndIndices:
-    """The element of each row that stands at position `rank` of its order."""
+    """The element of each row that a composite chooses."""
     position = wrap_dim(dim, input.ndim)
     if input.ndim == 0:
-        return pick(input, np.zeros((), np.int64), 0)
+        values, indices = _ordered(step, input.reshape(1), 0, *attributes)
+        return ValuesAndIndices(values.reshape(()), indices.reshape(()))
     _require_elements(name, input, position)
-    order = _order(host_values(input), position, False)
-    shape = [1 if k == position else n for k, n in enumerate(order.shape)]
-    ranks = np.broadcast_to(np.asarray(rank), shape)
-    values, indices = pick(input, np.take_along_axis(order, ranks, position), position)
+    values, indices = _ordered(step, input, position, *attributes)
     if keepdim:
         return ValuesAndIndices(values, indices)
     return ValuesAndIndices(values.squeeze(position), indices.squeeze(position))
@@ -123,7 +115,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Val
             f"kthvalue(): selected number k out of range for dimension {dim}: {k} of {extent}",
             fix="1 <= k <= size",
         )
-    return _ranked("kthvalue", input, k - 1, dim, keepdim)
+    return _chosen("kthvalue", ordering.ranked, input, dim, keepdim, k - 1)
 
 
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
@@ -144,30 +136,8 @@ def _median(name: str, input: Tensor, dim: int | None, keepdim: bool, skip: bool
             # PyTorch's NaN, which is the lowest of its integers.
             whole = input.dtype.kind not in ("float", "bool")
             return input.new_full((), input.dtype.lowest if whole else float("nan"))
-        return _shared(input.reshape(-1), _median(name, input.reshape(-1), 0, False, skip).values)
-    position = wrap_dim(dim, input.ndim)
-    values = host_values(input)
-    if input.ndim == 0 or values.shape[position] == 0:
-        return _ranked(name, input, 0, dim, keepdim)
-    count = np.asarray(values.shape[position])
-    rank = (count - 1) // 2
-    if input.dtype.kind == "float":
-        missing = np.isnan(values).sum(position, keepdims=True)
-        present = np.maximum(count - missing, 1)
-        # Without skipping, the first NaN, which stands behind all numbers, is the median.
-        rank = (present - 1) // 2 if skip else np.where(missing > 0, count - missing, rank)
-    return _ranked(name, input, rank, dim, keepdim)
-
-
-def _shared(input: Tensor, chosen: Tensor) -> Tensor:
-    """The chosen element, with a gradient that all elements equal to it share."""
-    if not input.requires_grad:
-        return chosen
-    values, one = host_values(input), host_values(chosen)
-    is_missing = bool(np.isnan(one))
-    places = np.flatnonzero(np.isnan(values) if is_missing else values == one)
-    equal = input.index_select(0, host_tensor(places, input.device))  # type: ignore[attr-defined]
-    return equal.mean() if is_missing else equal.amax()  # type: ignore[attr-defined]
+        return wrap(record(ordering.median_of_all, (input.reshape(-1).call,), (skip,)))
+    return _chosen(name, ordering.median, input, dim, keepdim, skip)
 
 
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
@@ -239,48 +209,42 @@ def _quantile(
             f"quantile() input tensor must be non-empty, got {list(input.shape)}",
             fix="check .numel() first",
         )
-    parts = np.asarray(q.detach().numpy() if isinstance(q, Tensor) else q, np.float64)
-    if ((parts < 0) | (parts > 1)).any():
-        raise ArgumentError("quantile() q values must be in the range [0, 1]", fix="scale q")
-    if parts.ndim > 1:
-        raise ShapeError(
-            f"quantile() q must be a scalar or 1D tensor, got {list(parts.shape)}", fix="flatten it"
-        )
+    parts = _parts(q, input.device)
     rank = input.ndim
     position = 0 if dim is None else wrap_dim(dim, rank)
     flat = input if rank and dim is not None else input.reshape(-1)
     found = [
-        _one_quantile(flat, float(part), position, interpolation, skip)
-        for part in (parts.reshape(-1) if parts.size else (0.0,))
+        _one_quantile(flat, part, position, interpolation, skip)
+        for part in parts or [scalar_leaf(0.0, dtypes.float64, input.device)]
     ]
     if not keepdim:
         found = [one.squeeze(position) for one in found]
     elif dim is None or not rank:
         found = [one.reshape((1,) * rank) for one in found]
-    if parts.ndim == 0:
+    if np.ndim(q) == 0:
         return found[0]
-    return stack(found, 0).narrow(0, 0, parts.size)
+    return stack(found, 0).narrow(0, 0, len(parts))
 
 
-def _one_quantile(input: Tensor, part: float, dim: int, interpolation: str, skip: bool) -> Tensor:
-    values = host_values(input)
-    missing = np.isnan(values).sum(dim, keepdims=True)
-    count = values.shape[dim] - (missing if skip else np.zeros_like(missing))
-    # In the input's type: "nearest" asks for the same halves as in PyTorch.
-    place = values.dtype.type(part) * np.maximum(count - 1, 0).astype(values.dtype)
-    if not skip:
-        place = np.where(missing > 0, values.shape[dim] - 1, place)
-    if interpolation == "nearest":
-        place = np.rint(place)
-    low = np.floor(place) if interpolation != "higher" else np.ceil(place)
-    high = np.ceil(place) if interpolation != "lower" else np.floor(place)
-    order = _order(values, dim, False)
-    below, above = (
-        pick(input, np.take_along_axis(order, rank.astype(np.int64), dim), dim).values
-        for rank in (low, high)
-    )
-    share = np.full(place.shape, 0.5) if interpolation == "midpoint" else place - low
-    weight = from_array(share.astype(input.dtype.numpy), input.dtype).to(device=input.device)
+def _parts(q: Any, device: Device) -> list[Call]:
+    """The parts that are asked for; those of a tensor are checked when they are computed."""
+    if np.ndim(q) > 1:
+        raise ShapeError(
+            f"quantile() q must be a scalar or 1D tensor, got {list(np.shape(q))}", fix="flatten it"
+        )
+    if isinstance(q, Tensor):
+        flat: Any = q.reshape(-1)
+        return [flat[k].call for k in range(q.numel())]
+    parts = np.asarray(q, np.float64).reshape(-1)
+    if not ((parts >= 0) & (parts <= 1)).all():
+        kind = QUANTILE_OUTSIDE_UNIT
+        raise kind.error(kind.message, fix=kind.fix)
+    return [scalar_leaf(float(part), dtypes.float64, device) for part in parts]
+
+
+def _one_quantile(input: Tensor, part: Call, dim: int, interpolation: str, skip: bool) -> Tensor:
+    call = record(ordering.quantile, (input.call, part), (dim, interpolation, skip))
+    below, above, weight = map(wrap, results(call))
     return below.lerp(above, weight)
 
 

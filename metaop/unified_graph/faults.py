@@ -44,9 +44,15 @@ INPUT_OUTSIDE_UNIT = FaultKind(
 TARGET_OUTSIDE_UNIT = FaultKind(
     3, ArgumentError, _OUTSIDE_UNIT.format("target"), "pass labels 0 and 1, or probabilities"
 )
+QUANTILE_OUTSIDE_UNIT = FaultKind(
+    4, ArgumentError, "quantile() q values must be in the range [0, 1]", "scale q"
+)
 _KINDS = {
     kind.number: kind
-    for kind in (INDEX_OUT_OF_RANGE, DIVISION_BY_ZERO, INPUT_OUTSIDE_UNIT, TARGET_OUTSIDE_UNIT)
+    for kind in (
+        *(INDEX_OUT_OF_RANGE, DIVISION_BY_ZERO, INPUT_OUTSIDE_UNIT, TARGET_OUTSIDE_UNIT),
+        QUANTILE_OUTSIDE_UNIT,
+    )
 }
 
 

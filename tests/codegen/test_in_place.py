@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from metaop.codegen import loop_nest as ir
 from metaop.codegen.in_place import IndexCheck, exact_pairs, index_checks
 from metaop.codegen.schedule import donations
 from metaop.compiler import schedule
@@ -95,6 +96,24 @@ def test_it_is_known_which_indices_are_tested() -> None:
     assert [check[1:] for check in checks_of(some)] == [(40, 0, False)]
     (computed,) = checks_of(views.take(X, 0, INDEX + 1))
     assert computed.buffer is None
+
+
+def test_an_index_in_scratch_memory_is_computed() -> None:
+    place = ir.Sum(((ir.LoopIndex("i"), 1),), 0)
+    check = ir.CheckedIndex("k", ir.Load(-9, place, dtypes.int64), 30, 0)
+    nest = ir.LoopNest("nest", (), (), (ir.For("i", 30, "serial", (check,)),))
+    assert [check.buffer for check in index_checks(nest)] == [None]
+
+
+def test_shared_parts_of_an_index_are_spelled_out_once() -> None:
+    value = ir.Name("v0", dtypes.int64)
+    body = [ir.Let("v0", ir.Number(1, dtypes.int64))]
+    for k in range(60):
+        body.append(ir.Let(f"v{k + 1}", ir.Apply("add", (value, value), *(dtypes.int64,) * 2)))
+        value = ir.Name(f"v{k + 1}", dtypes.int64)
+    check = ir.CheckedIndex("k", value, 30, 0)
+    found = index_checks(ir.LoopNest("nest", (), (), (*body, check)))
+    assert [check.buffer for check in found] == [None]
 
 
 def test_what_may_fail_comes_before_any_overwriting() -> None:

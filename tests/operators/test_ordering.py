@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import metaop
+from metaop.errors import ArgumentError
 from metaop.unified_graph.dtype import bfloat16
-from tests.helpers import check, check_derivatives, to_torch
+from tests.helpers import assert_same, check, check_derivatives, to_torch
 
 torch = pytest.importorskip("torch")
 
@@ -73,10 +74,67 @@ def test_derivatives(extent: int) -> None:
     check((lambda t: t.sort(1).values.cumsum(1),) * 2, x)
 
 
+@pytest.mark.parametrize("length", [7, 600])
+@pytest.mark.parametrize("name", ["bool", "int8", "bfloat16", "float32", "float64"])
+def test_chosen_elements_of_every_type(name: str, length: int) -> None:
+    """The elements that stand at places of the order; of equal ones PyTorch takes any."""
+    x = values_of(name, (2, length))
+    ours, theirs = metaop.tensor(x), to_torch(x)
+    by_value = theirs.sort(1).values
+
+    def verify(found: Any, expected: Any) -> None:
+        assert_same(found.values, expected, name)
+        assert_same(ours.gather(1, found.indices), expected, name)
+
+    # By rounds over blocks or over all, by the order of blocks, and by that of all.
+    for count in (2, 5) if length == 7 else (2, 5, 20, 300):
+        for largest in (False, True):
+            expected = theirs.sort(dim=1, descending=largest, stable=True)
+            found = ours.topk(count, 1, largest)
+            assert_same(found.values, expected.values[:, :count], name)
+            assert_same(found.indices, expected.indices[:, :count], name)
+    for rank in (1, length // 3, length):
+        verify(ours.kthvalue(rank, 1, keepdim=True), by_value[:, rank - 1 : rank])
+    if name != "bool":
+        verify(ours.median(1, keepdim=True), theirs.median(1, keepdim=True).values)
+        verify(ours.nanmedian(1, keepdim=True), theirs.nanmedian(1, keepdim=True).values)
+    if name == "float64":
+        check("median", x)
+        check("nanmedian", x)
+
+
+INTERPOLATIONS = ("linear", "lower", "higher", "nearest", "midpoint")
+
+
+# In long rows the neighbours are found by other means, for all interpolations the same.
+@pytest.mark.parametrize(
+    "interpolation, length", [*((i, 9) for i in INTERPOLATIONS), ("linear", 90)]
+)
+def test_quantiles(interpolation: str, length: int) -> None:
+    x = np.random.default_rng(length).standard_normal((length, 3))
+    x[4, 1] = np.nan
+    for name in ("quantile", "nanquantile"):
+        for part in (0.0, 0.31, 1.0):
+            check(pair(name, part, 0, interpolation=interpolation), x)
+        check(pair(name, dim=0, keepdim=True), x, np.array([0.5, 0.25]))
+
+
+def test_parts_of_a_tensor_are_checked_when_they_are_computed() -> None:
+    x = metaop.arange(5.0)
+    with pytest.raises(ArgumentError, match="must be in the range"):
+        x.quantile(metaop.tensor([0.5, 1.5])).numpy()
+    with pytest.raises(ArgumentError, match="must be in the range"):
+        x.quantile(-0.1)
+
+
 CAPTURED: dict[str, Callable[..., Any]] = {
     "sort": lambda T, x: x.sort(1, descending=True),
     "argsort": lambda T, x: (x.argsort(0), x.mul(2).argsort(1)),
     "msort": lambda T, x: (x.msort(),),
+    "topk": lambda T, x: (*x.topk(3, 1), *x.topk(2, 0, largest=False)),
+    "kthvalue": lambda T, x: x.kthvalue(4, 1),
+    "median": lambda T, x: (*x.median(1), *x.nanmedian(0), x.median().view(1)),
+    "quantile": lambda T, x: (x.quantile(0.3, 1), x.quantile(x[0, :2].sigmoid(), 0)),
 }
 
 

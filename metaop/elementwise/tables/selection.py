@@ -15,7 +15,12 @@ from metaop.elementwise.gradients import (
 )
 from metaop.elementwise.meta_op import cast
 from metaop.elementwise.scalar_function import Refusal, ScalarFunction, to_bool
-from metaop.unified_graph.faults import INPUT_OUTSIDE_UNIT, TARGET_OUTSIDE_UNIT, FaultKind
+from metaop.unified_graph.faults import (
+    INPUT_OUTSIDE_UNIT,
+    QUANTILE_OUTSIDE_UNIT,
+    TARGET_OUTSIDE_UNIT,
+    FaultKind,
+)
 from metaop.unified_graph.node import Node
 
 # Extremes and clamps propagate NaN; `x != x` holds for NaN alone.
@@ -136,6 +141,7 @@ ROWS = (
     ),
     _in_unit("input_in_unit", INPUT_OUTSIDE_UNIT),
     _in_unit("target_in_unit", TARGET_OUTSIDE_UNIT),
+    _in_unit("quantile_in_unit", QUANTILE_OUTSIDE_UNIT),
     # The result type is the node's own. The emitter converts with `Builder.convert`, or with a
     # static_cast to the compute type of the result, in place of these two entries.
     ScalarFunction(
