@@ -1,17 +1,19 @@
-"""Counting, distinct values, bins and membership: computed on the host, without gradients."""
+"""Counting, distinct values, bins and membership, without gradients."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from metaop.errors import ArgumentError, ShapeError
 from metaop.operators import counting as operators
+from metaop.operators import searching
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.creation import tensor
 from metaop.tensor.ordering import host_result, host_values
 from metaop.tensor.promotion import defaults
 from metaop.unified_graph import dtype as dtypes
@@ -187,21 +189,24 @@ def searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:
-    """Where each value would be inserted into the last dimension of a sorted tensor."""
-    to_right = right or side == "right"
-    edges = host_values(sorted_sequence)
+    """Where each value would be inserted into the last dimension of a sorted tensor.
+
+    The sequence has one dimension, or as many as `input` with rows that belong to its rows.
+    """
+    edges = sorted_sequence
     if sorter is not None:
-        edges = np.take_along_axis(edges, sorter._array(), -1)
-    values = np.asarray(host_values(input) if isinstance(input, Tensor) else input)
-    way: Literal["left", "right"] = "right" if to_right else "left"
-    if edges.ndim == 1:
-        found = np.searchsorted(edges, values, way)
-    else:
-        found = np.empty(values.shape, np.int64)
-        for place in np.ndindex(edges.shape[:-1]):
-            found[place] = np.searchsorted(edges[place], values[place], way)
-    result = host_result(np.asarray(found).reshape(values.shape), sorted_sequence)
-    return result.to(dtypes.int32) if out_int32 else result
+        edges = edges.gather(-1, sorter)  # type: ignore[attr-defined]
+    values = input if isinstance(input, Tensor) else tensor(np.asarray(input), device=edges.device)
+    if edges.ndim != 1 and (edges.ndim == 0 or edges.shape[:-1] != values.shape[:-1]):
+        raise ShapeError(
+            "searchsorted: boundaries tensor should be 1 dimension or the first N-1 dimensions of "
+            f"boundaries tensor and input value tensor must match, got {list(edges.shape)} and "
+            f"{list(values.shape)}",
+            fix="expand one of them",
+        )
+    to_right = right or side == "right"
+    found = wrap(record(searching.searchsorted, (edges.call, values.call), (to_right,)))
+    return found.to(dtypes.int32) if out_int32 else found
 
 
 def bucketize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop.errors import ArgumentError
+from metaop.errors import ArgumentError, ShapeError
 from metaop.unified_graph.dtype import bfloat16
 from tests.helpers import assert_same, check, check_derivatives, to_torch
 
@@ -127,6 +127,34 @@ def test_parts_of_a_tensor_are_checked_when_they_are_computed() -> None:
         x.quantile(-0.1)
 
 
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 5, 64, 65, 1000])
+def test_places_of_values(length: int, right: bool) -> None:
+    """Between, before, behind and equal to sorted values, in one row for all and in several."""
+    random = np.random.default_rng(length)
+    for dtype in ("float32", "int64", "float16"):
+        edges = np.sort(random.integers(-40, 40, (2, length)).astype(dtype), 1)
+        values = random.integers(-45, 45, (2, 30)).astype(dtype)
+        if dtype != "int64":
+            values[0, :3] = np.nan, np.inf, -np.inf
+        search, bucketize = pair("searchsorted", right=right), pair("bucketize", right=right)
+        check(search, edges, values, gradient=False)
+        check(search, edges[0].copy(), values, gradient=False)
+        check(bucketize, values.reshape(2, 5, 6), edges[1].copy(), gradient=False)
+    shuffled = random.permutation(length)
+    row, order = edges[0].astype("f")[shuffled], np.argsort(edges[0][shuffled], kind="stable")
+    ordered = tuple(
+        lambda e, v, s, T=T: T.searchsorted(e, v, sorter=s, out_int32=True) for T in (metaop, torch)
+    )
+    check(ordered, row, values[1].astype("f"), order, gradient=False)
+    assert metaop.searchsorted(metaop.tensor([0.1, 0.2], dtype=metaop.float64), 0.1).item() == 0
+
+
+def test_rows_that_do_not_belong_together_are_refused() -> None:
+    with pytest.raises(ShapeError, match="first N-1 dimensions"):
+        metaop.searchsorted(metaop.ones(3, 4), metaop.ones(2, 4))
+
+
 CAPTURED: dict[str, Callable[..., Any]] = {
     "sort": lambda T, x: x.sort(1, descending=True),
     "argsort": lambda T, x: (x.argsort(0), x.mul(2).argsort(1)),
@@ -134,6 +162,10 @@ CAPTURED: dict[str, Callable[..., Any]] = {
     "topk": lambda T, x: (*x.topk(3, 1), *x.topk(2, 0, largest=False)),
     "kthvalue": lambda T, x: x.kthvalue(4, 1),
     "median": lambda T, x: (*x.median(1), *x.nanmedian(0), x.median().view(1)),
+    "searchsorted": lambda T, x: (
+        T.searchsorted(x.sort(1).values, x[:, :4].contiguous()),
+        T.bucketize(x, x[0].sort().values, right=True),
+    ),
     "quantile": lambda T, x: (x.quantile(0.3, 1), x.quantile(x[0, :2].sigmoid(), 0)),
 }
 
