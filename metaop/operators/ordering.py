@@ -93,11 +93,11 @@ def topk(source: Node, count: int, dim: int, largest: bool) -> tuple[Node, Node]
     """The first `count` elements in order along `dim`, and where they came from."""
     if not source.ndim:
         return source, constant(0, dtypes.int64)
-    places = _first_along(source, count, dim, largest)
+    places = first_along(source, count, dim, largest)
     return views.gather(source, dim, places), places
 
 
-def _first_along(source: Node, count: int, dim: int, largest: bool) -> Node:
+def first_along(source: Node, count: int, dim: int, largest: bool) -> Node:
     """The places of the first elements in order along `dim`."""
     if not count or not source.size:
         shape = (*source.shape[:dim], count, *source.shape[dim + 1 :])

@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import math
 
-from metaop.elementwise.meta_op import apply, cast
+from metaop.elementwise.meta_op import apply, cast, where
 from metaop.errors import DTypeError
+from metaop.operators.ordering import first_along, order_along
+from metaop.operators.scan import cumulative
+from metaop.operators.searching import searchsorted
+from metaop.reduce.meta_op import reduce_axes
+from metaop.reindex import views
 from metaop.reindex.views import broadcast_to
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
@@ -128,6 +133,53 @@ def integers(seed: Node, low: Node, count: Node, shape: Shape, dtype: DType) -> 
     """Whole numbers low, …, low + count - 1, all equally likely."""
     positive = apply("bitwise_and", random_bits(seed, shape), constant(2**63 - 1, dtypes.int64))
     return cast(low + apply("remainder", positive, count), dtype)
+
+
+@composite(differentiable=False)
+def permutation(seed: Node, length: int, dtype: DType) -> Node:
+    """The numbers below `length` in random order: that of random keys of 48 bits.
+
+    Equal keys, which leave their numbers in order, are rare: one pair among 16 million numbers.
+    """
+    bits = random_bits(seed, (length,))
+    if length <= 1:
+        return cast(order_along(bits, 0), dtype)
+    first = order_along(cast(bits, dtypes.int16), 0)
+    later = cast(apply("right_shift", bits, 32), dtypes.int32)
+    return cast(views.gather(first, 0, order_along(views.gather(later, 0, first), 0)), dtype)
+
+
+@composite(differentiable=False)
+def multinomial(seed: Node, weights: Node, count: int) -> Node:
+    """Places drawn with replacement in proportion to the weights of each row."""
+    dim = weights.ndim - 1
+    bounds = cumulative(_weights_of(weights), "add", dim, dtypes.float64)
+    total = views.slice_dimension(bounds, dim, weights.shape[dim] - 1, 1)
+    drawn = unit_uniform(seed, (*weights.shape[:dim], count), dtypes.float64)
+    is_legal = broadcast_to(apply("has_total_weight", total > 0.0), drawn.shape)
+    found = searchsorted(bounds, where(is_legal, drawn * total, 0.0), True)
+    # A product may be rounded up to the total, which lies behind the last place with a weight.
+    return apply("minimum", found, searchsorted(bounds, total, False))
+
+
+@composite(differentiable=False)
+def multinomial_apart(seed: Node, weights: Node, count: int) -> Node:
+    """Places drawn without replacement in proportion to the weights of each row.
+
+    They are those of the least exponential numbers of rates that are the weights (P. Efraimidis and
+    P. Spirakis, "Weighted random sampling with a reservoir", 2006).
+    """
+    dim = weights.ndim - 1
+    rates = _weights_of(weights)
+    has_weight = rates > 0.0
+    weighted = reduce_axes("add", cast(has_weight, dtypes.int64), (dim,), True)
+    is_legal = broadcast_to(apply("has_enough_weights", weighted >= count), weights.shape)
+    waiting = -apply("log1p", -unit_uniform(seed, weights.shape, dtypes.float64)) / rates
+    return first_along(where(is_legal & has_weight, waiting, math.nan), count, dim, False)
+
+
+def _weights_of(weights: Node) -> Node:
+    return apply("weight", cast(weights, dtypes.float64))
 
 
 @composite(differentiable=False)

@@ -16,6 +16,7 @@ from metaop.tensor.promotion import Number, defaults
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.faults import TOO_FEW_WEIGHTS
 from metaop.unified_graph.node import Shape
 from metaop.unified_graph.recording import Call, record, scalar_leaf
 from metaop.unified_graph.tensor_type import Device
@@ -148,10 +149,9 @@ def randperm(
     pin_memory: bool = False,
 ) -> Tensor:
     """The numbers 0 … n - 1 in random order."""
-    dtype = dtype or dtypes.int64
     (n,) = shape_of((n,))
-    order = host_random(generator).permutation(n).astype(dtype.numpy)
-    return from_array(order, dtype).to(device=device_of(device))
+    seed = seed_call(generator, device_of(device))
+    return wrap(record(operators.permutation, (seed,), (n, dtype or dtypes.int64)))
 
 
 @placeable
@@ -202,32 +202,26 @@ def multinomial(
     *,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Indices drawn in proportion to the weights in each row, int64 (…, num_samples)."""
-    weights = input.detach()._array().astype(np.float64)
-    if weights.size and (weights.min() < 0 or not np.isfinite(weights).all()):
+    """Indices drawn in proportion to the weights in each row, int64 (…, num_samples).
+
+    The program that draws them raises ArgumentError for weights that are negative or not finite,
+    ShapeError for rows with fewer of them than are to be drawn without replacement.
+    """
+    if num_samples <= 0:
         raise ArgumentError(
-            "probability tensor contains either `inf`, `nan` or element < 0", fix="check it"
+            f"multinomial: cannot sample n_sample <= 0 samples, got {num_samples}",
+            fix="draw at least one",
         )
-    if not replacement and ((weights > 0).sum(-1) < num_samples).any():
+    if not 1 <= input.ndim <= 2 or not input.shape[-1]:
         raise ShapeError(
-            "invalid multinomial distribution (with replacement=False, not enough non-negative "
-            "category to sample)",
-            fix="draw fewer samples, or with replacement",
+            f"multinomial: prob_dist must be 1 or 2 dim with categories, got {list(input.shape)}",
+            fix="make each distribution a row",
         )
-    random = host_random(generator)
-    rows = np.atleast_2d(weights)
-    if replacement:
-        bounds = np.cumsum(rows / rows.sum(-1, keepdims=True), -1)
-        draws = random.random((len(rows), num_samples))
-        last = rows.shape[-1] - 1
-        found = np.stack([np.searchsorted(b, d, "right") for b, d in zip(bounds, draws)])
-        found = np.minimum(found, last)
-    else:
-        # The smallest of exponential numbers divided by the weights are a fair draw.
-        with np.errstate(divide="ignore"):
-            found = np.argsort(random.exponential(size=rows.shape) / rows, -1)[:, :num_samples]
-    found = found.reshape(*weights.shape[:-1], num_samples)
-    return from_array(np.ascontiguousarray(found), dtypes.int64).to(device=input.device)
+    if not replacement and num_samples > input.shape[-1]:
+        raise TOO_FEW_WEIGHTS.error(TOO_FEW_WEIGHTS.message, fix=TOO_FEW_WEIGHTS.fix)
+    seed = seed_call(generator, input.device)
+    step = operators.multinomial if replacement else operators.multinomial_apart
+    return wrap(record(step, (seed, input.call), (num_samples,)))
 
 
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:

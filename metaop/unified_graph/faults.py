@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from metaop.errors import ArgumentError, DimensionError, DivisionError, MetaopError
+from metaop.errors import ArgumentError, DimensionError, DivisionError, MetaopError, ShapeError
 
 
 class FaultKind(NamedTuple):
@@ -47,11 +47,30 @@ TARGET_OUTSIDE_UNIT = FaultKind(
 QUANTILE_OUTSIDE_UNIT = FaultKind(
     4, ArgumentError, "quantile() q values must be in the range [0, 1]", "scale q"
 )
+NO_WEIGHT = FaultKind(
+    5,
+    ArgumentError,
+    "probability tensor contains either `inf`, `nan` or element < 0",
+    "pass weights that are finite and not negative",
+)
+_NO_DISTRIBUTION = "invalid multinomial distribution ({})"
+NO_TOTAL_WEIGHT = FaultKind(
+    6,
+    ArgumentError,
+    _NO_DISTRIBUTION.format("sum of probabilities <= 0"),
+    "give at least one category of each row a weight",
+)
+TOO_FEW_WEIGHTS = FaultKind(
+    7,
+    ShapeError,
+    _NO_DISTRIBUTION.format("with replacement=False, not enough non-negative category to sample"),
+    "draw fewer samples, or with replacement",
+)
 _KINDS = {
     kind.number: kind
     for kind in (
         *(INDEX_OUT_OF_RANGE, DIVISION_BY_ZERO, INPUT_OUTSIDE_UNIT, TARGET_OUTSIDE_UNIT),
-        QUANTILE_OUTSIDE_UNIT,
+        *(QUANTILE_OUTSIDE_UNIT, NO_WEIGHT, NO_TOTAL_WEIGHT, TOO_FEW_WEIGHTS),
     )
 }
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import metaop
+from metaop.errors import ShapeError
 
 COUNT = 20_000
 
@@ -108,6 +109,31 @@ def test_permutation() -> None:
     x = metaop.randperm(50)
     assert sorted(x.tolist()) == list(range(50))
     assert x.tolist() != list(range(50))
+    for length in (0, 1, 2, 3000):
+        drawn = metaop.randperm(length, dtype=metaop.int32)
+        assert drawn.dtype is metaop.int32 and sorted(drawn.tolist()) == list(range(length))
+
+
+def test_every_permutation_is_as_likely() -> None:
+    """24 permutations of 4 numbers: the statistic has mean 23 and deviation 6.8."""
+    drawn = [tuple(metaop.randperm(4).tolist()) for _ in range(2400)]
+    counts = np.unique(drawn, axis=0, return_counts=True)[1]
+    assert len(counts) == 24 and ((counts - 100.0) ** 2 / 100).sum() < 60
+
+
+def test_draws_of_captured_functions_differ() -> None:
+    weights = metaop.arange(200.0).reshape(2, 100)
+
+    @metaop.jit
+    def draw() -> list[metaop.Tensor]:
+        return [metaop.randperm(90), *(metaop.multinomial(weights, 4, r) for r in (False, True))]
+
+    drawn = [[x.tolist() for x in draw()] for _ in range(5)]
+    for order, apart, again in drawn:
+        assert sorted(order) == list(range(90))
+        assert all(len(set(row)) == 4 for row in apart)
+        assert all(0 < place < 100 for row in (apart[0], again[0]) for place in row)
+    assert len({str(one) for one in drawn}) == 5
 
 
 def test_bernoulli() -> None:
@@ -123,12 +149,26 @@ def test_multinomial() -> None:
     x = metaop.multinomial(weights, COUNT, replacement=True)
     counts = np.bincount(x.numpy(), minlength=3) / COUNT
     np.testing.assert_allclose(counts, [0.25, 0, 0.75], atol=0.02)
+    apart = metaop.multinomial(metaop.tensor([[0.0, 1.0, 3.0, 6.0]] * COUNT), 2).numpy()
+    first = np.bincount(apart[:, 0], minlength=4) / COUNT
+    np.testing.assert_allclose(first, [0, 0.1, 0.3, 0.6], atol=0.02)
+    # The second is drawn among what the first has left.
+    pairs = np.mean((apart == [3, 2]).all(1))
+    np.testing.assert_allclose(pairs, 0.6 * 3 / 4, atol=0.02)
     rows = metaop.multinomial(metaop.ones(4, 5), 5)
     assert all(sorted(row) == [0, 1, 2, 3, 4] for row in rows.tolist())
     with pytest.raises(RuntimeError):
-        metaop.multinomial(weights, 3)
-    with pytest.raises(ValueError):
-        metaop.multinomial(metaop.tensor([-1.0, 2.0]), 1)
+        metaop.multinomial(weights, 3).numpy()
+    with pytest.raises(ShapeError, match="not enough"):
+        metaop.multinomial(weights, 4)
+    for wrong in (-1.0, math.inf, math.nan):
+        for replacement in (False, True):
+            with pytest.raises(ValueError, match="probability tensor contains"):
+                metaop.multinomial(metaop.tensor([wrong, 2.0]), 1, replacement).numpy()
+    with pytest.raises(ValueError, match="sum of probabilities"):
+        metaop.multinomial(metaop.zeros(3), 1, True).numpy()
+    with pytest.raises(ValueError, match="n_sample <= 0"):
+        metaop.multinomial(weights, 0)
 
 
 def test_filling() -> None:

@@ -14,11 +14,14 @@ from metaop.elementwise.gradients import (
     of_minimum,
 )
 from metaop.elementwise.meta_op import cast
-from metaop.elementwise.scalar_function import Refusal, ScalarFunction, to_bool
+from metaop.elementwise.scalar_function import Gradient, Refusal, ScalarFunction, to_bool
 from metaop.unified_graph.faults import (
     INPUT_OUTSIDE_UNIT,
+    NO_TOTAL_WEIGHT,
+    NO_WEIGHT,
     QUANTILE_OUTSIDE_UNIT,
     TARGET_OUTSIDE_UNIT,
+    TOO_FEW_WEIGHTS,
     FaultKind,
 )
 from metaop.unified_graph.node import Node
@@ -30,16 +33,23 @@ _SMALLER = "({0} != {0} || {0} < {1} ? {0} : {1})"
 
 def _in_unit(name: str, kind: FaultKind) -> ScalarFunction:
     """The identity on 0 … 1; it refuses other numbers, NaN among them."""
+    return _refusing(name, kind, "outside_unit", "float", lambda g, y, x: (g,))
+
+
+def _refusing(
+    name: str, kind: FaultKind, test: str, accepted: str, gradient: Gradient | None = None
+) -> ScalarFunction:
+    """The identity, but for values of the accepted kind for which a test holds."""
     return ScalarFunction(
         name,
         1,
         numpy=lambda x: x,
         llvm=lambda b, x: x,
         cuda="({0})",
-        gradient=lambda g, y, x: (g,),
-        accepts=("float",),
+        gradient=gradient,
+        accepts=(accepted,),
         domain=((0.0, 1.0),),
-        refusal=Refusal(kind, position=0, test="outside_unit", among=("float",)),
+        refusal=Refusal(kind, position=0, test=test, among=(accepted,)),
     )
 
 
@@ -142,6 +152,18 @@ ROWS = (
     _in_unit("input_in_unit", INPUT_OUTSIDE_UNIT),
     _in_unit("target_in_unit", TARGET_OUTSIDE_UNIT),
     _in_unit("quantile_in_unit", QUANTILE_OUTSIDE_UNIT),
+    ScalarFunction(
+        "no_weight",
+        1,
+        numpy=lambda x: ~((x >= 0) & (x < np.inf)),
+        llvm=lambda b, x: ~((x >= 0) & b.is_finite(x)),
+        cuda="(!({0} >= 0 && {0} - {0} == 0))",
+        result=to_bool,
+        accepts=("float",),
+    ),
+    _refusing("weight", NO_WEIGHT, "no_weight", "float"),
+    _refusing("has_total_weight", NO_TOTAL_WEIGHT, "logical_not", "bool"),
+    _refusing("has_enough_weights", TOO_FEW_WEIGHTS, "logical_not", "bool"),
     # The result type is the node's own. The emitter converts with `Builder.convert`, or with a
     # static_cast to the compute type of the result, in place of these two entries.
     ScalarFunction(
