@@ -66,7 +66,8 @@ def nearest(input: Node, output: tuple[int, ...], scales: tuple[float, ...], exa
     for k, (extent, scale) in enumerate(zip(output, scales)):
         dim = input.ndim - len(output) + k
         last = input.shape[dim] - 1
-        places = _Places(scale, offset, 0.0, 0, last, _float_of(input.dtype))
+        # PyTorch finds them in single precision for all types.
+        places = _Places(scale, offset, 0.0, 0, last, dtypes.float32)
         input = _resampled(input, dim, extent, places, 1, None)
     return input
 
@@ -121,10 +122,6 @@ class _Places(NamedTuple):
         centres = (position + kind(self.offset)) * kind(self.scale) + kind(self.shift)
         starts = np.floor(centres).astype(np.int64) + self.first
         return [int(s) for s in (starts if self.high is None else np.minimum(starts, self.high))]
-
-
-def _float_of(dtype: DType) -> DType:
-    return dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
 
 
 def _interpolated(
@@ -190,14 +187,18 @@ def _resampled(
     period = ratio.denominator if extent % ratio.denominator == 0 else extent
     shape = (*input.shape[:dim], extent // period, period, *input.shape[dim + 1 :])
     axes = IndexMap.axes(shape)
-    position = _positions(dim, period, shape)
-    start = places.starts(position)
+    thin = tuple(n if k in (dim, dim + 1) else 1 for k, n in enumerate(shape))
+    position = index_node(axes[dim] * period + axes[dim + 1], thin)
     within = _as_quotient(starts, ratio, period)
     operands: tuple[Node, ...] = ()
     if within is not None:
         first = axes[dim] * (ratio.numerator * period // ratio.denominator) + within(axes[dim + 1])
+        # Weights belong to these very starts: a kernel that fuses a product and a sum rounds less
+        # than NumPy, and would find another one where a centre is a whole number.
+        start = index_node(first, thin)
     else:
         low, high = min(starts), max(starts)
+        start = apply("minimum", apply("maximum", places.starts(position), low), high)
         operands = (reshape(start - low, (extent,)),)
         first = lookup(1, (axes[dim] * period + axes[dim + 1],), high - low + 1) + low
 
@@ -211,13 +212,6 @@ def _resampled(
     for tap in range(1, taps):
         result = result + tapped(tap)
     return reshape(result, (*input.shape[:dim], extent, *input.shape[dim + 1 :]))
-
-
-def _positions(dim: int, period: int, shape: tuple[int, ...]) -> Node:
-    """The positions in the resized dimension, with extent 1 in every other one."""
-    thin = tuple(n if k in (dim, dim + 1) else 1 for k, n in enumerate(shape))
-    axes = IndexMap.axes(thin)
-    return index_node(axes[dim] * period + axes[dim + 1], thin)
 
 
 def _as_quotient(

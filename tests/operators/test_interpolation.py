@@ -63,6 +63,18 @@ def test_upsample():
     compare("upsample", draw(2, 3, 4), scale_factor=2)
 
 
+@pytest.mark.parametrize(
+    ("mode", "size", "extent"),
+    [
+        *(("linear", size, extent) for size, extent in ((1, 3), (1, 7), (3, 5), (5, 15), (2, 9))),
+        *(("nearest-exact", size, 49) for size in (2, 4)),
+    ],
+)
+def test_centres_that_are_whole_numbers(mode, size, extent):
+    """There a sum that is rounded once gives another neighbour than one that is rounded twice."""
+    compare("interpolate", draw(2, 3, size), size=extent, mode=mode)
+
+
 @pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
 def test_second_derivatives_of_interpolate(mode):
     compare_derivatives("interpolate", draw(1, 2, 3, 4), size=(6, 5), mode=mode)
