@@ -24,7 +24,8 @@ MODES = ("torch", "torch-fused", _COMPILED, _DYNAMIC)
 class _TwinSource(importlib.abc.SourceLoader):
     """Reads a source file with the word `metaop` replaced by `torch`.
 
-    Errors stay those of metaop, and layers of `metaop.vision.ops` come from their own twin.
+    Errors stay those of metaop; layers of `metaop.vision.ops`, and what takes feature maps out of
+    networks of `metaop.vision.models`, come from their own twins.
     """
 
     def __init__(self, path: str) -> None:
@@ -37,6 +38,7 @@ class _TwinSource(importlib.abc.SourceLoader):
         with open(self.path) as file:
             text = re.sub(r"\bmetaop\b(?!\.errors)", "torch", file.read())
         text = re.sub(r"\btorch\.vision\.ops\b", f"{_TWIN}metaop.vision.ops.layers", text)
+        text = re.sub(r"\btorch\.vision\.models\b", f"{_TWIN}metaop.vision.layer_getter", text)
         return re.sub(r"\b(from|import) (models|benchmarks)\b", rf"\1 {_TWIN}\2", text).encode()
 
 

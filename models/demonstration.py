@@ -6,7 +6,10 @@ Each network's file shows the network and says what it learns from; here stands 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -39,18 +42,78 @@ def parse_options(
     return options
 
 
+class Checkpoint:
+    """What a training needs to go on, kept in a file: parts, random state, and how it went.
+
+    `parts` are the model, its optimizer and whatever else has a `state_dict`. `steps` tells how
+    many steps have been taken, and `history` the values of each. The file is written after every
+    `every` steps and after the last one; without a folder `out` nothing is written.
+
+        checkpoint = Checkpoint("runs/fcn", "", model=model, optimizer=optimizer)
+    """
+
+    def __init__(self, out: str, resume: str, every: int = 100, **parts: Any) -> None:
+        self.file = Path(out, "checkpoint.pth") if out else None
+        self.every, self.parts = every, parts
+        self.steps = 0
+        self.history: dict[str, list[float]] = {}
+        if resume:
+            self._resume(Path(resume))
+
+    def _resume(self, file: Path) -> None:
+        kept = metaop.load(file)
+        for name, part in self.parts.items():
+            part.load_state_dict(kept[name])
+        self.steps, self.history = kept["steps"], kept["history"]
+        metaop.set_rng_state(kept["random"])
+
+    def save(self) -> None:
+        """Writes the file."""
+        if self.file is None:
+            return
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        kept = {name: part.state_dict() for name, part in self.parts.items()}
+        metaop.save(
+            {
+                **kept,
+                "steps": self.steps,
+                "history": self.history,
+                "random": metaop.get_rng_state(),
+            },
+            self.file,
+        )
+
+
 def train(
-    step: Callable[[int], dict[str, metaop.Tensor]], steps: int, title: str
+    step: Callable[[int], dict[str, metaop.Tensor]],
+    steps: int,
+    title: str,
+    checkpoint: Checkpoint | None = None,
 ) -> dict[str, list[float]]:
-    """Calls `step(number)` so many times under a progress bar; returns the values it gave."""
-    history: dict[str, list[float]] = {}
-    with tqdm(range(steps), desc=title, unit=" steps") as bar:
+    """Calls `step(number)` so many times under a progress bar; returns the values it gave.
+
+    With a checkpoint it goes on where that stands, and keeps it. What a step learns from should
+    then follow from its number.
+    """
+    kept = checkpoint or Checkpoint("", "")
+    with tqdm(range(kept.steps, steps), title, steps, initial=kept.steps, unit=" steps") as bar:
         for number in bar:
             values = {name: value.item() for name, value in step(number).items()}
             for name, value in values.items():
-                history.setdefault(name, []).append(value)
+                kept.history.setdefault(name, []).append(value)
+            kept.steps = number + 1
+            if kept.steps % kept.every == 0 or kept.steps == steps:
+                kept.save()
             bar.set_postfix({name: f"{value:.4f}" for name, value in values.items()})
-    return history
+    return kept.history
+
+
+def write_metrics(out: str, metrics: dict[str, Any]) -> None:
+    """Prints the metrics, and writes them to `metrics.json` in the folder where one is named."""
+    print(", ".join(f"{name} {value:.3f}" for name, value in metrics.items()))
+    if out:
+        Path(out).mkdir(parents=True, exist_ok=True)
+        Path(out, "metrics.json").write_text(json.dumps(metrics) + "\n")
 
 
 def update(optimizer: metaop.optim.Optimizer, loss: metaop.Tensor) -> metaop.Tensor:

@@ -9,19 +9,24 @@ its weights load.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import metaop
 from metaop import nn
+from metaop.errors import ArgumentError
 
 from .demonstration import learn_digits, parse_options
 
+Normalisation = Callable[[int], nn.Module]
+
 
 def convolution(
-    inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1
+    inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1, dilation: int = 1
 ) -> nn.Conv2d:
     """A convolution that keeps the size of the image, divided by the stride."""
-    return nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False)
+    padding = size // 2 * dilation
+    return nn.Conv2d(inputs, outputs, size, stride, padding, dilation, groups, bias=False)
 
 
 class Block(nn.Module):
@@ -42,13 +47,20 @@ class Block(nn.Module):
 class BasicBlock(Block):
     """Two 3x3 convolutions."""
 
-    def __init__(self, inputs: int, width: int, stride: int, downsample: nn.Module | None) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        width: int,
+        stride: int,
+        downsample: nn.Module | None,
+        norm_layer: Normalisation = nn.BatchNorm2d,
+    ) -> None:
         super().__init__()
         self.conv1 = convolution(inputs, width, 3, stride)
-        self.bn1 = nn.BatchNorm2d(width)
+        self.bn1 = norm_layer(width)
         self.relu = nn.ReLU(inplace=True)
         self.conv2 = convolution(width, width, 3)
-        self.bn2 = nn.BatchNorm2d(width)
+        self.bn2 = norm_layer(width)
         self.downsample = downsample
 
     def residual(self, x: metaop.Tensor) -> metaop.Tensor:
@@ -59,7 +71,8 @@ class BasicBlock(Block):
 class Bottleneck(Block):
     """A 3x3 convolution between two 1x1 convolutions, which narrow and widen.
 
-    `groups` splits the middle one (ResNeXt), `base_width` / 64 widens it (wide ResNet).
+    `groups` splits the middle one (ResNeXt), `base_width` / 64 widens it (wide ResNet), and
+    `dilation` spreads its taps.
     """
 
     expansion = 4
@@ -72,16 +85,18 @@ class Bottleneck(Block):
         downsample: nn.Module | None,
         groups: int = 1,
         base_width: int = 64,
+        dilation: int = 1,
+        norm_layer: Normalisation = nn.BatchNorm2d,
     ) -> None:
         super().__init__()
         outputs = width * self.expansion
         width = width * base_width // 64 * groups
         self.conv1 = convolution(inputs, width, 1)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = convolution(width, width, 3, stride, groups)
-        self.bn2 = nn.BatchNorm2d(width)
+        self.bn1 = norm_layer(width)
+        self.conv2 = convolution(width, width, 3, stride, groups, dilation)
+        self.bn2 = norm_layer(width)
         self.conv3 = convolution(width, outputs, 1)
-        self.bn3 = nn.BatchNorm2d(outputs)
+        self.bn3 = norm_layer(outputs)
         self.relu = nn.ReLU(inplace=True)
         self.downsample = downsample
 
@@ -95,7 +110,10 @@ class ResNet(nn.Module):
     """Images (batch, 3, height, width) to logits (batch, classes).
 
     `stem` is "imagenet" (7x7 convolution and pooling, which quarter the image) or "cifar" (one
-    3x3 convolution that keeps it). `groups` and `width_per_group` are those of bottlenecks.
+    3x3 convolution that keeps it). `groups` and `width_per_group` are those of bottlenecks. A stage
+    from the second to the fourth whose `replace_stride_with_dilation` holds keeps the size of the
+    image and spreads the taps of its bottlenecks instead. `norm_layer(channels)` makes what follows
+    each convolution.
     """
 
     def __init__(
@@ -106,37 +124,63 @@ class ResNet(nn.Module):
         stem: str = "imagenet",
         groups: int = 1,
         width_per_group: int = 64,
+        replace_stride_with_dilation: Sequence[bool] = (False, False, False),
+        norm_layer: Normalisation = nn.BatchNorm2d,
     ) -> None:
         super().__init__()
-        plain = groups == 1 and width_per_group == 64
-        self.middle = () if plain else (groups, width_per_group)
+        self.options: dict[str, Any] = {}
+        if groups != 1 or width_per_group != 64:
+            self.options = {"groups": groups, "base_width": width_per_group}
+        if norm_layer is not nn.BatchNorm2d:
+            self.options["norm_layer"] = norm_layer
+        self.norm_layer = norm_layer
+        dilated = tuple(replace_stride_with_dilation)
+        if len(dilated) != 3 or (any(dilated) and block.expansion == 1):
+            raise ArgumentError(
+                f"ResNet: replace_stride_with_dilation {dilated} of blocks {block.__name__}",
+                fix="say it for the last three stages, of Bottleneck",
+            )
+        self.dilation = 1
         small = stem == "cifar"
         self.conv1 = convolution(3, 64, 3) if small else convolution(3, 64, 7, 2)
-        self.bn1 = nn.BatchNorm2d(64)
+        self.bn1 = norm_layer(64)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, 2, padding=1)
         self.inputs = 64
         self.layer1 = self._stage(block, 64, layers[0], 1)
-        self.layer2 = self._stage(block, 128, layers[1], 2)
-        self.layer3 = self._stage(block, 256, layers[2], 2)
-        self.layer4 = self._stage(block, 512, layers[3], 2)
+        self.layer2 = self._stage(block, 128, layers[1], 2, dilated[0])
+        self.layer3 = self._stage(block, 256, layers[2], 2, dilated[1])
+        self.layer4 = self._stage(block, 512, layers[3], 2, dilated[2])
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(512 * block.expansion, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def _stage(self, block: type[Block], width: int, count: int, stride: int) -> nn.Sequential:
+    def _stage(
+        self, block: type[Block], width: int, count: int, stride: int, dilated: bool = False
+    ) -> nn.Sequential:
         outputs = width * block.expansion
+        # The first block still reads the pixels of the stage before.
+        before = self._block_options()
+        if dilated:
+            self.dilation *= stride
+            stride = 1
         downsample = None
         if stride != 1 or self.inputs != outputs:
             downsample = nn.Sequential(
-                convolution(self.inputs, outputs, 1, stride), nn.BatchNorm2d(outputs)
+                convolution(self.inputs, outputs, 1, stride), self.norm_layer(outputs)
             )
-        first = block(self.inputs, width, stride, downsample, *self.middle)
+        first = block(self.inputs, width, stride, downsample, **before)
         self.inputs = outputs
-        rest = [block(outputs, width, 1, None, *self.middle) for _ in range(count - 1)]
+        options = self._block_options()
+        rest = [block(outputs, width, 1, None, **options) for _ in range(count - 1)]
         return nn.Sequential(first, *rest)
+
+    def _block_options(self) -> dict[str, Any]:
+        if self.dilation == 1:
+            return self.options
+        return {**self.options, "dilation": self.dilation}
 
     def forward(self, images: metaop.Tensor) -> metaop.Tensor:
         x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
@@ -152,8 +196,8 @@ def resnet34(num_classes: int = 1000, stem: str = "imagenet") -> ResNet:
     return ResNet(BasicBlock, (3, 4, 6, 3), num_classes, stem)
 
 
-def resnet50(num_classes: int = 1000, stem: str = "imagenet") -> ResNet:
-    return ResNet(Bottleneck, (3, 4, 6, 3), num_classes, stem)
+def resnet50(num_classes: int = 1000, stem: str = "imagenet", **options: Any) -> ResNet:
+    return ResNet(Bottleneck, (3, 4, 6, 3), num_classes, stem, **options)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from metaop import nn
+from metaop import Tensor, nn
 from metaop.errors import ArgumentError
-from metaop.tensor.core import Tensor
 
 
 class IntermediateLayerGetter(nn.ModuleDict):
