@@ -1,0 +1,124 @@
+"""How detectors learn to find the shapes of drawn scenes, and how well they then do."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import metaop
+from metaop import nn
+
+from .average_precision import Things, average_precision
+from .demonstration import Checkpoint, parse_options, train, update, write_metrics
+from .scenes import CLASSES, Scene, draw_scenes
+
+
+class Learned(NamedTuple):
+    """The loss of every step, and the metrics on scenes that were not learned from."""
+
+    losses: list[float]
+    metrics: dict[str, float]
+
+
+def images_of(scenes: Sequence[Scene]) -> list[metaop.Tensor]:
+    return [metaop.from_numpy(scene.image) for scene in scenes]
+
+
+def targets_of(scenes: Sequence[Scene]) -> list[dict[str, metaop.Tensor]]:
+    """The things of each scene, as detectors take them."""
+    return [
+        {
+            "boxes": metaop.from_numpy(scene.boxes),
+            "labels": metaop.from_numpy(scene.labels),
+            "masks": metaop.from_numpy(scene.masks),
+        }
+        for scene in scenes
+    ]
+
+
+def evaluate(
+    model: nn.Module, scenes: Sequence[Scene], size: int
+) -> tuple[dict[str, float], list[dict[str, metaop.Tensor]]]:
+    """The mean average precision of boxes, and of masks where there are; what was found."""
+    found: list[dict[str, metaop.Tensor]] = []
+    model.eval()
+    with metaop.no_grad():
+        for start in range(0, len(scenes), size):
+            found += model(images_of(scenes[start : start + size]))
+    metrics = {}
+    for name, score in (("boxes", "box_map"), ("masks", "mask_map")):
+        if name in found[0]:
+            true = [Things(scene.labels, getattr(scene, name)) for scene in scenes]
+            seen = [
+                Things(*(part[key].numpy() for key in ("labels", name, "scores"))) for part in found
+            ]
+            if name == "masks":
+                seen = [part._replace(regions=part.regions[:, 0] >= 0.5) for part in seen]
+            metrics[score] = average_precision(true, seen)
+            metrics[f"{score}_50"] = average_precision(true, seen, (0.5,))
+    return metrics, found
+
+
+def draw_found(
+    path: Path, scenes: Sequence[Scene], found: Sequence[dict[str, metaop.Tensor]]
+) -> None:
+    """The scenes, with boxes around what was found for more than half sure, tinted by masks."""
+    pictures = []
+    for scene, part in zip(scenes, found):
+        sure = part["scores"].numpy() > 0.5
+        picture = metaop.nn.functional.interpolate(
+            metaop.from_numpy(scene.image)[None], scale_factor=4
+        )[0]
+        labels = part["labels"].numpy()[sure]
+        if "masks" in part and sure.any():
+            masks = metaop.from_numpy(part["masks"].numpy()[sure, 0] >= 0.5)
+            masks = metaop.nn.functional.interpolate(masks[None].float(), scale_factor=4)[0] > 0
+            picture = metaop.vision.utils.draw_segmentation_masks(picture, masks, 0.5)
+        boxes = metaop.from_numpy(4 * part["boxes"].numpy()[sure])
+        names = [CLASSES[label] for label in labels]
+        pictures.append(metaop.vision.utils.draw_bounding_boxes(picture, boxes, names, width=2))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metaop.vision.utils.save_image(pictures, path, nrow=4)
+
+
+def learn_to_find(
+    build: Callable[[argparse.Namespace], nn.Module],
+    description: str | None,
+    arguments: Sequence[str] | None,
+    **defaults: int | float | str,
+) -> Learned:
+    """Learns to find shapes in drawn scenes, and tells how well it does on others.
+
+    `build(options)` makes the detector; `defaults` replaces defaults of options, or adds some.
+    `--out` names a folder for the checkpoint, which is written after every `--every` steps, the
+    metrics and a picture; `--resume` names the file of a checkpoint to go on from.
+    """
+    usual: dict[str, int | float | str] = {
+        **{"steps": 600, "batch_size": 8, "lr": 2e-3, "size": 64, "width": 16, "test": 64},
+        **{"out": "", "every": 100, "resume": ""},
+    }
+    options = parse_options(description, arguments, **{**usual, **defaults})  # type: ignore
+    model = build(options)
+    optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
+    schedule = metaop.optim.lr_scheduler.PolynomialLR(optimizer, options.steps, power=0.9)
+    checkpoint = Checkpoint(
+        options.out, options.resume, options.every, model=model, optimizer=optimizer,
+        schedule=schedule,
+    )  # fmt: skip
+
+    def step(number: int) -> dict[str, metaop.Tensor]:
+        scenes = draw_scenes(options.batch_size, options.size, (options.seed, 0, number))
+        losses = model(images_of(scenes), targets_of(scenes))
+        loss = update(optimizer, sum(losses.values()))
+        schedule.step()
+        return {"loss": loss}
+
+    history = train(step, options.steps, type(model).__name__, checkpoint)
+    scenes = draw_scenes(options.test, options.size, (options.seed, 1))
+    metrics, found = evaluate(model, scenes, options.batch_size)
+    write_metrics(options.out, metrics)
+    if options.out:
+        draw_found(Path(options.out, "found.png"), scenes[:8], found[:8])
+    return Learned(history["loss"], metrics)

@@ -1,0 +1,187 @@
+"""Mask R-CNN: Faster R-CNN that tells for each thing also which pixels are its own.
+
+After K. He, G. Gkioxari, P. Dollár, R. Girshick, "Mask R-CNN", 2017. Names of parameters are
+torchvision's.
+
+    python -m models.mask_rcnn --steps 300 --out runs/mask_rcnn
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import metaop
+from metaop import nn
+from metaop.nn import functional as F
+from metaop.vision.ops import Conv2dNormActivation, MultiScaleRoIAlign, roi_align
+
+from .detection import Batch, Features, Found, Size, Things
+from .detection_training import Learned, learn_to_find
+from .faster_rcnn import FasterRCNN, Regions, small_options, starts_of
+from .feature_pyramid import resnet50_fpn, small_pyramid
+from .scenes import CLASSES
+
+
+def initialise(module: nn.Module) -> None:
+    for name, parameter in module.named_parameters():
+        if name.endswith("weight"):
+            nn.init.kaiming_normal_(parameter, mode="fan_out", nonlinearity="relu")
+
+
+def mask_head(channels: int, width: int) -> nn.Sequential:
+    """Four convolutions of region features."""
+    inputs = (channels, width, width, width)
+    layers = (Conv2dNormActivation(count, width, norm_layer=None) for count in inputs)
+    head = nn.Sequential(*layers)
+    initialise(head)
+    for layer in head:
+        nn.init.zeros_(layer[0].bias)
+    return head
+
+
+def mask_predictor(width: int, classes: int) -> nn.Sequential:
+    """Region features to logits of a mask for each class, twice as large."""
+    layers = OrderedDict(
+        conv5_mask=nn.ConvTranspose2d(width, width, 2, 2),
+        relu=nn.ReLU(inplace=True),
+        mask_fcn_logits=nn.Conv2d(width, classes, 1),
+    )
+    predictor = nn.Sequential(layers)
+    initialise(predictor)
+    return predictor
+
+
+def pasted(mask: np.ndarray, box: np.ndarray, size: Size) -> np.ndarray:
+    """A square mask enlarged to its box in an image (height, width); 0 around it.
+
+    The mask is seen as the middle of one with a border of zeros, so that it fades out there.
+    """
+    height, width = size
+    side = mask.shape[0]
+    padded = np.pad(mask, 1)
+    middle, half = (box[:2] + box[2:]) * 0.5, (box[2:] - box[:2]) * 0.5 * ((side + 2) / side)
+    left, top, right, bottom = np.concatenate([middle - half, middle + half]).astype(int)
+    extent = max(bottom - top + 1, 1), max(right - left + 1, 1)
+    rows, columns = (resizing(len(padded), count) for count in extent)
+    drawn = rows @ padded @ columns.T
+    image = np.zeros(size, np.float32)
+    upper, lower = max(top, 0), min(bottom + 1, height)
+    first, last = max(left, 0), min(right + 1, width)
+    image[upper:lower, first:last] = drawn[upper - top : lower - top, first - left : last - left]
+    return image
+
+
+def resizing(size: int, extent: int) -> np.ndarray:
+    """The matrix (extent, size) of linear interpolation, which takes pixels as areas."""
+    place = np.clip((np.arange(extent) + 0.5) * (size / extent) - 0.5, 0, size - 1)
+    return np.maximum(1 - np.abs(place[:, None] - np.arange(size)), 0).astype(np.float32)
+
+
+class MaskRCNN(FasterRCNN):
+    """A detector in two stages that draws masks; further `options` are those of `FasterRCNN`.
+
+    What it finds has `masks` (things, 1, height, width) of probabilities.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        num_classes: int,
+        mask_roi_pool: MultiScaleRoIAlign | None = None,
+        mask_width: int = 256,
+        **options: Any,
+    ) -> None:
+        super().__init__(backbone, num_classes, **options)
+        heads = self.roi_heads
+        heads.mask_roi_pool = mask_roi_pool or MultiScaleRoIAlign(("0", "1", "2", "3"), 14, 2)
+        heads.mask_head = mask_head(backbone.out_channels, mask_width)
+        heads.mask_predictor = mask_predictor(mask_width, num_classes)
+
+    def _mask_logits(
+        self, features: Features, boxes: Sequence[np.ndarray], labels: np.ndarray, batch: Batch
+    ) -> metaop.Tensor:
+        """Logits (regions and some more, side, side) of the masks of these classes."""
+        heads = self.roi_heads
+        seen = heads.pooled(heads.mask_roi_pool, features, boxes, batch)
+        logits = heads.mask_predictor(heads.mask_head(seen))
+        rows = metaop.arange(len(logits), device=logits.device)
+        filled = np.pad(labels, (0, len(logits) - len(labels)))
+        return logits[rows, metaop.from_numpy(filled).to(logits.device)]
+
+    def losses(self, features: Features, batch: Batch) -> Things:
+        proposals, losses = self.rpn(features, batch)
+        regions = self.roi_heads.sampled(proposals, batch)
+        return {
+            **self.roi_heads.losses(features, regions, batch),
+            **losses,
+            "loss_mask": self._mask_loss(features, regions, batch),
+        }
+
+    def _mask_loss(
+        self, features: Features, regions: Sequence[Regions], batch: Batch
+    ) -> metaop.Tensor:
+        """The entropy of the pixels of regions that show a thing, by the mask of its class."""
+        shown = [part.labels > 0 for part in regions]
+        boxes = [part.boxes[chosen] for part, chosen in zip(regions, shown)]
+        labels = np.concatenate([part.labels[chosen] for part, chosen in zip(regions, shown)])
+        logits = self._mask_logits(features, boxes, labels, batch)
+        side = logits.shape[-1]
+        goals = np.zeros(logits.shape, np.float32)
+        for start, part, chosen, own, masks in zip(
+            starts_of(boxes), regions, shown, boxes, batch.masks
+        ):
+            if len(own):
+                goals[start : start + len(own)] = cut_out(masks, part.things[chosen], own, side)
+        counted = np.arange(len(logits)) < len(labels)
+        weight = (counted / np.float32(max(len(labels), 1) * side**2)).astype(np.float32)
+        device = logits.device
+        goal, share = (metaop.from_numpy(part).to(device) for part in (goals, weight))
+        entropy = F.binary_cross_entropy_with_logits(logits, goal, reduction="none")
+        return (entropy * share[:, None, None]).sum()
+
+    def find(self, features: Features, batch: Batch) -> list[Found]:
+        found = super().find(features, batch)
+        boxes, labels = ([part[name] for part in found] for name in ("boxes", "labels"))
+        logits = self._mask_logits(features, boxes, np.concatenate(labels), batch)
+        masks = logits.sigmoid().numpy(force=True)
+        return [
+            {**part, "masks": masks[start : start + len(own)]}
+            for part, start, own in zip(found, starts_of(boxes), boxes)
+        ]
+
+    def restore(self, found: Found, size: Size, original: Size) -> Found:
+        restored = super().restore(found, size, original)
+        pictures = [pasted(*pair, original) for pair in zip(found["masks"], restored["boxes"])]
+        return {**restored, "masks": np.array(pictures, np.float32).reshape(-1, 1, *original)}
+
+
+def cut_out(masks: np.ndarray, things: np.ndarray, boxes: np.ndarray, side: int) -> np.ndarray:
+    """What boxes (count, 4) see of the masks of their `things`: (count, side, side)."""
+    rows = np.concatenate([things[:, None].astype(np.float32), boxes], 1)
+    layers = metaop.from_numpy(np.ascontiguousarray(masks[:, None]))
+    return roi_align(layers, metaop.from_numpy(rows), side)[:, 0].numpy()
+
+
+def maskrcnn_resnet50_fpn(num_classes: int = 91, **options: Any) -> MaskRCNN:
+    """On a ResNet-50 with five maps; further `options` are those of `MaskRCNN`."""
+    return MaskRCNN(resnet50_fpn(), num_classes, **options)
+
+
+def small(options: argparse.Namespace) -> MaskRCNN:
+    pool = MultiScaleRoIAlign(("0", "1"), 7, 2, canonical_scale=32, canonical_level=3)
+    backbone, width = small_pyramid(options.width), 2 * options.width
+    return MaskRCNN(backbone, len(CLASSES), pool, width, **small_options(options))
+
+
+def main(arguments: Sequence[str] | None = None) -> Learned:
+    """Finds shapes in drawn scenes; returns the losses and the mean average precisions."""
+    return learn_to_find(small, __doc__, arguments, steps=300)
+
+
+if __name__ == "__main__":
+    main()
