@@ -43,45 +43,36 @@ def parse_options(
 
 
 class Checkpoint:
-    """What a training needs to go on, kept in a file: parts, random state, and how it went.
+    """What a training is continued from: a file with parts that have a `state_dict`.
 
-    `parts` are the model, its optimizer and whatever else has a `state_dict`. `steps` tells how
-    many steps have been taken, and `history` the values of each. The file is written after every
-    `every` steps and after the last one; without a folder `out` nothing is written.
+    It is written after every `every` steps; without a file nothing is. An existing file is read by `train`, which then does the
+    steps that are left. They are those of a training without interruption if each step follows
+    from its number, the parts and metaop's random state.
 
-        checkpoint = Checkpoint("runs/fcn", "", model=model, optimizer=optimizer)
+    Example:
+        train(step, 100, "GPT", Checkpoint("gpt.pth", model=model, optimizer=optimizer))
     """
 
-    def __init__(self, out: str, resume: str, every: int = 100, **parts: Any) -> None:
-        self.file = Path(out, "checkpoint.pth") if out else None
-        self.every, self.parts = every, parts
-        self.steps = 0
-        self.history: dict[str, list[float]] = {}
-        if resume:
-            self._resume(Path(resume))
+    def __init__(self, file: str = "", every: int = 100, **parts: Any) -> None:
+        self.file, self.every, self.parts = file, every, parts
 
-    def _resume(self, file: Path) -> None:
-        kept = metaop.load(file)
+    def read(self) -> dict[str, list[float]]:
+        """Gives the parts the states that are kept; returns the values of the steps done."""
+        if not self.file or not Path(self.file).exists():
+            return {}
+        kept = metaop.load(self.file)
         for name, part in self.parts.items():
             part.load_state_dict(kept[name])
-        self.steps, self.history = kept["steps"], kept["history"]
         metaop.set_rng_state(kept["random"])
+        return kept["history"]
 
-    def save(self) -> None:
-        """Writes the file."""
-        if self.file is None:
-            return
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        kept = {name: part.state_dict() for name, part in self.parts.items()}
-        metaop.save(
-            {
-                **kept,
-                "steps": self.steps,
-                "history": self.history,
-                "random": metaop.get_rng_state(),
-            },
-            self.file,
-        )
+    def write(self, history: dict[str, list[float]]) -> None:
+        """Keeps the parts, and the values of all steps."""
+        if self.file:
+            Path(self.file).parent.mkdir(parents=True, exist_ok=True)
+            states = {name: part.state_dict() for name, part in self.parts.items()}
+            kept = {**states, "random": metaop.get_rng_state(), "history": history}
+            metaop.save(kept, self.file)
 
 
 def train(
@@ -92,20 +83,21 @@ def train(
 ) -> dict[str, list[float]]:
     """Calls `step(number)` so many times under a progress bar; returns the values it gave.
 
-    With a checkpoint it goes on where that stands, and keeps it. What a step learns from should
-    then follow from its number.
+    Steps that `checkpoint` holds are not done again; it is written at the end, too.
     """
-    kept = checkpoint or Checkpoint("", "")
-    with tqdm(range(kept.steps, steps), title, steps, initial=kept.steps, unit=" steps") as bar:
-        for number in bar:
+    checkpoint = checkpoint or Checkpoint()
+    history = checkpoint.read()
+    start = max(map(len, history.values()), default=0)
+    with tqdm(total=steps, initial=start, desc=title, unit=" steps") as bar:
+        for number in range(start, steps):
             values = {name: value.item() for name, value in step(number).items()}
             for name, value in values.items():
-                kept.history.setdefault(name, []).append(value)
-            kept.steps = number + 1
-            if kept.steps % kept.every == 0 or kept.steps == steps:
-                kept.save()
+                history.setdefault(name, []).append(value)
             bar.set_postfix({name: f"{value:.4f}" for name, value in values.items()})
-    return kept.history
+            bar.update()
+            if (number + 1) % checkpoint.every == 0 or number + 1 == steps:
+                checkpoint.write(history)
+    return history
 
 
 def write_metrics(out: str, metrics: dict[str, Any]) -> None:
@@ -136,6 +128,12 @@ def digit_images(size: int, channels: int = 3) -> tuple[np.ndarray, np.ndarray]:
     images = (pixels.reshape(-1, 1, 8, 8) / 8 - 1).astype(np.float32)
     magnified = images.repeat(size // 8, 2).repeat(size // 8, 3)
     return magnified.repeat(channels, 1), labels.astype(np.int64)
+
+
+def drawn_rows(*arrays: np.ndarray, size: int, seed: Sequence[int]) -> list[metaop.Tensor]:
+    """So many rows of the arrays drawn at random, the same of each; `seed` says which."""
+    chosen = np.random.default_rng(seed).integers(0, len(arrays[0]), size)
+    return [metaop.from_numpy(array[chosen]) for array in arrays]
 
 
 def random_batches(*arrays: np.ndarray, size: int, seed: int) -> Iterator[list[metaop.Tensor]]:

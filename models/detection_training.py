@@ -92,21 +92,20 @@ def learn_to_find(
     """Learns to find shapes in drawn scenes, and tells how well it does on others.
 
     `build(options)` makes the detector; `defaults` replaces defaults of options, or adds some.
-    `--out` names a folder for the checkpoint, which is written after every `--every` steps, the
-    metrics and a picture; `--resume` names the file of a checkpoint to go on from.
+    `--out` names a folder for the metrics and a picture; `--checkpoint` a file that is written after
+    every `--every` steps, and gone on from if it exists.
     """
     usual: dict[str, int | float | str] = {
         **{"steps": 600, "batch_size": 8, "lr": 2e-3, "size": 64, "width": 16, "test": 64},
-        **{"out": "", "every": 100, "resume": ""},
+        **{"out": "", "checkpoint": "", "every": 100},
     }
     options = parse_options(description, arguments, **{**usual, **defaults})  # type: ignore
     model = build(options)
     optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
     schedule = metaop.optim.lr_scheduler.PolynomialLR(optimizer, options.steps, power=0.9)
     checkpoint = Checkpoint(
-        options.out, options.resume, options.every, model=model, optimizer=optimizer,
-        schedule=schedule,
-    )  # fmt: skip
+        options.checkpoint, options.every, model=model, optimizer=optimizer, schedule=schedule
+    )
 
     def step(number: int) -> dict[str, metaop.Tensor]:
         scenes = draw_scenes(options.batch_size, options.size, (options.seed, 0, number))

@@ -6,6 +6,7 @@ keys and values, as long as the context from the start, lets each further letter
 
     python -m models.gpt --steps 200
     python -m models.gpt --text book.txt --layers 6 --width 384 --context 256
+    python -m models.gpt --steps 400 --checkpoint runs/gpt.pth  # goes on where it ended
     python -m models.gpt --write 500 --temperature 0.8 --top-k 10 --top-p 0.9
 """
 
@@ -22,7 +23,7 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .demonstration import parse_options, random_batches, train, update
+from .demonstration import Checkpoint, drawn_rows, parse_options, train, update
 
 PROVERBS = """A bird in the hand is worth two in the bush. A stitch in time saves nine.
 All that glitters is not gold. Better late than never. Birds of a feather flock together.
@@ -147,6 +148,45 @@ def draw(
     return metaop.multinomial(logits.softmax(-1), 1)
 
 
+def continued(
+    predict: Callable[[metaop.Tensor, metaop.Tensor, Memory], metaop.Tensor],
+    memory: Memory,
+    context: int,
+    tokens: metaop.Tensor,
+    count: int,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    end: int | None = None,
+) -> metaop.Tensor:
+    """`tokens` (batch, length) continued by `count` drawn ones; options of `draw`.
+
+    `predict(tokens, positions, memory)` gives logits (batch, length, vocabulary). A token costs one
+    position while all of them fit the context. Behind it each token moves all others to new
+    positions, and costs the whole context. A sequence that has drawn `end` repeats it; when all
+    of them have, no more is drawn.
+    """
+    device, start = tokens.device, tokens.shape[1]
+    written = tokens.numpy(force=True)
+    known = 0  # the positions of the memory that hold what stands there
+    with metaop.no_grad():
+        for _ in range(count):
+            window = written[:, -context:]
+            length = window.shape[1]
+            fresh = metaop.from_numpy(window[:, known:].copy()).to(device)
+            positions = metaop.from_numpy(np.arange(known, length)).to(device)
+            logits = predict(fresh, positions, memory)[:, -1]
+            token = draw(logits, temperature, top_k, top_p).numpy(force=True)
+            if end is not None:
+                ended = (written[:, start:] == end).any(1, keepdims=True)
+                token = np.where(ended, end, token)
+            written = np.concatenate((written, token), 1)
+            known = length if length < context else 0
+            if end is not None and (written[:, start:] == end).any(1).all():
+                break
+    return metaop.from_numpy(written).to(device)
+
+
 class Writer(nn.Module):
     """What writes tokens by means of a memory; `context` is the most that it sees at once."""
 
@@ -170,25 +210,13 @@ class Writer(nn.Module):
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
+        end: int | None = None,
     ) -> metaop.Tensor:
-        """`tokens` (batch, length) continued by `count` drawn ones; options of `draw`.
-
-        A token costs one position while all of them fit the context. Behind it each token moves
-        all others to new positions, and costs the whole context.
-        """
-        device, memory = tokens.device, self.memory(tokens.shape[0])
-        written = tokens.numpy(force=True)
-        known = 0  # the positions of the memory that hold what stands there
-        with metaop.no_grad():
-            for _ in range(count):
-                window = written[:, -self.context :]
-                length = window.shape[1]
-                fresh = metaop.from_numpy(window[:, known:].copy()).to(device)
-                positions = metaop.from_numpy(np.arange(known, length)).to(device)
-                token = draw(self(fresh, positions, memory)[:, -1], temperature, top_k, top_p)
-                written = np.concatenate((written, token.numpy(force=True)), 1)
-                known = length if length < self.context else 0
-        return metaop.from_numpy(written).to(device)
+        """`tokens` (batch, length) continued by up to `count` drawn ones; see `continued`."""
+        memory = self.memory(tokens.shape[0])
+        return continued(
+            self, memory, self.context, tokens, count, temperature, top_k, top_p, end
+        )  # fmt: skip
 
 
 class GPT(Writer):
@@ -250,6 +278,12 @@ class GPT(Writer):
         return [(batch, count, self.context, width // count) for count in heads]
 
 
+def sampling(options: argparse.Namespace) -> tuple[float, int | None, float | None]:
+    """The temperature, `top_k` and `top_p` that options ask for; see `WRITING`."""
+    top_p = options.top_p if options.top_p < 1 else None
+    return options.temperature, options.top_k or None, top_p
+
+
 def learn_text(
     build: Callable[[int, argparse.Namespace], Writer], options: argparse.Namespace
 ) -> list[float]:
@@ -261,22 +295,20 @@ def learn_text(
     letters = sorted(set(text))
     codes = np.searchsorted(letters, list(text))
     windows = np.lib.stride_tricks.sliding_window_view(codes, options.context + 1)
-    batches = random_batches(windows, size=options.batch_size, seed=options.seed)
     model = build(len(letters), options)
     optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
 
     def step(number: int) -> dict[str, metaop.Tensor]:
-        (batch,) = next(batches)
+        (batch,) = drawn_rows(windows, size=options.batch_size, seed=(options.seed, number))
         logits = model(batch[:, :-1]).flatten(0, 1)
         return {"loss": update(optimizer, F.cross_entropy(logits, batch[:, 1:].flatten()))}
 
-    history = train(step, options.steps, type(model).__name__)
+    checkpoint = Checkpoint(options.checkpoint, model=model, optimizer=optimizer)
+    history = train(step, options.steps, type(model).__name__, checkpoint)
     # Python's part of a step costs as much as the kernels of a small network.
     model.forward = metaop.jit(model.forward)  # type: ignore[method-assign]
-    written = model.eval().generate(
-        metaop.from_numpy(codes[None, :1].copy()), options.write, options.temperature,
-        options.top_k or None, options.top_p if options.top_p < 1 else None,
-    )[0].tolist()  # fmt: skip
+    first = metaop.from_numpy(codes[None, :1].copy())
+    written = model.eval().generate(first, options.write, *sampling(options))[0].tolist()
     print("".join(letters[code] for code in written))
     return history["loss"]
 
@@ -284,6 +316,7 @@ def learn_text(
 # What `learn_text` reads beside the options of a network.
 WRITING: dict[str, int | float | str] = {
     "text": "",
+    "checkpoint": "",
     "context": 32,
     "write": 100,
     "temperature": 1.0,

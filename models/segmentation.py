@@ -155,23 +155,18 @@ def learn_classes(
     """Learns the classes of pixels of drawn scenes, and tells how well it does on others.
 
     `build(options)` makes the network, whose own options are `further`. `--out` names a folder for
-    the checkpoint, which is written after every `--every` steps, the metrics and a picture;
-    `--resume` names the file of a checkpoint to go on from.
+    the metrics and a picture; `--checkpoint` a file that is written after every `--every` steps,
+    and gone on from if it exists.
     """
     options = parse_options(
         description, arguments, steps=400, batch_size=8, lr=5e-3, size=48, width=16, test=32,
-        out="", every=100, resume="", **further,
+        out="", checkpoint="", every=100, **further,
     )  # fmt: skip
     model = build(options)
     optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
     schedule = metaop.optim.lr_scheduler.PolynomialLR(optimizer, options.steps, power=0.9)
     checkpoint = Checkpoint(
-        options.out,
-        options.resume,
-        options.every,
-        model=model,
-        optimizer=optimizer,
-        schedule=schedule,
+        options.checkpoint, options.every, model=model, optimizer=optimizer, schedule=schedule
     )
 
     def step(number: int) -> dict[str, metaop.Tensor]:

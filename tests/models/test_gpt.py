@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -182,6 +183,10 @@ def test_the_likeliest_is_always_left() -> None:
     assert gpt.draw(rows, 1.0, 1)[0].item() == 1
 
 
-def test_training_lowers_the_loss() -> None:
-    losses = gpt.main(["--steps", "12", "--batch-size", "4", "--width", "32", "--write", "3"])
-    assert np.isfinite(losses).all() and np.mean(losses[-3:]) < losses[0]
+def test_training_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+    words = ["--batch-size", "4", "--width", "32", "--write", "3", "--steps"]
+    whole = gpt.main([*words, "12"])
+    assert np.isfinite(whole).all() and np.mean(whole[-3:]) < whole[0]
+    kept = ["--checkpoint", str(tmp_path / "runs" / "gpt.pth")]
+    assert gpt.main([*words, "5", *kept]) == whole[:5]
+    assert gpt.main([*words, "12", *kept]) == whole

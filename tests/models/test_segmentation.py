@@ -162,9 +162,9 @@ def test_shapes_are_told_apart_after_training(tmp_path: Path) -> None:
 
 def test_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     options = ["--steps", "8", "--test", "4", "--width", "8", "--size", "32"]
-    whole = fcn.main([*options, "--out", str(tmp_path / "whole")])
-    checkpoint = metaop.load(tmp_path / "whole" / "checkpoint.pth")
-    assert checkpoint["steps"] == 8
+    whole = fcn.main([*options, "--checkpoint", str(tmp_path / "whole.pth")])
+    assert metaop.load(tmp_path / "whole.pth")["history"] == {"loss": whole.losses}
+    kept = [*options, "--checkpoint", str(tmp_path / "runs" / "part.pth"), "--every", "4"]
 
     class Stop(Exception):
         pass
@@ -178,10 +178,9 @@ def test_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stop):
         patch.setattr(segmentation, "draw_scenes", stopping)
-        fcn.main([*options, "--out", str(tmp_path / "part"), "--every", "4"])
-    kept = tmp_path / "part" / "checkpoint.pth"
-    assert metaop.load(kept)["steps"] == 4
-    again = fcn.main([*options, "--resume", str(kept)])
+        fcn.main(kept)
+    assert len(metaop.load(tmp_path / "runs" / "part.pth")["history"]["loss"]) == 4
+    again = fcn.main(kept)
     # Programs are cut elsewhere, so sums may round otherwise.
     np.testing.assert_allclose(again.losses, whole.losses, rtol=1e-5)
     assert again.mean_iou == pytest.approx(whole.mean_iou, abs=1e-2)
