@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 import metaop
 from metaop import nn
+from metaop.errors import CheckpointError
 from metaop.nn import functional as F
 
 from .demonstration import parse_options
 from .gpt import WRITING, Memory, Remembered, Writer, attend, learn_text
+from .published import adopt, read_config, read_weights
 
 
 def turned(x: metaop.Tensor, positions: metaop.Tensor, base: float) -> metaop.Tensor:
@@ -140,6 +143,42 @@ class Llama(Writer):
         for number, block in enumerate(self.model["layers"]):
             x = block(x, positions, None if memory is None else memory[number])
         return self.lm_head(self.model["norm"](x))
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, context: int | None = None) -> Llama:
+        """The network of a published folder, ready to write.
+
+        `context` keeps less memory than the published one. Raises CheckpointError for settings
+        that this network does not have, RuntimeError for weights of other names or shapes.
+        """
+        config = read_config(
+            folder,
+            model_type="llama",
+            hidden_act="silu",
+            attention_bias=False,
+            mlp_bias=False,
+            rope_scaling=None,
+            tie_word_embeddings=(False, True),
+        )
+        heads, width = config["num_attention_heads"], config["hidden_size"]
+        read_config(folder, head_dim=(None, width // heads))
+        turning = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 1e4)}
+        if turning.get("rope_type", "default") != "default":
+            raise CheckpointError(f"{folder}: positions turn in the way {turning['rope_type']!r}")
+        model = cls(
+            config["vocab_size"], context or config["max_position_embeddings"], width,
+            config["num_hidden_layers"], heads, config.get("num_key_value_heads") or heads,
+            config["intermediate_size"], turning["rope_theta"], config["rms_norm_eps"],
+        )  # fmt: skip
+        tied = {"lm_head.weight": "model.embed_tokens.weight"}
+        tied = tied if config["tie_word_embeddings"] else {}
+        adopt(model, read_weights(folder), cls._renamed, tied)
+        return model.eval()
+
+    @staticmethod
+    def _renamed(name: str) -> str | None:
+        """Older files hold how fast the angles turn, which follows from the settings."""
+        return None if name.endswith("rotary_emb.inv_freq") else name
 
     def memory_shapes(self, batch: int) -> list[tuple[int, ...]]:
         layers = [block.self_attn for block in self.model["layers"]]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import metaop
+from metaop.errors import CheckpointError
 from models import llama
+from tests.models import published
 from tests.models.comparison import compare, parameter_count, torch_twin
 from tests.models.test_gpt import check_continuation, check_memory, next_letters
 
@@ -33,6 +36,17 @@ def test_sizes_and_names_are_those_of_the_published_networks() -> None:
 def test_values_gradients_and_steps_are_those_of_torch() -> None:
     tokens = np.random.default_rng(1).integers(0, 13, (2, 9))
     compare("llama", build, next_letters, tokens, steps=3)
+
+
+def test_values_are_those_of_transformers(tmp_path: Path) -> None:
+    expected = published.write_folder("llama", tmp_path)
+    model = llama.Llama.from_pretrained(tmp_path, context=9)
+    with metaop.no_grad():
+        found = model(metaop.tensor(published.tokens())).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    published.rewrite(tmp_path, rope_parameters={"rope_type": "llama3", "rope_theta": 5e5})
+    with pytest.raises(CheckpointError, match="llama3"):
+        llama.Llama.from_pretrained(tmp_path)
 
 
 def test_positions_turn_points_of_the_plane() -> None:

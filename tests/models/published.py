@@ -1,0 +1,106 @@
+"""What transformers' networks are called inside and what they compute: recorded.
+
+    python -m tests.models.published
+
+writes `published.json` with Hugging Face's transformers 5.23 beside PyTorch 2.13. The networks are
+small; their weights follow from their names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import metaop
+from tests.vision.reference_models import content
+
+FILE = Path(__file__).with_suffix(".json")
+VOCABULARY, LENGTH = 29, 7
+
+
+class Recorded(NamedTuple):
+    """A network of transformers: its class, its settings, and what it computes from `inputs`."""
+
+    kind: str
+    config: dict[str, Any]
+    outputs: Callable[[Any, Callable[[np.ndarray], Any]], Any]
+
+
+def tokens(seed: int = 0, length: int = LENGTH) -> np.ndarray:
+    """Two sequences of tokens."""
+    return np.random.default_rng(seed).integers(2, VOCABULARY, (2, length))
+
+
+def mask() -> np.ndarray:
+    """The second sequence ends early."""
+    kept = np.ones((2, LENGTH), np.int64)
+    kept[1, 4:] = 0
+    return kept
+
+
+NETWORKS = {
+    "gpt2": Recorded(
+        "GPT2LMHeadModel",
+        {"vocab_size": VOCABULARY, "n_positions": 12, "n_embd": 24, "n_layer": 2, "n_head": 3},
+        lambda model, tensor: model(tensor(tokens())).logits,
+    ),
+    "llama": Recorded(
+        "LlamaForCausalLM",
+        {
+            **{"vocab_size": VOCABULARY, "max_position_embeddings": 12, "hidden_size": 24},
+            **{"intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 6},
+            **{"num_key_value_heads": 2, "rope_theta": 5e5},
+        },
+        lambda model, tensor: model(tensor(tokens())).logits,
+    ),
+}
+
+
+def write_folder(name: str, folder: Path) -> np.ndarray:
+    """Writes the published form of a network; returns what transformers compute with it."""
+    recorded = json.loads(FILE.read_text())[name]
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(recorded["config"]))
+    weights = {key: metaop.tensor(content(key, shape)) for key, shape in recorded["shapes"].items()}
+    metaop.save(weights, folder / "model.safetensors")
+    return np.array(recorded["outputs"])
+
+
+def rewrite(folder: Path, **changed: Any) -> None:
+    """Changes settings of a folder."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changed}))
+
+
+def record(kind: str, config: dict[str, Any], outputs: Callable[..., Any]) -> dict[str, Any]:
+    import torch
+    import transformers
+
+    model = getattr(transformers, kind)
+    model = model(model.config_class(**config)).eval()
+    # Tied parameters are written once, under the first of their names.
+    state, shapes = model.state_dict(keep_vars=True), dict[str, Any]()
+    for name, value in state.items():
+        if not any(value is state[other] for other in shapes):
+            shapes[name] = list(value.shape)
+    with torch.no_grad():
+        for name in shapes:
+            state[name].copy_(torch.tensor(content(name, tuple(shapes[name]))))
+        found = outputs(model, torch.tensor)
+    return {
+        "config": json.loads(model.config.to_json_string(use_diff=False)),
+        "shapes": shapes,
+        "outputs": np.round(found.numpy().astype(np.float64), 7).tolist(),
+    }
+
+
+def main() -> None:
+    FILE.write_text(json.dumps({name: record(*row) for name, row in NETWORKS.items()}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
