@@ -109,7 +109,7 @@ def write_with(folder: str, options: argparse.Namespace) -> str:
     return words.decode(written[0].tolist())
 
 
-def main(arguments: Sequence[str] | None = None) -> list[float] | str:
+def main(arguments: Sequence[str] | None = None) -> Any:
     """Learns a text letter by letter and writes some; returns the losses.
 
     With `--pretrained` it only writes, and returns the text.

@@ -59,6 +59,29 @@ NETWORKS = {
     ),
 }
 
+BERT = {
+    **{"vocab_size": VOCABULARY, "max_position_embeddings": 12, "hidden_size": 24},
+    **{"num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40},
+}
+
+
+def sentence_vectors(model: Any, tensor: Callable[[np.ndarray], Any]) -> Any:
+    """Means over tokens, of length 1, as in the card of all-MiniLM-L6-v2."""
+    kept = tensor(mask())
+    found = model(tensor(tokens()), attention_mask=kept).last_hidden_state
+    mean = (found * kept[..., None]).sum(1) / kept.sum(1, keepdim=True)
+    return mean / (mean**2).sum(1, keepdim=True).sqrt()
+
+
+NETWORKS |= {
+    "bert": Recorded(
+        "BertForMaskedLM",
+        BERT,
+        lambda model, tensor: model(tensor(tokens()), attention_mask=tensor(mask())).logits,
+    ),
+    "minilm": Recorded("BertModel", BERT, sentence_vectors),
+}
+
 
 def write_folder(name: str, folder: Path) -> np.ndarray:
     """Writes the published form of a network; returns what transformers compute with it."""

@@ -1,0 +1,294 @@
+"""BERT: a transformer that reads in both directions, and guesses hidden words.
+
+After J. Devlin and others, "BERT: pre-training of deep bidirectional transformers for language
+understanding", 2018. Names of parameters are those of Hugging Face, so published weights load. The
+demonstration hides letters of proverbs and guesses them.
+
+    python -m models.bert --steps 300 --checkpoint runs/bert.pth
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import metaop
+from metaop import nn
+from metaop.nn import functional as F
+
+from .demonstration import Checkpoint, drawn_rows, parse_options, train, update
+from .gpt import PROVERBS
+from .published import adopt, read_config, read_weights
+
+
+class SelfAttention(nn.Module):
+    """Attention of `heads` heads over (batch, length, width), among what `mask` keeps."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.heads, self.dropout = heads, dropout
+
+    def forward(self, x: metaop.Tensor, mask: metaop.Tensor | None) -> metaop.Tensor:
+        query, key, value = (
+            layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        dropout = self.dropout if self.training else 0.0
+        found = F.scaled_dot_product_attention(query, key, value, mask, dropout)
+        return found.transpose(1, 2).flatten(2)
+
+
+class Joined(nn.Module):
+    """A linear map of `x`, added to what went in before, and normalised."""
+
+    def __init__(self, inputs: int, outputs: int, dropout: float, eps: float) -> None:
+        super().__init__()
+        self.dense = nn.Linear(inputs, outputs)
+        self.LayerNorm = nn.LayerNorm(outputs, eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: metaop.Tensor, before: metaop.Tensor) -> metaop.Tensor:
+        return self.LayerNorm(self.dropout(self.dense(x)) + before)
+
+
+class Block(nn.Module):
+    """Attention and a feedforward network, each followed by a normalised sum."""
+
+    def __init__(self, width: int, heads: int, hidden: int, dropout: float, eps: float) -> None:
+        super().__init__()
+        self.attention = nn.ModuleDict(
+            {
+                "self": SelfAttention(width, heads, dropout),
+                "output": Joined(width, width, dropout, eps),
+            }
+        )
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(width, hidden)})
+        self.output = Joined(hidden, width, dropout, eps)
+
+    def forward(self, x: metaop.Tensor, mask: metaop.Tensor | None) -> metaop.Tensor:
+        x = self.attention["output"](self.attention["self"](x, mask), x)
+        return self.output(F.gelu(self.intermediate["dense"](x)), x)
+
+
+class Embeddings(nn.Module):
+    """Tokens and their segments (batch, length) to vectors that know their places."""
+
+    def __init__(
+        self, vocabulary: int, context: int, width: int, kinds: int, dropout: float, eps: float
+    ) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(vocabulary, width)
+        self.position_embeddings = nn.Embedding(context, width)
+        self.token_type_embeddings = nn.Embedding(kinds, width)
+        self.LayerNorm = nn.LayerNorm(width, eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: metaop.Tensor, kinds: metaop.Tensor | None) -> metaop.Tensor:
+        positions = metaop.arange(tokens.shape[1], device=tokens.device)
+        kinds = metaop.zeros_like(tokens) if kinds is None else kinds
+        found = self.word_embeddings(tokens) + self.token_type_embeddings(kinds)
+        return self.dropout(self.LayerNorm(found + self.position_embeddings(positions)))
+
+
+class BERT(nn.Module):
+    """Tokens (batch, length), int64, to vectors (batch, length, width).
+
+    `mask` (batch, length) is not 0 where there is a token; `kinds` (batch, length), int64, tells
+    the first sentence of two from the second.
+
+    Example:
+        BERT.from_pretrained("bert-base-uncased")(tokens, mask)
+    """
+
+    def __init__(
+        self,
+        vocabulary: int = 30522,
+        context: int = 512,
+        width: int = 768,
+        layers: int = 12,
+        heads: int = 12,
+        hidden: int = 3072,
+        kinds: int = 2,
+        dropout: float = 0.1,
+        eps: float = 1e-12,
+    ) -> None:
+        super().__init__()
+        self.context = context
+        self.embeddings = Embeddings(vocabulary, context, width, kinds, dropout, eps)
+        blocks = [Block(width, heads, hidden, dropout, eps) for _ in range(layers)]
+        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(blocks)})
+        initialise(self, width)
+
+    def forward(
+        self,
+        tokens: metaop.Tensor,
+        mask: metaop.Tensor | None = None,
+        kinds: metaop.Tensor | None = None,
+    ) -> metaop.Tensor:
+        x = self.embeddings(tokens, kinds)
+        kept = None if mask is None else mask[:, None, None].bool()
+        for block in self.encoder["layer"]:
+            x = block(x, kept)
+        return x
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> BERT:
+        """The network of a published folder, whichever task it was published for.
+
+        Raises CheckpointError for settings that this network does not have, RuntimeError for
+        weights of other names or shapes.
+        """
+        model = cls(**settings(folder))
+        adopt(model, read_weights(folder), _without_head)
+        return model.eval()
+
+
+class MaskedLanguageModel(nn.Module):
+    """Tokens (batch, length), int64, to logits of what stands there (batch, length, vocabulary)."""
+
+    def __init__(self, vocabulary: int = 30522, width: int = 768, **options: Any) -> None:
+        super().__init__()
+        self.bert = BERT(vocabulary, width=width, **options)
+        transform = nn.ModuleDict(
+            {
+                "dense": nn.Linear(width, width),
+                "LayerNorm": nn.LayerNorm(width, options.get("eps", 1e-12)),
+            }
+        )
+        decoder = nn.Linear(width, vocabulary)
+        self.cls = nn.ModuleDict(
+            {"predictions": nn.ModuleDict({"transform": transform, "decoder": decoder})}
+        )
+        initialise(self, width)
+        decoder.weight = self.bert.embeddings.word_embeddings.weight
+
+    def forward(
+        self,
+        tokens: metaop.Tensor,
+        mask: metaop.Tensor | None = None,
+        kinds: metaop.Tensor | None = None,
+    ) -> metaop.Tensor:
+        head = self.cls["predictions"]
+        x = F.gelu(head["transform"]["dense"](self.bert(tokens, mask, kinds)))
+        return head["decoder"](head["transform"]["LayerNorm"](x))
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> MaskedLanguageModel:
+        """The network of a published folder; see `BERT.from_pretrained`."""
+        model = cls(**settings(folder))
+        weights = dict(read_weights(folder))
+        bias = weights.pop("cls.predictions.bias", None)
+        if bias is not None:
+            weights["cls.predictions.decoder.bias"] = bias
+        tied = {"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"}
+        adopt(model, weights, _without_pooler, tied)
+        return model.eval()
+
+
+def initialise(model: nn.Module, width: int) -> None:
+    """Random weights that are as large in sum for every width, 0.02 for 768; biases of zero."""
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.zeros_(parameter)
+        elif "LayerNorm" not in name:
+            nn.init.normal_(parameter, 0.0, 0.02 * math.sqrt(768 / width))
+
+
+def settings(folder: str | Path) -> dict[str, Any]:
+    """The arguments of `BERT` for the network of a published folder."""
+    config = read_config(
+        folder,
+        model_type="bert",
+        hidden_act="gelu",
+        position_embedding_type="absolute",
+        is_decoder=False,
+        add_cross_attention=False,
+        tie_word_embeddings=True,
+    )
+    return {
+        "vocabulary": config["vocab_size"],
+        "context": config["max_position_embeddings"],
+        "width": config["hidden_size"],
+        "layers": config["num_hidden_layers"],
+        "heads": config["num_attention_heads"],
+        "hidden": config["intermediate_size"],
+        "kinds": config["type_vocab_size"],
+        "dropout": config["hidden_dropout_prob"],
+        "eps": config["layer_norm_eps"],
+    }
+
+
+def _present(name: str) -> str | None:
+    """Older files call the parts of a norm by Greek letters, and hold the numbers of places."""
+    name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
+    name = name.replace("LayerNorm.beta", "LayerNorm.bias")
+    return None if name.endswith("embeddings.position_ids") else name
+
+
+def _without_head(name: str) -> str | None:
+    """The name inside of `BERT`; None for a pooler and for what a task has added."""
+    name = name.removeprefix("bert.")
+    return _present(name) if name.startswith(("embeddings.", "encoder.")) else None
+
+
+def _without_pooler(name: str) -> str | None:
+    """The name inside of `MaskedLanguageModel`, which guesses no following sentence."""
+    known = ("bert.embeddings.", "bert.encoder.", "cls.predictions.")
+    return _present(name) if name.startswith(known) else None
+
+
+def numbered(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int]:
+    """Letters as tokens (texts, longest), where they are, and how many numbers there are.
+
+    Letters are numbered from 1; 0 stands behind the end of a text.
+    """
+    letters = sorted(set("".join(texts)))
+    tokens = np.zeros((len(texts), max(map(len, texts))), np.int64)
+    for row, text in enumerate(texts):
+        tokens[row, : len(text)] = 1 + np.searchsorted(letters, list(text))
+    return tokens, tokens > 0, len(letters) + 1
+
+
+def proverbs() -> list[str]:
+    """The sentences of the text that GPT learns."""
+    return [part.strip() for part in PROVERBS.replace("\n", " ").split(".")][:-1]
+
+
+def main(arguments: Sequence[str] | None = None) -> list[float]:
+    """Guesses hidden letters of proverbs; returns the losses."""
+    options = parse_options(
+        __doc__, arguments, steps=300, batch_size=16, lr=3e-3, width=64, layers=2, heads=4,
+        share=0.15, checkpoint="",
+    )  # fmt: skip
+    tokens, mask, hidden_letter = numbered(proverbs())
+    model = MaskedLanguageModel(
+        hidden_letter + 1, options.width, context=tokens.shape[1], layers=options.layers,
+        heads=options.heads, hidden=4 * options.width, dropout=0.0,
+    )  # fmt: skip
+    optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
+
+    def step(number: int) -> dict[str, metaop.Tensor]:
+        seed = (options.seed, number)
+        whole, kept = drawn_rows(tokens, mask, size=options.batch_size, seed=seed)
+        random = np.random.default_rng((*seed, 1)).random(whole.shape)
+        hidden = metaop.from_numpy(random < options.share) & kept
+        logits = model(whole.masked_fill(hidden, hidden_letter), kept)
+        # Letters that are shown are of class -100, which a loss leaves out.
+        target = whole.masked_fill(~hidden, -100)
+        right = (logits.argmax(-1) == target).sum() / hidden.sum()
+        loss = F.cross_entropy(logits.flatten(0, 1), target.flatten())
+        return {"loss": update(optimizer, loss), "accuracy": right}
+
+    checkpoint = Checkpoint(options.checkpoint, model=model, optimizer=optimizer)
+    history = train(step, options.steps, "BERT", checkpoint)
+    print(f"accuracy over the last steps {np.mean(history['accuracy'][-10:]):.3f}")
+    return history["loss"]
+
+
+if __name__ == "__main__":
+    main()
