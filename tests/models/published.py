@@ -82,6 +82,31 @@ NETWORKS |= {
     "minilm": Recorded("BertModel", BERT, sentence_vectors),
 }
 
+T5 = {
+    **{"vocab_size": VOCABULARY, "d_model": 24, "d_kv": 6, "d_ff": 40, "num_heads": 3},
+    **{"num_layers": 2, "num_decoder_layers": 1, "relative_attention_num_buckets": 8},
+    "relative_attention_max_distance": 16,
+}
+
+
+def written(model: Any, tensor: Callable[[np.ndarray], Any]) -> Any:
+    """Logits of an encoder and decoder; 19 places reach the buckets of several distances."""
+    read, shown = tokens(1, 19), np.ones((2, 19), np.int64)
+    shown[1, 11:] = 0
+    return model(
+        input_ids=tensor(read), attention_mask=tensor(shown), decoder_input_ids=tensor(tokens())
+    ).logits
+
+
+NETWORKS |= {
+    "t5": Recorded("T5ForConditionalGeneration", T5, written),
+    "t5_gated": Recorded(
+        "T5ForConditionalGeneration",
+        {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        written,
+    ),
+}
+
 
 def write_folder(name: str, folder: Path) -> np.ndarray:
     """Writes the published form of a network; returns what transformers compute with it."""
