@@ -3,12 +3,14 @@
 After S. Hochreiter and J. Schmidhuber, "Long short-term memory", 1997, and W. Zaremba, I.
 Sutskever, O. Vinyals, "Recurrent neural network regularization", 2014.
 
-    python -m models.lstm --steps 200
+    python -m models.lstm --steps 200 --checkpoint runs/lstm.pth
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,22 +18,31 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .demonstration import parse_options, random_batches, train
-from .gpt import PROVERBS
+from .demonstration import Checkpoint, drawn_rows, parse_options, train
+from .gpt import PROVERBS, draw, sampling
 
-State = tuple[metaop.Tensor, metaop.Tensor]
+# What an LSTM keeps of what it has read, or a GRU.
+State = tuple[metaop.Tensor, metaop.Tensor] | metaop.Tensor
 
 
 class LanguageModel(nn.Module):
-    """Tokens (length, batch) to logits (length, batch, vocabulary), with a state to go on from."""
+    """Tokens (length, batch) to logits (length, batch, vocabulary), with a state to go on from.
+
+    `kind` is the recurrent layer, `nn.LSTM` or `nn.GRU`.
+    """
 
     def __init__(
-        self, vocabulary: int, width: int = 200, layers: int = 2, dropout: float = 0.0
+        self,
+        vocabulary: int,
+        width: int = 200,
+        layers: int = 2,
+        dropout: float = 0.0,
+        kind: Callable[..., nn.Module] = nn.LSTM,
     ) -> None:
         super().__init__()
         self.drop = nn.Dropout(dropout)
         self.encoder = nn.Embedding(vocabulary, width)
-        self.rnn = nn.LSTM(width, width, layers, dropout=dropout)
+        self.rnn = kind(width, width, layers, dropout=dropout)
         self.decoder = nn.Linear(width, vocabulary)
         nn.init.uniform_(self.encoder.weight, -0.1, 0.1)
         nn.init.uniform_(self.decoder.weight, -0.1, 0.1)
@@ -43,38 +54,36 @@ class LanguageModel(nn.Module):
         outputs, state = self.rnn(self.drop(self.encoder(tokens)), state)
         return self.decoder(self.drop(outputs)), state
 
-    def write(self, token: int, count: int) -> list[int]:
-        """The likeliest continuation of a token, letter by letter."""
+    def write(
+        self,
+        token: int,
+        count: int,
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ) -> list[int]:
+        """A token and the `count` that are drawn to follow it, by default the likeliest."""
         written, state = [token], None
         with metaop.no_grad():
             for _ in range(count):
                 logits, state = self(metaop.tensor([[written[-1]]]), state)
-                written.append(int(logits.argmax().item()))
+                written.append(int(draw(logits[-1], temperature, top_k, top_p).item()))
         return written
 
 
-def main(arguments: Sequence[str] | None = None) -> list[float]:
+def learn_proverbs(
+    title: str, kind: Callable[..., nn.Module], options: argparse.Namespace
+) -> list[float]:
     """Learns proverbs letter by letter and writes some; returns the losses."""
-    options = parse_options(
-        __doc__,
-        arguments,
-        steps=200,
-        batch_size=16,
-        lr=5e-3,
-        width=64,
-        layers=2,
-        length=32,
-        write=80,
-    )
     letters = sorted(set(PROVERBS))
     codes = np.searchsorted(letters, list(PROVERBS))
     windows = np.lib.stride_tricks.sliding_window_view(codes, options.length + 1)
-    batches = random_batches(windows, size=options.batch_size, seed=options.seed)
-    model = LanguageModel(len(letters), options.width, options.layers)
+    model = LanguageModel(len(letters), options.width, options.layers, kind=kind)
     optimizer = metaop.optim.Adam(model.parameters(), lr=options.lr)
 
     def step(number: int) -> dict[str, metaop.Tensor]:
-        tokens = next(batches)[0].t()
+        (rows,) = drawn_rows(windows, size=options.batch_size, seed=(options.seed, number))
+        tokens = rows.t()
         logits, _ = model(tokens[:-1])
         loss = F.cross_entropy(logits.flatten(0, 1), tokens[1:].flatten())
         optimizer.zero_grad()
@@ -83,9 +92,23 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
         optimizer.step()
         return {"loss": loss.detach()}
 
-    history = train(step, options.steps, "LSTM")
-    print("".join(letters[code] for code in model.eval().write(int(codes[0]), options.write)))
+    checkpoint = Checkpoint(options.checkpoint, model=model, optimizer=optimizer)
+    history = train(step, options.steps, title, checkpoint)
+    written = model.eval().write(int(codes[0]), options.write, *sampling(options))
+    print("".join(letters[code] for code in written))
     return history["loss"]
+
+
+# What `learn_proverbs` reads.
+LEARNING: dict[str, Any] = {
+    **{"steps": 200, "batch_size": 16, "lr": 5e-3, "width": 64, "layers": 2, "length": 32},
+    **{"write": 80, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "checkpoint": ""},
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> list[float]:
+    """Learns proverbs letter by letter and writes some; returns the losses."""
+    return learn_proverbs("LSTM", nn.LSTM, parse_options(__doc__, arguments, **LEARNING))
 
 
 if __name__ == "__main__":
