@@ -203,6 +203,11 @@ class Writer(nn.Module):
         shapes = self.memory_shapes(batch)
         return [(weight.new_zeros(shape), weight.new_zeros(shape)) for shape in shapes]
 
+    def loss(self, tokens: metaop.Tensor) -> metaop.Tensor:
+        """The mean cross-entropy of all tokens (batch, length) but the first."""
+        logits = self(tokens[:, :-1]).flatten(0, 1)
+        return F.cross_entropy(logits, tokens[:, 1:].flatten())
+
     def generate(
         self,
         tokens: metaop.Tensor,
@@ -300,13 +305,13 @@ def learn_text(
 
     def step(number: int) -> dict[str, metaop.Tensor]:
         (batch,) = drawn_rows(windows, size=options.batch_size, seed=(options.seed, number))
-        logits = model(batch[:, :-1]).flatten(0, 1)
-        return {"loss": update(optimizer, F.cross_entropy(logits, batch[:, 1:].flatten()))}
+        return {"loss": update(optimizer, model.loss(batch))}
 
     checkpoint = Checkpoint(options.checkpoint, model=model, optimizer=optimizer)
     history = train(step, options.steps, type(model).__name__, checkpoint)
-    # Python's part of a step costs as much as the kernels of a small network.
-    model.forward = metaop.jit(model.forward)  # type: ignore[method-assign]
+    # Python's part of a step costs as much as the kernels of a small network. A network that reads
+    # values, as the choice of experts does, is called as it is.
+    model.forward = metaop.jit(model.forward, fallback=True)  # type: ignore[method-assign]
     first = metaop.from_numpy(codes[None, :1].copy())
     written = model.eval().generate(first, options.write, *sampling(options))[0].tolist()
     print("".join(letters[code] for code in written))
