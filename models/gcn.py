@@ -9,7 +9,8 @@ instructor and with the president, and the network finds the side of everyone el
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+from collections.abc import Callable, Sequence
 
 import networkx
 import numpy as np
@@ -19,7 +20,7 @@ from metaop import graph as graphs
 from metaop import nn
 from metaop.nn import functional as F
 
-from .demonstration import parse_options, train, update
+from .demonstration import Checkpoint, parse_options, train, update
 
 
 class GCN(nn.Module):
@@ -47,25 +48,39 @@ def karate_club() -> tuple[graphs.Graph, np.ndarray]:
     return graphs.add_self_loop(graphs.from_networkx(club)), sides
 
 
-def main(arguments: Sequence[str] | None = None) -> float:
-    """Learns from two members and returns the share of the others that it gets right."""
-    options = parse_options(__doc__, arguments, steps=100, batch_size=2, lr=1e-2, hidden=16)
+def learn_sides(
+    title: str, build: Callable[[int], nn.Module], options: argparse.Namespace
+) -> float:
+    """Learns the sides from two members; returns the share of all that it gets right.
+
+    `build(features)` makes a network of a graph and features (nodes, features), here the numbers of
+    the members.
+    """
     graph, sides = karate_club()
     known = metaop.tensor([0, 33])  # the instructor and the president
     features, labels = metaop.eye(graph.num_nodes()), metaop.from_numpy(sides)
-    model = GCN(graph.num_nodes(), options.hidden, 2)
+    model = build(graph.num_nodes())
     optimizer = metaop.optim.Adam(model.parameters(), lr=options.lr, weight_decay=5e-4)
 
     def step(number: int) -> dict[str, metaop.Tensor]:
         logits = model(graph, features)
         return {"loss": update(optimizer, F.cross_entropy(logits[known], labels[known]))}
 
-    train(step, options.steps, "GCN")
+    checkpoint = Checkpoint(options.checkpoint, model=model, optimizer=optimizer)
+    train(step, options.steps, title, checkpoint)
     with metaop.no_grad():
         found = model.eval()(graph, features).argmax(1).numpy()
     accuracy = float((found == sides).mean())
     print(f"accuracy {accuracy:.3f}")
     return accuracy
+
+
+def main(arguments: Sequence[str] | None = None) -> float:
+    """Learns from two members and returns the share of all that it gets right."""
+    options = parse_options(
+        __doc__, arguments, steps=100, batch_size=2, lr=1e-2, hidden=16, checkpoint=""
+    )
+    return learn_sides("GCN", lambda features: GCN(features, options.hidden, 2), options)
 
 
 if __name__ == "__main__":
