@@ -45,9 +45,9 @@ def parse_options(
 class Checkpoint:
     """What a training is continued from: a file with parts that have a `state_dict`.
 
-    It is written after every `every` steps; without a file nothing is. An existing file is read by `train`, which then does the
-    steps that are left. They are those of a training without interruption if each step follows
-    from its number, the parts and metaop's random state.
+    It is written after every `every` steps; without a file nothing is. An existing file is read by
+    `train`, which then does the steps that are left. They are those of a training without
+    interruption if each step follows from its number, the parts and metaop's random state.
 
     Example:
         train(step, 100, "GPT", Checkpoint("gpt.pth", model=model, optimizer=optimizer))

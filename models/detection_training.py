@@ -92,8 +92,8 @@ def learn_to_find(
     """Learns to find shapes in drawn scenes, and tells how well it does on others.
 
     `build(options)` makes the detector; `defaults` replaces defaults of options, or adds some.
-    `--out` names a folder for the metrics and a picture; `--checkpoint` a file that is written after
-    every `--every` steps, and gone on from if it exists.
+    `--out` names a folder for the metrics and a picture; `--checkpoint` a file that is written
+    after every `--every` steps, and gone on from if it exists.
     """
     usual: dict[str, int | float | str] = {
         **{"steps": 600, "batch_size": 8, "lr": 2e-3, "size": 64, "width": 16, "test": 64},

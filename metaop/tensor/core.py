@@ -48,7 +48,7 @@ ViewStep = tuple[Composite, tuple[Any, ...]]
 
 # What writes the same everywhere may write through an expanded view.
 _UNIFORM_WRITES = ("fill_", "zero_")
-# So many writes in a row are computed together: one pass over the tensor for each of them costs more.
+# So many writes in a row are computed together: a pass over the tensor for each costs more.
 _MOST_UNREAD_WRITES = 16
 
 if TYPE_CHECKING:
