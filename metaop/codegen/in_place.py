@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -37,12 +38,12 @@ def exact_pairs(nest: ir.LoopNest) -> list[tuple[int, int]]:
     accesses = _Accesses()
     _collect(nest.body, (), accesses)
     pairs = _pairs(nest, accesses, operator.eq)
+    sources = accesses.sources
+    own = Counter(written for written, read in pairs if read in sources[written])
 
     def preference(pair: tuple[int, int]) -> tuple[bool, int, int, int]:
         written, read = pair
-        sources = accesses.sources[written]
-        own = [other for other in pairs if other[0] == written and other[1] in sources]
-        return read not in sources, len(own), written, read
+        return read not in sources[written], own[written], written, read
 
     return sorted(pairs, key=preference)
 

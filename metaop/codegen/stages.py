@@ -152,15 +152,16 @@ def _shared_blocks(
     block: dict[Node, Node] = {}
     taken: set[Node] = set()
     for step, launch in enumerate(launches):
-        pairs = pairs_of(launch)
+        operands: dict[int, list[Node]] = {}
+        for written, read in pairs_of(launch):
+            operands.setdefault(written, []).append(launch.buffers[read])
         for number, node in enumerate(launch.buffers):
             if first.get(node) != step or node in block:
                 continue
             block[node] = node
-            for written, read in pairs:
-                source = launch.buffers[read]
+            for source in operands.get(number, ()):
                 dies = last.get(source) == step and source not in taken
-                if written == number and dies and source.nbytes == node.nbytes:
+                if dies and source.nbytes == node.nbytes:
                     block[node] = block[source]
                     taken.add(source)
                     break
