@@ -3,7 +3,7 @@
 After A. Vaswani and others, "Attention is all you need", 2017. The demonstration sorts numbers: the
 decoder writes what the encoder has read, from the least to the greatest.
 
-    python -m models.transformer --steps 400
+    python -m models.transformer --steps 400 --checkpoint runs/transformer.pth
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .demonstration import parse_options, train, update
+from .demonstration import Checkpoint, parse_options, train, update
 
 
 def waves(length: int, width: int) -> metaop.Tensor:
@@ -89,27 +89,28 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to sort sequences; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=400, batch_size=32, lr=1e-3, length=8, numbers=16, layers=1,
-        width=64,
+        width=64, checkpoint="",
     )  # fmt: skip
-    random = np.random.default_rng(options.seed)
     hidden = 2 * options.width
     model = Transformer(
         options.numbers, options.length, options.width, 4, options.layers, hidden, 0.0
     )
     optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
 
-    def draw(count: int) -> tuple[metaop.Tensor, metaop.Tensor]:
+    def draw(count: int, *seed: int) -> tuple[metaop.Tensor, metaop.Tensor]:
+        random = np.random.default_rng((options.seed, *seed))
         numbers = random.integers(0, options.numbers, (count, options.length))
         return metaop.from_numpy(numbers), metaop.from_numpy(np.sort(numbers, 1))
 
     def step(number: int) -> dict[str, metaop.Tensor]:
-        read, target = draw(options.batch_size)
+        read, target = draw(options.batch_size, number)
         logits = model(read, model.shifted(target))
         loss = update(optimizer, F.cross_entropy(logits.flatten(0, 1), target.flatten()))
         return {"loss": loss, "accuracy": (logits.argmax(-1) == target).float().mean()}
 
-    history = train(step, options.steps, "Transformer")
-    read, target = draw(100)
+    checkpoint = Checkpoint(options.checkpoint, model=model, optimizer=optimizer)
+    history = train(step, options.steps, "Transformer", checkpoint)
+    read, target = draw(100, options.steps, 1)
     right = (model.eval().write(read, options.length) == target).all(1)
     print(f"{int(right.sum().item())} of 100 sequences are sorted without a mistake")
     return history["loss"]

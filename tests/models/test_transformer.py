@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,10 @@ def test_the_likeliest_tokens_are_those_of_torch_and_of_what_is_written() -> Non
     np.testing.assert_array_equal(found.numpy(), logits.argmax(-1).numpy())
 
 
-def test_training_lowers_the_loss() -> None:
-    losses = transformer.main(["--steps", "30", "--length", "4", "--numbers", "4", "--width", "16"])
-    assert np.isfinite(losses).all() and np.mean(losses[-5:]) < 0.9 * losses[0]
+def test_training_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+    words = ["--length", "4", "--numbers", "4", "--width", "16", "--steps"]
+    whole = transformer.main([*words, "30"])
+    assert np.isfinite(whole).all() and np.mean(whole[-5:]) < 0.9 * whole[0]
+    kept = ["--checkpoint", str(tmp_path / "kept.pth")]
+    assert transformer.main([*words, "10", *kept]) == whole[:10]
+    assert transformer.main([*words, "30", *kept]) == whole
