@@ -315,6 +315,22 @@ def test_regions_of_a_pyramid_come_from_their_level() -> None:
         np.testing.assert_allclose(found[row : row + 1], wanted.numpy(), atol=1e-10)
 
 
+def test_maps_that_no_box_reads_have_a_gradient_of_zeros() -> None:
+    random = np.random.default_rng(6)
+    sides = {"0": 16, "1": 8}
+    maps = {
+        name: metaop.tensor(random.normal(size=(1, 2, side, side)), requires_grad=True)
+        for name, side in sides.items()
+    }
+    boxes = metaop.tensor([[2.0, 3, 12, 15]])
+    pooler = ops.MultiScaleRoIAlign(["0", "1"], 3, 2, canonical_scale=64, canonical_level=3)
+    pooler(maps, [boxes], [(64, 64)]).square().sum().backward()
+    alone = maps["0"].detach().requires_grad_()
+    ops.roi_align(alone, [boxes], 3, 1 / 4, 2).square().sum().backward()
+    np.testing.assert_allclose(maps["0"].grad.numpy(), alone.grad.numpy(), atol=1e-10)
+    assert maps["1"].grad is not None and not maps["1"].grad.numpy().any()
+
+
 # --- deformable convolution and layers ----------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ import metaop
 from metaop import nn
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
-from metaop.vision.ops.regions import roi_align
+from metaop.vision.ops.regions import gathered, taps
 
 
 class MultiScaleRoIAlign(nn.Module):
@@ -52,22 +52,35 @@ class MultiScaleRoIAlign(nn.Module):
             )
         scales = [_scale(value, image_shapes) for value in maps]
         counts = [len(part) for part in boxes]
-        images = np.repeat(np.arange(len(boxes)), counts)[:, None].astype(np.float32)
+        images = np.repeat(np.arange(len(boxes)), counts)
         corners = np.concatenate([part.numpy(force=True) for part in boxes])
-        rows = np.concatenate([images, corners.astype(np.float32)], 1)
-        levels = self._levels(corners, scales)
-        results: Any = metaop.zeros(
-            len(rows), maps[0].shape[1], *self.output_size, dtype=maps[0].dtype,
-            device=maps[0].device,
-        )  # fmt: skip
-        for level, (value, scale) in enumerate(zip(maps, scales)):
-            chosen = np.flatnonzero(levels == level)
-            if len(chosen):
-                regions = metaop.from_numpy(rows[chosen])
-                found = roi_align(value, regions, self.output_size, scale, self.sampling_ratio)
-                place = metaop.as_tensor(chosen, device=value.device)
-                results = results.index_put((place,), found)
-        return results
+        return self._pooled(maps, images, corners, scales, self._levels(corners, scales))
+
+    def _pooled(
+        self,
+        maps: list[Any],
+        images: np.ndarray,
+        corners: np.ndarray,
+        scales: list[float],
+        levels: np.ndarray,
+    ) -> Tensor:
+        """One gather from the pixels of all maps, whichever of them the boxes read.
+
+        So one program serves all numbers of boxes in each map.
+        """
+        shapes = np.array([value.shape[2:] for value in maps])
+        starts = np.cumsum([0, *shapes.prod(1)])[:-1]
+        heights, widths, start = (
+            part[levels][:, None, None] for part in (shapes[:, 0], shapes[:, 1], starts)
+        )
+        places = corners.astype(np.float32).astype(np.float64) * np.array(scales)[levels][:, None]
+        sizes = np.maximum(places[:, 2:] - places[:, :2], 1.0)
+        high, wide = self.output_size
+        down = taps(places[:, 1], sizes[:, 1], high, self.sampling_ratio, heights)
+        across = taps(places[:, 0], sizes[:, 0], wide, self.sampling_ratio, widths)
+        pixels = metaop.cat([value.flatten(2) for value in maps], 2)
+        channels = np.arange(pixels.shape[1])[:, None, None]
+        return gathered(pixels, images, channels, down.rows(widths, start), across)
 
     def _levels(self, corners: np.ndarray, scales: list[float]) -> np.ndarray:
         """The number of the map for every box."""

@@ -49,9 +49,19 @@ class Taps(NamedTuple):
     places: tuple[np.ndarray, np.ndarray]
     weights: tuple[np.ndarray, np.ndarray]
 
+    def rows(self, width: int | np.ndarray, start: int | np.ndarray = 0) -> Taps:
+        """Rows as places among the pixels of an image of this width, the first one at `start`."""
+        low, high = (start + width * part for part in self.places)
+        return Taps((low, high), self.weights)
 
-def _taps(start: np.ndarray, extent: np.ndarray, bins: int, sampling: int, size: int) -> Taps:
-    """Points at equal distances in every bin, each between two pixels of an axis of `size`."""
+
+def taps(
+    start: np.ndarray, extent: np.ndarray, bins: int, sampling: int, size: int | np.ndarray
+) -> Taps:
+    """Points at equal distances in every bin, each between two pixels of an axis of `size`.
+
+    Sizes may differ: (regions, 1, 1).
+    """
     width = extent / bins
     counts = np.full(len(start), sampling) if sampling > 0 else np.ceil(width).astype(int)
     points = np.arange(max(int(counts.max(initial=1)), 1))
@@ -66,11 +76,15 @@ def _taps(start: np.ndarray, extent: np.ndarray, bins: int, sampling: int, size:
     return Taps((low, high), ((1 - above) * share, above * share))
 
 
-def _gathered(
-    features: Any, images: np.ndarray, channels: np.ndarray, down: Taps, across: Taps
+def gathered(
+    pixels: Any, images: np.ndarray, channels: np.ndarray, down: Taps, across: Taps
 ) -> Any:
-    """The mean of the points of each bin; `channels` broadcasts to (channel, bins, bins)."""
-    device, dtype = features.device, features.dtype
+    """The mean of the points of each bin of pixels (images, channels, pixels).
+
+    A pixel stands at the sum of its places `down` and `across`; `channels` broadcasts to (channel,
+    bins, bins).
+    """
+    device, dtype = pixels.device, pixels.dtype
 
     def tensor(array: np.ndarray) -> Any:
         return metaop.as_tensor(np.ascontiguousarray(array), device=device)
@@ -80,12 +94,21 @@ def _gathered(
     total: Any = 0.0
     for row, row_weight in zip(down.places, down.weights):
         for column, column_weight in zip(across.places, across.weights):
-            y = tensor(row[:, None, :, None, :, None])
-            x = tensor(column[:, None, None, :, None, :])
+            place = tensor(row[:, None, :, None, :, None]) + tensor(
+                column[:, None, None, :, None, :]
+            )
             weight = row_weight[:, None, :, None, :, None] * column_weight[:, None, None, :, None]
-            values = features[image, channel, y, x] * tensor(weight).to(dtype)
+            values = pixels[image, channel, place] * tensor(weight).to(dtype)
             total = total + values.sum((-2, -1))
     return total
+
+
+def _from_map(
+    input: Tensor, rows: np.ndarray, channels: np.ndarray, down: Taps, across: Taps
+) -> Tensor:
+    pixels: Any = input.flatten(2)  # type: ignore[attr-defined]
+    images = rows[:, 0].astype(np.int64)
+    return gathered(pixels, images, channels, down.rows(input.shape[3]), across)
 
 
 def roi_align(
@@ -107,10 +130,10 @@ def roi_align(
     sizes = corners[:, 2:] - corners[:, :2]
     if not aligned:
         sizes = np.maximum(sizes, 1.0)
-    down = _taps(corners[:, 1], sizes[:, 1], high, sampling_ratio, input.shape[2])
-    across = _taps(corners[:, 0], sizes[:, 0], wide, sampling_ratio, input.shape[3])
+    down = taps(corners[:, 1], sizes[:, 1], high, sampling_ratio, input.shape[2])
+    across = taps(corners[:, 0], sizes[:, 0], wide, sampling_ratio, input.shape[3])
     channels = np.arange(input.shape[1])[:, None, None]
-    return _gathered(input, rows[:, 0].astype(np.int64), channels, down, across)
+    return _from_map(input, rows, channels, down, across)
 
 
 def _own_channels(name: str, input: Tensor, bins: tuple[int, int]) -> np.ndarray:
@@ -134,10 +157,10 @@ def ps_roi_align(
     rows, bins = _rows("ps_roi_align", boxes), _pair(output_size)
     corners = rows[:, 1:] * spatial_scale - 0.5
     sizes = corners[:, 2:] - corners[:, :2]
-    down = _taps(corners[:, 1], sizes[:, 1], bins[0], sampling_ratio, input.shape[2])
-    across = _taps(corners[:, 0], sizes[:, 0], bins[1], sampling_ratio, input.shape[3])
+    down = taps(corners[:, 1], sizes[:, 1], bins[0], sampling_ratio, input.shape[2])
+    across = taps(corners[:, 0], sizes[:, 0], bins[1], sampling_ratio, input.shape[3])
     channels = _own_channels("ps_roi_align", input, bins)
-    return _gathered(input, rows[:, 0].astype(np.int64), channels, down, across)
+    return _from_map(input, rows, channels, down, across)
 
 
 def _windows(
