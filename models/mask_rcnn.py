@@ -17,6 +17,7 @@ import numpy as np
 
 import metaop
 from metaop import nn
+from metaop.errors import ArgumentError
 from metaop.nn import functional as F
 from metaop.vision.ops import Conv2dNormActivation, MultiScaleRoIAlign, roi_align
 
@@ -114,6 +115,10 @@ class MaskRCNN(FasterRCNN):
         return logits[rows, metaop.from_numpy(filled).to(logits.device)]
 
     def losses(self, features: Features, batch: Batch) -> Things:
+        if len(batch.masks) != len(batch.boxes):
+            raise ArgumentError(
+                "MaskRCNN: targets without masks", fix="add masks (things, height, width) to each"
+            )
         proposals, losses = self.rpn(features, batch)
         regions = self.roi_heads.sampled(proposals, batch)
         return {
@@ -131,12 +136,14 @@ class MaskRCNN(FasterRCNN):
         labels = np.concatenate([part.labels[chosen] for part, chosen in zip(regions, shown)])
         logits = self._mask_logits(features, boxes, labels, batch)
         side = logits.shape[-1]
-        goals = np.zeros(logits.shape, np.float32)
-        for start, part, chosen, own, masks in zip(
-            starts_of(boxes), regions, shown, boxes, batch.masks
-        ):
-            if len(own):
-                goals[start : start + len(own)] = cut_out(masks, part.things[chosen], own, side)
+        starts = starts_of(batch.masks)
+        things = [
+            start + part.things[chosen] for start, part, chosen in zip(starts, regions, shown)
+        ]
+        rows = np.zeros((len(logits), 5), np.float32)
+        rows[: len(labels), 0] = np.concatenate(things)
+        rows[: len(labels), 1:] = np.concatenate(boxes)
+        goals = cut_out(np.concatenate(batch.masks), rows, side)
         counted = np.arange(len(logits)) < len(labels)
         weight = (counted / np.float32(max(len(labels), 1) * side**2)).astype(np.float32)
         device = logits.device
@@ -160,11 +167,12 @@ class MaskRCNN(FasterRCNN):
         return {**restored, "masks": np.array(pictures, np.float32).reshape(-1, 1, *original)}
 
 
-def cut_out(masks: np.ndarray, things: np.ndarray, boxes: np.ndarray, side: int) -> np.ndarray:
-    """What boxes (count, 4) see of the masks of their `things`: (count, side, side)."""
-    rows = np.concatenate([things[:, None].astype(np.float32), boxes], 1)
-    layers = metaop.from_numpy(np.ascontiguousarray(masks[:, None]))
-    return roi_align(layers, metaop.from_numpy(rows), side)[:, 0].numpy()
+def cut_out(masks: np.ndarray, rows: np.ndarray, side: int) -> np.ndarray:
+    """What boxes see of masks, as rows (mask, x1, y1, x2, y2): (rows, side, side)."""
+    # Filled up, so that few programs serve all counts; masks may be large.
+    filled = np.pad(masks, ((0, 8 - len(masks) % 8), (0, 0), (0, 0)))
+    seen = roi_align(metaop.from_numpy(filled[:, None]), metaop.from_numpy(rows), side)
+    return seen[:, 0].numpy()
 
 
 def maskrcnn_resnet50_fpn(num_classes: int = 91, **options: Any) -> MaskRCNN:

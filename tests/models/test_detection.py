@@ -146,8 +146,10 @@ def test_wrong_inputs_are_refused() -> None:
     flat = {"boxes": metaop.tensor([[3.0, 3, 3, 9]]), "labels": metaop.tensor([1])}
     with pytest.raises(ArgumentError, match="without area"):
         model([picture], [flat])
-    with pytest.raises(ArgumentError, match="targets"):
+    with pytest.raises(ArgumentError, match="targets for each image"):
         model([picture])
+    with pytest.raises(ArgumentError, match="without masks"):
+        small("maskrcnn")([picture], [{**flat, "boxes": metaop.tensor([[3.0, 3, 9, 9]])}])
     with pytest.raises(ShapeError, match="channels, height, width"):
         model.eval()([picture[0]])
     with pytest.raises(ArgumentError, match="feature maps"):
