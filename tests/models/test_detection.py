@@ -24,8 +24,10 @@ from models import (
     retinanet,
     scenes,
     ssd,
+    yolox,
 )
 from tests.models import torchvision_networks as reference
+from tests.models.comparison import compare, parameter_count
 
 RECORD: dict[str, Any] = json.loads(reference.FILE.read_text())
 BUILDERS: dict[str, Callable[[], nn.Module]] = {
@@ -267,3 +269,76 @@ def test_training_in_two_stages_lowers_the_loss() -> None:
     learned = mask_rcnn.main(["--steps", "12", "--batch-size", "2", "--test", "2", "--width", "4"])
     assert np.mean(learned.losses[-3:]) < 0.9 * learned.losses[0]
     assert set(learned.metrics) == {"box_map", "box_map_50", "mask_map", "mask_map_50"}
+
+
+def test_the_small_network_of_yolox_has_its_size() -> None:
+    """9.0 million parameters in the paper, 8.97 in the program of its authors."""
+    assert round(parameter_count(yolox.yolox_s()) / 1e6, 2) == 8.97
+
+
+def test_layers_of_yolox_are_those_of_torch() -> None:
+    def build(module: Any) -> Any:
+        heads = module.nn.ModuleList(module.Head(count, 4, 2) for count in (8, 16, 32))
+        return module.nn.ModuleDict({"trunk": module.PAFPN(2, 1), "heads": heads})
+
+    def told(library: Any, model: Any, images: Any) -> tuple[Any, Any]:
+        maps = model["trunk"](images).values()
+        found = library.cat([head(value) for head, value in zip(model["heads"], maps)], 1)
+        return found, (found**2).mean()
+
+    compare("yolox_layers", build, told, random.uniform(0, 1, (2, 3, 64, 96)))
+
+
+def test_paired_overlaps_are_the_diagonal_of_all() -> None:
+    corner = random.uniform(0, 20, (2, 30, 2))
+    first, second = np.concatenate([corner, corner + random.uniform(5, 20, (2, 30, 2))], -1)
+    found = yolox.paired_overlap(metaop.tensor(first), metaop.tensor(second)).numpy()
+    np.testing.assert_allclose(found, detection.overlaps(first, second).diagonal(), atol=1e-12)
+
+
+def test_places_learn_the_things_that_they_tell_best() -> None:
+    # The first thing is told well by three places, the second one by none.
+    quality = np.array([[0.9, 0.8, 0.7, 0.0, 0.9], [0.1, 0.0, 0.2, 0.1, 0.0]])
+    cost = np.array([[1.0, 2.0, 3.0, 9.0, 0.5], [0.9, 9.0, 5.0, 4.0, 0.1]])
+    near = np.array([True, True, True, True, False])
+    # 0.9 + 0.8 + 0.7 make two places; the cheapest place of both goes to the second thing.
+    assert yolox.assigned(cost, quality, near).tolist() == [1, 0, -1, -1, -1]
+    assert yolox.assigned(cost, quality, np.zeros(5, bool)).tolist() == [-1] * 5
+
+
+def test_losses_of_yolox_are_what_their_definitions_say() -> None:
+    """The boxes and logits that the network tells are put into NumPy in float64."""
+    metaop.manual_seed(1)
+    model = yolox.YOLOX(yolox.PAFPN(4, 1), 2, 8, (64, 96))
+    images = [metaop.from_numpy(part) for part in reference.pictures(2, 64, 96)]
+    targets = [
+        {name: metaop.from_numpy(value) for name, value in part.items()}
+        for part in reference.targets(2)
+    ]
+    batch = model.transform(images, targets)
+    features = model.backbone(batch.images)
+    losses = model.losses(features, batch)
+    boxes, logits, corners, strides = model.told(features, batch)
+    chance = 1 / (1 + np.exp(-logits.detach().numpy().astype(np.float64)))
+    box_loss = thing_loss = class_loss = count = 0.0
+    for number, (true, labels) in enumerate(zip(batch.boxes, batch.labels)):
+        told = boxes.detach().numpy()[number].astype(np.float64)
+        quality = detection.overlaps(true.astype(np.float64), told)
+        learned = model._learned(true, labels, quality, chance[number], corners, strides)
+        thing_loss -= np.where(learned >= 0, np.log(chance[number, :, 0]),
+                               np.log(1 - chance[number, :, 0])).sum()  # fmt: skip
+        for place in np.flatnonzero(learned >= 0):
+            overlap = quality[learned[place], place]
+            count += 1
+            box_loss += 5 * (1 - overlap**2)
+            for kind in (0, 1):
+                goal = overlap if labels[learned[place]] == kind + 1 else 0
+                guess = chance[number, place, kind + 1]
+                class_loss -= goal * np.log(guess) + (1 - goal) * np.log(1 - guess)
+    found = [losses[name].item() for name in ("loss_boxes", "loss_things", "loss_classes")]
+    assert count >= 3
+    expected = [box_loss / count, thing_loss / count, class_loss / count]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    sum(losses.values()).backward()
+    slopes = [parameter.grad.numpy() for parameter in model.parameters()]
+    assert all(np.isfinite(slope).all() for slope in slopes)
