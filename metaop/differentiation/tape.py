@@ -31,8 +31,6 @@ from metaop.unified_graph.recording import Call, modes, part, record
 from metaop.unified_graph.rewrite import rebuild
 from metaop.unified_graph.symbolic import NotGeneralError
 
-# The cotangents that have arrived at a call, by output index.
-Pending = dict[Call, dict[int, Call]]
 # The outputs that have cotangents, and the inputs whose gradients are wanted.
 Asked = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -210,7 +208,7 @@ def live_residuals(call: Call) -> list[Call]:
     return [] if plan is None else residual_parts(call, plan.residuals)
 
 
-@dataclass
+@dataclass(eq=False)
 class TapeEntry:
     """What only some calls need: a leaf's owner, hooks, or a gradient written by the user.
 
@@ -236,6 +234,18 @@ class TapeEntry:
     def has_user_code(self) -> bool:
         """Whether something of the user runs when the gradient is known."""
         return bool(self.function or self.hooks or self.retains)
+
+
+# What gradients arrive at: a call, or the tape that all values of a leaf share. A leaf that was
+# written outside the tape has several, and one gradient.
+Variable = Call | TapeEntry
+# The cotangents that have arrived at a variable, by output index.
+Pending = dict[Variable, dict[int, Call]]
+
+
+def _variable(call: Call) -> Variable:
+    tape = call.tape
+    return call if tape is None or tape.accumulate is None else tape
 
 
 # Told of every call whose gradient was recorded, and of the gradients that it passes on.
@@ -268,12 +278,13 @@ def backward(
     Leaves accumulate their gradient when `accumulate` is set. Returns the gradients of `targets`.
     Unless `retain_graph`, the tape is released: a second backward through it is an error.
     """
-    wanted = set(targets)
+    targets = list(targets)
+    wanted = {_variable(call) for call in targets}
     needed = _needed(roots, wanted) if wanted else None
     pending: Pending = {}
     for call, cotangent in roots:
         _accumulate(pending, call, cotangent)
-    found: dict[Call, Call] = {}
+    found: dict[Variable, Call] = {}
     spent: list[tuple[Call, bool]] = []
     previous, modes.gradients = modes.gradients, create_graph
     order = _reverse_order([call for call, _ in roots], needed)
@@ -295,7 +306,7 @@ def backward(
                 forget_released(call)
     while at_end:
         at_end.pop(0)()
-    return found
+    return {call: found[_variable(call)] for call in targets if _variable(call) in found}
 
 
 def _release(call: Call, was_computed: bool) -> None:
@@ -321,13 +332,14 @@ def _released_function(cotangents: Sequence[Call | None]) -> Sequence[Call | Non
 def _visit(
     call: Call,
     pending: Pending,
-    found: dict[Call, Call],
-    wanted: set[Call],
+    found: dict[Variable, Call],
+    wanted: set[Variable],
     accumulate: bool,
-    needed: set[Call] | None,
+    needed: set[Variable] | None,
 ) -> bool:
     """Passes the cotangents of a call on; True when that used values that the call had saved."""
-    cotangents = pending.pop(call, None)
+    variable = _variable(call)
+    cotangents = pending.pop(variable, None)
     if cotangents is None:
         return False
     tape = call.tape
@@ -339,8 +351,8 @@ def _visit(
         for keep in tape.retains:
             keep(own)
         cotangents[0] = own
-    if call in wanted and own is not None:
-        found[call] = own
+    if variable in wanted and own is not None:
+        found[variable] = own
     if tape is not None and tape.accumulate is not None:
         if accumulate and own is not None:
             tape.accumulate(own)
@@ -374,13 +386,13 @@ def _run_function(
 
 
 def _record_gradient(
-    call: Call, cotangents: dict[int, Call], pending: Pending, needed: set[Call] | None
+    call: Call, cotangents: dict[int, Call], pending: Pending, needed: set[Variable] | None
 ) -> bool:
     _check_not_released(call)
     wanted = tuple(
         k
         for k, source in enumerate(call.inputs)
-        if source.requires_grad and (needed is None or source in needed)
+        if source.requires_grad and (needed is None or _variable(source) in needed)
     )
     plan = gradient_plan(call.signature, tuple(sorted(cotangents)), wanted)  # type: ignore
     if plan is None:
@@ -404,7 +416,7 @@ def _record_gradient(
 
 
 def _accumulate(pending: Pending, call: Call, cotangent: Call, index: int = 0) -> None:
-    slots = pending.setdefault(call, {})
+    slots = pending.setdefault(_variable(call), {})
     if index in slots:
         slots[index] = record(add_cotangents, (slots[index], cotangent))
     else:
@@ -422,38 +434,41 @@ def sources_of(call: Call) -> tuple[Call | None, ...]:
     return call.inputs
 
 
-def _reverse_order(roots: Sequence[Call], needed: set[Call] | None) -> list[Call]:
+def _reverse_order(roots: Sequence[Call], needed: set[Variable] | None) -> list[Call]:
     """The calls from the roots back to the leaves, each after all that read it.
 
     A leaf comes at once after the first call that read it. When its value was made does not
     matter, for optimizers make new ones: the steps of a loop are recorded alike.
     """
-    due: dict[Call, float] = {call: call.sequence for call in roots}
-    stack = list(due)
+    calls: dict[Variable, Call] = {_variable(call): call for call in roots}
+    due: dict[Variable, float] = {variable: call.sequence for variable, call in calls.items()}
+    stack = list(calls.values())
     while stack:
         call = stack.pop()
         for source in sources_of(call):
             if source is None or not source.requires_grad:
                 continue
-            if needed is not None and source not in needed:
+            variable = _variable(source)
+            if needed is not None and variable not in needed:
                 continue
-            tape = source.tape
-            if tape is not None and tape.accumulate is not None:
+            if variable is not source:
                 earliest = call.sequence - 0.5
-                due[source] = min(due.get(source, earliest), earliest)
+                due[variable] = min(due.get(variable, earliest), earliest)
+                calls.setdefault(variable, source)
             elif source not in due:
                 due[source] = source.sequence
+                calls[source] = source
                 stack.append(source)
-    return sorted(due, key=due.__getitem__, reverse=True)
+    return [calls[variable] for variable in sorted(due, key=due.__getitem__, reverse=True)]
 
 
-def _needed(roots: Sequence[tuple[Call, Call]], targets: set[Call]) -> set[Call]:
-    """The calls on a path from a root to a target."""
+def _needed(roots: Sequence[tuple[Call, Call]], targets: set[Variable]) -> set[Variable]:
+    """The variables on a path from a root to a target."""
     reached = _reverse_order([call for call, _ in roots], None)
     needed = set(targets)
     for call in reversed(reached):
-        if any(source in needed for source in sources_of(call) if source is not None):
-            needed.add(call)
+        if any(_variable(source) in needed for source in sources_of(call) if source is not None):
+            needed.add(_variable(call))
     return needed
 
 
