@@ -42,6 +42,7 @@ def programs() -> Iterator[Callable[[], metaop.Tensor]]:
     yield lambda: functional.lp_pool2d(normal(4, 4, 8, 8).abs() + 0.1, 2, 2)
     yield lambda: functional.dropout(normal(6, 8))
     yield lambda: functional.gumbel_softmax(normal(6, 8))
+    yield lambda: metaop.multinomial(normal(6, 8).detach().abs(), 3, replacement=True)
     yield lambda: metaop.vmap(functional.dropout, randomness="different")(normal(6, 8))
     yield lambda: nn.LSTM(4, 5).double()(normal(4, 4, 4))[0]
     yield lambda: nn.GRUCell(4, 5).double()(normal(4, 4))
@@ -110,6 +111,6 @@ def _variants(value: np.ndarray) -> np.ndarray:
 
 
 def test_the_library_is_covered(cases: dict[str, Case]) -> None:
-    without_inputs = {"constant_fill", "eye"}
+    without_inputs = {"constant_fill", "eye", "permutation"}
     elsewhere = {"segment_reduce", "overwrite", "additive_mask", "renormalised"}
     assert composites() - set(cases) <= without_inputs | elsewhere
