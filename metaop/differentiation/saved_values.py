@@ -33,6 +33,7 @@ _SAVED: dict[str, tuple[str, ...]] = {
     "cosine_similarity": ("x0", "x1"),
     "extreme": ("x0 y0",),
     "extreme_with_index": ("",),
+    "quantile": ("", ""),
     "log_softmax": ("y0",),
     "logsumexp": ("x0 y0",),
     "normalize": ("x0",),

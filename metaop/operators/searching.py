@@ -42,5 +42,8 @@ def searchsorted(edges: Node, values: Node, right: bool) -> Node:
 
 
 def _is_before(edge: Node, value: Node, right: bool) -> Node:
-    # NaN is behind all numbers.
-    return apply("logical_not", apply("gt" if right else "ge", edge, value))
+    is_before = apply("le" if right else "lt", edge, value)
+    if value.dtype.kind != "float":
+        return is_before
+    # NaN is behind all numbers, and behind itself.
+    return is_before | apply("isnan", value)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaop.errors import ArgumentError, ShapeError
+from metaop.errors import ArgumentError, DTypeError, ShapeError
 from metaop.operators import counting as operators
 from metaop.operators import searching
 from metaop.tensor.arguments import wrap_dim
@@ -40,7 +40,12 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
 
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """The number of elements in each of `bins` equal intervals between `min` and `max`."""
+    """The number of elements in each of `bins` equal intervals between `min` and `max`.
+
+    Raises DTypeError for integers, whose type may be too small for the counts.
+    """
+    if input.dtype.kind != "float":
+        raise DTypeError(f"histc: not for {input.dtype}", fix="convert it with .float()")
     values = host_values(input)
     low, high = float(min), float(max)
     if low == high and values.size:
@@ -191,7 +196,8 @@ def searchsorted(
 ) -> Tensor:
     """Where each value would be inserted into the last dimension of a sorted tensor.
 
-    The sequence has one dimension, or as many as `input` with rows that belong to its rows.
+    The sequence has one dimension, or as many as `input` with rows that belong to its rows. NaN
+    lies behind all numbers.
     """
     edges = sorted_sequence
     if sorter is not None:

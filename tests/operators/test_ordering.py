@@ -197,3 +197,20 @@ def test_mapped_over_a_batch() -> None:
     array = np.random.default_rng(0).standard_normal((4, 80, 3)).astype("f")
     actual = metaop.func.vmap(lambda x: x.sort(0).indices)(metaop.tensor(array))
     np.testing.assert_array_equal(actual.numpy(), to_torch(array).sort(1).indices.numpy())
+
+
+@pytest.mark.parametrize("length", [5, 200])
+@pytest.mark.parametrize("right", [False, True])
+def test_nan_lies_behind_all_numbers(length: int, right: bool) -> None:
+    edges = np.sort(np.random.default_rng(0).standard_normal(length)).astype(np.float32)
+    edges[-2:] = np.nan
+    values = np.concatenate([edges, [0.1, np.inf, -np.inf]]).astype(np.float32)
+    found = metaop.searchsorted(metaop.tensor(edges), metaop.tensor(values), right=right).numpy()
+    expected = np.searchsorted(edges, values, "right" if right else "left")
+    expected[np.isnan(values)] = length  # as in PyTorch
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_counts_that_may_not_fit_are_refused() -> None:
+    with pytest.raises(metaop.errors.DTypeError, match="histc: not for metaop.int8"):
+        metaop.histc(metaop.zeros(700, dtype=metaop.int8))
