@@ -38,6 +38,8 @@ _MUCH, _LARGEST_SLICE = 32 << 20, 16 << 20
 # A slice stays near by though it is so many times larger than the nearest cache: not all of it is
 # in use at a time.
 _ROOM = 2
+# Slices exchange so many bytes, which are loops of many vectors; if no such slices fit, a few.
+_SLICES = (2048, 256)
 # A band begins and ends within so many launches.
 _LONGEST = 16
 # Threads share slices fairly from so many for each thread on.
@@ -159,10 +161,12 @@ class _Finder:
         least = -(-nbytes // (_ROOM * self.cache_bytes))
         # A symbolic loop falls into no plain number of blocks.
         for blocks in (1, *sorted(numbers - {1})) if self.env is None else (1,):
-            cut = self._finest(members, -(-least // blocks), blocks)
+            cut = self._finest(members, nbytes, -(-least // blocks), blocks)
             if cut is not None:
                 return cut
-        return self._finest(members, -(-nbytes // _LARGEST_SLICE), 1) if nbytes >= _MUCH else None
+        if nbytes < _MUCH:
+            return None
+        return self._finest(members, nbytes, -(-nbytes // _LARGEST_SLICE), 1)
 
     def _enclosed(self, members: Sequence[int]) -> Iterator[Node]:
         """What the last member touches, and but for members no other launch does."""
@@ -170,10 +174,11 @@ class _Finder:
             if node not in self.outside and self.roles[node].keys() <= set(members):
                 yield node
 
-    def _finest(self, members: Sequence[int], least: int, blocks: int) -> _Cut | None:
+    def _finest(self, members: Sequence[int], nbytes: int, least: int, blocks: int) -> _Cut | None:
         """The most slices of so many blocks that fit together; None if `least` slices do not.
 
-        Slices that fit together still do when some neighbours become one.
+        Slices that fit together still do when some neighbours become one. None exchanges less of
+        all `nbytes` than is worth a loop.
         """
         made = {
             node
@@ -189,7 +194,12 @@ class _Finder:
                 if rest:
                     return None
             common = common_divisor(common, tasks)
-        numbers = list(filter(self._are_enough, _divisors(common, least)))
+        enough = list(filter(self._are_enough, _divisors(common, least)))
+        choices = (
+            [number for number in enough if hint_of(number) * blocks * size <= nbytes]
+            for size in _SLICES
+        )
+        numbers = next(filter(None, choices), [])
         if not numbers or self._fitting(members, made, numbers[-1], blocks) is None:
             return None
         cuts = (self._fitting(members, made, slices, blocks) for slices in numbers)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import metaop
+from metaop import inspect
 from metaop.codegen import bands
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
@@ -274,3 +277,15 @@ def test_reach_holds_all_that_slices_touch(graph: Callable[[], Graph]) -> None:
                     assert interval.low[part] <= min(places)
                     assert interval.high[part] >= max(places)
     assert known
+
+
+def test_slices_of_maps_hold_vectors() -> None:
+    """Two maps over a long vector: a slice for each element would be no loop at all."""
+    edges = metaop.randn(5000).sort()[0]
+    values = metaop.randn(300_000)
+    found = metaop.searchsorted(edges, values)
+    text = str(inspect.kernels(found))
+    slices = [int(number) for number in re.findall(r"for slice < (\d+)", text)]
+    assert all(number * 16 <= values.numel() for number in slices), text
+    expected = np.searchsorted(edges.numpy(), values.numpy())
+    np.testing.assert_array_equal(found.numpy(), expected)
