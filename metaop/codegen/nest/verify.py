@@ -175,8 +175,9 @@ def _touched(nest: ir.LoopNest, found: Survey, sizes: Sequence[int]) -> Touched:
     for number, (parameter, size) in enumerate(zip(nest.parameters, sizes)):
         accesses = [one for one in found.accesses if one.buffer == number]
         if parameter.role == "read":
-            whole = not all(one.is_exact for one in accesses)
-            read[number] = None if number in foreign else _flags(size, accesses, whole)
+            # Of places that depend on data those count that were tried: others may lie in a part of
+            # the memory that a later launch writes.
+            read[number] = None if number in foreign else _flags(size, accesses, False)
             continue
         if parameter.role == "update":
             updates = [one for one in accesses if one.kind == "update"]
