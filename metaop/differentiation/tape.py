@@ -255,8 +255,20 @@ at_end: list[Callable[[], None]] = []
 
 
 def pass_through(cotangents: Sequence[Call | None]) -> Sequence[Call | None]:
+    """The gradient of a value that stands for another one: it goes on as it is."""
+    return cotangents
+
+
+def as_before(cotangents: Sequence[Call | None]) -> Sequence[Call | None]:
     """The gradient of a value that was replaced outside the tape: as if it had not been."""
     return cotangents
+
+
+def origin(call: Call) -> Call:
+    """The value whose gradient that of `call` is: the one before all writes outside the tape."""
+    while call.tape is not None and call.tape.function is as_before:
+        (call,) = call.tape.sources
+    return call
 
 
 @composite
@@ -278,8 +290,8 @@ def backward(
     Leaves accumulate their gradient when `accumulate` is set. Returns the gradients of `targets`.
     Unless `retain_graph`, the tape is released: a second backward through it is an error.
     """
-    targets = list(targets)
-    wanted = {_variable(call) for call in targets}
+    asked = {call: _variable(origin(call)) for call in targets}
+    wanted = set(asked.values())
     needed = _needed(roots, wanted) if wanted else None
     pending: Pending = {}
     for call, cotangent in roots:
@@ -306,7 +318,7 @@ def backward(
                 forget_released(call)
     while at_end:
         at_end.pop(0)()
-    return {call: found[_variable(call)] for call in targets if _variable(call) in found}
+    return {call: found[variable] for call, variable in asked.items() if variable in found}
 
 
 def _release(call: Call, was_computed: bool) -> None:
@@ -382,7 +394,7 @@ def _run_function(
     for source, gradient in zip(sources, gradients):
         if source is not None and gradient is not None and source.requires_grad:
             _accumulate(pending, source, gradient, tape.index)
-    return function is not pass_through
+    return function not in (pass_through, as_before)
 
 
 def _record_gradient(

@@ -147,7 +147,8 @@ class Tensor(_Bound):
                 raise history.leaf_write(operator)
             elif not call.requires_grad:
                 call = record(overwrite, (old, call))
-            history.move_retained(old, call)
+            if modes.gradients:
+                history.move_retained(old, call)
         if self._base is not None:
             self._write_base(call, operator, started)
         if old.epoch is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from weakref import ref
 
 from metaop.differentiation import tape
-from metaop.differentiation.tape import TapeEntry
+from metaop.differentiation.tape import TapeEntry, origin
 from metaop.errors import GradientError, ShapeError, UnsupportedError
 from metaop.operators.basic import constant_fill, filled
 from metaop.tensor.core import Tensor, wrap
@@ -249,7 +249,7 @@ class RemovableHandle:
 
 
 def _entry(input: Tensor, purpose: str) -> TapeEntry:
-    call = input.call
+    call = origin(input.call)
     if not call.requires_grad:
         raise GradientError(
             f"cannot {purpose} a tensor that doesn't require gradient",
@@ -307,7 +307,7 @@ def retain_grad(input: Tensor) -> None:
 
 def retains_grad(input: Tensor) -> bool:
     """Whether `retain_grad()` was called on this tensor."""
-    entry = input.call.tape
+    entry = origin(input.call).tape
     return entry is not None and bool(entry.retains)
 
 

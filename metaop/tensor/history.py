@@ -7,7 +7,7 @@ from sys import getrefcount
 from typing import Any
 from weakref import ref
 
-from metaop.differentiation.tape import TapeEntry, pass_through
+from metaop.differentiation.tape import TapeEntry, as_before, origin
 from metaop.errors import GradientError
 from metaop.operators.basic import alias
 from metaop.unified_graph.cut import recorder
@@ -87,13 +87,13 @@ def with_history(value: Call, old: Call) -> Call:
     if is_leaf_call(old):
         call.tape = old.tape
     else:
-        call.tape = TapeEntry(function=pass_through, sources=(old,))
+        call.tape = TapeEntry(function=as_before, sources=(old,))
     return call
 
 
 def move_retained(old: Call, new: Call) -> None:
     """`retain_grad` stays with the tensor when its value is replaced, hooks with the value."""
-    tape = old.tape
+    tape = origin(old).tape
     if tape is None or not tape.retains:
         return
     if new.tape is None:

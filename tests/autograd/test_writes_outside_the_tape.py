@@ -1,4 +1,4 @@
-"""Leaves that are written outside the tape between forward and backward: they have one gradient."""
+"""Tensors that are written outside the tape between forward and backward have one gradient."""
 
 from __future__ import annotations
 
@@ -85,3 +85,52 @@ def test_gradient_of_a_written_leaf(model: Any, write: str, way: str) -> None:
         found.append([np.array(x.tolist() if hasattr(x, "tolist") else x) for x in results])
     for actual, wanted in zip(*found):
         np.testing.assert_allclose(actual, wanted, rtol=1e-12)
+
+
+def layer(T: Any, x: Any) -> Any:
+    """A value that is read, written outside the tape, and read again; and what came of it."""
+    y = x * 2
+    y.retain_grad()
+    first = (y + 1).sum()
+    by_hand(T, y)
+    return y, first + (y * y).sum()
+
+
+RESULTS: dict[str, Callable[[Any, Any], list[Any]]] = {
+    "grad": lambda T, x: (lambda y, value: [T.autograd.grad(value, y)[0]])(*layer(T, x)),
+    "retained": lambda T, x: (lambda y, value: [value.backward(), y.grad, x.grad][1:])(
+        *layer(T, x)
+    ),
+    "grad of both": lambda T, x: (lambda y, value: list(T.autograd.grad(value, [y, x])))(
+        *layer(T, x)
+    ),
+}
+
+
+@pytest.mark.parametrize("way", RESULTS)
+def test_gradient_of_a_written_value(way: str) -> None:
+    found = []
+    for T in (metaop, torch):
+        x = T.tensor([0.7, -0.4, 1.3], requires_grad=True)
+        found.append([one.tolist() for one in RESULTS[way](T, x)])
+    np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+def test_hooks_of_a_written_value() -> None:
+    """They see the whole gradient, wherever they were registered; retained ones move on."""
+
+    def seen(T: Any) -> list[Any]:
+        x, found = T.tensor([0.7, -0.4, 1.3], requires_grad=True), []
+        y = x * 2
+        y.register_hook(lambda gradient: found.append(gradient.tolist()))
+        value = (y + 1).sum()
+        by_hand(T, y)
+        y.register_hook(lambda gradient: gradient.clamp(-2.5, 2.5))
+        y.retain_grad()
+        value = value + y.exp().sum()
+        y.mul_(3)
+        y.register_hook(lambda gradient: found.append(gradient.tolist()))
+        (value + y.sum() * 0.1).backward()
+        return [*found, x.grad.tolist(), y.grad.tolist()]
+
+    np.testing.assert_allclose(seen(metaop), seen(torch), rtol=1e-6)
