@@ -106,6 +106,7 @@ class Walker(Integers):
         self.added: list[int] = []
         self._lanes: set[Factor] = set()  # the variables of vector loops
         self._in_scratch = False  # the index at hand is one of scratch memory
+        self._in_quotient = False  # the sum at hand is divided
         self._is_cheap = False  # the index at hand is computed outside of inner loops
         self._arguments = arguments
         self._names: dict[str, int] = {}
@@ -150,7 +151,11 @@ class Walker(Integers):
     def _stride(self, value: Integer) -> Integer:
         if self._is_cheap or isinstance(value, Argument):
             return self._integer(value)
-        return self._integer(value, self.places if self._in_scratch else self.strides)
+        if self._in_scratch:
+            return self._integer(value, self.places)
+        if self._in_quotient:
+            self.divisors.add(len(self.integers))
+        return self._integer(value, self.strides)
 
     def _name(self, name: str) -> str:
         self.tokens.append(self._names.setdefault(name, len(self._names)))
@@ -197,8 +202,11 @@ class Walker(Integers):
             self._name(factor[0])
             return factor
         self.divided = True
+        around, self._in_quotient = self._in_quotient, True
         dividend = self._dividend(factor.dividend)
-        return type(factor)(dividend, self._stride(factor.divisor))
+        divisor = self._stride(factor.divisor)
+        self._in_quotient = around
+        return type(factor)(dividend, divisor)
 
     def _conditions(self, conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
         self.tokens.append(len(conditions))

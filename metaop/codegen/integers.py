@@ -15,6 +15,7 @@ class Integers:
         self.constants: set[int] = set()  # of sums
         self.bounds: set[int] = set()  # of conditions
         self.strides: set[int] = set()  # coefficients and divisors
+        self.divisors: set[int] = set()  # and coefficients in what they divide
         self.places: set[int] = set()  # the same, and constants, in scratch memory
         self.numbers: set[int] = set()  # bits of real numbers, and large whole ones
         self.shifted = False  # some load has conditions or a constant offset
@@ -34,7 +35,7 @@ class Integers:
         is an argument, strides included because they follow from the sizes; only small serial loops
         stay literal. Where quotients and remainders need literal divisors to be fast, at least the
         offsets and bounds are arguments. Around register tiles, whose blocks follow from the sizes,
-        all but strides and constant offsets are.
+        all but divisors and constant offsets are.
         """
         every = frozenset(range(len(self.integers))) - self.numbers
         if self.tiled:
@@ -52,13 +53,15 @@ class Integers:
     def special(self) -> frozenset[int]:
         """The positions of integers that are worth a kernel of their own.
 
-        Neighbours in scratch memory are read many times: their addresses should be literal.
+        Neighbours in scratch memory are read many times: their addresses should be literal. Around
+        register tiles strides are as fast as arguments, unless lanes are divided: from a literal
+        divisor and the strides before it follows that lanes lie side by side.
         """
         if self.literal:
             return frozenset(range(len(self.integers))) - self.tasks
         neighbours = self.places if self.windowed else set()
         if self.tiled:
-            return frozenset(self.strides | self.tiles | neighbours)
+            return frozenset(self.divisors | self.tiles | neighbours)
         if self.windowed:
             return frozenset(self.places)
         return frozenset(self.strides) if self.divided else frozenset()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
@@ -29,6 +29,21 @@ _KEPT_SKELETONS = 4096
 Kernel = TypeVar("Kernel")
 
 
+class _Member:
+    """A nest and its integers; those that follow from symbols are arguments of its kernel.
+
+    Their hints are of no program but one.
+    """
+
+    def __init__(self, nest: LoopNest, walker: Walker) -> None:
+        self.nest = nest
+        self.walker = walker
+        self.integers = tuple(walker.integers)
+        self.symbolic = frozenset(k for k, here in enumerate(self.integers) if is_symbolic(here))
+        if self.symbolic and any(map(is_symbolic, walker.tokens)):
+            raise InternalError(f"{nest.name}: the form of the code depends on symbols")
+
+
 @dataclass
 class _Family(Generic[Kernel]):
     """The nests of one skeleton: the integers of the first, and the kernels by what varies."""
@@ -36,6 +51,11 @@ class _Family(Generic[Kernel]):
     first: tuple[int, ...]
     varying: frozenset[int]
     kernels: dict[frozenset[int], Kernel] = field(default_factory=dict)
+
+    def differing(self, member: _Member) -> frozenset[int]:
+        """The positions in which a nest differs from the first, and those of its symbols."""
+        pairs = enumerate(zip(self.first, map(hint_of, member.integers)))
+        return member.symbolic.union(k for k, (first, here) in pairs if first != here)
 
     def fitting(self, differing: frozenset[int]) -> frozenset[int] | None:
         """The arguments of the most special kernel that allows these differences."""
@@ -63,29 +83,37 @@ class KernelCache(Generic[Kernel]):
 
     def kernel_for(self, nest: LoopNest) -> tuple[Kernel, tuple[int, ...]]:
         """A kernel that computes the nest, and the arguments to call it with."""
-        walker = walked(nest, self._takes_reals)
-        integers = tuple(walker.integers)
-        # Those that follow from symbols are arguments; their hints are of no program but one.
-        symbolic = frozenset(k for k, here in enumerate(integers) if is_symbolic(here))
-        if symbolic and any(map(is_symbolic, walker.tokens)):
-            raise InternalError(f"{nest.name}: the form of the code depends on symbols")
-        with self._lock:
-            family = self._family(walker, symbolic)
-            pairs = enumerate(zip(family.first, map(hint_of, integers)))
-            differing = symbolic.union(k for k, (first, here) in pairs if first != here)
-            varying = family.fitting(differing)
-            if varying is None:
-                family.varying |= differing
-                varying = family.varying
-                general = generalise(nest, varying, self._takes_reals)
-                general = general._replace(arguments=tuple(map(hint_of, general.arguments)))
-                family.kernels[varying] = self._compile(general)
-        added = [integers[position] for position in sorted(varying)]
-        return family.kernels[varying], (*nest.arguments, *added)
+        return self.kernels_for([nest])[0]
 
-    def _family(self, walker: Walker, symbolic: frozenset[int]) -> _Family[Kernel]:
+    def kernels_for(self, nests: Sequence[LoopNest]) -> list[tuple[Kernel, tuple[int, ...]]]:
+        """Kernels that compute the nests of a program, and the arguments to call them with.
+
+        What differs between any two of one family is known before the first of it is compiled.
+        """
+        members = [_Member(nest, walked(nest, self._takes_reals)) for nest in nests]
+        with self._lock:
+            found = [(member, self._family(member)) for member in members]
+            for member, family in found:
+                differing = family.differing(member)
+                if family.fitting(differing) is None:
+                    family.varying |= differing
+            return [self._kernel(member, family) for member, family in found]
+
+    def _kernel(self, member: _Member, family: _Family[Kernel]) -> tuple[Kernel, tuple[int, ...]]:
+        """The most special kernel of a family for a nest, and the arguments to call it with."""
+        varying = family.fitting(family.differing(member))
+        if varying is None:
+            varying = family.varying
+            general = generalise(member.nest, varying, self._takes_reals)
+            general = general._replace(arguments=tuple(map(hint_of, general.arguments)))
+            family.kernels[varying] = self._compile(general)
+        added = [member.integers[position] for position in sorted(varying)]
+        return family.kernels[varying], (*member.nest.arguments, *added)
+
+    def _family(self, member: _Member) -> _Family[Kernel]:
         """The family of a nest, or a new one."""
-        special = walker.special() - symbolic
+        walker = member.walker
+        special = walker.special() - member.symbolic
         values: tuple[int, ...] | None
         values = tuple(walker.integers[position] for position in sorted(special))
         skeleton = tuple(walker.tokens)

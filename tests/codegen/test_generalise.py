@@ -157,6 +157,20 @@ def test_a_second_length_compiles_once_more_and_a_third_does_not() -> None:
     assert len(cache.compiled) == 2
 
 
+def test_nests_of_one_program_share_their_first_kernel() -> None:
+    cache = CountingCache()
+    nests = [row_sums(3, 50), row_sums(3, 60), row_sums(7, 50)]
+    kernels = cache.cache.kernels_for(nests)
+    assert len(cache.compiled) == 1
+    for one, (key, arguments) in zip(nests, kernels):
+        rows, columns = skeleton(one)[1][:2]
+        values = arrays((rows * columns, F32), (rows, F32))
+        wanted = [array.copy() for array in values]
+        Interpreter(one, wanted).run()
+        actual, _ = run_nest(cache.compiled[key]._replace(arguments=arguments), values)
+        assert_close(actual[1], wanted[1])
+
+
 def test_pads_and_slices_are_general_from_the_start(target: str) -> None:
     cache = CountingCache()
     for before in range(4):

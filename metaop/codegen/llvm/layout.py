@@ -48,8 +48,8 @@ def layout_of(schedule: Schedule) -> Layout:
     numbering = Slots(schedule)
     first_made = len(schedule.inputs)
     launches = []
-    for launch in schedule.launches:
-        kernel, arguments = kernel_cache().kernel_for(launch.nest)
+    kernels = kernel_cache().kernels_for([launch.nest for launch in schedule.launches])
+    for launch, (kernel, arguments) in zip(schedule.launches, kernels):
         slots = tuple(numbering.of[node] for node in launch.buffers)
         nest = launch.nest
         launches.append(Launch(nest.name, kernel, slots, arguments, nest.tasks, nest.grain))
