@@ -106,7 +106,7 @@ class Walker(Integers):
         self.added: list[int] = []
         self._lanes: set[Factor] = set()  # the variables of vector loops
         self._in_scratch = False  # the index at hand is one of scratch memory
-        self._in_quotient = False  # the sum at hand is divided
+        self._tells_lanes = False  # the sum at hand is divided or compared
         self._is_cheap = False  # the index at hand is computed outside of inner loops
         self._arguments = arguments
         self._names: dict[str, int] = {}
@@ -148,13 +148,13 @@ class Walker(Integers):
             return value
         return self._stride(value)
 
-    def _stride(self, value: Integer) -> Integer:
+    def _stride(self, value: Integer, divides: bool = False) -> Integer:
         if self._is_cheap or isinstance(value, Argument):
             return self._integer(value)
         if self._in_scratch:
             return self._integer(value, self.places)
-        if self._in_quotient:
-            self.divisors.add(len(self.integers))
+        if divides or self._tells_lanes:
+            self.divided_strides.add(len(self.integers))
         return self._integer(value, self.strides)
 
     def _name(self, name: str) -> str:
@@ -202,10 +202,10 @@ class Walker(Integers):
             self._name(factor[0])
             return factor
         self.divided = True
-        around, self._in_quotient = self._in_quotient, True
+        around, self._tells_lanes = self._tells_lanes, True
         dividend = self._dividend(factor.dividend)
-        divisor = self._stride(factor.divisor)
-        self._in_quotient = around
+        self._tells_lanes = around
+        divisor = self._stride(factor.divisor, divides=True)
         return type(factor)(dividend, divisor)
 
     def _conditions(self, conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
@@ -214,7 +214,10 @@ class Walker(Integers):
 
     def _condition(self, condition: Condition) -> Condition:
         self.tokens.append(type(condition).__name__)
-        return type(condition)(self._sum(condition.index), self._integer(condition[1], self.bounds))
+        around, self._tells_lanes = self._tells_lanes, True
+        index = self._sum(condition.index)
+        self._tells_lanes = around
+        return type(condition)(index, self._integer(condition[1], self.bounds))
 
     # --- expressions ------------------------------------------------------------------------
 
@@ -250,6 +253,7 @@ class Walker(Integers):
 
     def _load(self, expr: Load) -> Expr:
         self.tokens += (expr.buffer, expr.dtype.name, repr(expr.fill), expr.around)
+        self.reads[expr.buffer] += 1
         if expr.conditions or not surely_equal(expr.offset.constant, 0):
             self.shifted = True
         offset = self._place(expr.buffer, expr.offset)

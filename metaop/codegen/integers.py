@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+# So many reads of one buffer, as written, are neighbours: a window or a transform written out.
+_NEIGHBOURS = 4
+
 
 class Integers:
     """The integers of a nest in order, and the positions of each sort."""
@@ -15,9 +20,10 @@ class Integers:
         self.constants: set[int] = set()  # of sums
         self.bounds: set[int] = set()  # of conditions
         self.strides: set[int] = set()  # coefficients and divisors
-        self.divisors: set[int] = set()  # and coefficients in what they divide
+        self.divided_strides: set[int] = set()  # those in, of and around quotients and conditions
         self.places: set[int] = set()  # the same, and constants, in scratch memory
         self.numbers: set[int] = set()  # bits of real numbers, and large whole ones
+        self.reads: Counter[int] = Counter()  # of each buffer
         self.shifted = False  # some load has conditions or a constant offset
         self.reduces = False  # some loop carries an accumulator
         self.divided = False  # there are quotients or remainders
@@ -35,7 +41,7 @@ class Integers:
         is an argument, strides included because they follow from the sizes; only small serial loops
         stay literal. Where quotients and remainders need literal divisors to be fast, at least the
         offsets and bounds are arguments. Around register tiles, whose blocks follow from the sizes,
-        all but divisors and constant offsets are.
+        all but some strides and constant offsets are.
         """
         every = frozenset(range(len(self.integers))) - self.numbers
         if self.tiled:
@@ -53,15 +59,17 @@ class Integers:
     def special(self) -> frozenset[int]:
         """The positions of integers that are worth a kernel of their own.
 
-        Neighbours in scratch memory are read many times: their addresses should be literal. Around
-        register tiles strides are as fast as arguments, unless lanes are divided: from a literal
-        divisor and the strides before it follows that lanes lie side by side.
+        Neighbours are read many times: their addresses should be literal. Otherwise strides are as
+        fast as arguments around register tiles, unless lanes are divided: literal strides and
+        divisors tell which lanes lie side by side.
         """
         if self.literal:
             return frozenset(range(len(self.integers))) - self.tasks
         neighbours = self.places if self.windowed else set()
         if self.tiled:
-            return frozenset(self.divisors | self.tiles | neighbours)
+            most = max((n for buffer, n in self.reads.items() if buffer >= 0), default=0)
+            strides = self.divided_strides if most < _NEIGHBOURS else self.strides
+            return frozenset(strides | self.tiles | neighbours)
         if self.windowed:
             return frozenset(self.places)
         return frozenset(self.strides) if self.divided else frozenset()

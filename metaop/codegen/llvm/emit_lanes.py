@@ -279,16 +279,15 @@ class LaneArithmetic(ScalarArithmetic):
     def segments(self, index: Resolved, most: int) -> list[Segment] | None:
         """An index as runs of evenly spaced lanes, at most so many; None when it has no such."""
         pieces, count = self.common_pieces(index), self.lanes.count
-        if pieces is None or self.bound(index) is None:
+        if pieces is None or any(name not in self.bounds for name, _ in index.vectors):
             return None
         number = (pieces.width + count - 2) // pieces.width + 1
         if number > most:
             return None
         rest = self.narrow(self.binary("urem", self.total(pieces.start), pieces.width))
-        parts = self.small_part(index._replace(lane=0))
         starts = [self.narrow_difference(k * pieces.width, rest) for k in range(1, number)]
         return [
-            Segment(self._run(segment, starts), self._element(parts, segment, starts))
+            Segment(self._run(segment, starts), self._moved(index, segment, starts))
             for segment in range(number)
         ]
 
@@ -302,8 +301,8 @@ class LaneArithmetic(ScalarArithmetic):
             mask = self.both(mask, below, self.lanes.count)
         return mask
 
-    def _element(self, parts: str, segment: int, starts: list[Coefficient]) -> Coefficient:
-        """The value of a vector in a segment, as an i64."""
+    def _moved(self, index: Resolved, segment: int, starts: list[Coefficient]) -> Coefficient:
+        """What the vectors of an index add up to in a segment."""
         count, code = self.lanes.count, self.code
         lane: Coefficient = 0
         if segment == len(starts):
@@ -316,9 +315,13 @@ class LaneArithmetic(ScalarArithmetic):
                 lane = code.pure(text, lane)
             else:
                 lane = min(lane, count - 1)
-        text = f"extractelement <{count} x i32> {parts}, i32 {lane}"
-        element = code.pure(text, parts, str(lane))
-        return code.pure(f"sext i32 {element} to i64", element)
+        total: Coefficient = 0
+        for name, scale in index.vectors:
+            text = f"extractelement <{count} x i32> {name}, i32 {lane}"
+            element = code.pure(text, name, str(lane))
+            element = code.pure(f"sext i32 {element} to i64", element)
+            total = self.binary("add", total, self.binary("mul", element, scale))
+        return total
 
     def both(self, left: str, right: str, count: int) -> str:
         """The conjunction of two conditions."""
