@@ -165,7 +165,8 @@ _SUBMODULES = frozenset(
     (
         *("accelerator", "backends", "environment", "futures", "multiprocessing", "testing"),
         *("array_api", "einops", "scripting", "sparse", "types", "version"),
-        *("absent", "amp", "autograd", "cuda", "data", "dist", "distributed", "distributions"),
+        *("absent", "amp", "autograd", "control_flow", "cuda", "data"),
+        *("dist", "distributed", "distributions"),
         *(
             "__config__",
             "fx",
@@ -189,6 +190,9 @@ _SUBMODULES = frozenset(
 # Names that live in submodules which few programs need at once.
 _ELSEWHERE = {"load": "serialization", "save": "serialization", "profile": "inspect"}
 _ELSEWHERE["jit"] = "capture"
+_ELSEWHERE |= dict.fromkeys(
+    ("associative_scan", "cond", "fori_loop", "map", "scan", "while_loop"), "control_flow"
+)
 _ELSEWHERE["spmm"] = "sparse"
 _ELSEWHERE |= dict.fromkeys(("placement", "sbp"), "distributed")
 _ELSEWHERE["tune"] = "tuning"
@@ -248,7 +252,8 @@ def __dir__() -> list[str]:
 
 def _starred() -> list[str]:
     """What `from metaop import *` gives: functions, types and numbers, no modules."""
-    own = {"jit", "tune", "placement", "sbp", "kernel", "code", "profile", "annotations"}
+    own = {"associative_scan", "fori_loop", "map", "scan", "while_loop"}
+    own |= {"jit", "tune", "placement", "sbp", "kernel", "code", "profile", "annotations"}
     helpers = {"IN_PLACE_FUNCTIONS", "TAKING_OUT", "accept_complex", "offer_out", "typed_tensors"}
     here = {name for name, value in globals().items() if not isinstance(value, type(_math))}
     named = {name for name in here | {*_ELSEWHERE} if not name.startswith("_")}

@@ -17,11 +17,13 @@ from typing import Any, NamedTuple
 from metaop.codegen.backend import Backend, GeneralProgram, LocalProgram, Program
 from metaop.codegen.dump import dumped
 from metaop.codegen.lowering import Machine
+from metaop.codegen.lowering.repetition import graph_of
 from metaop.codegen.schedule import PLAIN_MACHINE, Schedule, Stage
 from metaop.codegen.stages import (
     delay_updates,
     gather_bands,
     group,
+    hoist_invariants,
     lower,
     on_nodes,
     plan_memory,
@@ -33,8 +35,10 @@ from metaop.fusion.explain import show_decisions
 from metaop.fusion.joining import join_reductions
 from metaop.fusion.simplify import simplify, split_long_reductions
 from metaop.fusion.sums import lay_apart, reduce_terms
+from metaop.fusion.unroll import unroll
 from metaop.settings import get
 from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.loop import Loop
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.shape_env import ShapeEnv
 from metaop.unified_graph.symbolic_cut import SymbolicCut
@@ -50,7 +54,25 @@ class Pass(NamedTuple):
     check: Callable[[Schedule, Checked], None] | None = None
 
 
+def write_out(schedule: Schedule) -> Schedule:
+    """Writes loops out, step by step, where the backend cannot repeat launches."""
+    return schedule if schedule.machine.backend == "llvm" else on_nodes(unroll)(schedule)
+
+
+def schedule_steps(schedule: Schedule) -> Schedule:
+    """Runs all passes on one step of every loop."""
+    steps = {}
+    for kernel in schedule.kernels:
+        if isinstance(kernel.roots[0].op, Loop):
+            step = graph_of(kernel)
+            first = Schedule(step.inputs, step.outputs, schedule.machine, env=schedule.env)
+            stages = _passed(first._replace(invariants=step.invariants))
+            steps[kernel.roots[0]] = deque(stages, maxlen=1).pop().schedule
+    return schedule._replace(steps=steps)
+
+
 PASSES = (
+    Pass("write_out", write_out, "where no launch can be repeated, loops are written out"),
     Pass("simplify", on_nodes(simplify), "fold constants, join reindexes, invert affine scatters"),
     Pass("lay_apart", on_nodes(lay_apart), "sums of terms that never overlap become choices"),
     Pass("reduce_terms", on_nodes(reduce_terms), "sums over sums of products become contractions"),
@@ -58,7 +80,9 @@ PASSES = (
     Pass("split_long_reductions", on_nodes(split_long_reductions), "long rows feed all threads"),
     Pass("recompute", recompute, "after the peak of memory, compute cheap values again"),
     Pass("group", group, "choose buffers and kernels: what shares a kernel skips memory"),
+    Pass("schedule_steps", schedule_steps, "the step of a loop becomes a schedule of its own"),
     Pass("lower", lower, "kernels become loop nests", verify_launches),
+    Pass("hoist_invariants", hoist_invariants, "of a step, what is the same in all runs once"),
     Pass("delay_updates", delay_updates, "all readers of a parameter run before its update"),
     Pass("gather_bands", gather_bands, "exchange large values slice by slice", verify_launches),
     Pass("plan_memory", plan_memory, "temporaries that live apart share one arena"),
@@ -153,9 +177,14 @@ def run_passes(
     """A graph, and what each pass makes of it, one after the other; None: no pass runs."""
     found = Schedule(tuple(inputs), tuple(outputs), machine or PLAIN_MACHINE, env=env)
     yield Stage("expand", "what was recorded, in meta-operators", found)
+    if machine:
+        yield from _passed(found)
+
+
+def _passed(found: Schedule) -> Iterator[Stage]:
     # A program for any size is checked for each size that it is bound to.
-    checked: Checked | None = {} if get("METAOP_VERIFY") and env is None else None
-    for one in PASSES if machine else ():
+    checked: Checked | None = {} if get("METAOP_VERIFY") and found.env is None else None
+    for one in PASSES:
         found = one.function(found)
         if one.check is not None and checked is not None:
             one.check(found, checked)
@@ -197,7 +226,7 @@ def _distributed_program(subgraph: Subgraph, scheduled: Callable[[], Schedule]) 
 
     placement = subgraph.outputs[0].type.device.placement
     own = placement.memory.device
-    graph = scheduled()
+    graph = on_nodes(unroll)(scheduled())
     return DistributedProgram(graph.inputs, graph.outputs, placement.world, local_compiler(own))
 
 

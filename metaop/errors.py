@@ -120,6 +120,10 @@ class CaptureError(MetaopError, RuntimeError):
     """A function under `metaop.jit` that reads a value: what it does may depend on data."""
 
 
+class ControlFlowError(MetaopError, RuntimeError, TypeError):
+    """A function of a loop or a choice that does more, or returns something else, than it may."""
+
+
 class KernelError(MetaopError, RuntimeError):
     """A custom kernel that says what kernels cannot say, or whose tasks disturb one another."""
 

@@ -13,7 +13,6 @@ import numpy as np
 from metaop import specialisation
 from metaop.codegen.backend import Program, Watchable
 from metaop.codegen.memory import Buffer
-from metaop.codegen.reference import evaluate
 from metaop.compiler import compile_subgraph
 from metaop.differentiation.tape import live_residuals
 from metaop.errors import MetaopError, describe_location
@@ -21,6 +20,7 @@ from metaop.operators.basic import alias
 from metaop.specialisation import Trial, program_for
 from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.cut import Subgraph, cut_at, finish, frontier, recorder
+from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import state

@@ -21,6 +21,7 @@ from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.code import Code
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup, Quotient, Remainder
+from metaop.unified_graph.loop import Loop
 from metaop.unified_graph.node import Constant, Index, Input, Node, topological
 from metaop.unified_graph.recording import Call
 
@@ -125,6 +126,10 @@ def _operator_text(node: Node) -> str:
         return f"input {op.slot}"
     if isinstance(op, Code):
         return f"code {op.definition.digest} {op.result}"
+    if isinstance(op, Loop):
+        stacked = "" if op.stacked is None else _node_digest(op.stacked)
+        digests = ",".join(map(_node_digest, op.definition.carried))
+        return f"loop {digests} {op.definition[1:]} {stacked} {op.number}"
     if isinstance(op, Order):
         return "order"
     raise NotCanonicalError

@@ -10,22 +10,11 @@ import numpy as np
 from metaop.codegen.backend import Argument, Backend
 from metaop.codegen.memory import Buffer
 from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
-from metaop.unified_graph.node import Input, Node, topological
 
 if TYPE_CHECKING:
     from metaop.codegen.schedule import Schedule
-
-
-def evaluate(outputs: Sequence[Node], values: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The values of `outputs` when program input `k` has `values[k]`."""
-    computed: dict[Node, np.ndarray] = {}
-    for node in topological(outputs):
-        if isinstance(node.op, Input):
-            computed[node] = values[node.op.slot]
-        else:
-            computed[node] = node.op.reference(node, [computed[x] for x in node.inputs])
-    return [computed[output] for output in outputs]
 
 
 class ReferenceProgram:

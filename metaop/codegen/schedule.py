@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from metaop.codegen.in_place import exact_pairs, index_checks
 from metaop.codegen.lowering import LoweredKernel, Machine
+from metaop.codegen.lowering.repetition import flattened
 from metaop.codegen.verify import verify_donations
 from metaop.settings import get
 from metaop.unified_graph.node import Input, Node
@@ -30,6 +32,9 @@ class Schedule(NamedTuple):
     done, `storage` tells which nodes have buffers, `decisions` why kernels are as they are;
     `temporaries` have `offsets` into an arena of `arena_bytes`. `env` has the symbols and guards of
     a program for any size; there is none where all sizes are numbers.
+
+    What a loop repeats reads the inputs in `invariants` alike in every step: the first `once`
+    launches run once. `steps` has the schedules of such steps by the first root of their kernel.
     """
 
     inputs: tuple[Node, ...]
@@ -44,6 +49,9 @@ class Schedule(NamedTuple):
     offsets: tuple[int, ...] = ()
     arena_bytes: int = 0
     env: ShapeEnv | None = None
+    invariants: frozenset[Node] = frozenset()
+    once: int = 0
+    steps: Mapping[Node, Schedule] = MappingProxyType({})
 
 
 class Stage(NamedTuple):
@@ -97,6 +105,8 @@ def _last_failure(launches: Sequence[LoweredKernel]) -> int:
     tested: dict[tuple[Node, bool], int] = {}
     found = -1
     for step, launch in enumerate(launches):
+        if launch.repetition and any(any(index_checks(one.nest)) for one in flattened([launch])):
+            found = step
         for check in index_checks(launch.nest):
             if check.buffer is None:
                 found = step

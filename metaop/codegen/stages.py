@@ -45,11 +45,16 @@ def lower(schedule: Schedule) -> Schedule:
     assert storage is not None
     roots = [root for kernel in kernels for root in kernel.roots]
     uses = Counter(source for node in topological(roots) for source in node.inputs)
-    uses.update(right_as_read(kernel.contraction) for kernel in kernels if kernel.contraction)
+    for kernel in kernels:
+        if kernel.contraction is not None:
+            # What all steps of a loop read alike is read often.
+            often = _is_invariant(kernel.contraction.right, schedule.invariants)
+            uses[right_as_read(kernel.contraction)] += 2 if often else 1
     launches: list[LoweredKernel] = []
     prepared: dict[Node, LoopNest] = {}
     for kernel in kernels:
-        lowered = lowering.lower(kernel, storage, uses, schedule.machine)
+        step = schedule.steps.get(kernel.roots[0])
+        lowered = lowering.lower(kernel, storage, uses, schedule.machine, step)
         launches.extend(_without_prepared(lowered, prepared))
     return schedule._replace(launches=tuple(launches))
 
@@ -59,13 +64,42 @@ def _without_prepared(
 ) -> Iterator[LoweredKernel]:
     """The launches but for those that prepare again what another kernel has `prepared`."""
     for launch in launches:
-        parameters = zip(launch.buffers, launch.nest.parameters)
-        written = [node for node, parameter in parameters if parameter.role != "read"]
+        written = _written(launch)
         if not (written and all(node in prepared for node in written)):
             prepared.update((x, launch.nest) for x in written if isinstance(x.op, Prepared))
             yield launch
         elif any(prepared[node].body != launch.nest.body for node in written):
             raise InternalError(f"{launch.nest.name} prepares something else under the same name")
+
+
+def _is_invariant(node: Node, invariants: frozenset[Node]) -> bool:
+    """Whether a node follows from some inputs, and from no others."""
+    inputs = [x for x in topological([node]) if isinstance(x.op, Input)]
+    return bool(inputs) and invariants.issuperset(inputs)
+
+
+def hoist_invariants(schedule: Schedule) -> Schedule:
+    """Of what a loop repeats, the launches that compute the same in every step come first."""
+    if not schedule.invariants:
+        return schedule
+    alike, outputs = set(schedule.invariants), set(schedule.outputs)
+    first: list[LoweredKernel] = []
+    rest: list[LoweredKernel] = []
+    # What a later launch writes again, or writes a part of, is not finished by the first one.
+    writers = Counter(node for launch in schedule.launches for node in _written(launch))
+    for launch in schedule.launches:
+        written = _written(launch)
+        is_alike = alike.issuperset(set(launch.buffers) - written) and not any(
+            node in outputs or writers[node] > 1 for node in written
+        )
+        (first if is_alike else rest).append(launch)
+        alike.update(written if is_alike else ())
+    return schedule._replace(launches=(*first, *rest), once=len(first))
+
+
+def _written(launch: LoweredKernel) -> set[Node]:
+    roles = zip(launch.buffers, launch.nest.parameters)
+    return {node for node, parameter in roles if parameter.role != "read"}
 
 
 def delay_updates(schedule: Schedule) -> Schedule:
@@ -82,8 +116,7 @@ def delay_updates(schedule: Schedule) -> Schedule:
             for written, read in pairs_of(launch)
             if launch.buffers[written] in outputs and isinstance(launch.buffers[read].op, Input)
         }
-        roles = zip(launch.buffers, launch.nest.parameters)
-        written = {node for node, parameter in roles if parameter.role != "read"}
+        written = _written(launch)
         behind = position
         for later in range(position + 1, min(position + 1 + _SOON, len(ordered))):
             if not written.isdisjoint(ordered[later].buffers):
@@ -99,10 +132,10 @@ def gather_bands(schedule: Schedule) -> Schedule:
     machine, tile = schedule.machine, schedule.machine.tile
     if not tile.near_bytes:
         return schedule
-    launches = bands.gather_bands(
-        schedule.launches, schedule.outputs, machine.threads, tile.near_bytes, schedule.env
-    )
-    return schedule._replace(launches=tuple(launches))
+    once, rest = schedule.launches[: schedule.once], schedule.launches[schedule.once :]
+    outside = [*schedule.outputs, *(node for launch in once for node in launch.buffers)]
+    launches = bands.gather_bands(rest, outside, machine.threads, tile.near_bytes, schedule.env)
+    return schedule._replace(launches=(*once, *launches))
 
 
 def plan_memory(schedule: Schedule) -> Schedule:
@@ -115,6 +148,9 @@ def plan_memory(schedule: Schedule) -> Schedule:
             if not isinstance(node.op, Input) and node not in outputs:
                 first.setdefault(node, step)
                 last[node] = step
+    # What runs once is read in every step.
+    kept = (node for launch in launches[: schedule.once] for node in launch.buffers)
+    last.update((node, len(launches)) for node in kept if node in last)
     block = _shared_blocks(launches, first, last)
     members: dict[Node, list[Node]] = {}
     for node in first:

@@ -8,6 +8,7 @@ there touch. Where these are more than the caches hold, nothing is lost by going
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering import LoweredKernel
@@ -51,7 +52,7 @@ def _marked(launch: LoweredKernel, streamed: set[Node]) -> LoweredKernel:
         parameter._replace(streamed=node in streamed)
         for node, parameter in zip(launch.buffers, launch.nest.parameters)
     )
-    return LoweredKernel(launch.nest._replace(parameters=parameters), launch.buffers)
+    return replace(launch, nest=launch.nest._replace(parameters=parameters))
 
 
 def _is_plain(body: tuple[ir.Statement, ...]) -> bool:

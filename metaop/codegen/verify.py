@@ -12,8 +12,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.nest.verify import Touched, VerificationError, verify_nest
 from metaop.unified_graph.code import Code
 from metaop.unified_graph.node import Input, MetaOp, Node
-from metaop.unified_graph.symbolic import symbolic_parts, with_parts
+from metaop.unified_graph.symbolic import SymInt, symbolic_parts, with_parts
 from metaop.unified_graph.symbolic_source import function_of, source_of
 
 if TYPE_CHECKING:
@@ -46,11 +46,31 @@ def verify_sizes(schedule: Schedule, symbols: Sequence[float]) -> None:
     Raises `VerificationError`.
     """
     assert schedule.env is not None
+    sizes = list(symbolic_parts(list(map(_sizes, _with_steps(schedule)))))
+    values = dict(zip(sizes, function_of(source_of(schedule.env, sizes))(*symbols)))
+    for one in _with_steps(schedule):
+        found = _for_sizes(one, values)
+        verify_launches(found, {})
+        verify_memory(found)
+
+
+def _with_steps(schedule: Schedule) -> list[Schedule]:
+    """A schedule, and those of the steps of its loops."""
+    found = [schedule]
+    for launch in schedule.launches:
+        if launch.repetition is not None:
+            found += _with_steps(launch.repetition.step)
+    return found
+
+
+def _sizes(schedule: Schedule) -> list[Any]:
     buffers = [node for launch in schedule.launches for node in launch.buffers]
     shapes = [node.shape for node in (*buffers, *schedule.inputs, *schedule.outputs)]
     nests = [launch.nest for launch in schedule.launches]
-    sizes = list(symbolic_parts([nests, shapes, schedule.offsets, schedule.arena_bytes]))
-    values = dict(zip(sizes, function_of(source_of(schedule.env, sizes))(*symbols)))
+    return [nests, shapes, schedule.offsets, schedule.arena_bytes]
+
+
+def _for_sizes(schedule: Schedule, values: Mapping[SymInt, int]) -> Schedule:
     nodes: dict[Node, Node] = {}
 
     def bound(node: Node) -> Node:
@@ -60,10 +80,14 @@ def verify_sizes(schedule: Schedule, symbols: Sequence[float]) -> None:
         return nodes[node]
 
     launches = tuple(
-        LoweredKernel(with_parts(launch.nest, values), tuple(map(bound, launch.buffers)))
+        replace(
+            launch,
+            nest=with_parts(launch.nest, values),
+            buffers=tuple(map(bound, launch.buffers)),
+        )
         for launch in schedule.launches
     )
-    found = schedule._replace(
+    return schedule._replace(
         inputs=tuple(map(bound, schedule.inputs)),
         outputs=tuple(map(bound, schedule.outputs)),
         launches=launches,
@@ -72,8 +96,6 @@ def verify_sizes(schedule: Schedule, symbols: Sequence[float]) -> None:
         arena_bytes=with_parts(schedule.arena_bytes, values),
         env=None,
     )
-    verify_launches(found, {})
-    verify_memory(found)
 
 
 def verify_launches(schedule: Schedule, checked: Checked) -> None:
@@ -86,7 +108,7 @@ def verify_launches(schedule: Schedule, checked: Checked) -> None:
     written: dict[Node, np.ndarray | None] = {}
     for launch in schedule.launches:
         if id(launch) not in checked:
-            touched = verify_nest(launch.nest, [node.size for node in launch.buffers])
+            touched = _touched(launch)
             checked[id(launch)] = launch, touched
         touched = checked[id(launch)][1]
         _check_reads(launch, touched, written, given)
@@ -105,6 +127,18 @@ def verify_launches(schedule: Schedule, checked: Checked) -> None:
                     f"output {node!r}; the kernels are "
                     + ", ".join(launch.nest.name for launch in schedule.launches)
                 )
+
+
+def _touched(launch: LoweredKernel) -> Touched:
+    """What a launch reads and writes; a loop all that it is given, for its steps are checked."""
+    if launch.repetition is None:
+        return verify_nest(launch.nest, [node.size for node in launch.buffers])
+    read: dict[int, np.ndarray | None] = {}
+    written: dict[int, np.ndarray | None] = {}
+    for number, (node, parameter) in enumerate(zip(launch.buffers, launch.nest.parameters)):
+        flags = read if parameter.role == "read" else written
+        flags[number] = np.ones(node.size, bool)
+    return Touched(read, written)
 
 
 def _check_reads(
@@ -137,6 +171,8 @@ def verify_memory(schedule: Schedule, _: Checked | None = None) -> None:
         for node in launch.buffers:
             first.setdefault(node, step)
             last[node] = step
+    for launch in schedule.launches[: schedule.once]:
+        last.update(dict.fromkeys(launch.buffers, len(schedule.launches)))
     places = sorted(
         (offset, offset + node.nbytes, position)
         for position, (node, offset) in enumerate(zip(schedule.temporaries, schedule.offsets))

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
+from metaop.differentiation.loops import is_cheap
 from metaop.differentiation.saved_values import Residual, overwritten, overwritten_error
 from metaop.differentiation.transposition import pullback
-from metaop.elementwise.meta_op import Elementwise
 from metaop.errors import GradientError, InternalError, describe_location
-from metaop.reindex.meta_op import Reindex
 from metaop.settings import get
 from metaop.unified_graph.composite import Composite, Derivation, Signature, composite
 from metaop.unified_graph.cut import forget_released, residual_parts
@@ -187,15 +186,11 @@ def _residuals(
             places["input", signature.inputs.index(node)] = None
         elif node in forward and node in results and not isinstance(node.op, (Constant, Index)):
             places["output", results.index(node)] = None
-        elif node in forward and not _is_cheap(node):
+        elif node in forward and not is_cheap(node):
             places["output", signature.output_index(node)] = None
         else:
             stack.extend(node.inputs)
     return tuple(places)
-
-
-def _is_cheap(node: Node) -> bool:
-    return isinstance(node.op, (Elementwise, Reindex, Constant, Index))
 
 
 def live_residuals(call: Call) -> list[Call]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from metaop.differentiation.loops import transpose_loop
 from metaop.elementwise.meta_op import Elementwise, apply, cast, where
 from metaop.errors import UnsupportedError
 from metaop.reduce.meta_op import Reduce, reduce_with_map
@@ -13,6 +14,7 @@ from metaop.reindex.views import concatenate, reshape, slice_dimension
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.loop import Body, Loop
 from metaop.unified_graph.node import Node, constant, index_node, topological
 from metaop.unified_graph.reshard import Reshard, reshard
 
@@ -146,6 +148,17 @@ def _halving_product(source: Node, dims: Sequence[int], node: Node) -> Node:
     return reshape(result, node.shape)
 
 
+def _loops(order: Sequence[Node], wanted: set[Node]) -> dict[Node, list[Node]]:
+    """The results of each loop by the first of them: all are computed, and transposed, together."""
+    first: dict[tuple[Body, tuple[Node, ...]], Node] = {}
+    found: dict[Node, list[Node]] = {}
+    for node in order:
+        if isinstance(node.op, Loop) and node not in wanted:
+            key = node.op.definition, node.inputs
+            found.setdefault(first.setdefault(key, node), []).append(node)
+    return found
+
+
 def pullback(
     outputs: Sequence[Node], cotangents: Sequence[Node | None], sources: Sequence[Node]
 ) -> list[Node | None]:
@@ -160,11 +173,21 @@ def pullback(
         if cotangent is not None and output in active:
             flowing[output] = flowing[output] + cotangent if output in flowing else cotangent
     wanted = set(sources)
+    loops = _loops(order, wanted)
     for node in reversed(order):
-        cotangent = flowing.get(node)
-        if cotangent is None or node in wanted or not any(s in active for s in node.inputs):
-            continue
-        for source, back in zip(node.inputs, transpose_node(node, cotangent)):
+        if node in loops:
+            found = [one for one in loops[node] if one in flowing]
+            given = [flowing[one] for one in found]
+            flags = [x in active and x.dtype.kind == "float" for x in node.inputs]
+            if not found or not any(flags):
+                continue
+            backs: Sequence[Node | None] = transpose_loop(found, given, flags, pullback)
+        else:
+            cotangent = flowing.get(node)
+            if cotangent is None or node in wanted or not any(s in active for s in node.inputs):
+                continue
+            backs = () if isinstance(node.op, Loop) else transpose_node(node, cotangent)
+        for source, back in zip(node.inputs, backs):
             if back is None or source not in active or source.dtype.kind != "float":
                 continue
             flowing[source] = flowing[source] + back if source in flowing else back

@@ -19,6 +19,7 @@ from metaop.fusion.recompute import Recomputed
 from metaop.fusion.storage import Part, Storage
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph.code import Code, Definition
+from metaop.unified_graph.loop import Body, Loop
 from metaop.unified_graph.node import Input, Node
 from metaop.unified_graph.symbolic import hint_of
 
@@ -82,7 +83,7 @@ class _Grouping:
         # Bit j of before[i]: kernel i depends on kernel j, directly or not.
         self.before: list[int] = []
         self.operations: dict[Kernel, int] = {}
-        self.launched: dict[tuple[Definition, tuple[Node, ...]], Kernel] = {}
+        self.launched: dict[tuple[Definition | Body, tuple[Node, ...]], Kernel] = {}
 
     def _storage(self, order: Sequence[Node], stored: set[Node], split: set[Node]) -> Storage:
         """What has a buffer, with the pieces of the nodes that fall into pieces."""
@@ -183,7 +184,7 @@ class _Grouping:
         # reads a piece as a part of the whole even where it reads the piece itself as well.
         unfinished = {self.home[x] for x in pieces if x in self.home}
         needed = {self.home[source] for source in sources if source in self.home}
-        if isinstance(root.op, Code):
+        if isinstance(root.op, (Code, Loop)):
             launched = self.launched.get((root.op.definition, root.inputs))
             if launched is not None:
                 launched.roots.append(root)
@@ -216,7 +217,7 @@ class _Grouping:
     def _kernel_for(self, root: Node) -> Kernel:
         if root.op.is_alone:
             kernel = Kernel(root.shape, frozenset(), alone=True)
-            if isinstance(root.op, Code):
+            if isinstance(root.op, (Code, Loop)):
                 self.launched[root.op.definition, root.inputs] = kernel
             return kernel
         if not isinstance(root.op, Reduce):

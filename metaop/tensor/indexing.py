@@ -17,6 +17,7 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Shape
 from metaop.unified_graph.recording import next_sequence, record
 from metaop.unified_graph.tensor_type import CPU, Device
+from metaop.unified_graph.tracing import state
 
 _FULL = slice(None)
 
@@ -147,7 +148,10 @@ def _normalised(item: Any) -> Any:
                 f"{item.dtype.name}",
                 fix="convert the index with .long()",
             )
-        return int(item.item()) if item.ndim == 0 and item.dtype.name != "bool" else item
+        # While a function is traced, what it computes has no value yet: it is looked up later.
+        is_read = item.ndim == 0 and item.dtype.name != "bool"
+        is_read = is_read and not (state.trace is not None and item.call.is_pending)
+        return int(item.item()) if is_read else item
     try:
         return item.__index__()
     except (AttributeError, TypeError):

@@ -17,7 +17,7 @@ import pytest
 import metaop
 from metaop import executor
 from metaop.codegen import kernel_cache
-from metaop.codegen.llvm import code_memory, engine, kernels, layout
+from metaop.codegen.llvm import code_memory, engine, kernels, rows
 from metaop.codegen.llvm.code_memory import PAGE, take_pages
 from metaop.codegen.llvm.loader import Address, load_object
 from metaop.codegen.llvm.object_code import compile_object
@@ -179,7 +179,7 @@ def test_forgotten_programs_give_their_memory_back(
     monkeypatch.setattr(executor, "_KEPT_PROGRAMS", 8)
     monkeypatch.setattr(kernel_cache, "_KEPT_SKELETONS", 8)
     cache = kernel_cache.KernelCache(kernels.start_compiling)
-    monkeypatch.setattr(layout, "kernel_cache", lambda: cache)
+    monkeypatch.setattr(rows, "kernel_cache", lambda: cache)
     executor.clear_programs()
     x = metaop.rand(40)
     values = np.asarray(x.numpy(), np.float64)

@@ -7,7 +7,6 @@ import pytest
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering import Machine
-from metaop.codegen.reference import evaluate
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule
 from metaop.elementwise.meta_op import apply, where
@@ -15,6 +14,7 @@ from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.views import broadcast_to
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.node import Input, Node, index_node, input_node, topological
 from tests.codegen.interpret import run_schedule
 from tests.codegen.run_nest import check_nest

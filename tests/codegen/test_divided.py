@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metaop.codegen.reference import evaluate
 from metaop.codegen.show_nest import show_nest
 from metaop.compiler import schedule
 from metaop.reindex.meta_op import reindex
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import IndexMap, Within
+from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.node import Node, input_node, topological
 from tests.codegen.interpret import run_schedule
 from tests.codegen.run_nest import check_nest

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from metaop.codegen.reference import evaluate
 from metaop.codegen.schedule import PLAIN_MACHINE, Schedule
 from metaop.compiler import run_passes, schedule
 from metaop.differentiation.transposition import pullback
@@ -21,6 +20,7 @@ from metaop.reindex.meta_op import Reindex
 from metaop.reindex.order import KEY_TYPES, order
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
+from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.node import Input, Node, index_node, input_node, topological
 from tests.codegen.interpret import run_schedule
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metaop.codegen.reference import evaluate
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule
 from metaop.reduce.meta_op import reduce_axes
@@ -13,6 +12,7 @@ from metaop.reindex.meta_op import reindex
 from metaop.reindex.views import pad
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import IndexMap, Within
+from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.node import Node, input_node
 from tests.codegen.interpret import run_schedule
 from tests.codegen.run_nest import check_nest

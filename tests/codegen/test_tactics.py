@@ -11,7 +11,6 @@ import pytest
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.tactic import Tactic
-from metaop.codegen.reference import evaluate
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
@@ -22,6 +21,7 @@ from metaop.operators.linear_algebra import matmul
 from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.node import Node, input_node
 from tests.codegen.force import forcing, with_every_size
 from tests.codegen.run_plan import run, values

@@ -16,9 +16,9 @@ import torch
 
 import metaop
 from metaop import executor
-from metaop.codegen.reference import evaluate
 from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.node import Node, input_node
 from tests.parity.op_db import counterpart, leaves, rebound, to_metaop
 

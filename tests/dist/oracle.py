@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.codegen.reference import ReferenceLocalProgram, evaluate
+from metaop.codegen.reference import ReferenceLocalProgram
 from metaop.compiler import schedule
 from metaop.dist.assign import assign
 from metaop.dist.boxing import assemble, shard
@@ -16,6 +16,7 @@ from metaop.dist.mesh_world import SimulatedMesh
 from metaop.dist.planned import PlannedProgram
 from metaop.dist.sbp import Partial, Sbp
 from metaop.dist.trace import trace
+from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.node import Node, topological
 
 # Sums of summands that are rounded one by one: some units in the last place of the larger ones.

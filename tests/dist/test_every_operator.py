@@ -15,8 +15,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 import metaop
 from metaop import nn
 from metaop.batching.rules import batched
-from metaop.codegen.reference import evaluate
 from metaop.inspect.documents import _operator_modules
+from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.node import input_node
 from tests.dist.every_operator import Case, collect
 from tests.dist.oracle import check_graph

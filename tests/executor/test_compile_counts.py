@@ -13,7 +13,7 @@ import metaop
 import metaop.nn.functional as F
 from metaop import executor
 from metaop.codegen.kernel_cache import KernelCache
-from metaop.codegen.llvm import kernels, layout
+from metaop.codegen.llvm import kernels, rows
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.loop_nest import LoopNest
 from models.lenet import LeNet
@@ -30,7 +30,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     cache = KernelCache(counting)
     monkeypatch.setenv("METAOP_DISK_CACHE", "false")
-    monkeypatch.setattr(layout, "kernel_cache", lambda: cache)
+    monkeypatch.setattr(rows, "kernel_cache", lambda: cache)
     executor.clear_programs()
     return names
 

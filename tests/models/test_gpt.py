@@ -12,7 +12,7 @@ import pytest
 import metaop
 from metaop import executor, specialisation
 from metaop.codegen.kernel_cache import KernelCache
-from metaop.codegen.llvm import kernels, layout
+from metaop.codegen.llvm import kernels, rows
 from models import gpt
 from tests.models.comparison import compare, copy_state, parameter_count, torch_twin
 
@@ -129,7 +129,7 @@ def test_further_letters_compile_nothing(captured: bool, monkeypatch: pytest.Mon
 
     cache = KernelCache(counting("kernel", kernels.start_compiling))
     monkeypatch.setenv("METAOP_DISK_CACHE", "false")
-    monkeypatch.setattr(layout, "kernel_cache", lambda: cache)
+    monkeypatch.setattr(rows, "kernel_cache", lambda: cache)
     for name in ("compile_subgraph", "compile_generally"):
         function = counting("program", getattr(specialisation, name))
         monkeypatch.setattr(specialisation, name, function)

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from metaop.codegen.reference import evaluate
 from metaop.fusion import simplify
 from metaop.reduce.meta_op import Reduce, reduce_with_map
 from metaop.reindex import views
@@ -15,6 +14,7 @@ from metaop.reindex.inversion import invert
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import IndexMap
+from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.node import Constant, Input, Node, input_node, topological
 
 

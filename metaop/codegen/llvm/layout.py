@@ -8,30 +8,22 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from metaop.codegen.llvm.engine import Code
-from metaop.codegen.llvm.kernels import kernel_cache, stored_kernel
+from metaop.codegen.llvm.kernels import stored_kernel
+from metaop.codegen.llvm.rows import Launch, Rows
 from metaop.codegen.schedule import Schedule, donations
 from metaop.codegen.slots import Slots
 from metaop.unified_graph import dtype as dtypes
 
 
-class Launch(NamedTuple):
-    """One launch: the kernel, its buffers by slot, its integer arguments."""
-
-    name: str
-    kernel: Code
-    slots: tuple[int, ...]
-    arguments: tuple[int, ...]
-    tasks: int
-    grain: int
-
-
 class Layout(NamedTuple):
-    """Slots hold the inputs, then the made outputs, then the temporaries.
+    """Slots hold the inputs, then the made outputs, then the temporaries, then `spare` ones that
+    loops set.
 
     `input_types` are names of dtypes, `made` the bytes of the outputs to be allocated, `offsets`
     the places of the temporaries in an arena of `arena_bytes`. `results` tells of each result
     whether it is an input passed through, and its number among inputs or made outputs. `donors`
-    pairs made outputs with the input whose memory they may take.
+    pairs made outputs with the input whose memory they may take. The first `own` launches are
+    those of the program; others are repeated by these.
     """
 
     input_types: tuple[str, ...]
@@ -41,18 +33,15 @@ class Layout(NamedTuple):
     arena_bytes: int
     donors: tuple[tuple[int, int], ...]
     launches: tuple[Launch, ...]
+    own: int
+    spare: int
 
 
 def layout_of(schedule: Schedule) -> Layout:
     """The layout of a schedule; its kernels start to be compiled on the way."""
     numbering = Slots(schedule)
     first_made = len(schedule.inputs)
-    launches = []
-    kernels = kernel_cache().kernels_for([launch.nest for launch in schedule.launches])
-    for launch, (kernel, arguments) in zip(schedule.launches, kernels):
-        slots = tuple(numbering.of[node] for node in launch.buffers)
-        nest = launch.nest
-        launches.append(Launch(nest.name, kernel, slots, arguments, nest.tasks, nest.grain))
+    rows = Rows(schedule, numbering.of, numbering.count)
     return Layout(
         tuple(dtype.name for dtype in numbering.input_types),
         tuple(numbering.made),
@@ -63,7 +52,9 @@ def layout_of(schedule: Schedule) -> Layout:
             (numbering.of[output] - first_made, numbering.of[source])
             for output, source in donations(schedule).items()
         ),
-        tuple(launches),
+        rows.launches,
+        len(schedule.launches),
+        rows.count - numbering.count,
     )
 
 
@@ -98,7 +89,8 @@ def to_bytes(layout: Layout) -> bytes:
 def from_bytes(content: bytes) -> Layout | None:
     """The layout that `to_bytes` wrote; None if it has another form or lacks a kernel by now."""
     try:
-        types, made, results, offsets, arena_bytes, donors, launches = json.loads(content)
+        types, made, results, offsets, arena_bytes, donors, launches, *rest = json.loads(content)
+        own, spare = _integers(rest)
         layout = Layout(
             tuple(map(str, types)),
             _integers(made),
@@ -110,6 +102,8 @@ def from_bytes(content: bytes) -> Layout | None:
                 Launch(str(name), _kernel(key), _integers(slots), _integers(numbers), tasks, grain)
                 for name, key, slots, numbers, tasks, grain in launches
             ),
+            own,
+            spare,
         )
         for name in layout.input_types:
             dtypes.dtype_named(name)
@@ -118,7 +112,9 @@ def from_bytes(content: bytes) -> Layout | None:
     return layout if _slots_fit(layout) else None
 
 
-def _kernel(key: object) -> Code:
+def _kernel(key: object) -> Code | None:
+    if key is None:
+        return None
     kernel = stored_kernel(str(key))
     if kernel is None:
         raise KeyError(key)
@@ -130,5 +126,5 @@ def _integers(values: list[int]) -> tuple[int, ...]:
 
 
 def _slots_fit(layout: Layout) -> bool:
-    count = len(layout.input_types) + len(layout.made) + len(layout.offsets)
+    count = len(layout.input_types) + len(layout.made) + len(layout.offsets) + layout.spare
     return all(0 <= slot < count for launch in layout.launches for slot in launch.slots)

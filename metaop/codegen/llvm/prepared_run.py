@@ -41,7 +41,7 @@ class PreparedRun:
         self._places = list(enumerate(program.offsets, first + len(made)))
         self._arena_bytes = program.arena_bytes
         addresses = [one.address if isinstance(one, Buffer) else 0 for one in (*arguments, *made)]
-        self._addresses = array("q", [*addresses, *program.offsets])
+        self._addresses = array("q", [*addresses, *program.offsets, *program.spare])
 
     def run(self, arguments: Sequence[Argument]) -> dict[int, Buffer]:
         """Runs the program; the results that were made, by number. Raises as `LLVMProgram.run`."""

@@ -15,6 +15,7 @@ from metaop.codegen.backend import Argument, observers
 from metaop.codegen.llvm.kernels import address_of
 from metaop.codegen.llvm.layout import Layout, layout_of
 from metaop.codegen.llvm.prepared_run import PreparedRun
+from metaop.codegen.llvm.rows import Launch
 from metaop.codegen.llvm.runtime import ERROR_WORDS, STEP_BYTES, Step, StepTable, runtime
 from metaop.codegen.memory import Buffer, allocate
 from metaop.codegen.schedule import Schedule
@@ -53,12 +54,14 @@ class LLVMProgram:
         self.arena_bytes = layout.arena_bytes
         self._table = StepTable(
             [
-                Step(address_of(one.kernel), one.slots, one.arguments, one.tasks, one.grain)
+                Step(_entry(one), one.slots, one.arguments, one.tasks, one.grain)
                 for one in layout.launches
             ]
         )
         self._packer: tuple[list[int], ScalarPacker] | None = None
-        self._count = len(layout.launches)
+        self._count = layout.own
+        # Addresses that loops set while they run.
+        self.spare = [0] * layout.spare
         self._steps_address = self._table.address
         self._run = runtime().run
 
@@ -67,7 +70,7 @@ class LLVMProgram:
         """For each result, after how many steps its value is complete."""
         first = len(self.input_types)
         last = [0] * len(self.made)
-        for step, launch in enumerate(self.launches):
+        for step, launch in enumerate(self.launches[: self._count]):
             for slot in launch.slots:
                 if first <= slot < first + len(last):
                     last[slot - first] = step + 1
@@ -80,7 +83,7 @@ class LLVMProgram:
         found.made = tuple(integers[:first].tolist())
         found.offsets = tuple(integers[first:second].tolist())
         found.arena_bytes = int(integers[second])
-        tasks, scalars = np.split(integers[second + 1 :], [self._count])
+        tasks, scalars = np.split(integers[second + 1 :], [len(self.launches)])
         found._table = self._table.resized(tasks, scalars)
         found._steps_address = found._table.address
         return found
@@ -109,6 +112,7 @@ class LLVMProgram:
             arena = allocate(self.arena_bytes)
             start = arena.address
             addresses += [start + offset for offset in self.offsets]
+            addresses += self.spare
         slots = array("q", addresses)
         results = made if self._plain else self._results_of(made, arguments)
         if between is None:
@@ -181,3 +185,8 @@ class LLVMProgram:
             names = [launch.name for launch in self.launches[first : first + count]]
             for observer in tuple(observers):
                 observer.ran(self, names, times.tolist())
+
+
+def _entry(launch: Launch) -> int:
+    """The address of a kernel; a row that repeats others has none."""
+    return 0 if launch.kernel is None else address_of(launch.kernel)

@@ -12,6 +12,20 @@ _RUN = """
 %step = type { ptr, ptr, i64, ptr, i64, i64 }
 
 declare i32 @clock_gettime(i32, ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+; What the integer arguments of a step without a kernel say: from here to the first row of what it
+; repeats, how often (negative: no bound), the slot of the guard (negative: none), the slot of the
+; position, its first value and its stride; how many rows run once, and how many every time; how
+; many rules there are of each list that follows: addresses that are set once, copies before,
+; addresses that move, copies after every step, copies at the end.
+%plan = type { i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64 }
+; slot, slot of the base, offset
+%place = type { i64, i64, i64 }
+; slot, slot of the base, start, stride, mask: at step t, start + (t & mask) * stride
+%move = type { i64, i64, i64, i64, i64 }
+; slot to, slot from, bytes
+%copy = type { i64, i64, i64 }
 
 ; Writes the time in nanoseconds to %times[%index] unless %times is null.
 define internal void @stamp(ptr %times, i64 %index) {
@@ -41,11 +55,17 @@ entry:
   %scalars = extractvalue %step %step, 3
   %tasks = extractvalue %step %step, 4
   %grain = extractvalue %step %step, 5
+  %repeats = icmp eq ptr %kernel, null
+  br i1 %repeats, label %again, label %launch
+again:
+  call void @repeat(ptr %at, ptr %scalars, ptr %slots, ptr %error)
+  ret void
+launch:
   %buffers = alloca ptr, i64 %count
   %empty = icmp sle i64 %count, 0
   br i1 %empty, label %go, label %gather
 gather:
-  %k = phi i64 [ 0, %entry ], [ %k_next, %gather ]
+  %k = phi i64 [ 0, %launch ], [ %k_next, %gather ]
   %number_at = getelementptr i32, ptr %numbers, i64 %k
   %number = load i32, ptr %number_at
   %wide = sext i32 %number to i64
@@ -59,6 +79,168 @@ gather:
 go:
   call void @run_kernel(ptr %kernel, ptr %buffers, ptr %scalars, i64 %tasks, i64 %grain,
                         ptr %error)
+  ret void
+}
+
+define internal void @set_places(ptr %rules, i64 %count, ptr %slots) {
+entry:
+  br label %check
+check:
+  %k = phi i64 [ 0, %entry ], [ %k_next, %one ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %one, label %done
+one:
+  %at = getelementptr %place, ptr %rules, i64 %k
+  %rule = load %place, ptr %at
+  %slot = extractvalue %place %rule, 0
+  %base = extractvalue %place %rule, 1
+  %offset = extractvalue %place %rule, 2
+  %base_at = getelementptr i64, ptr %slots, i64 %base
+  %start = load i64, ptr %base_at
+  %address = add i64 %start, %offset
+  %slot_at = getelementptr i64, ptr %slots, i64 %slot
+  store i64 %address, ptr %slot_at
+  %k_next = add i64 %k, 1
+  br label %check
+done:
+  ret void
+}
+
+define internal void @move_along(ptr %rules, i64 %count, ptr %slots, i64 %t) {
+entry:
+  br label %check
+check:
+  %k = phi i64 [ 0, %entry ], [ %k_next, %one ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %one, label %done
+one:
+  %at = getelementptr %move, ptr %rules, i64 %k
+  %rule = load %move, ptr %at
+  %slot = extractvalue %move %rule, 0
+  %base = extractvalue %move %rule, 1
+  %start = extractvalue %move %rule, 2
+  %stride = extractvalue %move %rule, 3
+  %mask = extractvalue %move %rule, 4
+  %base_at = getelementptr i64, ptr %slots, i64 %base
+  %whole = load i64, ptr %base_at
+  %turn = and i64 %t, %mask
+  %way = mul i64 %turn, %stride
+  %first = add i64 %whole, %start
+  %address = add i64 %first, %way
+  %slot_at = getelementptr i64, ptr %slots, i64 %slot
+  store i64 %address, ptr %slot_at
+  %k_next = add i64 %k, 1
+  br label %check
+done:
+  ret void
+}
+
+define internal void @copy_all(ptr %rules, i64 %count, ptr %slots) {
+entry:
+  br label %check
+check:
+  %k = phi i64 [ 0, %entry ], [ %k_next, %one ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %one, label %done
+one:
+  %at = getelementptr %copy, ptr %rules, i64 %k
+  %rule = load %copy, ptr %at
+  %to = extractvalue %copy %rule, 0
+  %from = extractvalue %copy %rule, 1
+  %bytes = extractvalue %copy %rule, 2
+  %to_at = getelementptr ptr, ptr %slots, i64 %to
+  %target = load ptr, ptr %to_at
+  %from_at = getelementptr ptr, ptr %slots, i64 %from
+  %source = load ptr, ptr %from_at
+  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %source, i64 %bytes, i1 false)
+  %k_next = add i64 %k, 1
+  br label %check
+done:
+  ret void
+}
+
+; Whether some steps in order met an error, after which none runs.
+define internal i1 @run_rows(ptr %steps, i64 %count, ptr %slots, ptr %error) {
+entry:
+  br label %check
+check:
+  %k = phi i64 [ 0, %entry ], [ %k_next, %one ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %one, label %fine
+one:
+  %at = getelementptr %step, ptr %steps, i64 %k
+  call void @run_step(ptr %at, ptr %slots, ptr %error)
+  %k_next = add i64 %k, 1
+  %code = load i64, ptr %error
+  %ok = icmp eq i64 %code, 0
+  br i1 %ok, label %check, label %failed
+fine:
+  ret i1 false
+failed:
+  ret i1 true
+}
+
+define internal void @repeat(ptr %at, ptr %arguments, ptr %slots, ptr %error) {
+entry:
+  %plan = load %plan, ptr %arguments
+  %way = extractvalue %plan %plan, 0
+  %length = extractvalue %plan %plan, 1
+  %guard = extractvalue %plan %plan, 2
+  %index = extractvalue %plan %plan, 3
+  %first = extractvalue %plan %plan, 4
+  %stride = extractvalue %plan %plan, 5
+  %once = extractvalue %plan %plan, 6
+  %every = extractvalue %plan %plan, 7
+  %place_count = extractvalue %plan %plan, 8
+  %before_count = extractvalue %plan %plan, 9
+  %move_count = extractvalue %plan %plan, 10
+  %between_count = extractvalue %plan %plan, 11
+  %after_count = extractvalue %plan %plan, 12
+  %places = getelementptr %plan, ptr %arguments, i64 1
+  %before = getelementptr %place, ptr %places, i64 %place_count
+  %moves = getelementptr %copy, ptr %before, i64 %before_count
+  %between = getelementptr %move, ptr %moves, i64 %move_count
+  %after = getelementptr %copy, ptr %between, i64 %between_count
+  %rows = getelementptr %step, ptr %at, i64 %way
+  %rest = getelementptr %step, ptr %rows, i64 %once
+  call void @set_places(ptr %places, i64 %place_count, ptr %slots)
+  call void @move_along(ptr %moves, i64 %move_count, ptr %slots, i64 0)
+  call void @copy_all(ptr %before, i64 %before_count, ptr %slots)
+  %never = icmp eq i64 %length, 0
+  br i1 %never, label %finish, label %prepare
+prepare:
+  %bad = call i1 @run_rows(ptr %rows, i64 %once, ptr %slots, ptr %error)
+  br i1 %bad, label %done, label %check
+check:
+  %t = phi i64 [ 0, %prepare ], [ %t_next, %go_on ]
+  %reached = icmp eq i64 %t, %length
+  br i1 %reached, label %finish, label %ask
+ask:
+  %unguarded = icmp slt i64 %guard, 0
+  br i1 %unguarded, label %one, label %look
+look:
+  %guard_at = getelementptr ptr, ptr %slots, i64 %guard
+  %flag_at = load ptr, ptr %guard_at
+  %flag = load i8, ptr %flag_at
+  %ended = icmp eq i8 %flag, 0
+  br i1 %ended, label %finish, label %one
+one:
+  %index_at = getelementptr ptr, ptr %slots, i64 %index
+  %position_at = load ptr, ptr %index_at
+  %steps = mul i64 %t, %stride
+  %position = add i64 %first, %steps
+  store i64 %position, ptr %position_at
+  %failed = call i1 @run_rows(ptr %rest, i64 %every, ptr %slots, ptr %error)
+  br i1 %failed, label %done, label %go_on
+go_on:
+  call void @copy_all(ptr %between, i64 %between_count, ptr %slots)
+  %t_next = add i64 %t, 1
+  call void @move_along(ptr %moves, i64 %move_count, ptr %slots, i64 %t_next)
+  br label %check
+finish:
+  call void @copy_all(ptr %after, i64 %after_count, ptr %slots)
+  br label %done
+done:
   ret void
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.values import Values
@@ -15,6 +16,9 @@ from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import hint_of
+
+if TYPE_CHECKING:
+    from metaop.codegen.lowering.repetition import Repetition
 
 # Work worth handing to another thread, in elements of so many operations.
 GRAIN = 16384
@@ -30,10 +34,14 @@ def whole_vectors(grain: int) -> int:
 
 @dataclass(frozen=True)
 class LoweredKernel:
-    """A loop nest with the nodes behind its buffer parameters, in order."""
+    """A loop nest with the nodes behind its buffer parameters, in order.
+
+    That of a `repetition` has no statements: it only tells what is read and written.
+    """
 
     nest: ir.LoopNest
     buffers: tuple[Node, ...]
+    repetition: Repetition | None = None
 
 
 class Lowering:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.columns import Columns, column_width
 from metaop.codegen.lowering.custom import lower_code
@@ -15,6 +17,7 @@ from metaop.codegen.lowering.loops import (
 from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.order import lower_order
 from metaop.codegen.lowering.prefixes import Prefixes, triangle_of
+from metaop.codegen.lowering.repetition import lower_loop
 from metaop.codegen.lowering.scatter import lower_fill
 from metaop.codegen.lowering.stencil import lower_stencil
 from metaop.codegen.lowering.stencil_geometry import Stencil
@@ -28,15 +31,24 @@ from metaop.fusion.storage import Storage
 from metaop.reindex.order import Order
 from metaop.unified_graph.node import Node
 
+if TYPE_CHECKING:
+    from metaop.codegen.schedule import Schedule
+
 
 def lower(
-    kernel: Kernel, storage: Storage, uses: dict[Node, int], machine: Machine
+    kernel: Kernel,
+    storage: Storage,
+    uses: dict[Node, int],
+    machine: Machine,
+    step: Schedule | None = None,
 ) -> list[LoweredKernel]:
     """The launches that compute a kernel.
 
     One as a rule; two when a result must be initialised first; for a contraction one for each of
-    its cases, before which a factor may have to be prepared.
+    its cases, before which a factor may have to be prepared. That of a loop repeats a `step`.
     """
+    if step is not None:
+        return lower_loop(kernel, step)
     if kernel.alone:
         lower_alone = lower_order if isinstance(kernel.roots[0].op, Order) else lower_code
         return lower_alone(kernel.roots[0], machine.backend)

@@ -1,0 +1,170 @@
+"""The launches of a program as rows of one table; a row may repeat others, those of a loop's step.
+
+All rows share one table of addresses. Behind the addresses of the program stand those that a loop
+sets: the places of what its steps keep for themselves, set once, and those of what moves along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from metaop.codegen.llvm.engine import Code
+from metaop.codegen.llvm.kernels import kernel_cache
+from metaop.codegen.lowering import LoweredKernel
+from metaop.codegen.lowering.repetition import Repetition, aligned
+from metaop.codegen.schedule import Schedule
+from metaop.unified_graph.loop import Loop
+from metaop.unified_graph.node import Input, Node
+
+_EVERY, _BY_TURNS = -1, 1
+
+
+class Launch(NamedTuple):
+    """One launch: the kernel, its buffers by slot, its integer arguments.
+
+    Without a kernel it repeats other rows; its arguments say how, as `runtime_text` reads them.
+    """
+
+    name: str
+    kernel: Code | None
+    slots: tuple[int, ...]
+    arguments: tuple[Any, ...]
+    tasks: int
+    grain: int
+
+
+class Rows:
+    """Makes the rows of a schedule, whose nodes have `slots`; `count` slots are taken at the end.
+
+    The rows of the schedule itself come first.
+    """
+
+    def __init__(self, schedule: Schedule, slots: Mapping[Node, int], count: int) -> None:
+        self.count = count
+        self._rows: list[Launch | None] = []
+        self._add(schedule, slots)
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        return tuple(row for row in self._rows if row is not None)
+
+    def _add(self, schedule: Schedule, slots: Mapping[Node, int]) -> int:
+        first = len(self._rows)
+        self._rows += [None] * len(schedule.launches)
+        nests = [launch.nest for launch in schedule.launches if launch.repetition is None]
+        kernels = iter(kernel_cache().kernels_for(nests))
+        for row, launch in enumerate(schedule.launches, first):
+            if launch.repetition is None:
+                self._rows[row] = _launch(launch, slots, *next(kernels))
+            else:
+                found = _Steps(self, launch.repetition, slots)
+                arguments = (self._add(found.schedule, found.slots) - row, *found.arguments)
+                numbers = tuple(slots[node] for node in launch.buffers)
+                self._rows[row] = Launch(launch.nest.name, None, numbers, arguments, 0, 1)
+        return first
+
+    def slot(self) -> int:
+        """A slot that nothing else has."""
+        self.count += 1
+        return self.count - 1
+
+
+def _launch(
+    launch: LoweredKernel, slots: Mapping[Node, int], kernel: Code, arguments: tuple[int, ...]
+) -> Launch:
+    nest = launch.nest
+    numbers = tuple(slots[node] for node in launch.buffers)
+    return Launch(nest.name, kernel, numbers, arguments, nest.tasks, nest.grain)
+
+
+class _Steps:
+    """What a loop does besides the launches of its steps, and the slots of their nodes.
+
+    Addresses in `fixed` are (slot, slot of the base, offset); those that move are (slot, slot of
+    the base, start, stride, mask): at step t the offset is start + (t & mask) * stride. Copies are
+    (slot to, slot from, bytes).
+    """
+
+    def __init__(self, rows: Rows, repetition: Repetition, outer: Mapping[Node, int]) -> None:
+        self._rows = rows
+        self._outer = outer
+        self._repetition = repetition
+        self.schedule = repetition.step
+        self._body = repetition.body
+        self._base = outer[repetition.workspace]
+        self.slots: dict[Node, int] = {}
+        self._fixed: list[tuple[Any, ...]] = []
+        self._moving: list[tuple[Any, ...]] = []
+        self._before: list[tuple[Any, ...]] = []
+        self._between: list[tuple[Any, ...]] = []
+        self._after: list[tuple[Any, ...]] = []
+        self._inputs()
+        for node, place in zip(repetition.step.temporaries, repetition.step.offsets):
+            self.slots[node] = self._place(repetition.arena + place)
+        self._outputs()
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The numbers that tell the runtime what to do, but for the way to the rows of a step."""
+        body, inputs = self._body, self.schedule.inputs
+        guard = self.slots[inputs[1]] if body.guarded else -1
+        first, stride = (body.length - 1, -1) if body.reverse else (0, 1)
+        lists = (self._fixed, self._before, self._moving, self._between, self._after)
+        once, every = self.schedule.once, len(self.schedule.launches) - self.schedule.once
+        head = (body.length, guard, self.slots[inputs[0]], first, stride, once, every)
+        numbers = (number for rules in lists for rule in rules for number in rule)
+        return (*head, *map(len, lists), *numbers)
+
+    def _place(self, offset: Any) -> int:
+        slot = self._rows.slot()
+        self._fixed.append((slot, self._base, offset))
+        return slot
+
+    def _move(self, base: int, start: Any, stride: Any, mask: int) -> int:
+        slot = self._rows.slot()
+        self._moving.append((slot, base, start, stride, mask))
+        return slot
+
+    def _along(self, whole: int, nbytes: Any) -> int:
+        """The slot of the element of a step in a stack."""
+        body = self._body
+        if body.reverse:
+            return self._move(whole, (body.length - 1) * nbytes, -nbytes, _EVERY)
+        return self._move(whole, 0, nbytes, _EVERY)
+
+    def _inputs(self) -> None:
+        index, *inputs = self.schedule.inputs
+        self.slots[index] = self._place(0)
+        flags = [None] * len(self._body.carried) + list(self._body.sliced)
+        places = iter(self._repetition.places)
+        for node, operand, flag in zip(inputs, self._repetition.operands, flags):
+            whole = self._outer[operand]
+            if flag is None:
+                slot = self._move(self._base, next(places), aligned(node.nbytes), _BY_TURNS)
+                self._before.append((slot, whole, node.nbytes))
+            else:
+                slot = self._along(whole, node.nbytes) if flag else whole
+            self.slots[node] = slot
+
+    def _outputs(self) -> None:
+        """Where a value goes: it is computed in one place and copied to all others."""
+        carried = self._body.carried
+        outputs = self.schedule.outputs
+        for node, place in zip(outputs, self._repetition.places):
+            size = aligned(node.nbytes)
+            self._goes_to(node, self._move(self._base, place + size, -size, _BY_TURNS))
+        stacks = [root for root in self._repetition.results if root.op.stacked is not None]  # type: ignore
+        for node, root in zip(outputs[len(carried) :], stacks):
+            self._goes_to(node, self._along(self._outer[root], node.nbytes))
+        for root in self._repetition.results:
+            assert isinstance(root.op, Loop)
+            if root.op.stacked is None:
+                source = self.slots[self.schedule.inputs[1 + root.op.number]]
+                self._after.append((self._outer[root], source, root.nbytes))
+
+    def _goes_to(self, node: Node, slot: int) -> None:
+        if isinstance(node.op, Input) or node in self.slots:
+            self._between.append((slot, self.slots[node], node.nbytes))
+        else:
+            self.slots[node] = slot

@@ -1,0 +1,363 @@
+"""Control flow as a part of the graph: loops and choices whose functions run once, as Python.
+
+A function becomes the graph of one step, and the program repeats that step: neither its size nor
+the time to compile it grows with the number of steps. Semantics are those of JAX's `lax` and of
+PyTorch's higher-order operators, whose names and arguments both are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from metaop.control_flow.associative import combined
+from metaop.control_flow.tracing import Step, flattened, traced
+from metaop.errors import ArgumentError, ArgumentTypeError, ControlFlowError, ShapeError
+from metaop.operators.repetition import choose, repeat
+from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.shaping import movedim
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.loop import ENDLESS, Body, body_inputs
+from metaop.unified_graph.node import Node
+from metaop.unified_graph.recording import record, results
+from metaop.unified_graph.tensor_type import TensorType
+from metaop.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+__all__ = ["associative_scan", "cond", "fori_loop", "map", "scan", "while_loop"]
+
+
+def cond(
+    pred: Any,
+    true_fn: Callable[..., Any],
+    false_fn: Callable[..., Any],
+    operands: Sequence[Any] = (),
+) -> Any:
+    """`true_fn(*operands)` if `pred` holds, else `false_fn(*operands)`; only one is computed.
+
+    `pred` is a bool, or a tensor of one element, which is not read. Both functions run once as
+    Python, and return nests of tensors of the same shapes and types; they may use tensors from
+    around them. Raises ControlFlowError where they differ, or do more than return.
+
+    Example:
+        cond(x.sum() > 0, lambda x: x.log(), lambda x: x.neg(), (x,))
+    """
+    if not isinstance(operands, (tuple, list)):
+        raise ArgumentTypeError(
+            f"cond: operands are a {type(operands).__name__}, not a tuple", fix="pass (x,)"
+        )
+    if isinstance(pred, (bool, int, float)):
+        return (true_fn if pred else false_fn)(*operands)
+    if not isinstance(pred, Tensor) or pred.numel() != 1:
+        found = (
+            f"shape {list(pred.shape)}" if isinstance(pred, Tensor) else f"{type(pred).__name__}"
+        )
+        raise ArgumentError(
+            f"cond: expected a bool or a tensor with a single element as pred, got {found}",
+            fix="reduce it with .any() or .all(), or choose elements with metaop.where",
+        )
+    given, structure = flattened("cond: operands", tuple(operands))
+    types = [x.call.type for x in given]
+    steps = [
+        traced(f"cond: {name}", function, types, structure)
+        for name, function in (("true_fn", true_fn), ("false_fn", false_fn))
+    ]
+    _check_alike(*steps)
+    closed = list(dict.fromkeys([*steps[0].closed, *steps[1].closed]))
+    flag = pred.reshape(()).to(dtypes.bool_).call  # type: ignore[attr-defined]
+    rest = [*(x.call for x in given), *closed]
+    made = len(steps[0].results)
+    # Behind the position of the step: the choice, the results so far, and what all steps read.
+    types = [flag.type, *steps[0].types, *(x.type for x in rest)]
+    inputs = body_inputs(types, 1 + made, (False,) * len(rest))
+    own, outside = inputs[2 + made : 2 + made + len(given)], inputs[2 + made + len(given) :]
+    bodies = [
+        Body(
+            (inputs[1], *step.nodes(own, dict(zip(closed, outside)))),
+            (False,) * len(rest),
+            1,
+            guarded=True,
+        )
+        for step in steps
+    ]
+    call = record(choose, [flag, *rest], tuple(bodies))
+    return tree_unflatten([wrap(one) for one in results(call)], steps[0].structure)
+
+
+def while_loop(
+    cond_fn: Callable[..., Any],
+    body_fn: Callable[..., Any],
+    carried_inputs: Any,
+    additional_inputs: Sequence[Any] = (),
+) -> Any:
+    """Runs `body_fn` on what it returned before, as long as `cond_fn` of that holds.
+
+    Both are called with the elements of the tuple `carried_inputs` and then those of
+    `additional_inputs`; any other nest is one argument. `body_fn` returns what has the structure,
+    shapes and types of `carried_inputs`. Both run once as Python, and no value is read: the program
+    itself ends the loop. There is no gradient, because the number of steps has no bound.
+
+    Example:
+        count, total = while_loop(
+            lambda count, total: total < 100, lambda count, total: (count + 1, total * 2), (0, x)
+        )
+    """
+    is_tuple = isinstance(carried_inputs, (tuple, list))
+    first = tuple(carried_inputs) if is_tuple else (carried_inputs,)
+    count = len(first)
+    carried, structure = flattened("while_loop: carried_inputs", first)
+    further, _ = flattened("while_loop: additional_inputs", tuple(additional_inputs))
+    _, whole = tree_flatten((*first, *additional_inputs))
+
+    def step(*arguments: Any) -> Any:
+        new = body_fn(*arguments)
+        values = tuple(new) if is_tuple and isinstance(new, (tuple, list)) else (new,)
+        return _flag(cond_fn(*values, *arguments[count:])), values
+
+    begin = _flag(cond_fn(*tree_unflatten([*carried, *further], whole)))
+    found = traced("while_loop: body_fn", step, [x.call.type for x in (*carried, *further)], whole)
+    _, expected = tree_flatten((0, tree_unflatten(carried, structure)))
+    kinds = [begin.call.type, *(x.call.type for x in carried)]
+    _check_carried(found, kinds, expected, len(kinds))
+    calls = [begin.call, *(x.call for x in (*carried, *further)), *found.closed]
+    alike = (False,) * (len(calls) - len(kinds))
+    inputs = body_inputs([x.type for x in calls], len(kinds), alike)
+    nodes = _nodes(found, inputs[2:])
+    body = Body(tuple(nodes), alike, ENDLESS, guarded=True)
+    _, *last = results(record(repeat, calls, (body, ())))
+    values = tree_unflatten([wrap(one) for one in last], structure)
+    return type(carried_inputs)(values) if type(carried_inputs) in (tuple, list) else values[0]
+
+
+def fori_loop(
+    lower: Any,
+    upper: Any,
+    body_fun: Callable[[Tensor, Any], Any],
+    init_val: Any,
+    *,
+    recompute: bool = False,
+) -> Any:
+    """`init_val` after `value = body_fun(i, value)` for i from `lower` to `upper - 1`.
+
+    `i` is an int64 tensor; `value` is a nest of tensors whose structure, shapes and types stay as
+    they are. Plain integers as bounds make a loop that has a gradient: it keeps what every step
+    began with, and with `recompute` nothing else. Bounds that are tensors are not read, and make a
+    loop without one.
+
+    Example:
+        fori_loop(0, 10, lambda i, x: x / 2 + i, x)
+    """
+    first, structure = flattened("fori_loop: init_val", init_val)
+    if isinstance(lower, Tensor) or isinstance(upper, Tensor):
+
+        def step(i: Tensor, end: Tensor, *values: Tensor) -> Any:
+            new, found = flattened("fori_loop: body_fun", body_fun(i, _nest(values, structure)))
+            if found != structure:
+                raise _other_structure("fori_loop: body_fun", structure, found)
+            return (i + 1, end, *new)
+
+        bounds = [_integer(lower), _integer(upper)]
+        ended = while_loop(lambda i, end, *_: i < end, step, (*bounds, *first))
+        return _nest(ended[2:], structure)
+    if not all(isinstance(one, int) for one in (lower, upper)):
+        raise ArgumentTypeError("fori_loop: the bounds must be integers", fix="pass int(bound)")
+    length = max(upper - lower, 0)
+
+    def counted(i: Tensor, value: Any, start: Tensor) -> Any:
+        return body_fun(i + start, value)
+
+    start = _integer(lower)
+    kinds = [x.call.type for x in first]
+    _, nested = tree_flatten((start, init_val, start))
+    types = [start.call.type, *kinds, start.call.type]
+    found = traced("fori_loop: body_fun", counted, types, nested)
+    _check_carried(found, kinds, structure, len(kinds))
+    calls = [*(x.call for x in first), start.call, *found.closed]
+    alike = (False,) * (1 + len(found.closed))
+    inputs = body_inputs([x.type for x in calls], len(kinds), alike)
+    body = Body(tuple(_nodes(found, inputs)), alike, length, recompute=recompute)
+    last = results(record(repeat, calls, (body, ())))
+    return _nest([wrap(one) for one in last], structure)
+
+
+def scan(
+    combine_fn: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    *,
+    dim: int = 0,
+    reverse: bool = False,
+    recompute: bool = False,
+) -> tuple[Any, Any]:
+    """The last carry, and all outputs stacked along `dim`, of `carry, y = combine_fn(carry, x)`.
+
+    The carry starts as `init` and keeps its structure, shapes and types; `x` are the slices of the
+    nest `xs` along `dim` (None, and `length` tells the number of steps), the last one first if
+    `reverse`: outputs stand where their slices did. The gradient runs the steps backwards. What is
+    dear to compute again is kept for it; with `recompute`, the carry of every step alone.
+
+    Example:
+        total, sums = scan(lambda carry, x: (carry + x, carry + x), zeros(3), x)
+    """
+    carry, structure = flattened("scan: init", init)
+    stacks = [] if xs is None else flattened("scan: xs", xs)[0]
+    steps = _length(stacks, length, dim)
+    moved = [movedim(x, wrap_dim(dim, x.ndim), 0) for x in stacks]
+    kinds = [x.call.type for x in carry]
+    elements = [_element(x.call.type) for x in moved]
+    nested = tree_flatten((init, xs))[1]
+    filled = [*kinds, *elements]
+    if xs is None:
+        filled, nested = kinds, tree_flatten((init,))[1]
+
+    def step(first: Any, x: Any = None) -> Any:
+        made = combine_fn(first, x)
+        if not isinstance(made, (tuple, list)) or len(made) != 2:
+            raise ControlFlowError(
+                "scan: combine_fn must return the next carry and an output",
+                fix="return (carry, y), with y = None where there is none",
+            )
+        after, output = made
+        _check_structure("scan: combine_fn", structure, after)
+        return after, () if output is None else (output,)
+
+    found = traced("scan: combine_fn", step, filled, nested)
+    _check_carried(found, kinds, None, len(kinds))
+    calls = [*(x.call for x in carry), *(x.call for x in moved), *found.closed]
+    flags = (True,) * len(moved) + (False,) * len(found.closed)
+    inputs = body_inputs([x.type for x in calls], len(kinds), flags)
+    nodes = _nodes(found, inputs[1:])
+    body = Body(tuple(nodes[: len(kinds)]), flags, steps, reverse, recompute=recompute)
+    outputs = tuple(nodes[len(kinds) :])
+    if not calls or not (kinds or outputs):
+        return init, None
+    made = [wrap(one) for one in results(record(repeat, calls, (body, outputs)))]
+    ys = [movedim(y, 0, wrap_dim(dim, y.ndim)) for y in made[len(kinds) :]]
+    # Behind the carry, the outputs are a tuple of none or one.
+    _, after = tree_unflatten([*made[: len(kinds)], *ys], found.structure)
+    return _nest(made[: len(kinds)], structure), after[0] if after else None
+
+
+def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
+    """`f(x, *args)` for every slice `x` of the nest `xs` along dimension 0, stacked.
+
+    One slice is computed after the other, with the memory of one; `metaop.vmap` computes all at
+    once.
+
+    Example:
+        map(lambda row: row.softmax(0), x)
+    """
+    return scan(lambda carry, x: (carry, f(x, *args)), (), xs)[1]
+
+
+def associative_scan(
+    combine_fn: Callable[[Any, Any], Any],
+    xs: Any,
+    dim: int = 0,
+    reverse: bool = False,
+    combine_mode: str = "pointwise",
+) -> Any:
+    """All partial results of an associative function: `y[i]` combines elements 0 … i along `dim`.
+
+    `combine_fn` takes two nests like `xs` and combines their elements one by one; it is called a
+    number of times that grows with the logarithm of the length, on many elements at once. With
+    `reverse`, `y[i]` combines the elements from `i` to the last one. It may be a "pointwise"
+    function, or a "generic" one, which sees whole slices along `dim` without that dimension.
+
+    Example:
+        associative_scan(lambda a, b: a * b, x, 0)
+    """
+    return combined(combine_fn, xs, dim, reverse, combine_mode)
+
+
+# --- what they have in common ---------------------------------------------------------------------
+
+
+def _nodes(step: Step, inputs: Sequence[Node]) -> list[Node]:
+    """The graph of a step on inputs: first its arguments, then the values from around it."""
+    arguments, closed = len(step.arguments), dict(zip(step.closed, inputs[len(step.arguments) :]))
+    return step.nodes(inputs[:arguments], closed)
+
+
+def _nest(leaves: Sequence[Tensor], structure: TreeSpec) -> Any:
+    return tree_unflatten(list(leaves), structure)
+
+
+def _flag(value: Any) -> Tensor:
+    flag = flattened("while_loop: the result of cond_fn", value)[0][0]
+    if flag.numel() != 1:
+        raise ControlFlowError(
+            f"while_loop: cond_fn returned shape {list(flag.shape)}, not one truth value",
+            fix="reduce it with .any() or .all()",
+        )
+    return flag.reshape(()).to(dtypes.bool_)  # type: ignore[attr-defined, no-any-return]
+
+
+def _integer(value: Any) -> Tensor:
+    found = flattened("fori_loop: the bounds", value)[0][0]
+    if found.numel() != 1 or found.dtype.is_floating_point:
+        raise ArgumentTypeError(
+            f"fori_loop: a bound has shape {list(found.shape)} and type {found.dtype}",
+            fix="pass an integer, or a tensor of one",
+        )
+    return found.reshape(()).to(dtypes.int64)  # type: ignore[attr-defined, no-any-return]
+
+
+def _length(stacks: Sequence[Tensor], length: int | None, dim: int) -> int:
+    for x in stacks:
+        if not x.ndim:
+            raise ShapeError("scan: a tensor of xs has no dimensions", fix="unsqueeze it")
+    found = {x.shape[wrap_dim(dim, x.ndim)] for x in stacks}
+    if length is not None:
+        found.add(length)
+    if len(found) != 1:
+        problem = f"lengths {sorted(found)}" if found else "neither xs nor a length"
+        raise ShapeError(f"scan: {problem}", fix="all of xs have one extent along dim")
+    return int(found.pop())
+
+
+def _element(kind: TensorType) -> TensorType:
+    return TensorType(kind.shape[1:], kind.dtype, kind.device)
+
+
+def _check_structure(name: str, expected: TreeSpec, value: Any) -> None:
+    _, found = tree_flatten(value)
+    if found != expected:
+        raise _other_structure(name, expected, found)
+
+
+def _other_structure(name: str, expected: TreeSpec, found: TreeSpec) -> ControlFlowError:
+    return ControlFlowError(
+        f"{name} returned a nest of {found.num_leaves} values where it was given another one of "
+        f"{expected.num_leaves}",
+        fix="return what is carried as it was given: the same tuples, lists and dicts",
+    )
+
+
+def _check_carried(
+    step: Step, kinds: Sequence[TensorType], expected: TreeSpec | None, count: int
+) -> None:
+    """Refuses a step whose first results are not of the types of what is carried."""
+    if expected is not None and step.structure != expected:
+        raise _other_structure(step.name, expected, step.structure)
+    for number, (kind, found) in enumerate(zip(kinds, step.types[:count])):
+        if (kind.shape, kind.dtype) != (found.shape, found.dtype):
+            raise ControlFlowError(
+                f"{step.name}: carried value {number} begins as {kind} and becomes {found}",
+                fix="begin with the shape and type that the steps make, or convert in the function",
+            )
+
+
+def _check_alike(first: Step, second: Step) -> None:
+    if first.structure != second.structure:
+        raise ControlFlowError(
+            "cond: true_fn and false_fn return different structures",
+            fix="return the same nest of tensors from both",
+        )
+    for number, (one, other) in enumerate(zip(first.types, second.types)):
+        if (one.shape, one.dtype) != (other.shape, other.dtype):
+            raise ControlFlowError(
+                f"cond: result {number} is {one} of true_fn and {other} of false_fn",
+                fix="make shapes and types equal",
+            )

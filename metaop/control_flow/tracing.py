@@ -1,0 +1,180 @@
+"""A Python function as the graph of one step: it runs once, on values that stand for all."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from metaop.elementwise.meta_op import apply
+from metaop.errors import ArgumentTypeError, ControlFlowError
+from metaop.operators.basic import constant_fill
+from metaop.tensor.complex_tensor import ComplexTensor
+from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.creation import as_tensor
+from metaop.unified_graph.cut import recorder
+from metaop.unified_graph.node import Node
+from metaop.unified_graph.recording import Call, modes, record
+from metaop.unified_graph.tensor_type import TensorType
+from metaop.unified_graph.tracing import Trace, state
+from metaop.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+Flow = tuple[list[Tensor], TreeSpec]
+
+
+class Step(NamedTuple):
+    """What a function made of its arguments.
+
+    `results` are calls that lead back to `arguments` and to `closed`, the values from before that
+    the function used; `structure` is how the results were nested.
+    """
+
+    name: str
+    arguments: list[Call]
+    results: list[Call]
+    structure: TreeSpec
+    closed: list[Call]
+
+    @property
+    def types(self) -> list[TensorType]:
+        return [call.type for call in self.results]
+
+    def nodes(self, inputs: Sequence[Node], closed: dict[Call, Node]) -> list[Node]:
+        """The results as a graph, on nodes for the arguments and the values from before."""
+        known: dict[Call, list[Node]] = {call: [node] for call, node in closed.items()}
+        known |= {call: [node] for call, node in zip(self.arguments, inputs)}
+        for call in _order(self.results, set(known)):
+            if call.signature is None:
+                known[call] = known[call.inputs[0]][call.index :]
+                continue
+            made = call.signature.instantiate([known[source][0] for source in call.inputs])
+            known[call] = list(map(_stopped, made)) if _ends_history(call) else made
+        return [known[call][0] for call in self.results]
+
+
+def flattened(what: str, value: Any) -> Flow:
+    """The tensors of a nest, numbers among them made tensors."""
+    leaves, structure = tree_flatten(value)
+    return [_tensor(what, leaf) for leaf in leaves], structure
+
+
+def _tensor(what: str, value: Any) -> Tensor:
+    if isinstance(value, (bool, int, float)):
+        value = as_tensor(value)
+    if not isinstance(value, Tensor) or isinstance(value, ComplexTensor):
+        raise ArgumentTypeError(
+            f"{what} holds a {type(value).__name__}, and only real tensors and numbers can flow "
+            "through a loop or a choice",
+            fix="nest tensors in tuples, lists and dicts",
+        )
+    return value
+
+
+def traced(
+    name: str, function: Callable[..., Any], types: Sequence[TensorType], structure: TreeSpec
+) -> Step:
+    """Runs `function` once, on arguments of some types, nested as one tuple by `structure`.
+
+    Raises ControlFlowError where it reads a value, draws random numbers, or changes what it does
+    not return.
+    """
+
+    def read() -> None:
+        raise ControlFlowError(
+            f"{name}: the function reads a value, but it runs once for all steps and has none yet",
+            fix="choose with metaop.where or metaop.cond, or read the result outside",
+        )
+
+    outer, handles, paused = state.trace, recorder.handles, recorder.paused
+    trace = state.trace = Trace(read)
+    recorder.handles, recorder.paused = [], True
+    try:
+        arguments = [_argument(kind) for kind in types]
+        tensors = [wrap(call) for call in arguments]
+        result = function(*tree_unflatten(tensors, structure))
+        leaves, made = flattened(f"{name}: the result", result)
+        results = [leaf.call for leaf in leaves]
+        written = any(tensor._call is not call for tensor, call in zip(tensors, arguments))
+        seen = recorder.handles
+    finally:
+        state.trace = outer
+        recorder.handles, recorder.paused = handles, paused
+    del tensors, result, leaves
+    known = set(arguments)
+    order = _order(results, known, trace.started)
+    _check(name, trace, order, written or _is_kept(seen, known, trace.started))
+    inside = known.union(order)
+    closed = [x for call in order for x in call.inputs if x not in inside]
+    closed += [call for call in results if call not in inside]
+    return Step(name, arguments, results, made, list(dict.fromkeys(closed)))
+
+
+def _argument(kind: TensorType) -> Call:
+    """A value that stands for an argument: zeros, should anybody keep it."""
+    call = record(constant_fill, (), (0, kind.shape, kind.dtype))
+    call.type = kind
+    call.requires_grad = modes.gradients and kind.differentiable
+    return call
+
+
+def _check(name: str, trace: Trace, order: Sequence[Call], is_written: bool) -> None:
+    if trace.reasons or trace.steps:
+        reason = trace.reasons[0] if trace.reasons else "it draws random numbers"
+        raise ControlFlowError(
+            f"{name}: the function runs once for all steps, and {reason}",
+            fix="do that outside, and pass what it gives as an argument",
+        )
+    if is_written:
+        raise ControlFlowError(
+            f"{name}: the function writes or keeps a tensor that it does not return",
+            fix="write a clone, and return all that is to be kept",
+        )
+    for call in order:
+        if call.tape is not None and call.tape.has_user_code:
+            raise ControlFlowError(
+                f"{name}: the function uses a gradient or a hook of its own, which a loop cannot "
+                "run step by step",
+                fix="use operators whose gradients follow from their definitions",
+            )
+
+
+def _is_kept(seen: Sequence[Any], arguments: set[Call], started: int) -> bool:
+    """Whether a tensor that was computed from the arguments is alive somewhere."""
+    for _ in range(2):
+        alive = [handle for handle in (one() for one in seen) if handle is not None]
+        order = _order([handle._call for handle in alive], arguments, started)
+        reached = set(arguments)
+        for call in order:
+            if not reached.isdisjoint(call.inputs):
+                reached.add(call)
+        if not any(handle._call in reached for handle in alive):
+            return False
+        # What only cycles hold is not alive.
+        del alive
+        gc.collect()
+    return True
+
+
+def _order(results: Sequence[Call], known: set[Call], started: int = 0) -> list[Call]:
+    """The calls since `started` that lead from `known` ones to the results, inputs first."""
+    seen: set[Call] = set()
+    stack = list(results)
+    while stack:
+        call = stack.pop()
+        is_made = call.signature is not None or bool(call.inputs)
+        if call in seen or call in known or not is_made or call.sequence < started:
+            continue
+        if call.buffer is None:
+            seen.add(call)
+            stack.extend(call.inputs)
+    return sorted(seen, key=lambda call: call.sequence)
+
+
+def _ends_history(call: Call) -> bool:
+    """Whether no gradient flows through a call, though its inputs have one."""
+    is_leaf = call.tape is not None and call.tape.accumulate is not None
+    return is_leaf or (not call.requires_grad and any(x.requires_grad for x in call.inputs))
+
+
+def _stopped(node: Node) -> Node:
+    return apply("stop_gradient", node) if node.dtype.kind == "float" else node
