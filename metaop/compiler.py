@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from metaop.batching.lifting import lift
 from metaop.codegen.backend import Backend, GeneralProgram, LocalProgram, Program
 from metaop.codegen.dump import dumped
 from metaop.codegen.lowering import Machine
@@ -73,6 +74,7 @@ def schedule_steps(schedule: Schedule) -> Schedule:
 
 PASSES = (
     Pass("write_out", write_out, "where no launch can be repeated, loops are written out"),
+    Pass("lift", on_nodes(lift), "of a loop, compute for all steps at once what waits for none"),
     Pass("simplify", on_nodes(simplify), "fold constants, join reindexes, invert affine scatters"),
     Pass("lay_apart", on_nodes(lay_apart), "sums of terms that never overlap become choices"),
     Pass("reduce_terms", on_nodes(reduce_terms), "sums over sums of products become contractions"),

@@ -42,6 +42,16 @@ def batched(
     ]
 
 
+def summed(term: Node, inputs: Mapping[Node, Node], varies: frozenset[Node], size: int) -> Node:
+    """The sum over `size` elements of a value that is a sum itself; see `batched`."""
+    op = term.op
+    assert isinstance(op, Reduce) and op.reducer.name == "add"
+    parts = batched(term.inputs, inputs, varies, size)
+    flags = (True,) * len(parts)
+    index_map = _with_batch(op.map, size, flags, False)
+    return reduce_with_map("add", parts[0], index_map, term.shape, parts[1:])
+
+
 def batch_node(node: Node, sources: Sequence[Node], flags: Sequence[bool], size: int) -> Node:
     """`node` on `sources`, of which those with a flag have the batch as dimension 0."""
     op = node.op

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from metaop.elementwise.meta_op import Elementwise
 from metaop.errors import UnsupportedError
+from metaop.fusion.inline import is_dear
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.loop import Body, Loop, body_inputs, last, stack
 from metaop.unified_graph.node import (
@@ -128,7 +129,7 @@ class _Transposed:
             back.known[place] = back.sliced(stacked[value])
         targets = [found.leaving.get(self.carries[k]) for k in found.arriving]
         nodes = [x for x in (*targets, *found.leaving.values()) if x is not None]
-        self._read(nodes, back)
+        self._read(found, nodes, back)
         back.outputs += [
             _zeros(place) if node is None else back.moved(node)
             for node, place in zip(targets, found.arriving.values())
@@ -146,9 +147,13 @@ class _Transposed:
             gradients[x] = stack(turned, operands, back.finished(found.leaving[x]))
         return [gradients.get(x) for x in self.inputs[1:]]
 
-    def _read(self, nodes: Sequence[Node], back: _Builder) -> None:
-        """Gives the backward step what it reads of the forward step."""
+    def _read(self, found: _Gradients, nodes: Sequence[Node], back: _Builder) -> None:
+        """Gives the backward step what it reads of the forward step.
+
+        What is stacked anyway is read where it is, however cheap it is.
+        """
         forward = set(topological([*self.body.carried, *self.inputs]))
+        stacked = {value for value, _ in found.stacked}
         operand = dict(zip(self.inputs[1:], self.operands))
         flags = dict(zip(self.rest, self.body.sliced))
         seen: set[Node] = set()
@@ -163,13 +168,14 @@ class _Transposed:
             elif node in flags:
                 read = back.sliced if flags[node] else back.alike
                 back.known[node] = read(operand[node])
-            elif node in operand or self._is_kept(node, forward):
+            elif node in operand or node in stacked or self._is_kept(node, forward):
                 back.known[node] = back.sliced(stack(self.body, self.operands, node))
             else:
                 pending.extend(node.inputs)
 
     def _is_kept(self, node: Node, forward: set[Node]) -> bool:
-        return node in forward and not is_cheap(node) and not self.body.recompute
+        is_kept = not is_cheap(node) or is_dear(node)
+        return is_kept and node in forward and not self.body.recompute
 
 
 class _Builder:

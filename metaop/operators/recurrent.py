@@ -1,4 +1,4 @@
-"""Recurrent cells, and layers that unroll them over time.
+"""Recurrent cells, and layers that run them over time.
 
 A layer projects the inputs of all steps in one contraction; what remains of each step is one
 contraction with the hidden state and elementwise functions of the gates.
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from metaop.elementwise.meta_op import apply, where
+from metaop.elementwise.meta_op import apply, cast, where
 from metaop.errors import ShapeError
 from metaop.operators.linear import linear
 from metaop.reindex.views import concatenate, select, slice_dimension, unsqueeze
 from metaop.unified_graph.composite import composite
+from metaop.unified_graph.loop import Body, body_inputs, last, stack
 from metaop.unified_graph.node import Node
 
 # The states of a cell: hidden, and for LSTM the cell's memory.
@@ -109,10 +110,8 @@ def recurrent_layer(
     outputs: dict[int, Node] = {}
     steps = range(input.shape[0])
     for step in reversed(steps) if reverse else steps:
-        own = linear(states[0], of_hidden, hidden_bias)
-        new = cell.step(select(projected, 0, step), own, states)
-        if projection is not None:
-            new = (linear(new[0], projection, None), *new[1:])
+        given = select(projected, 0, step)
+        new = _advanced(cell, given, states, of_hidden, hidden_bias, projection)
         outputs[step] = new[0]
         if lengths is not None:
             running = unsqueeze(lengths > step, 1)
@@ -120,6 +119,62 @@ def recurrent_layer(
             new = tuple(where(running, after, before) for after, before in zip(new, states))
         states = new
     return concatenate([unsqueeze(outputs[step], 0) for step in steps], 0), *states
+
+
+@composite
+def recurrent_scan(
+    input: Node,
+    lengths: Node | None,
+    hidden: Node,
+    memory: Node | None,
+    of_input: Node,
+    of_hidden: Node,
+    input_bias: Node | None,
+    hidden_bias: Node | None,
+    projection: Node | None,
+    kind: str,
+    reverse: bool,
+) -> States:
+    """`recurrent_layer` as a loop: one step is compiled, however long the sequence is."""
+    cell = CELLS[kind]
+    states: States = (hidden,) if memory is None else (hidden, memory)
+    _check(kind, cell, input, states, of_input, of_hidden)
+    projected = linear(input, of_input, input_bias)
+    given = select(projected, 0, 0)
+    first = _advanced(cell, given, states, of_hidden, hidden_bias, projection)
+    # All steps begin with states of the types that they make.
+    states = tuple(cast(state, new.dtype) for state, new in zip(states, first))
+    optional = [x for x in (hidden_bias, projection, lengths) if x is not None]
+    operands = (*states, projected, of_hidden, *optional)
+    sliced = (True, *(False for _ in (of_hidden, *optional)))
+    step, *inputs = body_inputs(operands, len(states), sliced)
+    own, (at_step, weight, *rest) = tuple(inputs[: len(states)]), inputs[len(states) :]
+    supply = iter(rest)
+    bias, narrow, ends = (
+        next(supply) if x is not None else None for x in (hidden_bias, projection, lengths)
+    )
+    new = _advanced(cell, at_step, own, weight, bias, narrow)
+    output = new[0]
+    if ends is not None:
+        running = unsqueeze(ends > step, 1)
+        output = where(running, new[0], 0)
+        new = tuple(where(running, after, before) for after, before in zip(new, own))
+    body = Body(new, sliced, input.shape[0], reverse)
+    outputs = stack(body, operands, output)
+    return outputs, *(last(body, operands, k) for k in range(len(states)))
+
+
+def _advanced(
+    cell: Cell,
+    of_input: Node,
+    states: States,
+    of_hidden: Node,
+    hidden_bias: Node | None,
+    projection: Node | None,
+) -> States:
+    """The states after a step whose input is projected."""
+    new = cell.step(of_input, linear(states[0], of_hidden, hidden_bias), states)
+    return new if projection is None else (linear(new[0], projection, None), *new[1:])
 
 
 def _check(

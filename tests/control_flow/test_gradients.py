@@ -119,7 +119,9 @@ def test_a_choice_in_every_step():
 
     def looped(x, weight):
         def step(k, total):
-            grown = lambda total: total + x[k] * weight[k]
+            def grown(total):
+                return total + x[k] * weight[k]
+
             return metaop.cond(x[k] > 0, lambda total: total * weight[0], grown, (total,))
 
         return metaop.fori_loop(0, 6, step, metaop.tensor(0.0))

@@ -15,7 +15,8 @@ import torch
 import metaop
 from metaop import executor, specialisation
 from metaop.codegen.kernel_cache import KernelCache
-from metaop.codegen.llvm import kernels, rows
+from metaop.codegen.llvm import kernels
+from metaop.codegen.llvm import rows as program_rows
 from metaop.codegen.loop_nest import LoopNest
 from metaop.compiler import compile_subgraph
 from metaop.inspect import profile
@@ -233,7 +234,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     compile_kernel: Callable[[LoopNest], str] = counting("kernels", kernels.start_compiling)
     cache = KernelCache(compile_kernel)
     monkeypatch.setenv("METAOP_DISK_CACHE", "false")
-    monkeypatch.setattr(rows, "kernel_cache", lambda: cache)
+    monkeypatch.setattr(program_rows, "kernel_cache", lambda: cache)
     for name in ("compile_subgraph", "compile_generally"):
         function = counting("programs", getattr(specialisation, name))
         monkeypatch.setattr(specialisation, name, function)

@@ -5,10 +5,19 @@ from __future__ import annotations
 import pytest
 
 import metaop
+from metaop.nn.functional import recurrent
 from metaop.nn.utils import rnn
 from tests.nn.parity import close, draw, pair, same_behaviour, same_text, to_metaop
 
 torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(autouse=True, params=["written out", "loop"])
+def form(request, monkeypatch):
+    """Layers run their steps in a loop, or each step by itself."""
+    shortest = 1 if request.param == "loop" else 1 << 30
+    monkeypatch.setattr(recurrent, "_SHORTEST_LOOP", shortest)
+
 
 OPTIONS = [
     {},

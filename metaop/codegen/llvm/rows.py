@@ -17,7 +17,7 @@ from metaop.codegen.schedule import Schedule
 from metaop.unified_graph.loop import Loop
 from metaop.unified_graph.node import Input, Node
 
-_EVERY, _BY_TURNS = -1, 1
+_EVERY, _BY_TURNS, _NONE = -1, 1, -1
 
 
 class Launch(NamedTuple):
@@ -82,8 +82,9 @@ class _Steps:
     """What a loop does besides the launches of its steps, and the slots of their nodes.
 
     Addresses in `fixed` are (slot, slot of the base, offset); those that move are (slot, slot of
-    the base, start, stride, mask): at step t the offset is start + (t & mask) * stride. Copies are
-    (slot to, slot from, bytes).
+    the base, start, stride, mask, first): at step t the offset is start + (t & mask) * stride, but
+    the first step has the address of the slot `first` if there is one. Copies are (slot to, slot
+    from, bytes).
     """
 
     def __init__(self, rows: Rows, repetition: Repetition, outer: Mapping[Node, int]) -> None:
@@ -96,13 +97,29 @@ class _Steps:
         self.slots: dict[Node, int] = {}
         self._fixed: list[tuple[Any, ...]] = []
         self._moving: list[tuple[Any, ...]] = []
-        self._before: list[tuple[Any, ...]] = []
         self._between: list[tuple[Any, ...]] = []
         self._after: list[tuple[Any, ...]] = []
+        self._copied: list[tuple[int, Node]] = []
+        count = len(self._body.carried)
+        roots = [root for root in repetition.results if root.op.stacked is not None]  # type: ignore
+        # A value may be stacked and carried at once: then a step reads the stack.
+        self._stacks: dict[Node, int] = {}
+        for node, root in zip(self.schedule.outputs[count:], roots):
+            if not isinstance(node.op, Input) and node not in self._stacks:
+                self._stacks[node] = outer[root]
+                self.slots[node] = self._along(outer[root], node.nbytes)
+            else:
+                self._copied.append((self._along(outer[root], node.nbytes), node))
         self._inputs()
         for node, place in zip(repetition.step.temporaries, repetition.step.offsets):
             self.slots[node] = self._place(repetition.arena + place)
-        self._outputs()
+        for slot, node in self._copied:
+            self._between.append((slot, self.slots[node], node.nbytes))
+        for root in repetition.results:
+            assert isinstance(root.op, Loop)
+            if root.op.stacked is None:
+                source = self.slots[self.schedule.inputs[1 + root.op.number]]
+                self._after.append((outer[root], source, root.nbytes))
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -110,7 +127,7 @@ class _Steps:
         body, inputs = self._body, self.schedule.inputs
         guard = self.slots[inputs[1]] if body.guarded else -1
         first, stride = (body.length - 1, -1) if body.reverse else (0, 1)
-        lists = (self._fixed, self._before, self._moving, self._between, self._after)
+        lists = (self._fixed, self._moving, self._between, self._after)
         once, every = self.schedule.once, len(self.schedule.launches) - self.schedule.once
         head = (body.length, guard, self.slots[inputs[0]], first, stride, once, every)
         numbers = (number for rules in lists for rule in rules for number in rule)
@@ -121,50 +138,40 @@ class _Steps:
         self._fixed.append((slot, self._base, offset))
         return slot
 
-    def _move(self, base: int, start: Any, stride: Any, mask: int) -> int:
+    def _move(self, base: int, start: Any, stride: Any, mask: int, first: int = _NONE) -> int:
         slot = self._rows.slot()
-        self._moving.append((slot, base, start, stride, mask))
+        self._moving.append((slot, base, start, stride, mask, first))
         return slot
 
-    def _along(self, whole: int, nbytes: Any) -> int:
-        """The slot of the element of a step in a stack."""
-        body = self._body
-        if body.reverse:
-            return self._move(whole, (body.length - 1) * nbytes, -nbytes, _EVERY)
-        return self._move(whole, 0, nbytes, _EVERY)
+    def _along(self, whole: int, nbytes: Any, first: int = _NONE) -> int:
+        """The slot of the element of a step in a stack; with `first`, of the step before it."""
+        late = int(first != _NONE)
+        if self._body.reverse:
+            end = self._body.length - 1 + late
+            return self._move(whole, end * nbytes, -nbytes, _EVERY, first)
+        return self._move(whole, -late * nbytes, nbytes, _EVERY, first)
 
     def _inputs(self) -> None:
         index, *inputs = self.schedule.inputs
+        count = len(self._body.carried)
         self.slots[index] = self._place(0)
-        flags = [None] * len(self._body.carried) + list(self._body.sliced)
-        places = iter(self._repetition.places)
-        for node, operand, flag in zip(inputs, self._repetition.operands, flags):
-            whole = self._outer[operand]
-            if flag is None:
-                slot = self._move(self._base, next(places), aligned(node.nbytes), _BY_TURNS)
-                self._before.append((slot, whole, node.nbytes))
-            else:
-                slot = self._along(whole, node.nbytes) if flag else whole
-            self.slots[node] = slot
+        wholes = [self._outer[operand] for operand in self._repetition.operands]
+        for node, new, whole, place in zip(
+            inputs, self.schedule.outputs, wholes, self._repetition.places
+        ):
+            self.slots[node] = self._carried(node.nbytes, new, whole, place)
+        for node, whole, flag in zip(inputs[count:], wholes[count:], self._body.sliced):
+            self.slots[node] = self._along(whole, node.nbytes) if flag else whole
 
-    def _outputs(self) -> None:
-        """Where a value goes: it is computed in one place and copied to all others."""
-        carried = self._body.carried
-        outputs = self.schedule.outputs
-        for node, place in zip(outputs, self._repetition.places):
-            size = aligned(node.nbytes)
-            self._goes_to(node, self._move(self._base, place + size, -size, _BY_TURNS))
-        stacks = [root for root in self._repetition.results if root.op.stacked is not None]  # type: ignore
-        for node, root in zip(outputs[len(carried) :], stacks):
-            self._goes_to(node, self._along(self._outer[root], node.nbytes))
-        for root in self._repetition.results:
-            assert isinstance(root.op, Loop)
-            if root.op.stacked is None:
-                source = self.slots[self.schedule.inputs[1 + root.op.number]]
-                self._after.append((self._outer[root], source, root.nbytes))
-
-    def _goes_to(self, node: Node, slot: int) -> None:
-        if isinstance(node.op, Input) or node in self.slots:
-            self._between.append((slot, self.slots[node], node.nbytes))
+    def _carried(self, nbytes: Any, new: Node, first: int, place: Any) -> int:
+        """The slot of a value that a step reads and replaces by a new one."""
+        stack = self._stacks.pop(new, None)
+        if stack is not None:
+            return self._along(stack, nbytes, first)
+        size = aligned(nbytes)
+        target = self._move(self._base, place + size, -size, _BY_TURNS)
+        if isinstance(new.op, Input) or new in self.slots:
+            self._copied.append((target, new))
         else:
-            self.slots[node] = slot
+            self.slots[new] = target
+        return self._move(self._base, place, size, _BY_TURNS, first)

@@ -17,13 +17,14 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 ; What the integer arguments of a step without a kernel say: from here to the first row of what it
 ; repeats, how often (negative: no bound), the slot of the guard (negative: none), the slot of the
 ; position, its first value and its stride; how many rows run once, and how many every time; how
-; many rules there are of each list that follows: addresses that are set once, copies before,
-; addresses that move, copies after every step, copies at the end.
-%plan = type { i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64 }
+; many rules there are of each list that follows: addresses that are set once, addresses that move,
+; copies after every step, copies at the end.
+%plan = type { i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64 }
 ; slot, slot of the base, offset
 %place = type { i64, i64, i64 }
-; slot, slot of the base, start, stride, mask: at step t, start + (t & mask) * stride
-%move = type { i64, i64, i64, i64, i64 }
+; slot, slot of the base, start, stride, mask, first: at step t, start + (t & mask) * stride; at the
+; first step the address in the slot first, unless that is negative
+%move = type { i64, i64, i64, i64, i64, i64 }
 ; slot to, slot from, bytes
 %copy = type { i64, i64, i64 }
 
@@ -121,12 +122,20 @@ one:
   %start = extractvalue %move %rule, 2
   %stride = extractvalue %move %rule, 3
   %mask = extractvalue %move %rule, 4
+  %first_slot = extractvalue %move %rule, 5
   %base_at = getelementptr i64, ptr %slots, i64 %base
   %whole = load i64, ptr %base_at
   %turn = and i64 %t, %mask
   %way = mul i64 %turn, %stride
-  %first = add i64 %whole, %start
-  %address = add i64 %first, %way
+  %begin = add i64 %whole, %start
+  %later = add i64 %begin, %way
+  %is_later = icmp ne i64 %t, 0
+  %has_none = icmp slt i64 %first_slot, 0
+  %moves = or i1 %is_later, %has_none
+  %first_number = select i1 %has_none, i64 %base, i64 %first_slot
+  %first_at = getelementptr i64, ptr %slots, i64 %first_number
+  %first = load i64, ptr %first_at
+  %address = select i1 %moves, i64 %later, i64 %first
   %slot_at = getelementptr i64, ptr %slots, i64 %slot
   store i64 %address, ptr %slot_at
   %k_next = add i64 %k, 1
@@ -192,20 +201,17 @@ entry:
   %once = extractvalue %plan %plan, 6
   %every = extractvalue %plan %plan, 7
   %place_count = extractvalue %plan %plan, 8
-  %before_count = extractvalue %plan %plan, 9
-  %move_count = extractvalue %plan %plan, 10
-  %between_count = extractvalue %plan %plan, 11
-  %after_count = extractvalue %plan %plan, 12
+  %move_count = extractvalue %plan %plan, 9
+  %between_count = extractvalue %plan %plan, 10
+  %after_count = extractvalue %plan %plan, 11
   %places = getelementptr %plan, ptr %arguments, i64 1
-  %before = getelementptr %place, ptr %places, i64 %place_count
-  %moves = getelementptr %copy, ptr %before, i64 %before_count
+  %moves = getelementptr %place, ptr %places, i64 %place_count
   %between = getelementptr %move, ptr %moves, i64 %move_count
   %after = getelementptr %copy, ptr %between, i64 %between_count
   %rows = getelementptr %step, ptr %at, i64 %way
   %rest = getelementptr %step, ptr %rows, i64 %once
   call void @set_places(ptr %places, i64 %place_count, ptr %slots)
   call void @move_along(ptr %moves, i64 %move_count, ptr %slots, i64 0)
-  call void @copy_all(ptr %before, i64 %before_count, ptr %slots)
   %never = icmp eq i64 %length, 0
   br i1 %never, label %finish, label %prepare
 prepare:

@@ -6,8 +6,12 @@ from metaop.nn.functional.arguments import optional
 from metaop.operators import recurrent as operators
 from metaop.tensor.casting import casts_on_cpu
 from metaop.tensor.core import Tensor, wrap
+from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record, results
+
+# A program of fewer steps is small, and where it writes them out it is a few percent faster.
+_SHORTEST_LOOP = 8
 
 Weights = tuple["Tensor | None", ...]
 
@@ -87,7 +91,7 @@ def recurrent_layer(
     """A cell run over (T, N, I), forwards or in `reverse`: outputs (T, N, H) and the last states.
 
     `kind` is "rnn_tanh", "rnn_relu", "lstm" or "gru"; `states` (N, H) are one, or two for LSTM;
-    `weights` are w_ih, w_hh, b_ih, b_hh. Samples end at `lengths` (N). Unrolled over T.
+    `weights` are w_ih, w_hh, b_ih, b_hh. Samples end at `lengths` (N).
     """
     run = _layer_in_type_of_state if kind == "gru" else _layer
     return run(kind, input, states, weights, projection, lengths, reverse)
@@ -111,9 +115,17 @@ def _layer(
         *map(optional, weights),
         optional(projection),
     )
-    call = record(operators.recurrent_layer, calls, (kind, reverse))
+    call = record(_operator(input), calls, (kind, reverse))
     outputs, *last = (wrap(one) for one in results(call))
     return outputs, tuple(last)
+
+
+def _operator(input: Tensor) -> Composite:
+    """How a layer runs: as a loop where programs repeat their steps, else written out."""
+    device = input.device
+    can_repeat = device.type != "cuda" and device.placement is None
+    is_loop = can_repeat and len(input) >= _SHORTEST_LOOP
+    return operators.recurrent_scan if is_loop else operators.recurrent_layer
 
 
 _layer_in_type_of_state = casts_on_cpu(_type_of_state)(_layer)
