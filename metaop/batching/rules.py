@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from metaop.batching.loops import batch_loop
 from metaop.elementwise.meta_op import Elementwise
 from metaop.errors import UnsupportedError
 from metaop.reduce.meta_op import Reduce, reduce_with_map
@@ -16,6 +17,7 @@ from metaop.reindex.order import Order, order
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import NEVER, Guard, IndexMap
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
+from metaop.unified_graph.loop import Loop
 from metaop.unified_graph.node import Node, Shape, topological
 
 
@@ -67,6 +69,8 @@ def batch_node(node: Node, sources: Sequence[Node], flags: Sequence[bool], size:
         return reduce_with_map(op.reducer.name, source, index_map, shape, sources[1:])
     if isinstance(op, Order):
         return order(sources[0])
+    if isinstance(op, Loop):
+        return batch_loop(node, sources, flags, size, batched)
     raise UnsupportedError(f"{op.describe(node)} cannot be mapped over a batch")
 
 

@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 
 from metaop.codegen.loop_nest import LoopNest
+from metaop.codegen.lowering.repetition import flattened
 from metaop.codegen.schedule import Stage
 from metaop.codegen.show_schedule import show_schedule
 
@@ -27,7 +28,7 @@ def dumped(
         (own / f"{number:02}-{stage.name}.txt").write_text(text)
         yield stage
     if source is not None:
-        texts = [source(launch.nest) for launch in stage.schedule.launches]
+        texts = [source(launch.nest) for launch in flattened(stage.schedule.launches)]
         (own / f"{number + 1:02}-source.txt").write_text("\n".join(texts))
 
 

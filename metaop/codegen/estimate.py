@@ -36,13 +36,14 @@ def program_work(plan: Schedule) -> ProgramWork:
         made = [n for n in launch.buffers if not isinstance(n.op, Input) and n not in known]
         known.update(made)
         last.update(dict.fromkeys(launch.buffers, number + 1))
-        kernels.append(
-            KernelWork(
-                launch.nest.name,
-                _operations(made, known),
-                sum(node.nbytes for node in launch.buffers),
-            )
-        )
+        operations, nbytes = _operations(made, known), sum(node.nbytes for node in launch.buffers)
+        if launch.repetition is not None:
+            # A loop without a bound counts as one step.
+            steps = max(launch.repetition.body.length, 1)
+            work = program_work(launch.repetition.step).kernels
+            operations += steps * sum(kernel.operations for kernel in work)
+            nbytes = steps * sum(kernel.nbytes for kernel in work)
+        kernels.append(KernelWork(launch.nest.name, operations, nbytes))
     finished = tuple(
         0 if isinstance(node.op, Input) else last.get(node, 0) for node in plan.outputs
     )

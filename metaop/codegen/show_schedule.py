@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from textwrap import indent
+
+from metaop.codegen.lowering import LoweredKernel
 from metaop.codegen.schedule import Schedule
 from metaop.codegen.show_nest import show_nest
 from metaop.fusion.explain import show_decisions
@@ -13,11 +16,19 @@ from metaop.unified_graph.show import show_graph
 def show_schedule(schedule: Schedule) -> str:
     """What the passes have made: the graph, then its kernels, then loop nests and their memory."""
     if schedule.launches:
-        nests = [show_nest(launch.nest) for launch in schedule.launches]
+        nests = [_show_launch(launch) for launch in schedule.launches]
         return "\n".join([*nests, _show_memory(schedule)])
     if schedule.kernels:
         return _show_kernels(schedule)
     return show_graph(schedule.outputs)
+
+
+def _show_launch(launch: LoweredKernel) -> str:
+    """The nest of a launch; of a loop, what one step launches as well."""
+    text = show_nest(launch.nest)
+    if launch.repetition is None:
+        return text
+    return text + indent(show_schedule(launch.repetition.step), "    ")
 
 
 def _show_kernels(schedule: Schedule) -> str:

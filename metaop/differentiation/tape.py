@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from weakref import WeakSet
 
 from metaop.differentiation.loops import is_cheap
 from metaop.differentiation.saved_values import Residual, overwritten, overwritten_error
 from metaop.differentiation.transposition import pullback
-from metaop.errors import GradientError, InternalError, describe_location
+from metaop.errors import GradientError, InternalError, UnsupportedError, describe_location
 from metaop.settings import get
 from metaop.unified_graph.composite import Composite, Derivation, Signature, composite
 from metaop.unified_graph.cut import forget_released, residual_parts
@@ -193,13 +194,23 @@ def _residuals(
     return tuple(places)
 
 
+_without_gradient: WeakSet[Signature] = WeakSet()
+
+
 def live_residuals(call: Call) -> list[Call]:
     """What the gradient of a call will read, should it be asked for."""
     signature = call.signature
     assert signature is not None
     wanted = tuple(k for k, source in enumerate(call.inputs) if source.requires_grad)
+    if signature in _without_gradient:
+        return []
     outputs = tuple(k for k in range(signature.result_count) if signature.types[k].differentiable)
-    plan = gradient_plan(signature, outputs, wanted)
+    try:
+        plan = gradient_plan(signature, outputs, wanted)
+    except UnsupportedError:
+        # Whoever asks for it is told.
+        _without_gradient.add(signature)
+        return []
     return [] if plan is None else residual_parts(call, plan.residuals)
 
 

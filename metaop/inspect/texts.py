@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from metaop.codegen.llvm import object_code
+from metaop.codegen.lowering.repetition import flattened
 from metaop.codegen.show_schedule import show_schedule
 from metaop.compiler import BACKENDS, Compilation, backend_named, backend_of, compile_graph
 from metaop.dist.assign import Plan, assign
@@ -107,7 +108,7 @@ def _sources(tensors: tuple[Tensor, ...], backend: str) -> Iterator[str]:
     for compilation in _compilations(_pending(tensors), backend):
         source = compilation.backend.source
         assert source is not None
-        yield from (source(launch.nest) for launch in compilation.schedule.launches)
+        yield from (source(launch.nest) for launch in flattened(compilation.schedule.launches))
 
 
 def _compilations(pending: Subgraph, backend: str | None) -> list[Compilation]:
