@@ -103,6 +103,8 @@ def traced(
     known = set(arguments)
     order = _order(results, known, trace.started)
     _check(name, trace, order, written or _is_kept(seen, known, trace.started))
+    # What does not depend on the arguments may be kept, and is computed like anything else.
+    recorder.handles += [one for one in seen if one() is not None]
     inside = known.union(order)
     closed = [x for call in order for x in call.inputs if x not in inside]
     closed += [call for call in results if call not in inside]

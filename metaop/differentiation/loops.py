@@ -145,6 +145,11 @@ class _Transposed:
             gradients[x] = last(turned, operands, number)
         for x in apart:
             gradients[x] = stack(turned, operands, back.finished(found.leaving[x]))
+        # What no step reads for these shapes, as the weights of a batch without samples.
+        read = set(topological([*body.carried, *stacked]))
+        for x, operand in zip(self.rest, self.operands[len(self.carries) :]):
+            if x in self.active and x not in read:
+                gradients[x] = _zeros(operand)
         return [gradients.get(x) for x in self.inputs[1:]]
 
     def _read(self, found: _Gradients, nodes: Sequence[Node], back: _Builder) -> None:

@@ -77,6 +77,25 @@ def test_cond_computes_one_side(chosen):
     assert total.item() == (7 if chosen else 0)
 
 
+@pytest.mark.parametrize("chosen", [True, False])
+def test_nothing_of_the_other_side_runs(chosen):
+    """Not even what an index out of range, which is looked up for a sum, belongs to."""
+    table, x = metaop.ones(4, 3), metaop.tensor([9, 1] if not chosen else [2, 1])
+
+    def looked_up(x):
+        rows = table[x]
+        return (rows / rows.sum(0)).sum()
+
+    found = metaop.cond(metaop.tensor(chosen), looked_up, lambda x: x.sum().float(), (x,))
+    assert found.item() == (3 if chosen else 10)
+    flag, total = metaop.while_loop(
+        lambda flag, total: flag,
+        lambda flag, total: (flag & False, total + looked_up(x)),
+        (metaop.tensor(chosen), metaop.tensor(0.0)),
+    )
+    assert not flag and total.item() == (3 if chosen else 0)
+
+
 def test_cond_takes_plain_truth():
     assert metaop.cond(False, lambda: 1, lambda: 2) == 2
     nested = metaop.cond(

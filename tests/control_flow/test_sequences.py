@@ -33,6 +33,14 @@ def test_two_hundred_steps(name):
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
 
+def test_no_samples():
+    net = metaop.nn.LSTM(5, 6)
+    out, (last, _) = net(metaop.zeros(12, 0, 5))
+    assert out.shape == (12, 0, 6) and last.shape == (1, 0, 6)
+    out.sum().backward()
+    assert not net.weight_hh_l0.grad.any()
+
+
 def test_lengths_share_two_programs(monkeypatch):
     made = []
 

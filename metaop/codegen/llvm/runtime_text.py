@@ -189,6 +189,20 @@ failed:
   ret i1 true
 }
 
+; Whether the flag in a slot is set; a negative number of a slot counts as set.
+define internal i1 @goes_on(i64 %guard, ptr %slots) {
+  %unguarded = icmp slt i64 %guard, 0
+  br i1 %unguarded, label %yes, label %look
+look:
+  %guard_at = getelementptr ptr, ptr %slots, i64 %guard
+  %flag_at = load ptr, ptr %guard_at
+  %flag = load i8, ptr %flag_at
+  %set = icmp ne i8 %flag, 0
+  ret i1 %set
+yes:
+  ret i1 true
+}
+
 define internal void @repeat(ptr %at, ptr %arguments, ptr %slots, ptr %error) {
 entry:
   %plan = load %plan, ptr %arguments
@@ -212,25 +226,16 @@ entry:
   %rest = getelementptr %step, ptr %rows, i64 %once
   call void @set_places(ptr %places, i64 %place_count, ptr %slots)
   call void @move_along(ptr %moves, i64 %move_count, ptr %slots, i64 0)
-  %never = icmp eq i64 %length, 0
-  br i1 %never, label %finish, label %prepare
+  %empty = icmp eq i64 %length, 0
+  br i1 %empty, label %finish, label %ask
+ask:
+  %starts = call i1 @goes_on(i64 %guard, ptr %slots)
+  br i1 %starts, label %prepare, label %finish
 prepare:
   %bad = call i1 @run_rows(ptr %rows, i64 %once, ptr %slots, ptr %error)
-  br i1 %bad, label %done, label %check
-check:
-  %t = phi i64 [ 0, %prepare ], [ %t_next, %go_on ]
-  %reached = icmp eq i64 %t, %length
-  br i1 %reached, label %finish, label %ask
-ask:
-  %unguarded = icmp slt i64 %guard, 0
-  br i1 %unguarded, label %one, label %look
-look:
-  %guard_at = getelementptr ptr, ptr %slots, i64 %guard
-  %flag_at = load ptr, ptr %guard_at
-  %flag = load i8, ptr %flag_at
-  %ended = icmp eq i8 %flag, 0
-  br i1 %ended, label %finish, label %one
+  br i1 %bad, label %done, label %one
 one:
+  %t = phi i64 [ 0, %prepare ], [ %t_next, %go_on ]
   %index_at = getelementptr ptr, ptr %slots, i64 %index
   %position_at = load ptr, ptr %index_at
   %steps = mul i64 %t, %stride
@@ -242,7 +247,11 @@ go_on:
   call void @copy_all(ptr %between, i64 %between_count, ptr %slots)
   %t_next = add i64 %t, 1
   call void @move_along(ptr %moves, i64 %move_count, ptr %slots, i64 %t_next)
-  br label %check
+  %reached = icmp eq i64 %t_next, %length
+  %more = call i1 @goes_on(i64 %guard, ptr %slots)
+  %not_reached = xor i1 %reached, true
+  %again = and i1 %more, %not_reached
+  br i1 %again, label %one, label %finish
 finish:
   call void @copy_all(ptr %after, i64 %after_count, ptr %slots)
   br label %done
