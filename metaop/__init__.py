@@ -79,6 +79,7 @@ from metaop.tensor.ordering import (
 )
 from metaop.tensor.out import IN_PLACE_FUNCTIONS, TAKING_OUT, offer_out
 from metaop.tensor.placing import global_mode as _global_mode
+from metaop.tensor.places import argwhere, nonzero, nonzero_static
 from metaop.tensor.pointwise import (
     abs, absolute, acos, acosh, add, arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh,
     asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or,
@@ -110,9 +111,8 @@ from metaop.tensor.scans import (
     cummax, cummin, cumprod, cumsum, cumulative_trapezoid, diff, logcumsumexp, trapezoid, trapz,
 )
 from metaop.tensor.scattering import (
-    argwhere, diagonal_scatter, fill, gather, index_add, index_copy, index_fill, index_put,
-    index_reduce, index_select, masked_fill, masked_scatter, masked_select, nonzero,
-    nonzero_static, put,
+    diagonal_scatter, fill, gather, index_add, index_copy, index_fill, index_put,
+    index_reduce, index_select, masked_fill, masked_scatter, masked_select, put,
     scatter, scatter_add, scatter_reduce, select_scatter, slice_scatter, take, take_along_dim,
 )
 from metaop.tensor.selection import addcdiv, addcmul, clamp, clamp_max, clamp_min, clip, lerp, where

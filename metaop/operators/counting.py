@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from metaop.elementwise.meta_op import cast
-from metaop.reduce.meta_op import reduce_with_map
+from metaop.elementwise.meta_op import apply, cast, where
+from metaop.reduce.meta_op import reduce_axes, reduce_with_map
+from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.composite import composite
@@ -20,3 +21,31 @@ def bincount(source: Node, weights: Node | None, extent: int) -> Node:
         amounts = weights if weights.dtype is dtypes.float32 else cast(weights, dtypes.float64)
     index = lookup(1, IndexMap.axes(source.shape), extent)
     return reduce_with_map("add", amounts, IndexMap(source.shape, [index]), (extent,), (source,))
+
+
+@composite(differentiable=False)
+def extremes(source: Node) -> tuple[Node, Node]:
+    """The least and the greatest element of a vector."""
+    return reduce_axes("min", source, (0,)), reduce_axes("max", source, (0,))
+
+
+@composite(differentiable=False)
+def histc(source: Node, low: Node | None, high: Node | None, bins: int) -> Node:
+    """How many elements of a vector lie in each of `bins` equal intervals from `low` to `high`.
+
+    Without limits they are the extremes.
+    """
+    if low is None or high is None:
+        low, high = reduce_axes("min", source, (0,)), reduce_axes("max", source, (0,))
+    low, high = cast(low, source.dtype), cast(high, source.dtype)
+    is_point = low.equals(high)
+    low, high = where(is_point, low - 1, low), where(is_point, high + 1, high)
+    is_range = apply("isfinite", low) & apply("isfinite", high) & (low < high)
+    low = where(apply("has_range", is_range), low, high)
+    low, high = (views.broadcast_to(one, source.shape) for one in (low, high))
+    inside = (source >= low) & (source <= high)
+    # The bins are found by arithmetic, as PyTorch does, and not by comparing with edges.
+    place = (where(inside, source, low) - low) * bins / (high - low)
+    place = where(inside, apply("minimum", cast(place, dtypes.int64), bins - 1), bins)
+    counts = bincount(place, None, bins + 1)
+    return cast(views.slice_dimension(counts, 0, 0, bins), source.dtype)

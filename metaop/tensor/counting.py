@@ -8,16 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaop.errors import ArgumentError, DTypeError, ShapeError
+from metaop.errors import ArgumentError, DimensionError, DTypeError, ShapeError
 from metaop.operators import counting as operators
-from metaop.operators import searching
+from metaop.operators import distinct, searching
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, from_array, wrap
-from metaop.tensor.creation import tensor
-from metaop.tensor.ordering import host_result, host_values
-from metaop.tensor.promotion import defaults
+from metaop.tensor.creation import full, tensor
+from metaop.tensor.ordering import host_values
+from metaop.tensor.promotion import defaults, result_type
 from metaop.unified_graph import dtype as dtypes
-from metaop.unified_graph.recording import record
+from metaop.unified_graph.faults import NO_RANGE
+from metaop.unified_graph.recording import record, results, scalar_leaf
 
 
 def _host_tensor(array: np.ndarray, like: Tensor) -> Tensor:
@@ -29,39 +30,46 @@ def _host_tensor(array: np.ndarray, like: Tensor) -> Tensor:
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, … occurs in a 1-d integer tensor, or the sums of `weights`."""
-    values = input._array()
-    if input.ndim != 1 or input.dtype.kind != "int" or (values.size and values.min() < 0):
-        raise ShapeError(
-            "bincount only supports 1-d non-negative integral inputs.", fix="flatten and check it"
-        )
-    extent = max(int(values.max()) + 1 if values.size else 0, minlength)
+    if input.ndim != 1 or input.dtype.kind != "int":
+        raise _only_counts()
+    extent = minlength
+    if input.numel():
+        limits = [wrap(one) for one in results(record(operators.extremes, (input.call,)))]
+        least, greatest = (int(one.item()) for one in limits)
+        if least < 0:
+            raise _only_counts()
+        extent = max(greatest + 1, minlength)
     amounts = None if weights is None else weights.call
     return wrap(record(operators.bincount, (input.call, amounts), (extent,)))
+
+
+def _only_counts() -> ShapeError:
+    return ShapeError(
+        "bincount only supports 1-d non-negative integral inputs.", fix="flatten and check it"
+    )
 
 
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """The number of elements in each of `bins` equal intervals between `min` and `max`.
 
-    Raises DTypeError for integers, whose type may be too small for the counts.
+    Without limits they are the extremes. Raises DTypeError for integers, whose type may be too
+    small for the counts.
     """
     if input.dtype.kind != "float":
         raise DTypeError(f"histc: not for {input.dtype}", fix="convert it with .float()")
-    values = host_values(input)
+    if bins <= 0:
+        raise ArgumentError(f"torch.histogram(): bins must be > 0, but got {bins}")
     low, high = float(min), float(max)
-    if low == high and values.size:
-        low, high = float(values.min()), float(values.max())
-    if low == high:
-        low, high = low - 1, high + 1
-    if not (np.isfinite(low) and np.isfinite(high)) or low > high:
-        raise ArgumentError(
-            f"histc: range of [{low}, {high}] is not finite or not ordered", fix="min < max"
-        )
-    kind = values.dtype.type if input.dtype.kind == "float" else np.float64
-    low, high = kind(low), kind(high)
-    inside = values[(values >= low) & (values <= high)].astype(kind)
-    # The bins are found by arithmetic, as PyTorch does, and not by comparing with edges.
-    places = ((inside - low) * bins / (high - low)).astype(np.int64)
-    return _host_tensor(np.bincount(places.clip(max=bins - 1), minlength=bins), input)
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise NO_RANGE.error(NO_RANGE.message, fix=NO_RANGE.fix)
+    flat = input.reshape(-1).to(input.dtype.compute)
+    if not input.numel():
+        return flat.new_zeros(bins).to(input.dtype)
+    limits: list[Any] = [None, None]
+    if low < high:
+        limits = [scalar_leaf(one, flat.dtype, flat.device) for one in (low, high)]
+    found = wrap(record(operators.histc, (flat.call, *limits), (bins,)))
+    return found.to(input.dtype)
 
 
 class Histogram(NamedTuple):
@@ -124,16 +132,11 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """The distinct elements (or slices along `dim`), with the place of each one and its count."""
-    axis = None if dim is None else wrap_dim(dim, input.ndim)
-    _require_slices("unique", input, axis)
-    values, inverse, counts = np.unique(
-        host_values(input), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
-    )
-    shape = input.shape if axis is None else (input.shape[axis],)
-    return _unique_results(
-        input, values, inverse.reshape(shape), counts, return_inverse, return_counts
-    )
+    """The distinct elements (or slices along `dim`), with the place of each one and its count.
+
+    They are sorted in any case. How many there are is read.
+    """
+    return _distinct("unique", input, dim, True, return_inverse, return_counts)
 
 
 def unique_consecutive(
@@ -143,23 +146,15 @@ def unique_consecutive(
     dim: int | None = None,
 ) -> Any:
     """The elements (or slices along `dim`) that differ from the one before."""
-    values = host_values(input)
-    axis = 0 if dim is None else wrap_dim(dim, input.ndim)
-    _require_slices("unique_consecutive", input, None if dim is None else axis)
-    rows = values.reshape(-1) if dim is None else np.moveaxis(values, axis, 0)
-    flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))
-    starts = np.ones(len(flat), bool)
-    starts[1:] = (flat[1:] != flat[:-1]).any(1)
-    inverse = np.cumsum(starts) - 1
-    counts = np.diff(np.append(np.flatnonzero(starts), len(flat)))
-    kept = np.moveaxis(rows[starts], 0, axis)
-    if dim is None:
-        inverse = inverse.reshape(input.shape)
-    return _unique_results(input, kept, inverse, counts, return_inverse, return_counts)
+    return _distinct("unique_consecutive", input, dim, False, return_inverse, return_counts)
 
 
 def _require_slices(name: str, input: Tensor, dim: int | None) -> None:
     """Slices along `dim` are compared only if they have elements, or if there are none."""
+    if dim is not None and not input.ndim:
+        raise DimensionError(
+            f"{name}(): Dimension specified as {dim} but tensor has no dimensions", fix="leave dim"
+        )
     extents = [n for k, n in enumerate(input.shape) if k != dim]
     if dim is not None and 0 in extents:
         raise ShapeError(
@@ -169,20 +164,37 @@ def _require_slices(name: str, input: Tensor, dim: int | None) -> None:
         )
 
 
-def _unique_results(
+def _distinct(
+    name: str,
     input: Tensor,
-    values: np.ndarray,
-    inverse: np.ndarray,
-    counts: np.ndarray,
+    dim: int | None,
+    in_order: bool,
     return_inverse: bool,
     return_counts: bool,
 ) -> Any:
-    found = [_host_tensor(values, input)]
-    if return_inverse:
-        found.append(host_result(inverse, input))
-    if return_counts:
-        found.append(host_result(counts, input))
-    return found[0] if len(found) == 1 else tuple(found)
+    axis = None if dim is None else wrap_dim(dim, input.ndim)
+    _require_slices(name, input, axis)
+    if axis is None:
+        slices = rows = input.reshape(-1)
+    else:
+        slices = input.movedim(axis, 0)  # type: ignore[attr-defined]
+        rows = slices.flatten(1) if input.ndim > 1 else slices
+    shape = input._shape if axis is None else (slices._shape[0],)
+    if not slices.numel():
+        none = full((0,), 0, dtype=dtypes.int64, device=input.device)
+        found = [slices, none.reshape(shape), none]
+    else:
+        counts, total, *order = results(record(distinct.runs, (rows.call,), (in_order,)))
+        which = order[0] if order else None
+        count = int(wrap(total).item())
+        starts, sizes = results(record(distinct.run_starts, (counts, which), (count,)))
+        found = [slices[wrap(starts)], None, wrap(sizes)]
+        if return_inverse:
+            found[1] = wrap(record(distinct.run_numbers, (counts, which))).reshape(shape)
+    if axis:
+        found[0] = found[0].movedim(0, axis)
+    asked = [one for one, is_asked in zip(found, (True, return_inverse, return_counts)) if is_asked]
+    return asked[0] if len(asked) == 1 else tuple(asked)
 
 
 def searchsorted(
@@ -228,10 +240,14 @@ def isin(
     """Whether each element is among `test_elements`."""
     like = elements if isinstance(elements, Tensor) else test_elements
     left, right = (
-        host_values(x) if isinstance(x, Tensor) else np.asarray(x)
+        x if isinstance(x, Tensor) else tensor(x, device=like.device)
         for x in (elements, test_elements)
     )
-    return host_result(np.isin(left, right, invert=invert), like)
+    if not right.numel():
+        return full(left._shape, invert, dtype=dtypes.bool_, device=like.device)
+    dtype = result_type(left, right)
+    others = right.to(dtype).reshape(-1)
+    return wrap(record(distinct.is_among, (left.to(dtype).call, others.call), (invert,)))
 
 
 def cov(

@@ -12,6 +12,7 @@ from metaop.operators import indexing as operators
 from metaop.operators import shaping
 from metaop.tensor.core import Tensor, from_array, view, wrap
 from metaop.tensor.creation import as_tensor
+from metaop.tensor.places import indices_of
 from metaop.tensor.promotion import fitting_call
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Shape
@@ -180,8 +181,7 @@ def _index_tensors(index: Tensor, extents: Sequence[int], dim: int) -> list[Tens
             f"The shape of the mask {list(index.shape)} at index {dim} does not match the shape "
             f"of the indexed tensor {list(extents)} at that position"
         )
-    places = np.nonzero(np.atleast_1d(index._array()))
-    return [host_tensor(place, index.device) for place in places]
+    return indices_of(index)
 
 
 def setitem(input: Tensor, key: Any, value: Any) -> None:

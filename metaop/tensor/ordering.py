@@ -13,7 +13,7 @@ from metaop.errors import (
     DTypeError,
     ShapeError,
 )
-from metaop.operators import ordering
+from metaop.operators import distinct, ordering
 from metaop.operators import scan as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.casting import casts_on_cpu, in_float32
@@ -38,13 +38,6 @@ def host_result(array: np.ndarray, like: Tensor) -> Tensor:
     """An integer or boolean result of the host as a tensor on the device of `like`."""
     dtype = dtypes.bool_ if array.dtype == np.bool_ else dtypes.int64
     return from_array(np.asarray(array, dtype.numpy, order="C"), dtype).to(device=like.device)
-
-
-def pick(input: Tensor, index: np.ndarray, dim: int) -> ValuesAndIndices:
-    """The elements of `input` at host indices along `dim`, with the indices."""
-    indices = host_result(index, input)
-    values = wrap(record(operators.pick, (input.call, indices.call), (dim,)))
-    return ValuesAndIndices(values, indices)
 
 
 def sort(
@@ -144,20 +137,14 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesAndIndice
     """The most frequent element along `dim` (the smallest of them) and its last index."""
     position = wrap_dim(dim, input.ndim)
     if input.ndim == 0:
-        return pick(input, np.zeros((), np.int64), 0)
+        values, indices = mode(input.reshape(1), 0)
+        return ValuesAndIndices(values.reshape(()), indices.reshape(()))
     _require_elements("mode", input, position)
-    rows = np.moveaxis(host_values(input), position, -1)
-    found = [_index_of_mode(row) for row in rows.reshape(-1, rows.shape[-1])]
-    index = np.array(found, np.int64).reshape(rows.shape[:-1])
-    values, indices = pick(input, np.expand_dims(index, position), position)
+    places = record(distinct.mode, (input.call,), (position,))
+    values = wrap(record(operators.pick, (input.call, places), (position,)))
     if keepdim:
-        return ValuesAndIndices(values, indices)
-    return ValuesAndIndices(values.squeeze(position), indices.squeeze(position))
-
-
-def _index_of_mode(row: np.ndarray) -> int:
-    _, places, counts = np.unique(row, return_inverse=True, return_counts=True, equal_nan=False)
-    return int(np.flatnonzero(places == counts.argmax())[-1])
+        return ValuesAndIndices(values, wrap(places))
+    return ValuesAndIndices(values.squeeze(position), wrap(places).squeeze(position))
 
 
 @casts_on_cpu(in_float32)

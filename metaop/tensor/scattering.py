@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from metaop.errors import ArgumentError, DimensionError, DTypeError, ShapeError
+from metaop.errors import DimensionError, DTypeError, ShapeError
 from metaop.operators import indexing as operators
+from metaop.operators import places
 from metaop.operators.basic import convert
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.casting import casts_on_cpu, in_widest_type
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.indexing import getitem, host_tensor, split_key
 from metaop.tensor.indexing import put as put_at
+from metaop.tensor.places import held_places
 from metaop.tensor.promotion import fitting_call
 from metaop.tensor.selection import where
 from metaop.tensor.shaping import broadcast_to, clone, diagonal, flatten, reshape, select
@@ -253,61 +255,26 @@ def masked_fill(input: Tensor, mask: Tensor, value: Value) -> Tensor:
 
 
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
-    """The elements where the mask holds, in one dimension (the mask is read on the host)."""
+    """The elements where the mask holds, in one dimension; their number is read."""
     mask = _mask("masked_select", mask)
     shape = np.broadcast_shapes(input._shape, mask._shape)
     flat = flatten(broadcast_to(input, shape))
-    places = np.flatnonzero(np.broadcast_to(mask._array(), shape))
-    return index_select(flat, 0, host_tensor(places, input.device))
+    return index_select(flat, 0, held_places(broadcast_to(mask, shape)))
 
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """The elements of `source`, in order, at the places where the mask holds."""
     mask = _mask("masked_scatter", mask)
     shape = np.broadcast_shapes(input._shape, mask._shape)
-    held = np.broadcast_to(mask._array(), shape)
-    order = np.cumsum(held.ravel()).reshape(shape) - 1
-    if held.any() and int(order.max()) >= source.numel():
-        raise ShapeError(
-            f"masked_scatter: expected source to have at least {int(order.max()) + 1} elements, "
-            f"but it has {source.numel()}"
-        )
-    if not held.any():
-        return clone(broadcast_to(input, shape))
-    values = getitem(flatten(source), host_tensor(np.maximum(order, 0), input.device))
-    calls = (mask.call, values.call, broadcast_to(input, shape).call)
-    return wrap(record(operators.select_by_mask, calls))
-
-
-def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """The indices of all elements that are not zero, one row each (read on the host).
-
-    With `as_tuple` one vector per dimension.
-    """
-    array = input._array()
-    if as_tuple:
-        places = np.nonzero(np.atleast_1d(array))
-        return tuple([host_tensor(place, input.device) for place in places])
-    return host_tensor(np.argwhere(array), input.device)
-
-
-def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    """The first `size` rows of `nonzero(input)`, and rows of `fill_value` when there are fewer."""
-    if size < 0:
-        raise ArgumentError(f"nonzero_static: 'size' must be an non-negative integer, not {size}")
-    places = np.argwhere(input._array())[:size]
-    missing = ((0, size - len(places)), (0, 0))
-    return host_tensor(np.pad(places, missing, constant_values=fill_value), input.device)
+    whole, mask, values = broadcast_to(input, shape), broadcast_to(mask, shape), flatten(source)
+    if not whole.numel():
+        return clone(whole)
+    return wrap(record(places.masked_scatter, (mask.call, values.call, whole.call)))
 
 
 def fill(input: Tensor, value: Any) -> Tensor:
     """A tensor like `input` with `value`, a number or a 0-d tensor, everywhere."""
     return input.clone().fill_(value)
-
-
-def argwhere(input: Tensor) -> Tensor:
-    """The indices of all elements that are not zero, one row each."""
-    return nonzero(input)
 
 
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
@@ -363,6 +330,6 @@ IN_PLACE = (
 METHODS = (
     "fill_diagonal_",
     *IN_PLACE, "gather", "index_select", "index_put", "index_put_", "take", "take_along_dim",
-    "masked_select", "nonzero", "argwhere", "nonzero_static", "select_scatter", "slice_scatter",
+    "masked_select", "select_scatter", "slice_scatter",
     "diagonal_scatter",
 )  # fmt: skip

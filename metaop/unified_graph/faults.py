@@ -66,11 +66,22 @@ TOO_FEW_WEIGHTS = FaultKind(
     _NO_DISTRIBUTION.format("with replacement=False, not enough non-negative category to sample"),
     "draw fewer samples, or with replacement",
 )
+TOO_FEW_VALUES = FaultKind(
+    8,
+    ShapeError,
+    "masked_scatter: expected self and source to have the same number of elements, but source has "
+    "fewer than the mask chooses",
+    "pass a source with an element for each place where the mask holds",
+)
+NO_RANGE = FaultKind(
+    9, ArgumentError, "histc: range of [min, max] is not finite, or max < min", "pass limits"
+)
 _KINDS = {
     kind.number: kind
     for kind in (
         *(INDEX_OUT_OF_RANGE, DIVISION_BY_ZERO, INPUT_OUTSIDE_UNIT, TARGET_OUTSIDE_UNIT),
         *(QUANTILE_OUTSIDE_UNIT, NO_WEIGHT, NO_TOTAL_WEIGHT, TOO_FEW_WEIGHTS),
+        *(TOO_FEW_VALUES, NO_RANGE),
     )
 }
 

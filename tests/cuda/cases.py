@@ -12,6 +12,7 @@ from metaop.codegen.lowering.cuda import CUDA
 from metaop.elementwise import apply, cast
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.elementwise.meta_op import where
+from metaop.operators import counting, distinct, places
 from metaop.reduce import reduce_axes, reduce_with_map
 from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
@@ -109,6 +110,9 @@ CASES: dict[str, Graph] = {
     **{f"scatter {name}": lambda name=name: scatter(name, F32) for name in ("mul", "max", "min")},
     "scatter max int8": lambda: scatter("max", dtypes.int8),
     "scatter min bfloat16": lambda: scatter("min", dtypes.bfloat16),
+    "places": lambda: list(places.counted(tensor(0, 50, 60))),
+    "runs": lambda: list(distinct.runs(tensor(0, 300, dtype=dtypes.int32), True)),
+    "bins": lambda: [counting.histc(tensor(0, 5000), None, None, 9)],
     "cross entropy": cross_entropy,
     "wide rows": lambda: [shared.softmax(tensor(0, 3, 2000), 1)],
     "short rows": lambda: [shared.softmax(tensor(0, 300, 5), 1)],

@@ -17,10 +17,12 @@ from metaop.elementwise.meta_op import cast
 from metaop.elementwise.scalar_function import Gradient, Refusal, ScalarFunction, to_bool
 from metaop.unified_graph.faults import (
     INPUT_OUTSIDE_UNIT,
+    NO_RANGE,
     NO_TOTAL_WEIGHT,
     NO_WEIGHT,
     QUANTILE_OUTSIDE_UNIT,
     TARGET_OUTSIDE_UNIT,
+    TOO_FEW_VALUES,
     TOO_FEW_WEIGHTS,
     FaultKind,
 )
@@ -164,6 +166,8 @@ ROWS = (
     _refusing("weight", NO_WEIGHT, "no_weight", "float"),
     _refusing("has_total_weight", NO_TOTAL_WEIGHT, "logical_not", "bool"),
     _refusing("has_enough_weights", TOO_FEW_WEIGHTS, "logical_not", "bool"),
+    _refusing("has_enough_values", TOO_FEW_VALUES, "logical_not", "bool"),
+    _refusing("has_range", NO_RANGE, "logical_not", "bool"),
     # The result type is the node's own. The emitter converts with `Builder.convert`, or with a
     # static_cast to the compute type of the result, in place of these two entries.
     ScalarFunction(
