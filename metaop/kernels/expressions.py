@@ -29,6 +29,7 @@ from metaop.kernels.values import (
     truth,
 )
 from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.symbolic import SymInt
 
 _BINARY: dict[type[ast.AST], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("add", operator.add),
@@ -116,6 +117,8 @@ class Expressions(Memories):
         """A Python object in the kernel's terms; functions, modules and types stay."""
         if isinstance(item, (bool, float, DType, str)) or item is None:
             return item
+        if isinstance(item, SymInt):
+            return constant(item)  # type: ignore[arg-type]
         if isinstance(item, (int, np.integer)):
             return constant(int(item))
         if isinstance(item, np.floating):

@@ -19,6 +19,7 @@ from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.dtype import DType, float64
 from metaop.unified_graph.node import Node, Scalar
 from metaop.unified_graph.recording import Call, record, results, scalar_leaf
+from metaop.unified_graph.symbolic import SymInt
 
 
 class Output(NamedTuple):
@@ -178,7 +179,7 @@ class Kernel:
                 made.append(Result(tuple(one.shape), one.dtype))
                 continue
             shape, dtype, *initial = one
-            extents = (shape,) if isinstance(shape, int) else tuple(map(int, shape))
+            extents = tuple(map(_extent, (shape,) if isinstance(shape, (int, SymInt)) else shape))
             made.append(Result(extents, dtype, *initial))
         return tuple(made)
 
@@ -194,13 +195,17 @@ class Kernel:
             parameters[name] = Buffer(name, one.dtype, one.shape, "global", inputs + number)
 
     def _task_count(self, shown: Sequence[Any]) -> int:
-        tasks = self._tasks(*shown) if callable(self._tasks) else self._tasks
-        if not isinstance(tasks, int) or tasks < 0:
+        tasks: Any = self._tasks(*shown) if callable(self._tasks) else self._tasks
+        if not isinstance(tasks, (int, SymInt)) or tasks < 0:
             raise ArgumentError(
                 f"{self.source.name}: tasks is {tasks!r}", fix="give a number of tasks, or a "
                 "function of the inputs that returns one"
             )  # fmt: skip
-        return tasks
+        return tasks  # type: ignore[return-value]
+
+
+def _extent(size: Any) -> Any:
+    return size if isinstance(size, SymInt) else int(size)
 
 
 def _is_output(item: Any) -> bool:

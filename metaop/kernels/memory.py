@@ -169,7 +169,7 @@ class Memories:
             if not isinstance(condition, ir.InBounds):
                 continue
             tested = Index(condition.index, 0, 0)
-            last = int(condition.extent) - 1  # type: ignore[arg-type]
+            last = condition.extent - 1  # type: ignore[operator]
             if dict(tested.terms) == terms:
                 moved = index.start - tested.start
                 low, high = max(low, moved), min(high, last + moved)

@@ -15,6 +15,7 @@ from metaop.kernels.source import Source
 from metaop.kernels.statements import Statements
 from metaop.kernels.values import Index, Value, variable
 from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.symbolic import SymInt, hint_of
 
 _AXIS = "task"
 # The iterations that a loop with an unknown extent is taken to have.
@@ -132,7 +133,8 @@ def _work(body: Sequence[ir.Statement]) -> int:
     total = 0
     for statement in body:
         if isinstance(statement, ir.For):
-            extent = statement.extent if isinstance(statement.extent, int) else _TYPICAL
+            extent = statement.extent
+            extent = hint_of(extent) if isinstance(extent, (int, SymInt)) else _TYPICAL
             total += extent * _work(statement.body)
         else:
             total += 1

@@ -32,12 +32,12 @@ class Index(NamedTuple):
     @property
     def terms(self) -> list[tuple[ir.Factor, int]]:
         """Factors with their coefficients, which are literals in a kernel that is translated."""
-        return [(factor, int(scale)) for factor, scale in self.sum.terms]  # type: ignore[arg-type]
+        return list(self.sum.terms)  # type: ignore[arg-type]
 
     @property
     def start(self) -> int:
         """What is added to the terms."""
-        return int(self.sum.constant)  # type: ignore[arg-type]
+        return self.sum.constant  # type: ignore[return-value]
 
 
 class Test(NamedTuple):

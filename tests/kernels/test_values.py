@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop.kernels import Output, task
+from metaop.kernels import Output, copy, scratch, task
 from tests.kernels.programs import (
     PROGRAMS,
     as_tensors,
@@ -116,6 +116,42 @@ def test_other_sizes_share_machine_code() -> None:
     for size in (33, 40, 57):
         smooth(metaop.ones(size), 1).numpy()
     assert engine.statistics.compiled + engine.statistics.loaded_from_disk == before
+
+
+def test_one_program_serves_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(rows: int, columns: int) -> None:
+        x = np.random.default_rng(rows).standard_normal((rows, columns)).astype("f")
+        np.testing.assert_allclose(
+            suffix_sums(metaop.from_numpy(x)).numpy(),
+            np.cumsum(x[:, ::-1], 1)[:, ::-1][:, ::2],
+            rtol=1e-4,
+            atol=1e-4,
+        )
+
+    for sizes in ((5, 40), (7, 52)):
+        work(*sizes)
+    made: list[Any] = []
+    schedule = metaop.compiler.schedule
+    monkeypatch.setattr(
+        metaop.compiler, "schedule", lambda *given: made.append(given) or schedule(*given)
+    )
+    for sizes in ((9, 64), (3, 100), (60, 8)):
+        work(*sizes)
+    assert not made
+
+
+@metaop.kernel(
+    tasks=lambda x: x.shape[0],
+    outputs=lambda x: ((x.shape[0], (x.shape[1] + 1) // 2), x.dtype),
+)
+def suffix_sums(x, y):  # type: ignore[no-untyped-def]
+    line = scratch(x.shape[1], x.dtype)
+    copy(line, x[task()])
+    for k in range(y.shape[1]):
+        total = 0.0
+        for j in range(2 * k, x.shape[1]):
+            total += line[j]
+        y[task(), k] = total
 
 
 def test_named_arguments() -> None:

@@ -139,6 +139,9 @@ def test_areas_borders_and_small_boxes() -> None:
     np.testing.assert_array_equal(
         ops.masks_to_boxes(metaop.tensor(masks)).numpy(), [[3, 2, 5, 3], [0, 5, 0, 5]]
     )
+    with pytest.raises(ArgumentError, match="a mask has no pixels"):
+        ops.masks_to_boxes(metaop.tensor(masks & False))
+    assert ops.masks_to_boxes(metaop.tensor(masks[:0])).shape == (0, 4)
     with pytest.raises(ShapeError, match="last dimension of 4"):
         ops.box_area(metaop.zeros(3, 5))
     with pytest.raises(ArgumentError, match="Conversions"):
@@ -171,6 +174,50 @@ def test_suppression(count: int, threshold: float) -> None:
         metaop.tensor(boxes), metaop.tensor(scores), metaop.tensor(classes), threshold
     )
     assert found.tolist() == together
+
+
+def test_suppression_of_any_number_of_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal, infinite and NaN scores, boxes without area; new counts compile nothing."""
+
+    def check(count: int) -> None:
+        random = np.random.default_rng(count)
+        corners = random.uniform(0, 30, (count, 2))
+        boxes = np.concatenate([corners, corners + random.uniform(0, 6, (count, 2))], 1)
+        boxes[::9, 2] = boxes[::9, 0]
+        boxes, scores = boxes.astype("f"), random.integers(0, 9, count).astype("f")
+        scores[1:3] = np.inf, np.nan
+        ours = [metaop.from_numpy(part) for part in (boxes, scores)]
+        wanted = []
+        is_number = ~np.isnan(scores)  # NaN is the greatest, as in PyTorch
+        order = np.lexsort((-np.where(is_number, scores, 0), is_number))
+        for candidate in order:
+            one, others = boxes[candidate], boxes[wanted]
+            low, high = np.maximum(one[:2], others[:, :2]), np.minimum(one[2:], others[:, 2:])
+            shared = np.maximum(high - low, 0).prod(1)
+            areas = (one[2:] - one[:2]).prod() + (others[:, 2:] - others[:, :2]).prod(1)
+            with np.errstate(invalid="ignore"):
+                ratio = (shared / (areas - shared)).astype(np.float64)
+            if not (ratio > 0.2).any():
+                wanted.append(candidate)
+        assert ops.nms(*ours, 0.2).tolist() == wanted
+
+    for count in (600, 700):
+        check(count)
+    made: list[Any] = []
+    schedule = metaop.compiler.schedule
+    monkeypatch.setattr(
+        metaop.compiler, "schedule", lambda *given: made.append(given) or schedule(*given)
+    )
+    for count in (513, 1300, 1500):
+        check(count)
+    assert not made
+
+
+def test_thresholds_are_compared_in_double_precision() -> None:
+    """0.3 in single precision lies above 0.3, so such a box goes, as in torchvision."""
+    boxes = metaop.tensor([[0, 0, 10, 1], [0, 0, 3, 1]], dtype=metaop.float32)
+    assert ops.nms(boxes, metaop.tensor([0.9, 0.8]), 0.3).tolist() == [0]
+    assert ops.nms(boxes.double(), metaop.tensor([0.9, 0.8]), 0.3).tolist() == [0, 1]
 
 
 # --- regions ------------------------------------------------------------------------------------

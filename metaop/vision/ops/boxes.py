@@ -9,10 +9,9 @@ import numpy as np
 import metaop
 from metaop.errors import ArgumentError, ShapeError
 from metaop.tensor.core import Tensor
-from metaop.tensor.ordering import host_result, host_values
 
 
-def _check(name: str, boxes: Tensor) -> None:
+def check_boxes(name: str, boxes: Tensor) -> None:
     if boxes.ndim < 1 or boxes.shape[-1] != 4:
         raise ShapeError(
             f"{name}: boxes {list(boxes.shape)} should have a last dimension of 4",
@@ -29,7 +28,7 @@ def _wide(values: Any) -> Any:
 
 def box_area(boxes: Tensor) -> Tensor:
     """The areas of boxes (…, 4)."""
-    _check("box_area", boxes)
+    check_boxes("box_area", boxes)
     x1, y1, x2, y2 = _wide(boxes).unbind(-1)
     return (x2 - x1) * (y2 - y1)
 
@@ -46,8 +45,8 @@ def _intersection_and_union(boxes1: Any, boxes2: Any) -> tuple[Any, Any]:
 
 def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
     """Intersection over union of every one of (N, 4) with every one of (M, 4): (N, M)."""
-    _check("box_iou", boxes1)
-    _check("box_iou", boxes2)
+    check_boxes("box_iou", boxes1)
+    check_boxes("box_iou", boxes2)
     intersection, union = _intersection_and_union(boxes1, boxes2)
     return intersection / union
 
@@ -61,8 +60,8 @@ def _hull(boxes1: Any, boxes2: Any) -> Any:
 
 def generalized_box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
     """IoU less the part of the hull that neither box covers, (N, M)."""
-    _check("generalized_box_iou", boxes1)
-    _check("generalized_box_iou", boxes2)
+    check_boxes("generalized_box_iou", boxes1)
+    check_boxes("generalized_box_iou", boxes2)
     intersection, union = _intersection_and_union(boxes1, boxes2)
     size = _hull(boxes1, boxes2)
     area = size[..., 0] * size[..., 1]
@@ -103,7 +102,7 @@ _FORMATS = ("xyxy", "xywh", "cxcywh")
 
 def box_convert(boxes: Tensor, in_fmt: str, out_fmt: str) -> Tensor:
     """Boxes (…, 4) as "xyxy" (corners), "xywh" (corner, size) or "cxcywh" (centre, size)."""
-    _check("box_convert", boxes)
+    check_boxes("box_convert", boxes)
     if in_fmt not in _FORMATS or out_fmt not in _FORMATS:
         raise ArgumentError(
             f"Unsupported Bounding Box Conversions for given in_fmt {in_fmt} and out_fmt {out_fmt}",
@@ -125,7 +124,7 @@ def box_convert(boxes: Tensor, in_fmt: str, out_fmt: str) -> Tensor:
 
 def clip_boxes_to_image(boxes: Tensor, size: tuple[int, int]) -> Tensor:
     """Boxes (…, 4) cut at the borders of an image of `size` (height, width)."""
-    _check("clip_boxes_to_image", boxes)
+    check_boxes("clip_boxes_to_image", boxes)
     height, width = size
     limits = metaop.tensor([width, height, width, height], dtype=boxes.dtype, device=boxes.device)
     return metaop.minimum(boxes.clamp(min=0), limits)  # type: ignore[attr-defined]
@@ -139,54 +138,15 @@ def remove_small_boxes(boxes: Tensor, min_size: float) -> Tensor:
 
 def masks_to_boxes(masks: Tensor) -> Tensor:
     """The boxes (count, 4) around the non-zero pixels of masks (count, height, width)."""
-    boxes = np.zeros((masks.shape[0], 4), np.float32)
-    for number, mask in enumerate(host_values(masks)):
-        rows, columns = np.nonzero(mask)
-        boxes[number] = columns.min(), rows.min(), columns.max(), rows.max()
-    return metaop.from_numpy(boxes).to(masks.device)  # type: ignore[attr-defined]
-
-
-# --- suppression --------------------------------------------------------------------------------
-
-
-def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """The indices of the boxes that stay, by falling score.
-
-    Of two boxes (N, 4) whose IoU exceeds the threshold, the one with the lower score (N) goes.
-    """
-    return _suppressed("nms", boxes, scores, None, iou_threshold)
-
-
-def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
-    """As `nms`, where only boxes of the same class `idxs` (N) meet."""
-    return _suppressed("batched_nms", boxes, scores, idxs, iou_threshold)
-
-
-def _suppressed(
-    name: str, boxes: Tensor, scores: Tensor, groups: Tensor | None, threshold: float
-) -> Tensor:
-    _check(name, boxes)
-    if boxes.ndim != 2 or scores.shape != boxes.shape[:1]:
-        raise ShapeError(
-            f"{name}: boxes should be (count, 4) and scores (count,), got {list(boxes.shape)} and "
-            f"{list(scores.shape)}"
-        )
-    order = np.argsort(-host_values(scores).astype(np.float64), kind="stable")
-    corners = host_values(boxes)[order].T
-    x1, y1, x2, y2 = corners if corners.dtype.kind == "f" else corners.astype(np.int64)
-    areas = (x2 - x1) * (y2 - y1)
-    classes = None if groups is None else host_values(groups)[order]
-    alive = np.ones(len(order), bool)
-    for best in range(len(order)):
-        if not alive[best]:
-            continue
-        rest = slice(best + 1, None)
-        width = np.minimum(x2[best], x2[rest]) - np.maximum(x1[best], x1[rest])
-        height = np.minimum(y2[best], y2[rest]) - np.maximum(y1[best], y1[rest])
-        shared = np.maximum(width, 0) * np.maximum(height, 0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            covered = shared / (areas[best] + areas[rest] - shared) > threshold
-        if classes is not None:
-            covered &= classes[rest] == classes[best]
-        alive[rest] &= ~covered
-    return host_result(order[alive], boxes)
+    if not len(masks):
+        return metaop.zeros(0, 4, device=masks.device)
+    held: Any = masks != 0
+    if not held.flatten(1).any(1).all():
+        raise ArgumentError("masks_to_boxes: a mask has no pixels", fix="leave such masks out")
+    ends = []
+    for dim in (1, 2):
+        touched: Any = held.any(dim).to(metaop.int32)
+        first = touched.argmax(1)
+        ends.append((first, touched.shape[1] - 1 - touched.flip(1).argmax(1)))
+    (left, right), (top, bottom) = ends
+    return metaop.stack((left, top, right, bottom), 1).float()  # type: ignore[attr-defined]
