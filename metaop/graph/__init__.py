@@ -3,6 +3,7 @@
 from metaop.graph import function, nn, ops, sampling
 from metaop.graph.core import EID, NID, Graph, create_block, graph
 from metaop.graph.ops import edge_softmax, segment_reduce
+from metaop.graph.points import ball_query, farthest_point_sampler, group_points
 from metaop.graph.readout import (
     broadcast_nodes,
     max_edges,

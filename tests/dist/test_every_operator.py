@@ -44,6 +44,7 @@ def programs() -> Iterator[Callable[[], metaop.Tensor]]:
     yield lambda: functional.gumbel_softmax(normal(6, 8))
     yield lambda: metaop.multinomial(normal(6, 8).detach().abs(), 3, replacement=True)
     yield lambda: metaop.randint(0, 4, (30,)).unique(return_inverse=True)[1]
+    yield lambda: metaop.graph.ball_query(normal(4, 6, 3), normal(4, 5, 3), 1.0, 3)
     yield lambda: metaop.vmap(functional.dropout, randomness="different")(normal(6, 8))
     yield lambda: nn.LSTM(4, 5).double()(normal(4, 4, 4))[0]
     yield lambda: nn.GRUCell(4, 5).double()(normal(4, 4))

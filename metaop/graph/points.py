@@ -1,0 +1,112 @@
+"""Clouds of points: a few that lie far apart, neighbours within a distance, and their features."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import metaop
+from metaop.errors import ArgumentError, ShapeError
+from metaop.kernels import Output, kernel, lanes, task
+from metaop.operators import neighbours
+from metaop.tensor.core import Tensor, wrap
+from metaop.unified_graph.recording import record, scalar_leaf
+
+
+@kernel(
+    tasks=lambda points, starts, count: points.shape[0],
+    outputs=lambda points, starts, count: [
+        Output((points.shape[0], count), metaop.int64),
+        Output((points.shape[0], points.shape[2]), points.dtype),
+        Output((points.shape[0], points.shape[2]), points.dtype),
+    ],
+)
+def _farthest(points, starts, count, chosen, apart, way):  # type: ignore[no-untyped-def]
+    """Points (clouds, size, points); `apart` is the way from each to the nearest chosen one."""
+    size, length = points.shape[1], points.shape[2]
+    for j in lanes(length):
+        apart[task(), j] = math.inf
+    last = starts[task()]
+    for k in range(count):
+        chosen[task(), k] = last
+        first = points[task(), 0, last]
+        for j in lanes(length):
+            step = points[task(), 0, j] - first
+            way[task(), j] = step * step
+        for c in range(1, size):
+            own = points[task(), c, last]
+            for j in lanes(length):
+                step = points[task(), c, j] - own
+                way[task(), j] = way[task(), j] + step * step
+        farthest = -1.0
+        for j in lanes(length):
+            nearest = min(apart[task(), j], way[task(), j])
+            apart[task(), j] = nearest
+            farthest = max(farthest, nearest)
+        place = length
+        for j in lanes(length):
+            place = min(place, j if apart[task(), j] == farthest else length)
+        last = place
+
+
+def _check(name: str, points: Tensor) -> None:
+    if points.ndim != 3 or points.dtype.kind != "float" or 0 in points.shape[1:]:
+        raise ShapeError(
+            f"{name}: points should be floats (batch, points, size), got {points.dtype.name} "
+            f"{list(points.shape)}",
+            fix="unsqueeze a single cloud",
+        )
+
+
+def farthest_point_sampler(
+    pos: Tensor, npoints: int, start_idx: int | Tensor | None = None
+) -> Tensor:
+    """The numbers (batch, npoints), int64, of points of (batch, points, size) that lie far apart.
+
+    Each is the first of those farthest from all before it. The first one is `start_idx`, a number
+    or one for each cloud, and drawn at random without it.
+    """
+    _check("farthest_point_sampler", pos)
+    batch, length, _ = pos.shape
+    if not 0 <= npoints <= length:
+        raise ArgumentError(f"farthest_point_sampler: {npoints} of {length} points")
+    if start_idx is None:
+        starts: Any = metaop.randint(0, length, (batch,), device=pos.device)
+    elif isinstance(start_idx, Tensor):
+        starts = start_idx
+    else:
+        starts = metaop.full((batch,), start_idx, dtype=metaop.int64, device=pos.device)
+    columns: Any = pos.detach().to(pos.dtype.compute).transpose(1, 2).contiguous()  # type: ignore
+    return _farthest(columns, starts, npoints)[0]
+
+
+def ball_query(points: Tensor, centres: Tensor, radius: float, count: int) -> Tensor:
+    """The numbers (batch, centres, count) of the first points within `radius` of each centre.
+
+    Takes points (batch, points, size) and centres (batch, centres, size). A ball with fewer points
+    repeats its first one; one with none has -1.
+    """
+    _check("ball_query", points)
+    _check("ball_query", centres)
+    if points.shape[0] != centres.shape[0] or points.shape[2] != centres.shape[2] or count < 1:
+        raise ShapeError(
+            f"ball_query: {count} of points {list(points.shape)} around {list(centres.shape)}",
+            fix="give as many clouds of one size, and a count of 1 or more",
+        )
+    limit = scalar_leaf(float(radius), points.dtype, points.device)
+    calls = (points.call, centres.to(points.dtype).call, limit)  # type: ignore[attr-defined]
+    return wrap(record(neighbours.ball_query, calls, (count,)))
+
+
+def group_points(features: Tensor, numbers: Tensor) -> Tensor:
+    """Rows of features (batch, points, size) by numbers (batch, …): (batch, …, size).
+
+    Its gradient adds up what goes to the same row.
+    """
+    if features.ndim != 3 or not numbers.ndim or features.shape[0] != numbers.shape[0]:
+        raise ShapeError(
+            f"group_points: features {list(features.shape)} and numbers {list(numbers.shape)} "
+            "should be (batch, points, size) and (batch, …)"
+        )
+    own = metaop.arange(len(features), device=features.device)
+    return features[own.reshape(-1, *(1,) * (numbers.ndim - 1)), numbers]
