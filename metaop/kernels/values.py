@@ -137,7 +137,8 @@ def as_value(item: Any) -> Value:
         yes, no = (ir.Number(truth, dtypes.bool_) for truth in (True, False))
         return Value(ir.Choose(item.conditions, yes, no, dtypes.bool_), dtypes.bool_)
     assert isinstance(item, Index)
-    if item.constant is not None:
+    # A size that varies is an index without terms: only these are arguments of a kernel.
+    if isinstance(item.constant, int):
         return Value(ir.Number(item.constant, dtypes.int64), dtypes.int64, True)
     return Value(ir.IndexValue(item.sum), dtypes.int64, True)
 

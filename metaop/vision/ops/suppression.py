@@ -16,8 +16,8 @@ from metaop.vision.ops.boxes import box_area, check_boxes
 _BLOCK = 512
 
 
-@kernel(tasks=1, outputs=lambda corners, areas, groups, is_box, limit: is_box)
-def _survivors(corners, areas, groups, is_box, limit, alive):  # type: ignore[no-untyped-def]
+@kernel(tasks=1, outputs=lambda corners, areas, groups, ends, is_box, limit: is_box)
+def _survivors(corners, areas, groups, ends, is_box, limit, alive):  # type: ignore[no-untyped-def]
     blocks, width = is_box.shape
     for block in range(blocks):
         for lane in lanes(width):
@@ -31,7 +31,7 @@ def _survivors(corners, areas, groups, is_box, limit, alive):  # type: ignore[no
                 bottom = corners[3, own, place]
                 area = areas[own, place]
                 group = groups[own, place]
-                for block in range(own, blocks):
+                for block in range(own, min(ends[own, place] + 1, blocks)):
                     for lane in lanes(width):
                         if block > own or lane > place:
                             wide = min(right, corners[2, block, lane])
@@ -68,14 +68,29 @@ def _suppressed(name: str, boxes: Any, scores: Any, groups: Any | None, threshol
         order = scores.argsort(descending=True, stable=True)
         if not len(boxes):
             return order
-        found = boxes[order]
-        found = found.double() if found.dtype.kind == "int" else found.to(found.dtype.compute)
-        kinds = metaop.zeros_like(order) if groups is None else groups[order]
-        limit = _below(threshold) if found.dtype is metaop.float32 else float(threshold)
-        is_box = metaop.ones_like(order, dtype=metaop.bool)
-        parts = (found.t(), box_area(found), kinds, is_box)
-        stays = _survivors(*map(_in_blocks, parts), limit).flatten()[: len(order)]
-        return order[stays]
+        if groups is None:
+            return order[_stays(boxes[order], metaop.zeros_like(order), threshold)]
+        places = order[groups[order].argsort(stable=True)]
+        stays = _stays(boxes[places], groups[places], threshold)
+        return order[metaop.zeros_like(stays).scatter(0, places, stays)[order]]
+
+
+def _stays(boxes: Any, groups: Any, threshold: float) -> Any:
+    """Which boxes stay; they come by group, and by falling score in each."""
+    boxes = boxes.double() if boxes.dtype.kind == "int" else boxes.to(boxes.dtype.compute)
+    limit = _below(threshold) if boxes.dtype is metaop.float32 else float(threshold)
+    ends = _last_of_group(groups) // _BLOCK
+    is_box = metaop.ones(len(boxes), dtype=metaop.bool, device=boxes.device)
+    parts = (boxes.t(), box_area(boxes), groups, ends, is_box)
+    return _survivors(*map(_in_blocks, parts), limit).flatten()[: len(boxes)]
+
+
+def _last_of_group(groups: Any) -> Any:
+    """The last place of the group of each element; groups stand side by side."""
+    begins = metaop.nn.functional.pad(groups[1:] != groups[:-1], (1, 0))
+    number = begins.cumsum(0)
+    places = metaop.arange(len(groups), device=groups.device)
+    return metaop.zeros_like(places).scatter_reduce(0, number, places, "amax")[number]
 
 
 def _in_blocks(values: Any) -> Any:
