@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from metaop.elementwise.meta_op import apply, cast, where
+from metaop.operators.expressions import index_along
 from metaop.reduce.meta_op import reduce_axes, reduce_with_map
 from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
@@ -29,19 +30,36 @@ def extremes(source: Node) -> tuple[Node, Node]:
     return reduce_axes("min", source, (0,)), reduce_axes("max", source, (0,))
 
 
+def _limits(source: Node, low: Node | None, high: Node | None, around: float) -> tuple[Node, Node]:
+    """Limits that are finite and differ: those given or the extremes, and `around` a single one."""
+    if low is None or high is None:
+        low, high = reduce_axes("min", source, (0,)), reduce_axes("max", source, (0,))
+    low, high = cast(low, source.dtype), cast(high, source.dtype)
+    is_point = low.equals(high)
+    low, high = where(is_point, low - around, low), where(is_point, high + around, high)
+    is_range = apply("isfinite", low) & apply("isfinite", high) & (low < high)
+    return where(apply("has_range", is_range), low, high), high
+
+
+@composite(differentiable=False)
+def bin_edges(source: Node, low: Node | None, high: Node | None, bins: int) -> Node:
+    """The edges (bins + 1,) of equal intervals; without limits they hold the vector `source`."""
+    low, high = _limits(source, low, high, 0.5)
+    number = index_along((bins + 1,), 0)
+    low, high = (views.broadcast_to(one, number.shape) for one in (low, high))
+    step = (high - low) / bins
+    # From both ends, as PyTorch's linspace.
+    lower, upper = (cast(one, source.dtype) * step for one in (number, bins - number))
+    return where(number < (bins + 1) // 2, low + lower, high - upper)
+
+
 @composite(differentiable=False)
 def histc(source: Node, low: Node | None, high: Node | None, bins: int) -> Node:
     """How many elements of a vector lie in each of `bins` equal intervals from `low` to `high`.
 
     Without limits they are the extremes.
     """
-    if low is None or high is None:
-        low, high = reduce_axes("min", source, (0,)), reduce_axes("max", source, (0,))
-    low, high = cast(low, source.dtype), cast(high, source.dtype)
-    is_point = low.equals(high)
-    low, high = where(is_point, low - 1, low), where(is_point, high + 1, high)
-    is_range = apply("isfinite", low) & apply("isfinite", high) & (low < high)
-    low = where(apply("has_range", is_range), low, high)
+    low, high = _limits(source, low, high, 1.0)
     low, high = (views.broadcast_to(one, source.shape) for one in (low, high))
     inside = (source >= low) & (source <= high)
     # The bins are found by arithmetic, as PyTorch does, and not by comparing with edges.

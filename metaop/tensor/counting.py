@@ -12,20 +12,13 @@ from metaop.errors import ArgumentError, DimensionError, DTypeError, ShapeError
 from metaop.operators import counting as operators
 from metaop.operators import distinct, searching
 from metaop.tensor.arguments import wrap_dim
-from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.creation import full, tensor
-from metaop.tensor.ordering import host_values
 from metaop.tensor.promotion import defaults, result_type
+from metaop.tensor.selection import where
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.faults import NO_RANGE
 from metaop.unified_graph.recording import record, results, scalar_leaf
-
-
-def _host_tensor(array: np.ndarray, like: Tensor) -> Tensor:
-    """Values of the host as a tensor of the dtype and device of `like`."""
-    return from_array(np.asarray(array, like.dtype.numpy, order="C"), like.dtype).to(
-        device=like.device
-    )
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
@@ -87,11 +80,15 @@ def histogram(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> Histogram:
-    """The number of elements in each bin, and the bin edges."""
-    edges = bins._array() if isinstance(bins, Tensor) else bins
-    weights = None if weight is None else host_values(weight)
-    counts, edges = np.histogram(host_values(input), edges, range, density, weights)
-    return Histogram(_host_tensor(counts, input), _host_tensor(edges, input))
+    """The number of elements in each bin, and the bin edges.
+
+    `bins` is their number, between the limits `range` or the extremes, or their edges. Bins hold
+    their lower edge, the last one both.
+    """
+    counts, edges = histogramdd(
+        input.reshape(-1, 1), (bins,), range=range, weight=weight, density=density
+    )
+    return Histogram(counts, edges[0])
 
 
 class HistogramOfPoints(NamedTuple):
@@ -114,15 +111,62 @@ def histogramdd(
     `bins` is the number of cells along every axis, one number for each axis, or their edges;
     `range` holds the lowest and the highest edge of each axis.
     """
-    points = host_values(input).reshape(-1, input.shape[-1])
-    if isinstance(bins, (list, tuple)):
-        bins = [edges._array() if isinstance(edges, Tensor) else edges for edges in bins]
-    limits = None if range is None else list(zip(range[::2], range[1::2]))
-    weights = None if weight is None else host_values(weight).reshape(-1)
-    counts, edges = np.histogramdd(points, bins, limits, density, weights)
-    return HistogramOfPoints(
-        _host_tensor(counts, input), tuple(_host_tensor(one, input) for one in edges)
-    )
+    if input.dtype.kind != "float" or not input.ndim:
+        raise DTypeError(
+            f"histogramdd: not for {input.dtype.name} {list(input.shape)}",
+            fix="convert it with .float(), and give coordinates a dimension",
+        )
+    size = input.shape[-1]
+    points = input.detach().reshape(-1, size)
+    given = list(bins) if isinstance(bins, (list, tuple)) else [bins] * size
+    limits = [None] * size if range is None else list(zip(range[::2], range[1::2]))
+    if len(given) != size or len(limits) != size:
+        raise ShapeError(
+            f"histogramdd: bins or limits of {len(given)} and {len(limits)} axes for {size}",
+            fix="give one for each coordinate",
+        )
+    edges = [
+        one.to(input.dtype) if isinstance(one, Tensor) else _edges(points[:, axis], one, limit)
+        for axis, (one, limit) in enumerate(zip(given, limits))
+    ]
+    counts = _cells(points, edges, weight).to(input.dtype)
+    if density:
+        counts = counts / counts.sum()
+        for axis, one in enumerate(edges):
+            counts = counts / one.diff().reshape(-1, *(1,) * (size - 1 - axis))
+    return HistogramOfPoints(counts, tuple(edges))
+
+
+def _edges(values: Tensor, bins: int, limits: Sequence[float] | None) -> Any:
+    """The edges of so many equal bins."""
+    if bins <= 0:
+        raise ArgumentError(f"torch.histogram(): bins must be > 0, but got {bins}")
+    if limits is None and not values.numel():
+        limits = (0.0, 1.0)
+    if limits is not None:
+        low, high = map(float, limits)
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            raise NO_RANGE.error(NO_RANGE.message, fix=NO_RANGE.fix)
+        limits = (low, high)
+    calls = [None, None] if limits is None else [
+        scalar_leaf(one, values.dtype, values.device) for one in limits
+    ]  # fmt: skip
+    return wrap(record(operators.bin_edges, (values.call, *calls), (bins,)))
+
+
+def _cells(points: Any, edges: Sequence[Any], weight: Any) -> Any:
+    """The number (or weight) of the points in each cell between edges; the last edges belong."""
+    counts = [len(one) - 1 for one in edges]
+    total = math.prod(counts)
+    cell, inside = 0, points[:, :0].eq(0).all(1)
+    for axis, (one, count) in enumerate(zip(edges, counts)):
+        values = points[:, axis].contiguous()
+        inside = inside & (values >= one[0]) & (values <= one[-1])
+        cell = cell * count + (searchsorted(one, values, right=True) - 1).clamp(max=count - 1)
+    place = where(inside, cell, total)
+    amounts = None if weight is None else weight.detach().reshape(-1).call
+    found = wrap(record(operators.bincount, (place.call, amounts), (total + 1,)))
+    return found[:total].reshape(counts)
 
 
 def unique(

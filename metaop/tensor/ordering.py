@@ -17,7 +17,7 @@ from metaop.operators import distinct, ordering
 from metaop.operators import scan as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.casting import casts_on_cpu, in_float32
-from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.joining import stack
 from metaop.tensor.reductions import ValuesAndIndices
 from metaop.unified_graph import dtype as dtypes
@@ -25,19 +25,6 @@ from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.faults import QUANTILE_OUTSIDE_UNIT
 from metaop.unified_graph.recording import Call, record, results, scalar_leaf
 from metaop.unified_graph.tensor_type import Device
-
-
-def host_values(input: Tensor) -> np.ndarray:
-    """The values as an array that NumPy can order (16-bit floats as float32)."""
-    array = input._array()
-    narrow = input.dtype.kind == "float" and input.dtype.itemsize == 2
-    return array.astype(np.float32) if narrow else array
-
-
-def host_result(array: np.ndarray, like: Tensor) -> Tensor:
-    """An integer or boolean result of the host as a tensor on the device of `like`."""
-    dtype = dtypes.bool_ if array.dtype == np.bool_ else dtypes.int64
-    return from_array(np.asarray(array, dtype.numpy, order="C"), dtype).to(device=like.device)
 
 
 def sort(

@@ -164,11 +164,44 @@ def test_counts() -> None:
         metaop.bincount(metaop.tensor([1, -1]))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_histograms(dtype: str) -> None:
+    random = np.random.default_rng(6)
+    edges, weight = np.array([-1, 0, 0.5, 2], dtype), random.random(300).astype(dtype)
+    # Numbers that stand on edges, and others.
+    for x in (random.integers(-8, 9, 300) / 4, random.standard_normal(300)):
+        x = x.astype(dtype)
+        points = x.reshape(150, 2)
+        compare((lambda t, w: [*metaop.histogram(t, 5, weight=w)],
+                 lambda t, w: [*torch.histogram(t, 5, weight=w)]), x, weight)  # fmt: skip
+        for options in (dict(bins=70, range=(-1.0, 1.5)), dict(bins=4, density=True)):
+            compare(pair("histogram", **options), x)
+        compare(pair("histogram"), x, edges)
+        for bins, options in (
+            ([2, 3], {}),
+            (3, dict(density=True)),
+            (2, dict(range=[-1, 1, 0, 2.0])),
+        ):
+            compare(tuple(
+                lambda t, lib=lib, bins=bins, options=options: [
+                    (found := lib.histogramdd(t, bins, **options)).hist, *found.bin_edges
+                ]
+                for lib in (metaop, torch)
+            ), points)  # fmt: skip
+    compare(pair("histogram", 3), np.full(3, 2, dtype))
+    compare(pair("histogram", 3), np.zeros(0, dtype))
+    with pytest.raises(ArgumentError, match="not finite"):
+        metaop.histogram(metaop.tensor([1.0, np.nan]), 4).hist.numpy()
+    with pytest.raises(ShapeError, match="of 3 and 2 axes for 2"):
+        metaop.histogramdd(metaop.ones(4, 2), [2, 2, 2])
+
+
 def test_nothing_of_a_known_size_is_read() -> None:
     @metaop.jit
     def chosen(x: metaop.Tensor, mask: metaop.Tensor) -> tuple[metaop.Tensor, ...]:
         return (
             metaop.histc(x, 5),
+            *metaop.histogram(x, 5),
             metaop.nonzero_static(mask, size=4),
             x.masked_scatter(mask, x),
             metaop.mode(x.round()).values,
@@ -181,6 +214,7 @@ def test_nothing_of_a_known_size_is_read() -> None:
         t, held = torch.from_numpy(x), torch.from_numpy(mask)
         expected = (
             torch.histc(t, 5),
+            *torch.histogram(t, 5),
             torch.nonzero_static(held, size=4),
             t.masked_scatter(held, t),
             torch.mode(t.round()).values,
