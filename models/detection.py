@@ -56,6 +56,18 @@ def suppressed(
     return batched_nms(corners, sure, group, threshold).numpy()[:most]
 
 
+def suppressed_in_each(
+    parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], threshold: float, most: int
+) -> list[np.ndarray]:
+    """`suppressed` for the boxes, scores and groups of several images, computed together."""
+    joined = [np.concatenate(columns) for columns in zip(*parts)]
+    image = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
+    joined[2] = joined[2] * len(parts) + image
+    kept = suppressed(joined[0], joined[1], joined[2], threshold, len(image))
+    starts = np.searchsorted(image, np.arange(len(parts)))
+    return [kept[image[kept] == k][:most] - start for k, start in enumerate(starts)]
+
+
 def highest(scores: np.ndarray, count: int) -> np.ndarray:
     """The indices of the `count` highest scores, by falling score."""
     return np.argsort(-scores, kind="stable")[:count]
@@ -160,18 +172,23 @@ def matched(values: np.ndarray, matches: np.ndarray) -> np.ndarray:
     return values[np.maximum(matches, 0)]
 
 
-def balanced_sample(labels: np.ndarray, count: int, positive: float) -> np.ndarray:
-    """`count` places drawn at random, a share of `positive` at most where labels are positive.
+def balanced_samples(labels: Sequence[np.ndarray], count: int, positive: float) -> list[np.ndarray]:
+    """For each of several images `count` places drawn at random, as a mask.
 
-    Where labels are negative nothing is drawn. Returns a mask.
+    A share of `positive` at most are places where labels are positive; where labels are negative
+    nothing is drawn.
     """
-    groups = [np.flatnonzero(labels > 0), np.flatnonzero(labels == 0)]
-    first = min(len(groups[0]), int(count * positive))
-    counts = first, min(len(groups[1]), count - first)
-    drawn = np.zeros(len(labels), bool)
-    for group, number in zip(groups, counts):
-        drawn[group[metaop.randperm(len(group)).numpy()[:number]]] = True
-    return drawn
+    keys = metaop.rand(sum(map(len, labels))).numpy()
+    masks, start = [], 0
+    for own in labels:
+        order = np.argsort(keys[start : start + len(own)])
+        groups = [order[own[order] > 0], order[own[order] == 0]]
+        first = min(len(groups[0]), int(count * positive))
+        drawn = np.zeros(len(own), bool)
+        drawn[groups[0][:first]] = drawn[groups[1][: count - first]] = True
+        masks.append(drawn)
+        start += len(own)
+    return masks
 
 
 def per_place(value: metaop.Tensor, columns: int) -> metaop.Tensor:
@@ -273,10 +290,11 @@ class ImageTransform:
             boxes.append(corners)
             labels.append(target["labels"].numpy(force=True))
             if "masks" in target:
-                layers = target["masks"].float()[None]
+                layers = target["masks"].numpy(force=True).astype(np.float32)
                 if old != new:
-                    layers = F.interpolate(layers, size=new)
-                masks.append(layers[0].numpy(force=True))
+                    scaled_layers = F.interpolate(metaop.from_numpy(layers[None]), size=new)
+                    layers = scaled_layers[0].numpy()
+                masks.append(layers)
         return boxes, labels, masks
 
 

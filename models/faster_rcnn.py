@@ -32,14 +32,14 @@ from .detection import (
     Matcher,
     Size,
     Things,
-    balanced_sample,
+    balanced_samples,
     clipped,
     highest,
     map_sizes,
     matched,
     overlaps,
     per_place,
-    suppressed,
+    suppressed_in_each,
 )
 from .detection_training import Learned, learn_to_find
 from .feature_pyramid import resnet50_fpn, small_pyramid
@@ -111,16 +111,20 @@ class RegionProposalNetwork(nn.Module):
         logits, codes = self.head(maps)
         levels = self.anchors(batch.size, map_sizes(maps))
         scores, moves = logits.numpy(force=True), codes.numpy(force=True)
-        proposals = [
-            self._proposals(logit, move, levels, size)
+        candidates = [
+            self._candidates(logit, move, levels, size)
             for logit, move, size in zip(scores, moves, batch.sizes)
         ]
+        options, use = self.options, int(not self.training)
+        kept = suppressed_in_each(candidates, options.nms, options.most[use])
+        proposals = [part[0][best] for part, best in zip(candidates, kept)]
         losses = self._losses(logits, codes, levels, batch) if self.training else {}
         return proposals, losses
 
-    def _proposals(
+    def _candidates(
         self, scores: np.ndarray, codes: np.ndarray, levels: Sequence[np.ndarray], size: Size
-    ) -> np.ndarray:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The best boxes of each level of an image, their scores, and their levels."""
         options, use = self.options, int(not self.training)
         anchors = np.concatenate(levels)
         chosen, level_of = [], []
@@ -131,8 +135,7 @@ class RegionProposalNetwork(nn.Module):
         place, group = np.concatenate(chosen), np.concatenate(level_of)
         boxes = clipped(self.coder.decode(codes[place], anchors[place]), size)
         kept = large_enough(boxes, 1e-3)
-        boxes, group, sure = boxes[kept], group[kept], scores[place[kept]]
-        return boxes[suppressed(boxes, sure, group, options.nms, options.most[use])]
+        return boxes[kept], scores[place[kept]], group[kept]
 
     def _losses(
         self,
@@ -145,11 +148,11 @@ class RegionProposalNetwork(nn.Module):
         labels = np.zeros(logits.shape, np.float32)
         sampled = np.zeros(logits.shape, np.float32)
         goals = np.zeros(codes.shape, np.float32)
-        for number, boxes in enumerate(batch.boxes):
-            matches = self.matcher(overlaps(boxes, anchors))
-            state = np.where(matches >= 0, 1, np.where(matches == BELOW, 0, -1))
-            sampled[number] = balanced_sample(state, options.sample, options.share)
-            chosen = (sampled[number] > 0) & (state > 0)
+        found = [self.matcher(overlaps(boxes, anchors)) for boxes in batch.boxes]
+        states = [np.where(one >= 0, 1, np.where(one == BELOW, 0, -1)) for one in found]
+        sampled[:] = balanced_samples(states, options.sample, options.share)
+        for number, (boxes, matches) in enumerate(zip(batch.boxes, found)):
+            chosen = (sampled[number] > 0) & (matches >= 0)
             labels[number, chosen] = 1
             goals[number, chosen] = self.coder.encode(boxes[matches[chosen]], anchors[chosen])
         device, share = logits.device, np.float32(1 / max(sampled.sum(), 1))
@@ -252,9 +255,10 @@ class RoIHeads(nn.Module):
             matches = self.matcher(overlaps(boxes, candidates))
             labels = np.where(matches >= 0, matched(classes, matches), 0)
             labels[matches == BETWEEN] = -1
-            drawn = balanced_sample(labels, self.options.sample, self.options.share)
-            found.append(Regions(candidates[drawn], labels[drawn], matches[drawn]))
-        return found
+            found.append(Regions(candidates, labels, matches))
+        options = self.options
+        drawn = balanced_samples([part.labels for part in found], options.sample, options.share)
+        return [Regions(*(rows[own] for rows in part)) for part, own in zip(found, drawn)]
 
     def losses(self, features: Features, regions: Sequence[Regions], batch: Batch) -> Things:
         """The losses of the classes and boxes of regions."""
@@ -292,24 +296,28 @@ class RoIHeads(nn.Module):
             self.box_head(self.pooled(self.box_roi_pool, features, proposals, batch))
         )
         scores, moves = logits.softmax(-1).numpy(force=True), codes.numpy(force=True)
-        found = []
+        candidates = []
         for start, proposed, size in zip(starts_of(proposals), proposals, batch.sizes):
             rows = slice(start, start + len(proposed))
-            found.append(self._found(scores[rows], moves[rows], proposed, size))
-        return found
+            candidates.append(self._candidates(scores[rows], moves[rows], proposed, size))
+        best = suppressed_in_each(candidates, self.options.nms, self.options.most)
+        names = ("boxes", "scores", "labels")
+        return [
+            dict(zip(names, (column[own] for column in part)))
+            for part, own in zip(candidates, best)
+        ]
 
-    def _found(
+    def _candidates(
         self, scores: np.ndarray, codes: np.ndarray, proposals: np.ndarray, size: Size
-    ) -> Found:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Boxes of an image that may show something, how surely, and what."""
         classes = scores.shape[1]
         moved = self.coder.decode(codes.reshape(-1, classes, 4), proposals)
         boxes = clipped(moved, size)[:, 1:].reshape(-1, 4)
         sure = scores[:, 1:].reshape(-1)
         labels = np.tile(np.arange(1, classes), len(proposals))
         kept = (sure > self.options.score) & large_enough(boxes, 1e-2)
-        boxes, sure, labels = boxes[kept], sure[kept], labels[kept]
-        best = suppressed(boxes, sure, labels, self.options.nms, self.options.most)
-        return {"boxes": boxes[best], "scores": sure[best], "labels": labels[best]}
+        return boxes[kept], sure[kept], labels[kept]
 
 
 class FasterRCNN(Detector):

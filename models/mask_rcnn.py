@@ -147,8 +147,8 @@ class MaskRCNN(FasterRCNN):
         counted = np.arange(len(logits)) < len(labels)
         weight = (counted / np.float32(max(len(labels), 1) * side**2)).astype(np.float32)
         device = logits.device
-        goal, share = (metaop.from_numpy(part).to(device) for part in (goals, weight))
-        entropy = F.binary_cross_entropy_with_logits(logits, goal, reduction="none")
+        share = metaop.from_numpy(weight).to(device)
+        entropy = F.binary_cross_entropy_with_logits(logits, goals.to(device), reduction="none")
         return (entropy * share[:, None, None]).sum()
 
     def find(self, features: Features, batch: Batch) -> list[Found]:
@@ -167,12 +167,11 @@ class MaskRCNN(FasterRCNN):
         return {**restored, "masks": np.array(pictures, np.float32).reshape(-1, 1, *original)}
 
 
-def cut_out(masks: np.ndarray, rows: np.ndarray, side: int) -> np.ndarray:
+def cut_out(masks: np.ndarray, rows: np.ndarray, side: int) -> metaop.Tensor:
     """What boxes see of masks, as rows (mask, x1, y1, x2, y2): (rows, side, side)."""
     # Filled up, so that few programs serve all counts; masks may be large.
     filled = np.pad(masks, ((0, 8 - len(masks) % 8), (0, 0), (0, 0)))
-    seen = roi_align(metaop.from_numpy(filled[:, None]), metaop.from_numpy(rows), side)
-    return seen[:, 0].numpy()
+    return roi_align(metaop.from_numpy(filled[:, None]), metaop.from_numpy(rows), side)[:, 0]
 
 
 def maskrcnn_resnet50_fpn(num_classes: int = 91, **options: Any) -> MaskRCNN:

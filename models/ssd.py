@@ -191,19 +191,19 @@ class SSD(Detector):
             for part in (labels, goals, positive.astype(np.float32) / max(1, positive.sum()))
         )
         entropy = F.cross_entropy(logits.transpose(1, 2), label, reduction="none")
-        counted = metaop.from_numpy(positive | self._hard(entropy.numpy(force=True), positive))
+        counted = self._learned_from(entropy.detach(), metaop.from_numpy(positive).to(device))
         apart = F.smooth_l1_loss(codes, goal, reduction="none") * weight[..., None]
         share = 1 / max(1, positive.sum())
         return {
             "bbox_regression": apart.sum(),
-            "classification": (entropy * counted.to(device)).sum() * float(share),
+            "classification": (entropy * counted).sum() * float(share),
         }
 
-    def _hard(self, entropy: np.ndarray, positive: np.ndarray) -> np.ndarray:
-        """The empty places that look least so, some for each thing of an image."""
-        order = np.argsort(np.where(positive, np.inf, -entropy), 1, kind="stable")
-        rank = np.argsort(order, 1, kind="stable")
-        return rank < self.negatives * positive.sum(1, keepdims=True)
+    def _learned_from(self, entropy: metaop.Tensor, positive: metaop.Tensor) -> metaop.Tensor:
+        """The things, and the empty places that look least so, some for each thing of an image."""
+        order = entropy.masked_fill(positive, -metaop.inf).argsort(1, descending=True, stable=True)
+        rank = order.argsort(1)
+        return positive | (rank < self.negatives * positive.sum(1, keepdim=True))
 
     def find(self, features: Features, batch: Batch) -> list[Found]:
         maps = list(features.values())

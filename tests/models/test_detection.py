@@ -122,11 +122,24 @@ def test_anchors_belong_to_what_they_overlap() -> None:
 def test_samples_are_balanced() -> None:
     labels = np.array([1, 2, 3, 4, 5, 6] + [0] * 20 + [-1] * 5)
     metaop.manual_seed(0)
-    drawn = detection.balanced_sample(labels, 8, 0.5)
+    drawn, few = detection.balanced_samples([labels, labels[5:]], 8, 0.5)
     assert (drawn & (labels > 0)).sum() == 4 and (drawn & (labels == 0)).sum() == 4
-    few = detection.balanced_sample(labels[5:], 8, 0.5)
     assert (few & (labels[5:] > 0)).sum() == 1 and (few & (labels[5:] == 0)).sum() == 7
     assert not (drawn & (labels < 0)).any()
+
+
+def test_images_are_suppressed_together() -> None:
+    random = np.random.default_rng(0)
+    parts = []
+    for count in (0, 60, 1, 90):
+        corners = random.uniform(0, 20, (count, 2))
+        boxes = np.concatenate([corners, corners + random.uniform(1, 9, (count, 2))], 1)
+        scores, groups = random.random(count), random.integers(0, 3, count)
+        parts.append((boxes.astype("f"), scores.astype("f"), groups))
+    for most in (5, 100):
+        found = detection.suppressed_in_each(parts, 0.4, most)
+        for own, part in zip(found, parts):
+            np.testing.assert_array_equal(own, detection.suppressed(*part, 0.4, most))
 
 
 def test_images_of_several_sizes_make_one_batch() -> None:
