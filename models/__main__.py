@@ -1,7 +1,8 @@
-"""Lists the networks, or trains one on the small data of its file.
+"""Lists the networks, trains one on the small data of its file, or tells what steps consist of.
 
 python -m models list
 python -m models resnet train --steps 100
+python -m models coverage [NAME …]
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> Any:
         for name, line in known.items():
             print(f"{name:15}{line}")
         return None
+    if words[:1] == ["coverage"] and set(words[1:]) <= set(known):
+        return importlib.import_module(".coverage", __package__).table(words[1:] or list(known))
     if len(words) < 2 or words[0] not in known or words[1] != "train":
         raise SystemExit(__doc__)
     return importlib.import_module(f".{words[0]}", __package__).main(words[2:])
