@@ -13,7 +13,7 @@ from metaop.tensor.core import Tensor
 from metaop.vision.ops.boxes import box_area, check_boxes
 
 # So many boxes are looked at side by side; what lies in earlier blocks is left out.
-_BLOCK = 512
+_BLOCK = 128
 
 
 @kernel(tasks=1, outputs=lambda corners, areas, groups, ends, is_box, limit: is_box)
