@@ -213,6 +213,15 @@ def test_suppression_of_any_number_of_boxes(monkeypatch: pytest.MonkeyPatch) -> 
     assert not made
 
 
+def test_suppression_of_global_boxes() -> None:
+    boxes, scores = metaop.tensor(random_boxes(20, size=8.0)), metaop.rand(20)
+    placement, sbp = metaop.placement("cpu", ranks=[0]), metaop.sbp.broadcast
+    spread = [part.to_global(placement=placement, sbp=sbp) for part in (boxes, scores)]
+    found = ops.nms(*spread, 0.3)
+    assert found.is_global
+    assert found.numpy().tolist() == ops.nms(boxes, scores, 0.3).tolist()
+
+
 def test_thresholds_are_compared_in_double_precision() -> None:
     """0.3 in single precision lies above 0.3, so such a box goes, as in torchvision."""
     boxes = metaop.tensor([[0, 0, 10, 1], [0, 0, 3, 1]], dtype=metaop.float32)

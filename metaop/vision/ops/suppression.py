@@ -9,7 +9,7 @@ import numpy as np
 import metaop
 from metaop.errors import ShapeError
 from metaop.kernels import kernel, lanes
-from metaop.tensor.core import Tensor
+from metaop.tensor.core import Tensor, from_array
 from metaop.vision.ops.boxes import box_area, check_boxes
 
 # So many boxes are looked at side by side; what lies in earlier blocks is left out.
@@ -64,6 +64,12 @@ def _suppressed(name: str, boxes: Any, scores: Any, groups: Any | None, threshol
             f"{name}: boxes should be (count, 4) and scores (count,), got {list(boxes.shape)} and "
             f"{list(scores.shape)}"
         )
+    if boxes.device.placement is not None:
+        # A kernel cannot be spread over ranks: each has the whole, and computes the same.
+        parts = (
+            x if x is None else from_array(x._array(), x.dtype) for x in (boxes, scores, groups)
+        )
+        return _suppressed(name, *parts, threshold).to(device=boxes.device)  # type: ignore
     with metaop.no_grad():
         order = scores.argsort(descending=True, stable=True)
         if not len(boxes):
