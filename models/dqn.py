@@ -1,0 +1,139 @@
+"""DQN: learns what each action is worth from what it remembers of its trials.
+
+After V. Mnih and others, "Human-level control through deep reinforcement learning", 2015, with the
+targets of H. van Hasselt, A. Guez, D. Silver, "Deep reinforcement learning with double Q-learning",
+2016. It learns to walk through a grid with pits, or to keep a pole upright.
+
+    python -m models.dqn --steps 1000 --world grid_world
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import numpy as np
+
+import metaop
+from metaop import nn
+from metaop.nn import functional as F
+
+from .demonstration import Checkpoint, parse_options, train, update
+from .environments import World, mean_return, world_of
+
+
+class QNetwork(nn.Sequential):
+    """What is seen (batch, inputs) to what each action is worth (batch, actions)."""
+
+    def __init__(self, inputs: int, actions: int, width: int = 64) -> None:
+        super().__init__(
+            nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
+            nn.Linear(width, actions),
+        )  # fmt: skip
+
+
+class Memory:
+    """The last `size` steps of worlds: what was seen, what was done, and what came of it."""
+
+    def __init__(self, size: int, inputs: int) -> None:
+        self.count = 0
+        shapes = {"seen": (inputs,), "actions": (), "rewards": (), "after": (inputs,), "ended": ()}
+        self.rows = {name: np.zeros((size, *shape), np.float32) for name, shape in shapes.items()}
+        self.rows["actions"] = self.rows["actions"].astype(np.int64)
+
+    def add(self, **steps: np.ndarray) -> None:
+        """Keeps steps (count, …) in the place of the oldest."""
+        size, count = len(self.rows["ended"]), len(steps["ended"])
+        places = (self.count + np.arange(count)) % size
+        for name, values in steps.items():
+            self.rows[name][places] = values
+        self.count += count
+
+    def draw(self, count: int, random: np.random.Generator) -> list[metaop.Tensor]:
+        """So many steps at random, each part of them as a tensor (count, …)."""
+        chosen = random.integers(0, min(self.count, len(self.rows["ended"])), count)
+        return [metaop.from_numpy(values[chosen]) for values in self.rows.values()]
+
+    def state_dict(self) -> dict[str, metaop.Tensor]:
+        """All that is remembered."""
+        rows = {name: metaop.tensor(values) for name, values in self.rows.items()}
+        return {**rows, "count": metaop.tensor(self.count)}
+
+    def load_state_dict(self, kept: dict[str, metaop.Tensor]) -> None:
+        """Remembers what was kept."""
+        self.rows = {name: np.array(kept[name].numpy()) for name in self.rows}
+        self.count = int(kept["count"].item())
+
+
+def loss_of(
+    model: nn.Module, target: nn.Module, seen: metaop.Tensor, actions: metaop.Tensor,
+    rewards: metaop.Tensor, after: metaop.Tensor, ended: metaop.Tensor, discount: float = 0.99,
+) -> metaop.Tensor:  # fmt: skip
+    """How far the worths of what was done are from what came of it.
+
+    That is the reward and, unless the episode ended, what the best next action is worth: `model`
+    says which it is, and `target`, a former state of it, what it is worth.
+    """
+    found = model(seen).gather(1, actions.unsqueeze(1)).squeeze(1)
+    best = model(after).detach().argmax(1, keepdim=True)
+    later = target(after).detach().gather(1, best).squeeze(1)
+    return F.smooth_l1_loss(found, rewards + discount * (1 - ended) * later)
+
+
+def try_out(
+    model: nn.Module, world: World, memory: Memory, curious: float, steps: int = 1
+) -> float:
+    """Acts and remembers; with the probability `curious` at random. Returns the mean reward."""
+    total = 0.0
+    for _ in range(steps):
+        seen, random = world.seen(), world.random
+        with metaop.no_grad():
+            best = model(metaop.from_numpy(seen)).argmax(1).numpy()
+        other = random.integers(0, world.actions, world.count)
+        actions = np.where(random.uniform(size=world.count) < curious, other, best)
+        _, rewards, ended, _, last = world.step(actions)
+        memory.add(seen=seen, actions=actions, rewards=rewards, after=last, ended=ended)
+        total += float(rewards.mean()) / steps
+    return total
+
+
+def main(arguments: Sequence[str] | None = None) -> float:
+    """Acts and learns in turn; returns the mean return of episodes with the best actions."""
+    options = parse_options(
+        __doc__, arguments, steps=1000, batch_size=128, lr=3e-3, world="grid_world", worlds=8,
+        memory=10_000, width=64, every=50, checkpoint="",
+    )  # fmt: skip
+    world = world_of(options.world, options.worlds, options.seed)
+    model = QNetwork(world.inputs, world.actions, options.width)
+    target = copy.deepcopy(model)
+    memory = Memory(options.memory, world.inputs)
+    optimizer = metaop.optim.Adam(model.parameters(), lr=options.lr)
+
+    def step(number: int) -> dict[str, metaop.Tensor]:
+        world.random = np.random.default_rng((options.seed, number))
+        if number % options.every == 0:
+            target.load_state_dict(model.state_dict())
+        curious = max(0.05, 1 - number / 300)
+        reward = try_out(model, world, memory, curious)
+        rows = memory.draw(options.batch_size, world.random)
+        loss = update(optimizer, loss_of(model, target, *rows))
+        return {"loss": loss, "reward": metaop.tensor(reward)}
+
+    checkpoint = Checkpoint(
+        options.checkpoint,
+        **{"model": model, "target": target, "optimizer": optimizer},
+        **{"world": world, "memory": memory},
+    )
+    train(step, options.steps, "DQN", checkpoint)
+
+    def best(seen: np.ndarray) -> np.ndarray:
+        with metaop.no_grad():
+            return model(metaop.from_numpy(seen)).argmax(1).numpy()
+
+    found = mean_return(options.world, best, options.seed + 1)
+    print(f"mean return {found:.2f} after {options.steps * options.worlds} steps of the world")
+    return found
+
+
+if __name__ == "__main__":
+    main()
