@@ -67,7 +67,7 @@ class Memory:
 
 def loss_of(
     model: nn.Module, target: nn.Module, seen: metaop.Tensor, actions: metaop.Tensor,
-    rewards: metaop.Tensor, after: metaop.Tensor, ended: metaop.Tensor, discount: float = 0.99,
+    rewards: metaop.Tensor, after: metaop.Tensor, ended: metaop.Tensor, *, discount: float = 0.99,
 ) -> metaop.Tensor:  # fmt: skip
     """How far the worths of what was done are from what came of it.
 
@@ -120,10 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> float:
         return {"loss": loss, "reward": metaop.tensor(reward)}
 
     checkpoint = Checkpoint(
-        options.checkpoint,
-        **{"model": model, "target": target, "optimizer": optimizer},
-        **{"world": world, "memory": memory},
-    )
+        options.checkpoint, model=model, target=target, optimizer=optimizer, world=world,
+        memory=memory,
+    )  # fmt: skip
     train(step, options.steps, "DQN", checkpoint)
 
     def best(seen: np.ndarray) -> np.ndarray:

@@ -131,7 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> float:
                     metaop.from_numpy(row[chosen]) for row in rows
                 )
                 gains = (gains - gains.mean()) / (gains.std() + 1e-8)
-                loss = loss_of(*model(seen), actions, before, gains, returns)
+                logits, worths = model(seen)
+                loss = loss_of(logits, worths, actions, before, gains, returns)
                 optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(model.parameters(), 0.5)

@@ -1,0 +1,98 @@
+"""Made-up clicks of people on things, whose probabilities are known, and how well a network ranks.
+
+A click is likelier where two hidden vectors of the person and the thing point the same way, at some
+hours, and for some pairs of country and category that no single feature tells.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import NamedTuple
+
+import numpy as np
+
+import metaop
+from metaop import nn
+from metaop.nn import functional as F
+
+from .demonstration import Checkpoint, drawn_rows, train, update
+
+# How many values each feature has: person, thing, country, category.
+SIZES = (60, 80, 6, 8)
+NUMBERS = 3
+
+
+class Clicks(NamedTuple):
+    """Features of each row, whether there was a click, and how likely it was.
+
+    `numbers` (rows, 3), float32, are two waves of the hour and the price; `kinds` (rows, 4), int64,
+    say which person, thing, country and category.
+    """
+
+    numbers: np.ndarray
+    kinds: np.ndarray
+    clicked: np.ndarray
+    chance: np.ndarray
+
+    def part(self, rows: slice) -> Clicks:
+        """Some of the rows."""
+        return Clicks(*(column[rows] for column in self))
+
+
+def draw_clicks(count: int, seed: int) -> Clicks:
+    """So many rows of one made-up shop; `seed` says which."""
+    random = np.random.default_rng(seed)
+    tastes, traits = random.normal(size=(SIZES[0], 4)), random.normal(size=(SIZES[1], 4))
+    countries, categories = (random.integers(0, size, rows) for size, rows in ((6, 60), (8, 80)))
+    pairs = random.choice([-1.0, 1.0], (SIZES[2], SIZES[3]))
+    people, things = random.integers(0, SIZES[0], count), random.integers(0, SIZES[1], count)
+    hours, prices = random.uniform(0, 2 * np.pi, count), random.normal(size=count)
+    kinds = np.stack([people, things, countries[people], categories[things]], 1)
+    logit = (tastes[people] * traits[things]).sum(1) + pairs[kinds[:, 2], kinds[:, 3]]
+    logit += 1.5 * np.sin(hours) - prices - 0.5
+    chance = 1 / (1 + np.exp(-logit))
+    numbers = np.stack([np.sin(hours), np.cos(hours), prices], 1).astype(np.float32)
+    clicked = random.uniform(size=count) < chance
+    return Clicks(numbers, kinds.astype(np.int64), clicked.astype(np.float32), chance)
+
+
+def ranking(scores: np.ndarray, clicked: np.ndarray) -> float:
+    """The area under the ROC curve: how often a row with a click has the higher score.
+
+    Equal scores count half. NaN where all rows are alike.
+    """
+    values, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    del values
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    hits = int(clicked.sum())
+    misses = len(clicked) - hits
+    if hits == 0 or misses == 0:
+        return float("nan")
+    return float((ranks[clicked > 0].sum() - hits * (hits + 1) / 2) / (hits * misses))
+
+
+def learn_clicks(model: nn.Module, options: argparse.Namespace) -> float:
+    """Learns from most rows; returns the area under the curve of the others.
+
+    The model makes logits (rows,) of numbers and kinds. The area that the true probabilities have
+    is printed beside it: no network can reach more in the mean.
+    """
+    rows = draw_clicks(options.rows, options.seed)
+    kept = len(rows.clicked) // 5
+    new, known = rows.part(slice(kept)), rows.part(slice(kept, None))
+    optimizer = metaop.optim.Adam(model.parameters(), lr=options.lr)
+
+    def step(number: int) -> dict[str, metaop.Tensor]:
+        numbers, kinds, clicked = drawn_rows(
+            *known[:3], size=options.batch_size, seed=(options.seed, number)
+        )
+        loss = F.binary_cross_entropy_with_logits(model(numbers, kinds), clicked)
+        return {"loss": update(optimizer, loss)}
+
+    checkpoint = Checkpoint(options.checkpoint, model=model, optimizer=optimizer)
+    train(step, options.steps, type(model).__name__, checkpoint)
+    with metaop.no_grad():
+        scores = model.eval()(*map(metaop.from_numpy, new[:2])).numpy()
+    found, most = ranking(scores, new.clicked), ranking(new.chance, new.clicked)
+    print(f"area under the curve {found:.3f} of new rows; {most:.3f} with the true probabilities")
+    return found

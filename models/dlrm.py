@@ -1,0 +1,74 @@
+"""DLRM: products of all pairs of embedded features say whether there is a click.
+
+After M. Naumov and others, "Deep learning recommendation model for personalization and
+recommendation systems", 2019. Names of parameters are those of the authors' program. The gradients
+of its tables are dense here, as all gradients of dense tensors are.
+
+    python -m models.dlrm --steps 600
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import metaop
+from metaop import nn
+
+from .clicks import NUMBERS, SIZES, learn_clicks
+from .demonstration import parse_options
+
+
+def layers(sizes: Sequence[int], last: bool) -> nn.Sequential:
+    """Fully connected layers with rectifiers; behind the last there is one only if it is said."""
+    found: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(sizes):
+        layer = nn.Linear(inputs, outputs)
+        nn.init.normal_(layer.weight, 0.0, math.sqrt(2 / (inputs + outputs)))
+        nn.init.normal_(layer.bias, 0.0, math.sqrt(1 / outputs))
+        found += [layer, nn.ReLU()]
+    return nn.Sequential(*(found if last else found[:-1]))
+
+
+class DLRM(nn.Module):
+    """Numbers (batch, numbers) and kinds (batch, features) to logits (batch,).
+
+    `bottom` are the widths of the layers that read the numbers, and `top` of those that read the
+    products. Each feature is a bag of values in the authors' program: here, of one value.
+    """
+
+    def __init__(
+        self, numbers: int, sizes: Sequence[int], bottom: Sequence[int], top: Sequence[int]
+    ) -> None:
+        super().__init__()
+        width = bottom[-1]
+        self.emb_l = nn.ModuleList([nn.EmbeddingBag(size, width, mode="sum") for size in sizes])
+        for table, size in zip(self.emb_l, sizes):
+            nn.init.uniform_(table.weight, -math.sqrt(1 / size), math.sqrt(1 / size))
+        self.bot_l = layers((numbers, *bottom), last=True)
+        vectors = len(sizes) + 1
+        self.top_l = layers((width + vectors * (vectors - 1) // 2, *top, 1), last=False)
+
+    def forward(self, numbers: metaop.Tensor, kinds: metaop.Tensor) -> metaop.Tensor:
+        dense = self.bot_l(numbers)
+        columns = kinds.unsqueeze(2).unbind(1)
+        vectors = [dense, *(table(column) for table, column in zip(self.emb_l, columns))]
+        stacked = metaop.stack(vectors, 1)
+        products = stacked @ stacked.transpose(1, 2)
+        below = metaop.tril_indices(len(vectors), len(vectors), -1, device=kinds.device)
+        pairs = products[:, below[0], below[1]]
+        return self.top_l(metaop.cat((dense, pairs), 1)).squeeze(1)
+
+
+def main(arguments: Sequence[str] | None = None) -> float:
+    """Learns made-up clicks; returns the area under the ROC curve of new rows."""
+    options = parse_options(
+        __doc__, arguments, steps=600, batch_size=256, lr=1e-2, rows=20_000, width=8, checkpoint=""
+    )
+    model = DLRM(NUMBERS, SIZES, (4 * options.width, options.width), (8 * options.width, 32))
+    return learn_clicks(model, options)
+
+
+if __name__ == "__main__":
+    main()
