@@ -14,10 +14,9 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .adversarial import Turn, judged, learn_to_draw
+from .adversarial import Turn, drawing_options, judged, learn_to_draw
 from .cgan import Conditional
 from .dcgan import Discriminator, Generator
-from .demonstration import parse_options
 
 
 class Classifier(nn.Module):
@@ -26,9 +25,11 @@ class Classifier(nn.Module):
     A discriminator, from whose last features a layer reads the further ones.
     """
 
-    def __init__(self, width: int, channels: int, size: int, further: int) -> None:
+    def __init__(
+        self, width: int, channels: int, size: int, further: int, batch_norm: bool = True
+    ) -> None:
         super().__init__()
-        layers = Discriminator(width, channels, size).main
+        layers = Discriminator(width, channels, size, batch_norm).main
         self.features, self.real = layers[:-1], layers[-1]
         self.further = nn.Conv2d(self.real.in_channels, further, 4)
 
@@ -54,9 +55,7 @@ class ACGAN(Conditional):
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
-    options = parse_options(
-        __doc__, arguments, steps=150, batch_size=32, lr=1e-3, latent=32, width=16, out=""
-    )
+    options = drawing_options(__doc__, arguments)
     generator = Generator(options.latent + 10, options.width, 1, 16)
     players = ACGAN(generator, Classifier(options.width, 1, 16, 10), options.latent)
     return learn_to_draw(players, options, 16)

@@ -7,17 +7,25 @@ its own: the players, or what they want.
 from __future__ import annotations
 
 import argparse
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .demonstration import digit_images, random_batches, train, update
+from .demonstration import Checkpoint, digit_images, drawn_rows, parse_options, train, update
+
+Judge = Callable[[metaop.Tensor], metaop.Tensor]
 
 
 class Turn(NamedTuple):
-    """Real images with their labels, drawn images, and the codes that these were drawn from."""
+    """Real images with their labels, drawn images, and the codes that these were drawn from.
+
+    In the place of labels and codes may come what else a network reads, as images to translate.
+    """
 
     real: metaop.Tensor
     labels: metaop.Tensor
@@ -36,9 +44,17 @@ class Adversaries(nn.Module):
         """What the generator reads for so many images: noise (count, latent) first."""
         return (metaop.randn(count, self.latent),)
 
+    def turn(self, real: metaop.Tensor, labels: metaop.Tensor, *codes: metaop.Tensor) -> Turn:
+        """What the generator draws beside a batch; codes are drawn at random if none are given."""
+        codes = codes or self.codes(len(real))
+        return Turn(real, labels, self.generator(*codes), codes)
+
     def judge_loss(self, turn: Turn) -> metaop.Tensor:
         """What the judge makes small; the drawn images have no gradient."""
         raise NotImplementedError
+
+    def after_judge(self) -> None:
+        """What is done after each step of the judge."""
 
     def generator_loss(self, turn: Turn) -> metaop.Tensor:
         """What the generator makes small."""
@@ -51,11 +67,79 @@ def judged(logits: metaop.Tensor, real: bool) -> metaop.Tensor:
     return F.binary_cross_entropy_with_logits(logits, target)
 
 
-def slope_penalty(judge: nn.Module, points: metaop.Tensor) -> metaop.Tensor:
-    """How far the slope of the judge is from 1 at images (batch, channels, height, width)."""
+def slopes(judge: Judge, points: metaop.Tensor) -> metaop.Tensor:
+    """The slopes (batch,) of the judge at images (batch, channels, height, width)."""
     points = points.detach().requires_grad_()
     (slope,) = metaop.autograd.grad(judge(points).sum(), points, create_graph=True)
-    return ((slope.flatten(1).norm(2, dim=1) - 1) ** 2).mean()
+    return slope.flatten(1).norm(2, dim=1)
+
+
+def slope_penalty(judge: Judge, points: metaop.Tensor) -> metaop.Tensor:
+    """How far the slope of the judge is from 1 at images (batch, channels, height, width)."""
+    return ((slopes(judge, points) - 1) ** 2).mean()
+
+
+class Pair(nn.Module):
+    """Two networks, of which the first reads the first half of a batch and the second the other.
+
+    So do networks of two kinds of images, which stand behind each other.
+    """
+
+    def __init__(self, first: nn.Module, second: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, x: metaop.Tensor) -> metaop.Tensor:
+        first, second = x.chunk(2)
+        return metaop.cat((self.first(first), self.second(second)))
+
+
+def exchanged(x: metaop.Tensor) -> metaop.Tensor:
+    """A batch with its halves in the other order."""
+    return metaop.cat(x.chunk(2)[::-1])
+
+
+def drawing_options(
+    description: str | None, arguments: Sequence[str] | None, **further: int | float | str
+) -> argparse.Namespace:
+    """The options of `parse_options` for those who draw, with defaults that suit small images."""
+    defaults = dict(steps=150, batch_size=32, lr=1e-3, latent=32, width=16, out="", checkpoint="")
+    options: dict[str, Any] = {**defaults, **further}
+    return parse_options(description, arguments, **options)
+
+
+def learn_in_turn(
+    players: Adversaries,
+    options: argparse.Namespace,
+    arrays: Sequence[np.ndarray],
+    show: Callable[[], metaop.Tensor],
+    betas: tuple[float, float] = (0.5, 0.999),
+    judge_steps: int = 1,
+) -> dict[str, list[float]]:
+    """Learns from batches of the arrays, which `players.turn` reads; returns both losses.
+
+    The judge makes `judge_steps` steps for each of the generator. The images of `show` are drawn
+    into the file `options.out` where it is named.
+    """
+    draw = metaop.optim.Adam(players.generator.parameters(), lr=options.lr, betas=betas)
+    judge = metaop.optim.Adam(players.judge.parameters(), lr=options.lr, betas=betas)
+
+    def step(number: int) -> dict[str, metaop.Tensor]:
+        for again in range(judge_steps):
+            seed = options.seed, number, again
+            turn = players.turn(*drawn_rows(*arrays, size=options.batch_size, seed=seed))
+            loss = players.judge_loss(turn._replace(false=turn.false.detach()))
+            judge_loss = update(judge, loss)
+            players.after_judge()
+        return {"judge": judge_loss, "generator": update(draw, players.generator_loss(turn))}
+
+    checkpoint = Checkpoint(options.checkpoint, players=players, draw=draw, judge=judge)
+    history = train(step, options.steps, type(players).__name__, checkpoint)
+    if options.out:
+        players.eval()
+        with metaop.no_grad():
+            metaop.vision.utils.save_image(show(), options.out, normalize=True)
+    return history
 
 
 def learn_to_draw(
@@ -67,26 +151,11 @@ def learn_to_draw(
 ) -> list[float]:
     """Learns to draw digits of size × size pixels; returns the losses of the judge.
 
-    The judge makes `judge_steps` steps for each of the generator. 64 digits are drawn into the file
-    `options.out` where it is named.
+    64 digits are drawn into the file `options.out` where it is named.
     """
-    images = digit_images(size, channels=1)
-    batches = random_batches(*images, size=options.batch_size, seed=options.seed)
-    draw = metaop.optim.Adam(players.generator.parameters(), lr=options.lr, betas=betas)
-    judge = metaop.optim.Adam(players.judge.parameters(), lr=options.lr, betas=betas)
 
-    def step(number: int) -> dict[str, metaop.Tensor]:
-        for _ in range(judge_steps):
-            real, labels = next(batches)
-            codes = players.codes(len(real))
-            turn = Turn(real, labels, players.generator(*codes), codes)
-            loss = players.judge_loss(turn._replace(false=turn.false.detach()))
-            judge_loss = update(judge, loss)
-        return {"judge": judge_loss, "generator": update(draw, players.generator_loss(turn))}
+    def show() -> metaop.Tensor:
+        return players.generator(*players.codes(64))
 
-    history = train(step, options.steps, type(players).__name__)
-    if options.out:
-        with metaop.no_grad():
-            drawn = players.generator.eval()(*players.codes(64))
-        metaop.vision.utils.save_image(drawn, options.out, normalize=True)
-    return history["judge"]
+    arrays = digit_images(size, channels=1)
+    return learn_in_turn(players, options, arrays, show, betas, judge_steps)["judge"]

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 
-from .adversarial import Adversaries, Turn, learn_to_draw
+from .adversarial import Adversaries, Turn, drawing_options, learn_to_draw
 from .dcgan import Generator
-from .demonstration import parse_options
 from .ebgan import Autoencoder
 
 
@@ -50,9 +49,7 @@ class BEGAN(Adversaries):
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
-    options = parse_options(
-        __doc__, arguments, steps=400, batch_size=32, lr=5e-4, latent=32, width=16, out=""
-    )
+    options = drawing_options(__doc__, arguments, steps=400, lr=5e-4)
     generator = Generator(options.latent, options.width, 1, 16)
     judge = Autoencoder(options.width, 1, 16, 16)
     return learn_to_draw(BEGAN(generator, judge, options.latent), options, 16)

@@ -14,8 +14,7 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .adversarial import Adversaries, Turn, judged, learn_to_draw
-from .demonstration import parse_options
+from .adversarial import Adversaries, Turn, drawing_options, judged, learn_to_draw
 from .gan import Discriminator, Generator
 
 
@@ -64,9 +63,7 @@ class CGAN(Conditional):
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to draw digits of 8 × 8 pixels; returns the losses of the judge."""
-    options = parse_options(
-        __doc__, arguments, steps=400, batch_size=32, lr=5e-4, latent=16, width=64, out=""
-    )
+    options = drawing_options(__doc__, arguments, steps=400, lr=5e-4, latent=16, width=64)
     generator = Generator(options.latent + 10, options.width, 8)
     players = CGAN(generator, Discriminator(options.width, 8, 10), options.latent)
     return learn_to_draw(players, options, 8)

@@ -1,10 +1,10 @@
-"""CycleGAN's generator: turns images of one kind into images of another.
+"""CycleGAN: turns images of one kind into images of another, and back, without examples.
 
 After J.-Y. Zhu, T. Park, P. Isola, A. Efros, "Unpaired image-to-image translation using
 cycle-consistent adversarial networks", 2017. Layers stand in `model` as in the authors' program.
-The demonstration trains two generators to be each other's inverse on digits and inverted digits.
+The demonstration turns digits into their negatives.
 
-    python -m models.cyclegan --steps 40
+    python -m models.cyclegan --steps 150 --out runs/cyclegan.png
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 
-from .demonstration import digit_images, parse_options, random_batches, train, update
+from .adversarial import Adversaries, Pair, Turn, drawing_options, exchanged, learn_in_turn
+from .demonstration import digit_images
+from .pix2pix import PatchJudge
 
 
 class ResidualBlock(nn.Module):
     """Two convolutions of the reflected image, added to it."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, norm: type[nn.Module] = nn.InstanceNorm2d) -> None:
         super().__init__()
         self.conv_block = nn.Sequential(
             nn.ReflectionPad2d(1),
             nn.Conv2d(width, width, 3),
-            nn.InstanceNorm2d(width),
+            norm(width),
             nn.ReLU(inplace=True),
             nn.ReflectionPad2d(1),
             nn.Conv2d(width, width, 3),
-            nn.InstanceNorm2d(width),
+            norm(width),
         )
 
     def forward(self, x: metaop.Tensor) -> metaop.Tensor:
@@ -37,33 +39,40 @@ class ResidualBlock(nn.Module):
 
 
 class Generator(nn.Module):
-    """Images (batch, channels, height, width) in [-1, 1] to images of the same shape.
+    """Images (batch, channels, height, width) in [-1, 1] to images of the same height and width.
 
-    Height and width are multiples of 4.
+    They are multiples of 4; there are as many `outputs` as channels unless it is said otherwise.
     """
 
-    def __init__(self, channels: int = 3, width: int = 64, blocks: int = 9) -> None:
+    def __init__(
+        self,
+        channels: int = 3,
+        width: int = 64,
+        blocks: int = 9,
+        outputs: int | None = None,
+        norm: type[nn.Module] = nn.InstanceNorm2d,
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = [
             nn.ReflectionPad2d(3),
             nn.Conv2d(channels, width, 7),
-            nn.InstanceNorm2d(width),
+            norm(width),
             nn.ReLU(inplace=True),
         ]
         for current in (width, 2 * width):
             layers += [
                 nn.Conv2d(current, 2 * current, 3, stride=2, padding=1),
-                nn.InstanceNorm2d(2 * current),
+                norm(2 * current),
                 nn.ReLU(inplace=True),
             ]
-        layers += [ResidualBlock(4 * width) for _ in range(blocks)]
+        layers += [ResidualBlock(4 * width, norm) for _ in range(blocks)]
         for current in (4 * width, 2 * width):
             layers += [
                 nn.ConvTranspose2d(current, current // 2, 3, 2, padding=1, output_padding=1),
-                nn.InstanceNorm2d(current // 2),
+                norm(current // 2),
                 nn.ReLU(inplace=True),
             ]
-        layers += [nn.ReflectionPad2d(3), nn.Conv2d(width, channels, 7), nn.Tanh()]
+        layers += [nn.ReflectionPad2d(3), nn.Conv2d(width, outputs or channels, 7), nn.Tanh()]
         self.model = nn.Sequential(*layers)
         for module in self.modules():
             if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)):
@@ -74,28 +83,57 @@ class Generator(nn.Module):
         return self.model(images)
 
 
-def cycle_loss(
-    there: nn.Module, back: nn.Module, first: metaop.Tensor, second: metaop.Tensor
-) -> metaop.Tensor:
-    """How far images are from where they started after both ways."""
-    forwards = (back(there(first)) - first).abs().mean()
-    return forwards + (there(back(second)) - second).abs().mean()
+class CycleGAN(Adversaries):
+    """Both generators and both judges, which stand in pairs.
+
+    The generators want their images to be called real, and to be turned back to what they were, by
+    `weight`, and to leave alone what is of the right kind, by half of that.
+    """
+
+    weight = 10.0
+
+    def turn(self, real: metaop.Tensor, labels: metaop.Tensor, *codes: metaop.Tensor) -> Turn:
+        """Reads images of the first kind and, in the place of labels, of the second.
+
+        Images of the second kind come first in what is real and in what is drawn.
+        """
+        read = metaop.cat((real, labels))
+        return Turn(exchanged(read), labels, self.generator(read), (read,))
+
+    def judge_loss(self, turn: Turn) -> metaop.Tensor:
+        real, false = self.judge(turn.real), self.judge(turn.false)
+        return ((real - 1) ** 2).mean() + (false**2).mean()
+
+    def generator_loss(self, turn: Turn) -> metaop.Tensor:
+        # Drawn images of the second kind go to the generator that reads the second kind.
+        back = exchanged(self.generator(exchanged(turn.false)))
+        missed = (back - turn.codes[0]).abs().mean()
+        same = (self.generator(turn.real) - turn.real).abs().mean()
+        wanted = ((self.judge(turn.false) - 1) ** 2).mean()
+        return 2 * (wanted + self.weight * (missed + same / 2))
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Trains two generators to undo each other; returns the losses."""
-    options = parse_options(__doc__, arguments, steps=40, batch_size=4, lr=2e-3, width=8, blocks=2)
-    images, _ = digit_images(32)
-    batches = random_batches(images, -images, size=options.batch_size, seed=options.seed)
-    there, back = (Generator(3, options.width, options.blocks) for _ in range(2))
-    parameters = [*there.parameters(), *back.parameters()]
-    optimizer = metaop.optim.Adam(parameters, lr=options.lr, betas=(0.5, 0.999))
+    """Learns to turn digits into negatives and back; returns the losses of the generators.
 
-    def step(number: int) -> dict[str, metaop.Tensor]:
-        first, second = next(batches)
-        return {"loss": update(optimizer, cycle_loss(there, back, first, second))}
+    With --out it draws digits, what it makes of them, and what it makes of that.
+    """
+    options = drawing_options(
+        __doc__, arguments, steps=150, batch_size=4, lr=2e-3, width=8, blocks=2
+    )
+    images, _ = digit_images(16, 1)
+    generators = [Generator(1, options.width, options.blocks) for _ in range(2)]
+    judges = [PatchJudge(1, options.width, 2, nn.InstanceNorm2d) for _ in range(2)]
+    players = CycleGAN(Pair(*generators), Pair(*judges), latent=0)
 
-    return train(step, options.steps, "CycleGAN")["loss"]
+    def show() -> metaop.Tensor:
+        first = metaop.from_numpy(images[:8])
+        second = generators[0](first)
+        return metaop.cat((first, second, generators[1](second)))
+
+    # The second kind is that of other digits.
+    arrays = images[:900], -images[-900:]
+    return learn_in_turn(players, options, arrays, show)["generator"]
 
 
 if __name__ == "__main__":

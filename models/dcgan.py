@@ -13,8 +13,7 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 
-from .adversarial import learn_to_draw
-from .demonstration import parse_options
+from .adversarial import drawing_options, learn_to_draw
 from .gan import GAN
 
 
@@ -83,9 +82,7 @@ class Discriminator(nn.Module):
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
-    options = parse_options(
-        __doc__, arguments, steps=150, batch_size=32, lr=1e-3, latent=32, width=16, out=""
-    )
+    options = drawing_options(__doc__, arguments)
     generator = Generator(options.latent, options.width, 1, 16)
     players = GAN(generator, Discriminator(options.width, 1, 16), options.latent)
     return learn_to_draw(players, options, 16)

@@ -14,9 +14,8 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .adversarial import Adversaries, Turn, learn_to_draw
+from .adversarial import Adversaries, Turn, drawing_options, learn_to_draw
 from .dcgan import Generator
-from .demonstration import parse_options
 
 
 class Autoencoder(nn.Module):
@@ -83,9 +82,7 @@ class EBGAN(Adversaries):
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
-    options = parse_options(
-        __doc__, arguments, steps=300, batch_size=32, lr=1e-3, latent=32, width=16, out=""
-    )
+    options = drawing_options(__doc__, arguments, steps=300)
     generator = Generator(options.latent, options.width, 1, 16)
     judge = Autoencoder(options.width, 1, 16, 16)
     return learn_to_draw(EBGAN(generator, judge, options.latent), options, 16)

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 import metaop
 from metaop import nn
 
-from .adversarial import Adversaries, Turn, judged, learn_to_draw
-from .demonstration import parse_options
+from .adversarial import Adversaries, Turn, drawing_options, judged, learn_to_draw
 
 
 class Generator(nn.Module):
@@ -73,9 +72,7 @@ class GAN(Adversaries):
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to draw digits of 8 × 8 pixels; returns the losses of the judge."""
-    options = parse_options(
-        __doc__, arguments, steps=400, batch_size=32, lr=5e-4, latent=16, width=64, out=""
-    )
+    options = drawing_options(__doc__, arguments, steps=400, lr=5e-4, latent=16, width=64)
     generator = Generator(options.latent, options.width, 8)
     players = GAN(generator, Discriminator(options.width, 8), options.latent)
     return learn_to_draw(players, options, 8)

@@ -16,10 +16,9 @@ from metaop import nn
 from metaop.nn import functional as F
 
 from .acgan import Classifier
-from .adversarial import Adversaries, Turn, judged, learn_to_draw
+from .adversarial import Adversaries, Turn, drawing_options, judged, learn_to_draw
 from .cgan import marks
 from .dcgan import Generator
-from .demonstration import parse_options
 
 
 class CodedGenerator(nn.Module):
@@ -72,9 +71,7 @@ class InfoGAN(Adversaries):
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
-    options = parse_options(
-        __doc__, arguments, steps=150, batch_size=32, lr=1e-3, latent=32, width=16, out=""
-    )
+    options = drawing_options(__doc__, arguments)
     generator = Generator(options.latent + 12, options.width, 1, 16)
     players = InfoGAN(generator, Classifier(options.width, 1, 16, 12), options.latent)
     return learn_to_draw(players, options, 16)

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 import metaop
 
-from .adversarial import Adversaries, Turn, learn_to_draw
+from .adversarial import Adversaries, Turn, drawing_options, learn_to_draw
 from .dcgan import Discriminator, Generator
-from .demonstration import parse_options
 
 
 class LSGAN(Adversaries):
@@ -30,9 +29,7 @@ class LSGAN(Adversaries):
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
-    options = parse_options(
-        __doc__, arguments, steps=150, batch_size=32, lr=1e-3, latent=32, width=16, out=""
-    )
+    options = drawing_options(__doc__, arguments)
     generator = Generator(options.latent, options.width, 1, 16)
     players = LSGAN(generator, Discriminator(options.width, 1, 16), options.latent)
     return learn_to_draw(players, options, 16)

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import metaop
 
-from .adversarial import Adversaries, Turn, learn_to_draw
-from .demonstration import parse_options
+from .adversarial import Adversaries, Turn, drawing_options, learn_to_draw
 from .gan import Discriminator, Generator
 
 
@@ -33,9 +32,7 @@ class SoftmaxGAN(Adversaries):
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to draw digits of 8 × 8 pixels; returns the losses of the judge."""
-    options = parse_options(
-        __doc__, arguments, steps=400, batch_size=32, lr=5e-4, latent=16, width=64, out=""
-    )
+    options = drawing_options(__doc__, arguments, steps=400, lr=5e-4, latent=16, width=64)
     generator = Generator(options.latent, options.width, 8)
     players = SoftmaxGAN(generator, Discriminator(options.width, 8), options.latent)
     return learn_to_draw(players, options, 8)

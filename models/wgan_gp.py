@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import metaop
 
-from .adversarial import Adversaries, Turn, learn_to_draw, slope_penalty
+from .adversarial import Turn, drawing_options, learn_to_draw, slope_penalty
 from .dcgan import Discriminator, Generator
-from .demonstration import parse_options
+from .wgan import Wasserstein
 
 
-class WGAN(Adversaries):
+class WGAN(Wasserstein):
     """The judge makes the distance between the means of its values great, with a slope of one.
 
     The slope is that between real and drawn images; `mixing` (batch, 1, 1, 1) in [0, 1] chooses the
@@ -30,19 +30,12 @@ class WGAN(Adversaries):
         if mixing is None:
             mixing = metaop.rand(len(turn.real), 1, 1, 1)
         between = mixing * turn.real + (1 - mixing) * turn.false
-        distance = self.judge(turn.real).mean() - self.judge(turn.false).mean()
-        return self.penalty * slope_penalty(self.judge, between) - distance
-
-    def generator_loss(self, turn: Turn) -> metaop.Tensor:
-        return -self.judge(turn.false).mean()
+        return self.penalty * slope_penalty(self.judge, between) - self.distance(turn)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to draw digits of 16 × 16 pixels; returns the losses of the judge."""
-    options = parse_options(
-        __doc__, arguments, steps=200, batch_size=32, lr=1e-3, latent=32, width=16,
-        critic_steps=3, out="",
-    )  # fmt: skip
+    options = drawing_options(__doc__, arguments, steps=200, critic_steps=3)
     generator = Generator(options.latent, options.width, 1, 16)
     # Batch normalisation would make the slope at one image depend on the others.
     critic = Discriminator(options.width, 1, 16, batch_norm=False)
