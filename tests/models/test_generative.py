@@ -342,7 +342,7 @@ def test_cycles_close() -> None:
 
 
 def test_what_was_made_larger_is_nearer_than_large_pixels() -> None:
-    assert esrgan.main(["--steps", "60", "--width", "4", "--growth", "4"]) > 16.9
+    assert esrgan.main(["--steps", "60", "--width", "8", "--lr", "3e-3"]) > 17.5
 
 
 def test_drawing_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:

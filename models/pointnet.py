@@ -1,0 +1,117 @@
+"""PointNet: classifies clouds of points by what the most striking points show.
+
+After C. Qi, H. Su, K. Mo, L. Guibas, "PointNet: deep learning on point sets for 3D classification
+and segmentation", 2016. Two small networks turn the points, and what is known of them, as they see
+fit; the largest of each number is all that is left of the points, so their order does not matter.
+
+    python -m models.pointnet --steps 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+import metaop
+from metaop import nn
+from metaop.nn import functional as F
+
+from .demonstration import Checkpoint, parse_options, train, update
+from .point_cloud import solids
+
+
+def dense(sizes: Sequence[int], last: bool = True) -> nn.Sequential:
+    """Layers that read each point alone (batch, sizes[0], points), with rectifiers between."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(sizes):
+        layers += [nn.Conv1d(inputs, outputs, 1), nn.BatchNorm1d(outputs), nn.ReLU()]
+    return nn.Sequential(*(layers if last else layers[:-1]))
+
+
+def head(sizes: Sequence[int], num_classes: int, dropout: float = 0.0) -> nn.Sequential:
+    """Fully connected layers of rows (batch, sizes[0]), and a linear one to the classes."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(sizes):
+        layers += [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Dropout(dropout), nn.Linear(sizes[-1], num_classes))
+
+
+class Turning(nn.Module):
+    """A matrix (batch, size, size) for points (batch, size, points), near to the identity."""
+
+    def __init__(self, size: int, width: int) -> None:
+        super().__init__()
+        self.size = size
+        self.points = dense((size, width, 2 * width, 16 * width))
+        self.cloud = head((16 * width, 8 * width, 4 * width), size * size)
+
+    def forward(self, x: metaop.Tensor) -> metaop.Tensor:
+        found = self.cloud(self.points(x).amax(2)).view(-1, self.size, self.size)
+        return found + metaop.eye(self.size, dtype=x.dtype, device=x.device)
+
+
+class PointNet(nn.Module):
+    """Points (batch, 3, points) to logits (batch, classes); `width` is 64 in the paper.
+
+    `turning` (batch, width, width) of the last clouds is kept for `slant`.
+    """
+
+    turning: metaop.Tensor
+
+    def __init__(self, num_classes: int = 40, width: int = 64, dropout: float = 0.3) -> None:
+        super().__init__()
+        self.turn_points = Turning(3, width)
+        self.first = dense((3, width))
+        self.turn_features = Turning(width, width)
+        self.then = dense((width, 2 * width, 16 * width), last=False)
+        self.head = head((16 * width, 8 * width, 4 * width), num_classes, dropout)
+
+    def forward(self, points: metaop.Tensor) -> metaop.Tensor:
+        x = self.first(self.turn_points(points).transpose(1, 2) @ points)
+        self.turning = self.turn_features(x)
+        return self.head(self.then(self.turning.transpose(1, 2) @ x).amax(2))
+
+    def slant(self) -> metaop.Tensor:
+        """How far the last matrices are from turning without stretching: the paper punishes it."""
+        product = self.turning @ self.turning.transpose(1, 2)
+        identity = metaop.eye(product.shape[-1], dtype=product.dtype, device=product.device)
+        return (product - identity).flatten(1).norm(2, dim=1).mean()
+
+
+def learn_solids(model: nn.Module, options: argparse.Namespace) -> float:
+    """Tells spheres, cubes and tori apart; returns the share of new ones that are told."""
+    optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
+
+    def step(number: int) -> dict[str, metaop.Tensor]:
+        random = np.random.default_rng((options.seed, number))
+        clouds, kinds = map(metaop.from_numpy, solids(options.batch_size, options.points, random))
+        logits = model(clouds)
+        loss = F.cross_entropy(logits, kinds)
+        if isinstance(model, PointNet):
+            loss = loss + 0.001 * model.slant()
+        update(optimizer, loss)
+        return {"loss": loss.detach(), "accuracy": (logits.argmax(1) == kinds).float().mean()}
+
+    checkpoint = Checkpoint(options.checkpoint, model=model, optimizer=optimizer)
+    train(step, options.steps, type(model).__name__, checkpoint)
+    clouds, kinds = solids(96, options.points, np.random.default_rng((options.seed, 0, 1)))
+    with metaop.no_grad():
+        found = model.eval()(metaop.from_numpy(clouds)).argmax(1).numpy()
+    accuracy = float((found == kinds).mean())
+    print(f"accuracy {accuracy:.3f} of new clouds")
+    return accuracy
+
+
+def main(arguments: Sequence[str] | None = None) -> float:
+    """Tells spheres, cubes and tori apart; returns the share of new ones that are told."""
+    options = parse_options(
+        __doc__, arguments, steps=100, batch_size=16, lr=2e-3, points=64, width=16, checkpoint=""
+    )
+    return learn_solids(PointNet(3, options.width, dropout=0.1), options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""PointNet++: classifies clouds of points by PointNets of neighbourhoods of neighbourhoods.
+
+After C. Qi, L. Yi, H. Su, L. Guibas, "PointNet++: deep hierarchical feature learning on point sets
+in a metric space", 2017. Points that lie far apart stand for the balls around them.
+
+    python -m models.pointnet2 --steps 100
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import metaop
+from metaop import nn
+
+from .demonstration import parse_options
+from .pointnet import head, learn_solids
+
+
+def picked(x: metaop.Tensor, places: metaop.Tensor) -> metaop.Tensor:
+    """The columns of x (batch, channels, points) at places (batch, …): (batch, channels, …)."""
+    rows = places.reshape(len(x), 1, -1).expand(-1, x.shape[1], -1)
+    return x.gather(2, rows).reshape(*x.shape[:2], *places.shape[1:])
+
+
+def square_distances(first: metaop.Tensor, second: metaop.Tensor) -> metaop.Tensor:
+    """Squares (batch, m, n) of the distances between points (batch, 3, m) and (batch, 3, n)."""
+    return ((first.unsqueeze(3) - second.unsqueeze(2)) ** 2).sum(1)
+
+
+def far_apart(points: metaop.Tensor, count: int) -> metaop.Tensor:
+    """The places (batch, count) of points (batch, 3, points) that are far apart.
+
+    The first point is the first; each next one is farthest from all that were chosen.
+    """
+    points = points.detach()
+    chosen = [metaop.zeros(len(points), 1, dtype=metaop.int64, device=points.device)]
+    nearest = square_distances(points, picked(points, chosen[0])).squeeze(2)
+    for _ in range(count - 1):
+        chosen.append(nearest.argmax(1, keepdim=True))
+        away = square_distances(points, picked(points, chosen[-1])).squeeze(2)
+        nearest = metaop.minimum(nearest, away)
+    return metaop.cat(chosen, 1)
+
+
+def in_balls(
+    points: metaop.Tensor, middles: metaop.Tensor, radius: float, count: int
+) -> metaop.Tensor:
+    """The places (batch, middles, count) of the first points within `radius` of each middle.
+
+    Where there are fewer, the first one stands for those that are missing. Points are (batch, 3,
+    points), and middles are some of them.
+    """
+    far = square_distances(middles, points).detach() > radius**2
+    order = metaop.arange(points.shape[2], device=points.device).expand_as(far)
+    found = order.masked_fill(far, points.shape[2]).sort(2)[0][:, :, :count]
+    return metaop.where(found == points.shape[2], found[:, :, :1], found)
+
+
+class SetAbstraction(nn.Module):
+    """Points (batch, 3, points) and features (batch, inputs, points) to fewer of both.
+
+    The new features are the largest that layers of so many `sizes` see in each ball; without a
+    radius one ball holds all points, and its middle is the origin.
+    """
+
+    def __init__(
+        self, count: int, radius: float | None, samples: int, inputs: int, sizes: Sequence[int]
+    ) -> None:
+        super().__init__()
+        self.count, self.radius, self.samples = count, radius, samples
+        pairs = list(itertools.pairwise((3 + inputs, *sizes)))
+        self.mlp_convs = nn.ModuleList([nn.Conv2d(*pair, 1) for pair in pairs])
+        self.mlp_bns = nn.ModuleList([nn.BatchNorm2d(outputs) for _, outputs in pairs])
+
+    def forward(
+        self, points: metaop.Tensor, features: metaop.Tensor | None
+    ) -> tuple[metaop.Tensor, metaop.Tensor]:
+        if self.radius is None:
+            middles = metaop.zeros_like(points[:, :, :1])
+            x = points.unsqueeze(2)
+            further = None if features is None else features.unsqueeze(2)
+        else:
+            middles = picked(points, far_apart(points, self.count))
+            places = in_balls(points, middles, self.radius, self.samples)
+            x = picked(points, places) - middles.unsqueeze(3)
+            further = None if features is None else picked(features, places)
+        x = x if further is None else metaop.cat((x, further), 1)
+        for layer, norm in zip(self.mlp_convs, self.mlp_bns):
+            x = metaop.relu(norm(layer(x)))
+        return middles, x.amax(3)
+
+
+class PointNet2(nn.Module):
+    """Points (batch, 3, points) to logits (batch, classes); `width` is 64 in the paper."""
+
+    def __init__(
+        self, num_classes: int = 40, width: int = 64, counts: tuple[int, int] = (512, 128),
+        samples: tuple[int, int] = (32, 64), radii: tuple[float, float] = (0.2, 0.4),
+        dropout: float = 0.4,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        middle, wide = 2 * width, 4 * width
+        self.sa1 = SetAbstraction(counts[0], radii[0], samples[0], 0, (width, width, middle))
+        self.sa2 = SetAbstraction(counts[1], radii[1], samples[1], middle, (middle, middle, wide))
+        self.sa3 = SetAbstraction(1, None, 0, wide, (wide, 8 * width, 16 * width))
+        self.head = head((16 * width, 8 * width, wide), num_classes, dropout)
+
+    def forward(self, points: metaop.Tensor) -> metaop.Tensor:
+        places, x = self.sa1(points, None)
+        places, x = self.sa2(places, x)
+        return self.head(self.sa3(places, x)[1].squeeze(2))
+
+
+def main(arguments: Sequence[str] | None = None) -> float:
+    """Tells spheres, cubes and tori apart; returns the share of new ones that are told."""
+    options = parse_options(
+        __doc__, arguments, steps=100, batch_size=16, lr=2e-3, points=64, width=16, checkpoint=""
+    )
+    model = PointNet2(3, options.width, (24, 8), (8, 8), (0.5, 1.0), dropout=0.1)
+    return learn_solids(model, options)
+
+
+if __name__ == "__main__":
+    main()
