@@ -66,12 +66,42 @@ class MBConv(nn.Module):
         return x + self.stochastic_depth(self.block(x)) if self.is_residual else self.block(x)
 
 
+class FusedMBConv(nn.Module):
+    """The same with one plain convolution in the place of widening and convolving depthwise."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        expansion: int,
+        size: int,
+        stride: int,
+        drop: float,
+        norm: partial[nn.BatchNorm2d],
+    ) -> None:
+        super().__init__()
+        wide = divisible(inputs * expansion)
+        convolution = partial(Conv2dNormActivation, norm_layer=norm, activation_layer=nn.SiLU)
+        layers: list[nn.Module] = [
+            convolution(inputs, outputs if wide == inputs else wide, size, stride)
+        ]
+        if wide != inputs:
+            layers.append(convolution(wide, outputs, 1, activation_layer=None))
+        self.block = nn.Sequential(*layers)
+        self.stochastic_depth = StochasticDepth(drop, "row")
+        self.is_residual = stride == 1 and inputs == outputs
+
+    def forward(self, x: metaop.Tensor) -> metaop.Tensor:
+        return x + self.stochastic_depth(self.block(x)) if self.is_residual else self.block(x)
+
+
 class EfficientNet(nn.Module):
     """Images (batch, 3, height, width) to logits (batch, classes).
 
     `width` and `depth` multiply channels and blocks; blocks are skipped more often the deeper they
     lie, up to `stochastic_depth_prob`. `eps` and `momentum` are those of batch normalisation;
-    `first_stride` 1 suits small images.
+    `first_stride` 1 suits small images. `stages` are like `STAGES`; the first `fused` of them have
+    fused blocks. There are `first_channels` before them, and `last_channels` behind them.
     """
 
     def __init__(
@@ -84,26 +114,32 @@ class EfficientNet(nn.Module):
         eps: float = 1e-5,
         momentum: float = 0.1,
         first_stride: int = 2,
+        stages: Sequence[tuple[int, int, int, int, int]] = STAGES,
+        fused: int = 0,
+        first_channels: int = 32,
+        last_channels: int | None = None,
     ) -> None:
         super().__init__()
         norm = partial(nn.BatchNorm2d, eps=eps, momentum=momentum)
         convolution = partial(Conv2dNormActivation, norm_layer=norm, activation_layer=nn.SiLU)
-        counts = [math.ceil(count * depth) for *_, count in STAGES]
-        channels = divisible(32 * width)
+        counts = [math.ceil(count * depth) for *_, count in stages]
+        channels = divisible(first_channels * width)
         features: list[nn.Module] = [convolution(3, channels, 3, first_stride)]
         passed = 0
-        for (expansion, size, stride, wide, _), count in zip(STAGES, counts):
+        for (expansion, size, stride, wide, _), count in zip(stages, counts):
+            kind = FusedMBConv if len(features) <= fused else MBConv
             outputs, stage = divisible(wide * width), []
             for number in range(count):
                 drop = stochastic_depth_prob * passed / sum(counts)
                 first = stride if number == 0 else 1
-                stage.append(MBConv(channels, outputs, expansion, size, first, drop, norm))
+                stage.append(kind(channels, outputs, expansion, size, first, drop, norm))
                 channels, passed = outputs, passed + 1
             features.append(nn.Sequential(*stage))
-        features.append(convolution(channels, 4 * channels, 1))
+        last = last_channels or 4 * channels
+        features.append(convolution(channels, last, 1))
         self.features = nn.Sequential(*features)
         self.classifier = nn.Sequential(
-            nn.Dropout(dropout, inplace=True), nn.Linear(4 * channels, num_classes)
+            nn.Dropout(dropout, inplace=True), nn.Linear(last, num_classes)
         )
         for module in self.modules():
             if isinstance(module, nn.Conv2d):

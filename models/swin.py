@@ -56,16 +56,35 @@ class ShiftedWindowAttention(nn.Module):
         self.dropout, self.attention_dropout = dropout, attention
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
-        table = metaop.zeros((2 * window - 1) ** 2, heads)
+        self.describe_ways()
+        self.register_buffer("relative_position_index", relative_positions(window))
+
+    def describe_ways(self) -> None:
+        """Makes what `ways` reads."""
+        table = metaop.zeros((2 * self.window - 1) ** 2, self.heads)
         self.relative_position_bias_table = nn.Parameter(table)
         nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
-        self.register_buffer("relative_position_index", relative_positions(window))
+
+    def ways(self) -> metaop.Tensor:
+        """A number for each way from a place of a window to another (ways, heads)."""
+        return self.relative_position_bias_table
 
     def bias(self) -> metaop.Tensor:
         """What is added to the scores (heads, size², size²) for the way between two places."""
         count = self.window**2
-        chosen = self.relative_position_bias_table[self.relative_position_index]
+        chosen = self.ways()[self.relative_position_index]
         return chosen.view(count, count, self.heads).permute(2, 0, 1)
+
+    def projected(self, x: metaop.Tensor) -> metaop.Tensor:
+        """Queries, keys and values of x (…, channels) behind each other (…, 3 channels)."""
+        return self.qkv(x)
+
+    def attend(
+        self, query: metaop.Tensor, key: metaop.Tensor, value: metaop.Tensor, scores: metaop.Tensor
+    ) -> metaop.Tensor:
+        """Attention with what is added to the scores."""
+        dropout = self.attention_dropout if self.training else 0.0
+        return F.scaled_dot_product_attention(query, key, value, scores, dropout)
 
     def apart(
         self, height: int, width: int, down: int, right: int, like: metaop.Tensor
@@ -93,10 +112,9 @@ class ShiftedWindowAttention(nn.Module):
             x = metaop.roll(x, (-down, -right), (1, 2))
             scores = scores + self.apart(tall, wide, down, right, x)
         x = windows_of(x, window)
-        qkv = self.qkv(x).unflatten(-1, (3, self.heads, channels // self.heads))
+        qkv = self.projected(x).unflatten(-1, (3, self.heads, channels // self.heads))
         query, key, value = qkv.permute(3, 0, 1, 4, 2, 5).unbind(0)
-        dropout = self.attention_dropout if self.training else 0.0
-        found = F.scaled_dot_product_attention(query, key, value, scores, dropout)
+        found = self.attend(query, key, value, scores)
         x = self.proj(found.transpose(2, 3).flatten(3))
         x = image_of(F.dropout(x, self.dropout, self.training), window, tall, wide)
         if down or right:
@@ -105,7 +123,9 @@ class ShiftedWindowAttention(nn.Module):
 
 
 class SwinTransformerBlock(nn.Module):
-    """Attention and a feedforward network, each added to its normalised input."""
+    """Attention and a feedforward network of the normalised input, each added to it."""
+
+    attention = ShiftedWindowAttention
 
     def __init__(
         self,
@@ -120,7 +140,7 @@ class SwinTransformerBlock(nn.Module):
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width)
-        self.attn = ShiftedWindowAttention(width, heads, window, shift, dropout, attention_dropout)
+        self.attn = self.attention(width, heads, window, shift, dropout, attention_dropout)
         self.stochastic_depth = StochasticDepth(drop, "row")
         self.norm2 = nn.LayerNorm(width)
         self.mlp = MLP(
@@ -140,10 +160,14 @@ class PatchMerging(nn.Module):
         self.reduction = nn.Linear(4 * width, 2 * width, bias=False)
         self.norm = nn.LayerNorm(4 * width)
 
-    def forward(self, x: metaop.Tensor) -> metaop.Tensor:
+    @staticmethod
+    def corners(x: metaop.Tensor) -> metaop.Tensor:
+        """Squares of four pixels as one of four times the channels."""
         x = F.pad(x, (0, 0, 0, x.shape[2] % 2, 0, x.shape[1] % 2))
-        corners = [x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]
-        return self.reduction(self.norm(metaop.cat(corners, -1)))
+        return metaop.cat([x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)], -1)
+
+    def forward(self, x: metaop.Tensor) -> metaop.Tensor:
+        return self.reduction(self.norm(self.corners(x)))
 
 
 class SwinTransformer(nn.Module):
@@ -153,6 +177,8 @@ class SwinTransformer(nn.Module):
     and twice the channels of the one before. Blocks are skipped more often the deeper they lie, the
     last one with `stochastic_depth_prob`.
     """
+
+    block, merging = SwinTransformerBlock, PatchMerging
 
     def __init__(
         self,
@@ -178,14 +204,14 @@ class SwinTransformer(nn.Module):
         ]
         for stage, (depth, heads) in enumerate(zip(depths, num_heads)):
             if stage > 0:
-                features.append(PatchMerging(width))
+                features.append(self.merging(width))
                 width *= 2
             blocks = []
             for number in range(depth):
                 drop = stochastic_depth_prob * passed / (sum(depths) - 1)
                 shift = number % 2 * (window_size // 2)
                 blocks.append(
-                    SwinTransformerBlock(
+                    self.block(
                         width,
                         heads,
                         window_size,

@@ -21,7 +21,7 @@ from metaop import hub, nn
 from metaop.errors import ArgumentError, CheckpointError
 from metaop.vision import transforms
 from metaop.vision.layer_getter import IntermediateLayerGetter as IntermediateLayerGetter
-from metaop.vision.networks import AUXILIARY, NETWORKS, evaluated
+from metaop.vision.networks import AUXILIARY, NETWORKS, evaluated, normalised
 
 _SERVER = "https://download.pytorch.org/models/"
 
@@ -37,6 +37,8 @@ _SPELLING = {
     **{"efficientnet_b": "EfficientNet_B", "shufflenet_v2_x": "ShuffleNet_V2_X"},
     **{"inception_v": "Inception_V", "regnet_x": "RegNet_X", "regnet_y": "RegNet_Y"},
     **{"_small": "_Small", "_large": "_Large", "_tiny": "_Tiny", "_base": "_Base"},
+    **{"efficientnet_v2_": "EfficientNet_V2_", "V2_s": "V2_S", "V2_m": "V2_M", "V2_l": "V2_L"},
+    **{"swin_v2_t": "Swin_V2_T", "swin_v2_s": "Swin_V2_S", "swin_v2_b": "Swin_V2_B"},
     **{"swin_t": "Swin_T", "swin_s": "Swin_S", "swin_b": "Swin_B"},
 }
 _SIZES = re.compile(r"(?<=\d)[mg]f$")
@@ -78,7 +80,7 @@ class WeightsEnum(Enum):
                 transforms.Resize(side, transforms.InterpolationMode(interpolation)),
                 transforms.CenterCrop(cut),
                 transforms.ToTensor(),
-                transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+                transforms.Normalize(*normalised(self.network)),
             ]
         )
 

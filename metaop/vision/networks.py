@@ -51,6 +51,10 @@ def _scaled(width: float, depth: float, dropout: float, *files: str, **options: 
     return _network("efficientnet", "EfficientNet", *files, **arguments)
 
 
+def _fused(size: str, dropout: float, file: str) -> Network:
+    return _network("efficientnet_v2", "EfficientNetV2", file, size=size, dropout=dropout)
+
+
 def _shuffling(channels: tuple[int, ...], file: str) -> Network:
     return _network(
         *("shufflenet_v2", "ShuffleNetV2", file),
@@ -73,9 +77,13 @@ def _regular(sizes: tuple[int, int, float, float, int], se_ratio: float, *files:
     return _network("regnet", "RegNet", *files, se_ratio=se_ratio, **dict(zip(names, sizes)))
 
 
-def _shifting(width: int, heads: int, depth: int, drop: float, file: str) -> Network:
+def _shifting(
+    width: int, heads: int, depth: int, drop: float, file: str, window: int = 7
+) -> Network:
+    kind = ("swin", "SwinTransformer") if window == 7 else ("swin_v2", "SwinTransformerV2")
     return _network(
-        *("swin", "SwinTransformer", file),
+        *(*kind, file),
+        window_size=window,
         embed_dim=width,
         depths=(2, 2, depth, 2),
         num_heads=tuple(heads * 2**stage for stage in range(4)),
@@ -213,6 +221,12 @@ NETWORKS = {
     "swin_t": _shifting(96, 3, 6, 0.2, "swin_t-704ceda3"),
     "swin_s": _shifting(96, 3, 18, 0.3, "swin_s-5e29d889"),
     "swin_b": _shifting(128, 4, 18, 0.5, "swin_b-68c6b09e"),
+    "swin_v2_t": _shifting(96, 3, 6, 0.2, "swin_v2_t-b137f0e2", window=8),
+    "swin_v2_s": _shifting(96, 3, 18, 0.3, "swin_v2_s-637d8ceb", window=8),
+    "swin_v2_b": _shifting(128, 4, 18, 0.5, "swin_v2_b-781e5279", window=8),
+    "efficientnet_v2_s": _fused("s", 0.2, "efficientnet_v2_s-dd5fe13b"),
+    "efficientnet_v2_m": _fused("m", 0.3, "efficientnet_v2_m-dc08266a"),
+    "efficientnet_v2_l": _fused("l", 0.4, "efficientnet_v2_l-59c71312"),
     "vit_b_16": _transformer(16, 12, 12, 768, "vit_b_16-c867db91"),
     "vit_b_32": _transformer(32, 12, 12, 768, "vit_b_32-d86f8d99"),
     "vit_l_16": _transformer(16, 24, 16, 1024, "vit_l_16-852ce7e3"),
@@ -239,6 +253,9 @@ _EVALUATED = {
     "efficientnet_b5": (456, 456, "bicubic"),
     "efficientnet_b6": (528, 528, "bicubic"),
     "efficientnet_b7": (600, 600, "bicubic"),
+    "efficientnet_v2_s": (384, 384, "bilinear"),
+    "efficientnet_v2_m": (480, 480, "bilinear"),
+    "efficientnet_v2_l": (480, 480, "bicubic"),
     "inception_v3": (342, 299, "bilinear"),
     "mnasnet0_75": _V2,
     "mnasnet1_3": _V2,
@@ -247,6 +264,9 @@ _EVALUATED = {
     "swin_t": (232, 224, "bicubic"),
     "swin_s": (246, 224, "bicubic"),
     "swin_b": (238, 224, "bicubic"),
+    "swin_v2_t": (260, 256, "bicubic"),
+    "swin_v2_s": (260, 256, "bicubic"),
+    "swin_v2_b": (272, 256, "bicubic"),
     "vit_l_16": (242, 224, "bilinear"),
 }
 
@@ -256,3 +276,10 @@ def evaluated(network: str, version: str) -> tuple[int, int, str]:
     if version.endswith("V2"):
         return (255, 240, "bilinear") if network == "efficientnet_b1" else _V2
     return _EVALUATED.get(network, _V1)
+
+
+def normalised(network: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The means and the deviations of the three colours that are taken off for a network."""
+    if network == "efficientnet_v2_l":
+        return (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+    return (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -18,21 +18,26 @@ from models.__main__ import main, networks
 from tests.models.comparison import classification, compare, image_batch, parameter_count
 
 
-def small_swin(module: Any) -> Any:
-    return module.SwinTransformer(
-        2, 8, (2, 2), (2, 4), 3, stochastic_depth_prob=0.0, num_classes=10
-    )
+def small_swin(module: Any, kind: Any = None) -> Any:
+    kind = kind or module.SwinTransformer
+    return kind(2, 8, (2, 2), (2, 4), 3, stochastic_depth_prob=0.0, num_classes=10)
 
 
 NETWORKS: list[tuple[str, Callable[[Any], Any], int]] = [
     ("densenet", lambda m: m.DenseNet(4, (2, 2), 8, num_classes=10), 24),
     ("mobilenet_v3", lambda m: m.MobileNetV3("small", 10, 0.25, 0.0, 1), 32),
     ("efficientnet", lambda m: m.EfficientNet(0.25, 0.3, 0.0, 10, 0.0, first_stride=1), 32),
+    (
+        "efficientnet_v2",
+        lambda m: m.EfficientNetV2("s", 0.0, 10, 0.0, 0.3, 0.1, first_stride=1, last_channels=32),
+        32,
+    ),
     ("shufflenet_v2", lambda m: m.ShuffleNetV2((2, 1, 1), (8, 16, 24, 32, 40), 10), 48),
     ("mnasnet", lambda m: m.MNASNet(0.1, 10, 0.0, 1), 32),
     ("convnext", lambda m: m.ConvNeXt((1, 2), (8, 16), 10, 0.0, 0.5), 16),
     ("regnet", lambda m: m.RegNet(4, 16, 12.0, 2.0, 8, 0.25, 10, 8), 32),
     ("swin", small_swin, 15),  # 8 x 8 patches in windows of 3: images are filled up
+    ("swin_v2", lambda m: small_swin(m, m.SwinTransformerV2), 15),
 ]
 
 

@@ -21,7 +21,10 @@ COMPUTED = (
     *("resnet18", "resnext50_32x4d", "mobilenet_v2", "squeezenet1_1", "googlenet", "alexnet"),
     *("densenet121", "mobilenet_v3_small", "efficientnet_b0", "shufflenet_v2_x0_5", "mnasnet0_5"),
     *("inception_v3", "convnext_tiny", "regnet_y_400mf", "swin_t"),
+    *("efficientnet_v2_s", "swin_v2_t"),
 )
+# With the determined numbers their rounding in float32 grows to a share of the logits.
+DOUBLE = ("efficientnet_v2_s",)
 SIZES = ("400mf", "800mf", "1_6gf", "3_2gf", "8gf", "16gf", "32gf")
 NAMED = (
     *(*COMPUTED, "resnet34", "resnet50", "resnet101", "resnet152", "wide_resnet50_2", "vgg11"),
@@ -32,6 +35,7 @@ NAMED = (
     *("shufflenet_v2_x1_0", "shufflenet_v2_x1_5", "shufflenet_v2_x2_0"),
     *("mnasnet0_75", "mnasnet1_0", "mnasnet1_3"),
     *("convnext_small", "convnext_base", "convnext_large", "swin_s", "swin_b"),
+    *("swin_v2_s", "swin_v2_b", "efficientnet_v2_m", "efficientnet_v2_l"),
     *(f"regnet_y_{size}" for size in SIZES[1:]),
     *(f"regnet_x_{size}" for size in SIZES),
     "mobilenet_v3_large",
@@ -68,12 +72,18 @@ def entries_of(model: Any) -> list[tuple[str, tuple[int, ...]]]:
 
 def logits(name: str, model: Any, tensor: Any) -> np.ndarray:
     """What a network with the determined numbers makes of the image."""
+    kind = np.float64 if name in DOUBLE else np.float32
+
+    def cast(values: np.ndarray) -> Any:
+        return tensor(values.astype(kind) if values.dtype == np.float32 else values)
+
+    model = model.double() if name in DOUBLE else model
     state = model.state_dict()
     for key, shape in entries_of(model):
         if not key.endswith("relative_position_index"):
-            state[key] = tensor(content(key, shape))
+            state[key] = cast(content(key, shape))
     model.load_state_dict(state)
-    return model.eval()(tensor(image(name))).detach().numpy()
+    return model.eval()(cast(image(name))).detach().numpy()
 
 
 def main() -> None:

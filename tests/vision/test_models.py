@@ -105,12 +105,16 @@ def test_pretrained_inception_keeps_its_auxiliary_classifier_unless_declined(
         (models.Inception_V3_Weights.DEFAULT, 342, 299, "bilinear"),
         (models.Swin_S_Weights.DEFAULT, 246, 224, "bicubic"),
         (models.ViT_L_16_Weights.DEFAULT, 242, 224, "bilinear"),
+        (models.EfficientNet_V2_L_Weights.DEFAULT, 480, 480, "bicubic"),
+        (models.Swin_V2_B_Weights.DEFAULT, 272, 256, "bicubic"),
     ],
 )
 def test_images_go_through_what_the_weights_were_evaluated_with(
     weights: models.WeightsEnum, side: int, cut: int, interpolation: str
 ) -> None:
-    resize, crop, *_ = weights.transforms().transforms
+    resize, crop, _, norm = weights.transforms().transforms
+    centred = weights is models.EfficientNet_V2_L_Weights.DEFAULT
+    assert tuple(norm.mean) == ((0.5, 0.5, 0.5) if centred else (0.485, 0.456, 0.406))
     assert resize.size == side and resize.interpolation.value == interpolation
     assert tuple(crop.size) == (cut, cut)
 
