@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ import metaop
 from metaop import hub
 from metaop.errors import ArgumentError, CheckpointError
 from metaop.vision import models
+from tests.models import torchvision_networks
 from tests.vision import reference_models as reference
 
 RECORD: dict[str, Any] = json.loads(reference.FILE.read_text())
@@ -166,3 +168,52 @@ def test_options_are_those_of_torchvision() -> None:
     assert models.mobilenet_v3_small(width_mult=0.5).classifier[0].out_features == 512
     preset = models.ResNet18_Weights.DEFAULT.transforms()
     assert preset(metaop.vision.datasets.FakeData(1)[0][0]).shape == (3, 224, 224)
+
+
+WHOLE = (
+    *[("segmentation", name) for name in ("fcn_resnet50", "deeplabv3_resnet50")],
+    *[("detection", name) for name in ("ssd300_vgg16", "retinanet_resnet50_fpn")],
+    *[("detection", name) for name in ("fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn")],
+)
+
+
+@pytest.mark.parametrize(("module", "name"), WHOLE)
+def test_networks_that_mark_and_find_things_have_the_names_of_torchvision(
+    module: str, name: str
+) -> None:
+    record = json.loads(torchvision_networks.FILE.read_text())[name]
+    options = torchvision_networks.SEGMENTATION.get(name, {})
+    build = getattr(importlib.import_module(f"metaop.vision.models.{module}"), name)
+    assert torchvision_networks.names(build(weights=None, **options)) == {
+        key: record[key] for key in ("parameters", "digest")
+    }
+    with pytest.raises(ArgumentError, match="weights_backbone='DEFAULT'"):
+        build(weights_backbone="DEFAULT")
+
+
+def test_heads_of_detectors_may_be_changed() -> None:
+    detector = models.detection.fasterrcnn_resnet50_fpn(num_classes=3)
+    predictor = models.detection.FastRCNNPredictor(1024, 5)
+    assert isinstance(detector.roi_heads.box_predictor, type(predictor))
+    assert isinstance(detector, models.detection.FasterRCNN)
+    assert models.segmentation.fcn_resnet50(num_classes=4).classifier[4].out_channels == 4
+    with pytest.raises(ArgumentError, match="frozen normalisation"):
+        models.detection.ssd300_vgg16(weights="DEFAULT")
+
+
+def test_weights_of_segmentation_are_found_in_the_folder_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "_chosen", [str(tmp_path)])
+    (tmp_path / "checkpoints").mkdir()
+    network = models.segmentation.fcn_resnet50(aux_loss=True)
+    entries = reference.entries_of(network)
+    state = {key: metaop.from_numpy(reference.content(key, shape)) for key, shape in entries}
+    metaop.save(state, tmp_path / "checkpoints" / "fcn_resnet50_coco-1167a1af.pth")
+    weights = models.segmentation.FCN_ResNet50_Weights.DEFAULT
+    found = models.segmentation.fcn_resnet50(weights=weights).state_dict()
+    name = "aux_classifier.4.weight"
+    np.testing.assert_array_equal(found[name].numpy(), state[name].numpy())
+    assert weights.transforms().transforms[0].size == 520
+    with pytest.raises(ArgumentError, match="21 classes with an auxiliary classifier"):
+        models.segmentation.fcn_resnet50(weights=weights, num_classes=3)

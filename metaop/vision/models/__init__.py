@@ -44,14 +44,14 @@ _SPELLING = {
 _SIZES = re.compile(r"(?<=\d)[mg]f$")
 
 
-def _program(name: str) -> ModuleType:
+def program(name: str) -> ModuleType:
     """A module of `models/`: inside the installed package, or beside it in a checkout."""
     try:
         return importlib.import_module(f"metaop.models.{name}")
     except ModuleNotFoundError as error:
         if error.name != "metaop.models":
             raise
-    folder = Path(__file__).parents[2] / "models"
+    folder = Path(__file__).parents[3] / "models"
     spec = importlib.util.spec_from_file_location(
         "metaop.models", folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
@@ -117,8 +117,11 @@ def _chosen(name: str, weights: Any) -> WeightsEnum | None:
     kind: Any = globals()[_weights_name(name)]
     if weights is None or weights is False:
         return None
-    if weights is True:
-        return kind.IMAGENET1K_V1
+    return kind.IMAGENET1K_V1 if weights is True else member(name, kind, weights)
+
+
+def member(name: str, kind: Any, weights: Any) -> WeightsEnum:
+    """The one of `kind` that `weights` is or names. Raises ArgumentError where there is none."""
     if isinstance(weights, kind):
         return weights
     label = str(weights).rpartition(".")[2]
@@ -135,12 +138,12 @@ def _builder(name: str) -> Callable[..., nn.Module]:
     def build(
         pretrained: Any = None, progress: bool = True, *, weights: Any = None, **options: Any
     ) -> nn.Module:
-        program = _program(network.module)
+        source = program(network.module)
         chosen = _chosen(name, weights if weights is not None else pretrained)
         arguments = {**network.options, **{_RENAMED.get(k, k): v for k, v in options.items()}}
         if "block" in arguments:
-            arguments["block"] = getattr(program, arguments["block"])
-        kind = getattr(program, network.kind)
+            arguments["block"] = getattr(source, arguments["block"])
+        kind = getattr(source, network.kind)
         if chosen is None:
             return kind(**arguments)
         state = _current_names(chosen.get_state_dict(progress))
@@ -190,7 +193,7 @@ _CLASSES = {network.kind: network.module for network in NETWORKS.values()}
 
 def __getattr__(name: str) -> Any:
     if name in _CLASSES:
-        return getattr(_program(_CLASSES[name]), name)
+        return getattr(program(_CLASSES[name]), name)
     raise AttributeError(f"module 'metaop.vision.models' has no attribute {name!r}")
 
 
@@ -204,3 +207,7 @@ def get_model(name: str, **config: Any) -> nn.Module:
     if name not in NETWORKS:
         raise ArgumentError(f"Unknown model {name}", fix=f"there are {', '.join(list_models())}")
     return globals()[name](**config)
+
+
+# Behind what they use of this module.
+from metaop.vision.models import detection, segmentation  # noqa: E402
