@@ -30,8 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> Any:
     words = list(sys.argv[1:] if arguments is None else arguments)
     known = networks()
     if words == ["list"]:
+        width = max(map(len, known)) + 1
         for name, line in known.items():
-            print(f"{name:15}{line}")
+            print(f"{name:{width}}{line}")
         return None
     if words[:1] == ["coverage"] and set(words[1:]) <= set(known):
         return importlib.import_module(".coverage", __package__).table(words[1:] or list(known))
