@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import zoo
 from metaop.inspect import documents
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -16,7 +17,11 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.mark.parametrize(
     "name, generate",
-    [("settings.md", documents.settings_document), ("operators.md", documents.operators_document)],
+    [
+        ("settings.md", documents.settings_document),
+        ("operators.md", documents.operators_document),
+        ("zoo.md", lambda: zoo.document(zoo.recorded())),
+    ],
 )
 def test_generated_documents_are_up_to_date(
     name: str, generate: Callable[[], str], request: pytest.FixtureRequest
