@@ -21,6 +21,7 @@ import re
 import statistics
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -60,6 +61,12 @@ OTHERS = {
 }
 # A training is cut off after so many seconds of the processor, with metaop and with PyTorch.
 SECONDS = {"metaop": 4.0, "torch": 1.5}
+PREFACE = f"""Written by `python -m benchmarks.zoo`, not by hand. Each network was trained as
+`python -m models NAME train` does it, on one thread of a machine that others used, too. Trainings
+were cut off after at most {SECONDS["metaop"]:.0f} seconds of the processor, so those with few steps
+have not learnt yet. Parameters are those of the small network that is trained. Times are medians of
+a step, in milliseconds of the processor. PyTorch runs the same text; `–` says that it cannot, that
+the training has a loop of its own, or that it was not measured."""
 # Steps that compile, or warm up, are not timed.
 WARM_UP = 3
 
@@ -208,18 +215,7 @@ def cells(name: str, own: dict[str, Any], other: dict[str, Any]) -> list[str]:
 
 def document(record: dict[str, Any]) -> str:
     """The page of all networks, with what is recorded of them."""
-    lines = [
-        "# The networks",
-        "",
-        "Written by `python -m benchmarks.zoo`, not by hand. Each network was trained as",
-        "`python -m models NAME train` does it, on one thread of a machine that others used, too.",
-        f"Trainings were cut off after {SECONDS['metaop']:.0f} seconds of the processor: with all "
-        "their steps they",
-        "reach more. Parameters are those of the small network that is trained. Times are medians",
-        "of a step, in milliseconds of the processor. PyTorch runs the same text; `–` says that it",
-        "cannot, that the training has a loop of its own, or that it was not measured.",
-        "",
-    ]
+    lines = ["# The networks", "", textwrap.fill(PREFACE, 100), ""]
     kinds: dict[str, list[str]] = {}
     for name in titles():
         kinds.setdefault(family(name), []).append(name)
