@@ -1,0 +1,25 @@
+"""The operators of ONNX by theme; each module enters its functions in the table."""
+
+from metaop.onnx.operators import (
+    arrays,
+    control_flow,
+    convolution,
+    creation,
+    indexing,
+    losses,
+    microsoft,
+    normalisation,
+    pointwise,
+    pooling,
+    quantisation,
+    recurrent,
+    reductions,
+    resizing,
+    sequences,
+    shaping,
+    signals,
+    texts,
+    training,
+    trees,
+    vision,
+)

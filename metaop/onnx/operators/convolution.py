@@ -1,0 +1,218 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import metaop
+from metaop.errors import UnsupportedError
+from metaop.nn import functional as F
+from metaop.onnx.operators.shaping import shape_of
+from metaop.onnx.table import operator
+from metaop.tensor.core import Tensor
+
+Sizes = Sequence[int]
+_CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+
+
+def around(
+    auto_pad: str,
+    pads: Sizes | None,
+    extents: Sizes,
+    kernel: Sizes,
+    strides: Sizes,
+    dilations: Sizes,
+) -> tuple[list[int], list[int]]:
+    """How much is put before and after each spatial dimension."""
+    count = len(kernel)
+    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        before, after = [], []
+        for extent, size, stride, dilation in zip(extents, kernel, strides, dilations):
+            outputs = -(-extent // stride)
+            total = max(0, (outputs - 1) * stride + (size - 1) * dilation + 1 - extent)
+            small = total // 2
+            before.append(small if auto_pad == "SAME_UPPER" else total - small)
+            after.append(total - before[-1])
+        return before, after
+    if auto_pad == "VALID" or pads is None:
+        return [0] * count, [0] * count
+    return list(pads[:count]), list(pads[count:])
+
+
+def padded(x: Tensor, before: Sizes, after: Sizes, fill: float = 0) -> Tensor:
+    """With so many elements around the spatial dimensions."""
+    if not any(before) and not any(after):
+        return x
+    flat = [w for k in reversed(range(len(before))) for w in (before[k], after[k])]
+    return F.pad(x, flat, value=fill)
+
+
+@operator("Conv")
+def convolution(
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sizes | None = None,
+    group: int = 1,
+    kernel_shape: Sizes | None = None,
+    pads: Sizes | None = None,
+    strides: Sizes | None = None,
+) -> Tensor:
+    """Over one to three spatial dimensions."""
+    spatial = len(x.shape) - 2
+    kernel = kernel_shape or shape_of(w)[2:]
+    stride, dilation = strides or [1] * spatial, dilations or [1] * spatial
+    before, after = around(auto_pad, pads, shape_of(x)[2:], kernel, stride, dilation)
+    if before == after:
+        padding: Sizes = before
+    else:
+        x, padding = padded(x, before, after), [0] * spatial
+    run = _of(_CONV, spatial, "Conv")
+    return run(x, w, b, tuple(stride), tuple(padding), tuple(dilation), group)
+
+
+def _of(table: dict[int, Any], spatial: int, name: str) -> Any:
+    if spatial not in table:
+        raise UnsupportedError(f"{name} over {spatial} spatial dimensions", fix="1 to 3 are there")
+    return table[spatial]
+
+
+@operator("ConvTranspose")
+def transposed_convolution(
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sizes | None = None,
+    group: int = 1,
+    kernel_shape: Sizes | None = None,
+    output_padding: Sizes | None = None,
+    output_shape: Sizes | None = None,
+    pads: Sizes | None = None,
+    strides: Sizes | None = None,
+) -> Tensor:
+    """The whole result without padding, of which the borders are cut off."""
+    spatial = len(x.shape) - 2
+    kernel = kernel_shape or shape_of(w)[2:]
+    stride, dilation = strides or [1] * spatial, dilations or [1] * spatial
+    extra = list(output_padding or [0] * spatial)
+    full = [
+        (n - 1) * s + (k - 1) * d + 1
+        for n, s, k, d in zip(shape_of(x)[2:], stride, kernel, dilation)
+    ]
+    if output_shape is not None or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = output_shape or [n * s for n, s in zip(shape_of(x)[2:], stride)]
+        wanted = list(wanted)[-spatial:]
+        before, after = [], []
+        for have, extent, more in zip(full, wanted, extra):
+            total = have + more - extent
+            small = total // 2
+            before.append(small if auto_pad == "SAME_UPPER" else total - small)
+            after.append(total - before[-1])
+    else:
+        zeros = [0] * spatial
+        before, after = around(auto_pad, pads, zeros, kernel, stride, dilation)
+    run = _of(_TRANSPOSED, spatial, "ConvTranspose")
+    if (
+        before == after
+        and min(before) >= 0
+        and all(e < max(s, d) for e, s, d in zip(extra, stride, dilation))
+    ):
+        return run(x, w, b, tuple(stride), tuple(before), tuple(extra), group, tuple(dilation))
+    found = run(x, w, b, tuple(stride), 0, 0, group, tuple(dilation))
+    # Beyond the last product there is nothing but the bias.
+    cut = [e - a for e, a in zip(extra, after)]
+    if b is None or all(c <= 0 for c in cut):
+        return padded(found, [-n for n in before], cut)
+    rest = run(x, w, None, tuple(stride), 0, 0, group, tuple(dilation))
+    return padded(rest, [-n for n in before], cut) + b.reshape([1, -1] + [1] * spatial)
+
+
+@operator("ConvInteger")
+def convolution_of_integers(
+    x: Tensor,
+    w: Tensor,
+    x_zero_point: Tensor | None = None,
+    w_zero_point: Tensor | None = None,
+    **options: Any,
+) -> Tensor:
+    """Sums of products of small whole numbers; they are exact in float64."""
+    spatial = [1] * (len(x.shape) - 2)
+    wide, kernel = x.to(metaop.float64), w.to(metaop.float64)
+    if x_zero_point is not None:
+        wide = wide - x_zero_point.to(metaop.float64)
+    if w_zero_point is not None:
+        zero = w_zero_point.to(metaop.float64)
+        kernel = kernel - zero.reshape([-1, 1, *spatial] if len(zero.shape) else [])
+    return convolution(wide, kernel, **options).to(metaop.int32)
+
+
+@operator("DeformConv")
+def deformable_convolution(
+    x: Tensor,
+    w: Tensor,
+    offset: Tensor,
+    b: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    dilations: Sizes = (1, 1),
+    group: int = 1,
+    kernel_shape: Sizes | None = None,
+    offset_group: int = 1,
+    pads: Sizes = (0, 0, 0, 0),
+    strides: Sizes = (1, 1),
+) -> Tensor:
+    """Taps that the offsets move, in two dimensions."""
+    from metaop.vision.ops import deform_conv2d
+
+    if len(x.shape) != 4:
+        raise UnsupportedError("DeformConv over other than 2 spatial dimensions")
+    before, after = list(pads[:2]), list(pads[2:])
+    if before != after:
+        # The offsets count from the padded border.
+        x, before = padded(x, before, after), [0, 0]
+    step, gap = (int(strides[0]), int(strides[1])), (int(dilations[0]), int(dilations[1]))
+    padding = (before[0], before[1])
+    return deform_conv2d(x, offset, w, b, stride=step, padding=padding, dilation=gap, mask=mask)
+
+
+@operator("Col2Im")
+def columns_to_image(
+    x: Tensor,
+    image_shape: Any,
+    block_shape: Any,
+    *,
+    dilations: Sizes | None = None,
+    pads: Sizes | None = None,
+    strides: Sizes | None = None,
+) -> Tensor:
+    """Windows added up where they overlap, over any number of spatial dimensions."""
+    from metaop.onnx.values import integers
+
+    image, block = integers(image_shape), integers(block_shape)
+    count = len(image)
+    stride, dilation = strides or [1] * count, dilations or [1] * count
+    before, after = around("NOTSET", pads, image, block, stride, dilation)
+    # A transposed convolution with a kernel of units puts each column where its window was.
+    taps = 1
+    for extent in block:
+        taps *= extent
+    steps = [
+        (n + b + a - d * (k - 1) - 1) // s + 1
+        for n, b, a, d, k, s in zip(image, before, after, dilation, block, stride)
+    ]
+    n, rows = shape_of(x)[:2]
+    channels = rows // taps
+    parts = x.reshape((n * channels, taps, *steps))
+    units = metaop.eye(taps, dtype=x.dtype).reshape((taps, 1, *block))
+    run = _of(_TRANSPOSED, count, "Col2Im")
+    found = run(parts, units, None, tuple(stride), 0, 0, 1, tuple(dilation))
+    whole = [a + b + n for a, b, n in zip(before, after, image)]
+    grown = [w - f for w, f in zip(whole, shape_of(found)[2:])]
+    found = padded(found, [-b for b in before], [g - a for g, a in zip(grown, after)])
+    return found.reshape((n, channels, *image))

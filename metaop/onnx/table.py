@@ -1,0 +1,184 @@
+"""The table of operators: which function computes which operator of ONNX, from which version on.
+
+A function takes the inputs of a node as positional parameters, None for those that are absent, and
+the attributes as keywords. A parameter that is no keyword may come from either: so one function
+serves the versions in which something was an attribute and those in which it is an input. The
+annotation of a parameter says what it takes: `Tensor` a tensor, `Host` an array on the host, `Any`
+the value as it is. A tuple is several results, a list a sequence.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from metaop.errors import ArgumentError
+
+ML = "ai.onnx.ml"
+PREVIEW = "ai.onnx.preview"
+TRAINING = "ai.onnx.preview.training"
+MICROSOFT = "com.microsoft"
+
+
+class Parameter(NamedTuple):
+    """An input that a function takes: what form it takes it in."""
+
+    name: str
+    form: str  # "Tensor", "Host" or "Any"
+
+
+class Row(NamedTuple):
+    """How an operator is computed from version `since` of its domain on.
+
+    `inputs` are the parameters that inputs are bound to, `rest` that of all further ones, if there
+    is one. `attributes` are the names that attributes may have, None if any.
+    """
+
+    since: int
+    function: Callable[..., Any]
+    inputs: tuple[Parameter, ...]
+    rest: Parameter | None
+    attributes: frozenset[str] | None
+    takes_node: bool
+
+    def form(self, position: int) -> str:
+        """In which form the function takes an input."""
+        if position < len(self.inputs):
+            return self.inputs[position].form
+        return self.rest.form if self.rest is not None else "Any"
+
+
+class Node(NamedTuple):
+    """What a function may know of the node that it computes, by a keyword `node`.
+
+    `outputs` are the names of the results, empty for those that nobody wants.
+    """
+
+    operator: str
+    name: str
+    version: int
+    outputs: tuple[str, ...]
+
+    def wants(self, position: int) -> bool:
+        """Whether somebody reads a result."""
+        return position < len(self.outputs) and self.outputs[position] != ""
+
+
+Table = dict[tuple[str, str], list[Row]]
+_COMPUTED: Table = {}
+_ON_HOST: Table = {}
+
+
+def _row(function: Callable[..., Any], since: int) -> Row:
+    inputs, attributes = [], set()
+    rest: Parameter | None = None
+    any_attribute = False
+    for one in inspect.signature(function).parameters.values():
+        parameter = Parameter(one.name, _form(one.annotation))
+        if one.kind is one.VAR_POSITIONAL:
+            rest = parameter
+        elif one.kind is one.VAR_KEYWORD:
+            any_attribute = True
+        else:
+            if one.kind is not one.KEYWORD_ONLY:
+                inputs.append(parameter)
+            attributes.add(one.name)
+    takes_node = "node" in attributes
+    named = None if any_attribute else frozenset(attributes - {"node"})
+    return Row(since, function, tuple(inputs), rest, named, takes_node)
+
+
+def _form(annotation: Any) -> str:
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    for form in ("Tensor", "Host"):
+        if text.startswith(form):
+            return form
+    return "Any"
+
+
+def _enter(table: Table, names: str, domain: str, row: Row) -> None:
+    for name in names.split():
+        rows = table.setdefault((domain, name), [])
+        rows.append(row)
+        rows.sort(key=lambda one: -one.since)
+
+
+def operator(names: str, since: int = 1, domain: str = "") -> Callable[[Callable], Callable]:
+    """Enters a function for operators, from a version of the operators' domain on.
+
+    Example: `@operator("Relu")`, or `operator("Relu")(relu)`.
+    """
+
+    def enter(function: Callable) -> Callable:
+        _enter(_COMPUTED, names, domain, _row(function, since))
+        return function
+
+    return enter
+
+
+def on_host(names: str, since: int = 1, domain: str = "") -> Callable[[Callable], Callable]:
+    """Enters a function on arrays, for nodes all of whose inputs are on the host."""
+
+    def enter(function: Callable) -> Callable:
+        _enter(_ON_HOST, names, domain, _row(function, since))
+        return function
+
+    return enter
+
+
+def rows(function: Callable[..., Callable], table: dict[str, Callable]) -> None:
+    """Enters many functions: `rows(operator, {"Relu": relu, …})`."""
+    for names, one in table.items():
+        function(names)(one)
+
+
+def unary(function: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A function of one tensor as a row: its further parameters are not for ONNX."""
+
+    def row(x: Tensor) -> Any:  # type: ignore[name-defined]  # noqa: F821
+        return function(x)
+
+    return row
+
+
+def binary(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """A function of two tensors as a row."""
+
+    def row(a: Tensor, b: Tensor) -> Any:  # type: ignore[name-defined]  # noqa: F821
+        return function(a, b)
+
+    return row
+
+
+def _found(table: Table, domain: str, name: str, version: int) -> Row | None:
+    for row in table.get((domain, name), ()):
+        if row.since <= version:
+            return row
+    return None
+
+
+def computed_by(domain: str, name: str, version: int) -> Row | None:
+    """The row of an operator in a version, None if metaop does not have it."""
+    return _found(_COMPUTED, domain, name, version)
+
+
+def on_host_by(domain: str, name: str, version: int) -> Row | None:
+    """The row for inputs on the host, None if there is none."""
+    return _found(_ON_HOST, domain, name, version)
+
+
+def operators(domain: str = "") -> list[str]:
+    """The operators of a domain that metaop computes itself, in order."""
+    return sorted({name for at, name in (*_COMPUTED, *_ON_HOST) if at == domain})
+
+
+def check_attributes(row: Row, names: Sequence[str], operator: str) -> None:
+    """Raises ArgumentError for attributes that the function of an operator does not know."""
+    unknown = set() if row.attributes is None else set(names) - row.attributes
+    if unknown:
+        raise ArgumentError(
+            f"{operator} has the attributes {', '.join(sorted(unknown))}, which metaop does not "
+            "know",
+            fix="write the network for an operator set that the onnx package knows",
+        )
