@@ -96,7 +96,8 @@ class Network(nn.Module):
             if not forms or forms == {"Host"} or not has_tensor_type(array):
                 continue
             is_float = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
-            if array.size <= (1 if is_float else _MOST_ON_HOST) and name not in graph.weights:
+            is_weight = is_float and (array.size > 1 or name in graph.weights)
+            if not is_weight and array.size <= _MOST_ON_HOST:
                 continue
             tensor = to_tensor(array.copy())
             owner, key = _place(self, name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper
 
 from metaop.errors import ArgumentTypeError, UnsupportedError
 from metaop.tensor.core import Tensor
@@ -87,12 +87,23 @@ def given(value: Any, name: str) -> Any:
     )
 
 
+def _known_types() -> dict[int, np.dtype]:
+    found = {}
+    for number in TensorProto.DataType.values():
+        if number != TensorProto.UNDEFINED:
+            found[number] = np.dtype(helper.tensor_dtype_to_np_dtype(number))
+    return found
+
+
+# Looked up here while a network runs: captured functions run nothing of other packages.
+_NUMPY_TYPES = _known_types()
+
+
 def numpy_type(element_type: int) -> np.dtype:
     """The NumPy type of a number in `TensorProto.DataType`."""
-    try:
-        return np.dtype(helper.tensor_dtype_to_np_dtype(element_type))
-    except KeyError:
-        raise UnsupportedError(f"there is no element type {element_type} in ONNX") from None
+    if element_type not in _NUMPY_TYPES:
+        raise UnsupportedError(f"there is no element type {element_type} in ONNX")
+    return _NUMPY_TYPES[element_type]
 
 
 def tensor_type(element_type: int) -> DType | None:
