@@ -1,7 +1,7 @@
 """Networks in the format of ONNX: `load` and `export`; `docs/onnx.md` says what is covered.
 
-All but `is_in_onnx_export` need the package onnx (`pip install 'metaop[onnx]'`), which is imported
-when a name is first used.
+Reading and writing needs the package onnx (`pip install 'metaop[onnx]'`), which is imported when
+such a name is first used.
 """
 
 from __future__ import annotations
@@ -10,29 +10,49 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from metaop.errors import UnsupportedError
+from metaop.onnx.exporting.options import (
+    OperatorExportTypes,
+    TrainingMode,
+    is_in_onnx_export,
+    register_custom_op_symbolic,
+    unregister_custom_op_symbolic,
+)
 
 if TYPE_CHECKING:
+    from metaop.onnx.exporting.export import ONNXProgram, export
     from metaop.onnx.module import Network, load
 
-__all__ = ["Network", "backend", "is_in_onnx_export", "load"]
+__all__ = [
+    "Network",
+    "ONNXProgram",
+    "OperatorExportTypes",
+    "TrainingMode",
+    "backend",
+    "export",
+    "is_in_onnx_export",
+    "load",
+    "register_custom_op_symbolic",
+    "unregister_custom_op_symbolic",
+]
 
-_HOMES = {"Network": "module", "load": "module"}
+_HOMES = {
+    "Network": "module",
+    "ONNXProgram": "exporting.export",
+    "backend": "backend",
+    "export": "exporting.export",
+    "load": "module",
+}
 
 
 class MissingPackageError(UnsupportedError, ImportError):
     """The package onnx is not installed."""
 
 
-def is_in_onnx_export() -> bool:
-    """False: no model is ever exported."""
-    return False
-
-
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES and name != "backend":
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        module = importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}")
+        module = importlib.import_module(f"{__name__}.{_HOMES[name]}")
     except ModuleNotFoundError as error:
         if error.name not in ("onnx", "google", "google.protobuf"):
             raise
@@ -41,3 +61,7 @@ def __getattr__(name: str) -> Any:
             fix="pip install 'metaop[onnx]'",
         ) from None
     return module if name == "backend" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

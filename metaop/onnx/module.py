@@ -31,8 +31,11 @@ class Port:
         self.element_type = tensor.elem_type if self.form == "tensor_type" else 0
         self.shape: tuple[int | str, ...] | None = None
         if self.form == "tensor_type" and tensor.HasField("shape"):
+            # Some exporters write -1 for a size that is open.
             self.shape = tuple(
-                one.dim_value if one.HasField("dim_value") else one.dim_param or "?"
+                one.dim_value
+                if one.HasField("dim_value") and one.dim_value >= 0
+                else one.dim_param or "?"
                 for one in tensor.shape.dim
             )
 

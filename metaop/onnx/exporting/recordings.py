@@ -1,0 +1,186 @@
+"""Recording a network for several sizes of its dynamic axes, without computing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import metaop
+from metaop.errors import ArgumentTypeError, UnsupportedError
+from metaop.onnx.exporting.sizes import Binding, Sizes
+from metaop.tensor.core import Tensor
+from metaop.unified_graph.recording import Call
+from metaop.unified_graph.tensor_type import TensorType
+from metaop.unified_graph.tracing import Trace, state
+
+# By input, by axis, the name of a dynamic size.
+DynamicAxes = Mapping[str, Mapping[int, str]]
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors in nested sequences and dicts, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from tensors_in(one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from tensors_in(one)
+    elif value is not None and not isinstance(value, (bool, int, float, str)):
+        raise ArgumentTypeError(f"a network returns or takes a {type(value).__name__}")
+
+
+def replaced(value: Any, tensors: Iterator[Tensor]) -> Any:
+    """The same nesting with other tensors."""
+    if isinstance(value, Tensor):
+        return next(tensors)
+    if isinstance(value, Mapping):
+        return {key: replaced(one, tensors) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        parts = [replaced(one, tensors) for one in value]
+        return type(value)(*parts) if hasattr(value, "_make") else type(value)(parts)
+    return value
+
+
+class Recording(NamedTuple):
+    """Inputs and outputs of a network for one size of each dynamic axis."""
+
+    inputs: list[Call]
+    outputs: list[Call]
+    order: list[Call]
+
+
+def recorded(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    names: Sequence[str],
+    axes: DynamicAxes,
+) -> tuple[list[Recording], Sizes]:
+    """A recording for each binding of the dynamic axes that is needed to tell sizes apart."""
+    given = list(tensors_in([args, kwargs]))
+    base: Binding = {}
+    for name, tensor in zip(names, given):
+        for axis, symbol in axes.get(name, {}).items():
+            base.setdefault(symbol, max(1, tensor.shape[axis]) * 2)
+    bindings = [base]
+    if base:
+        for symbol in base:
+            bindings.append({**base, symbol: base[symbol] // 2 * 3})
+        bindings.append({symbol: size // 2 * 5 for symbol, size in base.items()})
+    found = []
+    for binding in bindings:
+        tensors = [
+            _resized(tensor, axes.get(name, {}), binding) for name, tensor in zip(names, given)
+        ]
+        inner_args, inner_kwargs = replaced([args, dict(kwargs)], iter(tensors))
+        found.append(_record(function, inner_args, inner_kwargs, tensors))
+    counts = {len(one.order) for one in found}
+    if len(counts) > 1:
+        raise UnsupportedError(
+            f"the network records {' or '.join(map(str, sorted(counts)))} operators, depending on "
+            "the sizes of the dynamic axes",
+            fix="leave the axis that a loop or a condition depends on out of dynamic_axes",
+        )
+    return found, Sizes(bindings)
+
+
+def _resized(tensor: Tensor, axes: Mapping[int, str], binding: Binding) -> Tensor:
+    """A tensor of other sizes with values of the same kind, computed already."""
+    found: Any = tensor.detach()
+    for axis, symbol in axes.items():
+        places = metaop.arange(binding[symbol]) % max(1, tensor.shape[axis])
+        found = found.index_select(axis, places.to(device=tensor.device))
+    # In memory of its own, by which it is known.
+    found = found.clone()
+    found.buffer()
+    return found
+
+
+def _refuse() -> None:
+    raise UnsupportedError(
+        "the network reads a value that it computes, so what it does may depend on data",
+        fix="use metaop.where instead of a condition on values; sizes may be read",
+    )
+
+
+def _record(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    inputs: Sequence[Tensor],
+) -> Recording:
+    calls = [tensor.call for tensor in inputs]
+    trace = Trace(_refuse)
+    state.trace = trace
+    try:
+        with metaop.no_grad():
+            outputs = list(tensors_in(function(*args, **kwargs)))
+            results = [tensor.call for tensor in outputs]
+    finally:
+        state.trace = None
+    if trace.reasons:
+        raise UnsupportedError(f"the network cannot be exported: {trace.reasons[0]}")
+    return Recording(calls, results, _order(results))
+
+
+def _order(outputs: Sequence[Call]) -> list[Call]:
+    """All calls that the outputs need, inputs first, in an order that sizes do not change."""
+    found: dict[Call, None] = {}
+    for output in outputs:
+        stack = [(output, 0)]
+        while stack:
+            call, position = stack.pop()
+            if call in found:
+                continue
+            if call.buffer is None and position < len(call.inputs):
+                stack += [(call, position + 1), (call.inputs[position], 0)]
+            else:
+                found[call] = None
+    return list(found)
+
+
+class Together:
+    """One thing in all recordings: what they agree on, and sizes where numbers differ."""
+
+    def __init__(self, calls: Sequence[Call], sizes: Sizes) -> None:
+        self.calls, self.sizes = calls, sizes
+        first = calls[0].signature
+        self.composite = None if first is None else first.composite
+        for call in calls[1:]:
+            other = None if call.signature is None else call.signature.composite
+            if other is not self.composite:
+                raise UnsupportedError(
+                    f"the network records {self.composite} or {other}, depending on the sizes of "
+                    "the dynamic axes"
+                )
+        self.types: list[Typed] = []
+        self.attributes: tuple[Any, ...] = ()
+        if first is not None:
+            signatures = [one for one in (call.signature for call in calls) if one is not None]
+            for k in range(first.result_count):
+                self.types.append(self._type([one.types[k] for one in signatures]))
+            self.attributes = sizes.unified([_plain(one.attributes) for one in signatures])
+
+    def input_types(self) -> list[Typed | None]:
+        """The types of the operands, None for those that are absent."""
+        signatures = [call.signature for call in self.calls]
+        rows = zip(*(signature.input_types for signature in signatures))  # type: ignore[union-attr]
+        return [None if row[0] is None else self._type(row) for row in rows]  # type: ignore[arg-type]
+
+    def _type(self, kinds: Sequence[TensorType]) -> Typed:
+        return Typed(self.sizes.unified([tuple(kind.shape) for kind in kinds]), kinds[0].dtype)
+
+
+class Typed(NamedTuple):
+    """Sizes and element type of a value."""
+
+    shape: tuple[Any, ...]
+    dtype: Any
+
+
+def _plain(attributes: Any) -> Any:
+    if isinstance(attributes, (tuple, list)) and not hasattr(attributes, "_fields"):
+        return tuple(_plain(one) for one in attributes)
+    return attributes

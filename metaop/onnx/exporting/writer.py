@@ -1,0 +1,188 @@
+"""What the rows of the exporter write to: nodes, constants and sizes under names of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from metaop.errors import UnsupportedError
+from metaop.onnx.exporting.sizes import Size, Varying
+from metaop.onnx.values import element_type
+from metaop.unified_graph.dtype import DType
+
+
+class Writer:
+    """The nodes and initializers of a graph that is being made.
+
+    `sources` tells for each dynamic axis which axis of which input has its size.
+    """
+
+    def __init__(self, version: int, sources: dict[str, tuple[str, int]]) -> None:
+        self.version = version
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: list[onnx.TensorProto] = []
+        self._sources = sources
+        self._known: dict[Any, str] = {}
+        self._names: set[str] = set()
+
+    def name(self, wish: str) -> str:
+        """A name that nothing has."""
+        found, number = wish, 1
+        while found in self._names:
+            found, number = f"{wish}_{number}", number + 1
+        self._names.add(found)
+        return found
+
+    def node(self, operator: str, *inputs: str | None, **attributes: Any) -> str:
+        """A node with one result, whose name is returned."""
+        return self.several(operator, 1, *inputs, **attributes)[0]
+
+    def several(
+        self, operator: str, count: int, *inputs: str | None, **attributes: Any
+    ) -> list[str]:
+        """A node with several results."""
+        for key, value in attributes.items():
+            if _is_dynamic(value):
+                raise UnsupportedError(
+                    f"{operator} of ONNX takes {key} as a constant, which here depends on a "
+                    "dynamic axis",
+                    fix="leave that axis out of dynamic_axes",
+                )
+        outputs = [self.name(operator.lower()) for _ in range(count)]
+        names = [one or "" for one in inputs]
+        while names and not names[-1]:
+            names.pop()
+        given = {key: value for key, value in attributes.items() if value is not None}
+        node = helper.make_node(operator, names, outputs, outputs[0], **given)
+        self.nodes.append(node)
+        return outputs
+
+    def array(self, array: np.ndarray, wish: str = "constant") -> str:
+        """A constant; small ones that are equal are the same."""
+        array = np.asarray(array)
+        key = (array.dtype.str, array.shape, array.tobytes()) if array.size <= 16 else None
+        if key is not None and key in self._known and wish == "constant":
+            return self._known[key]
+        name = self.name(wish)
+        self.initializers.append(numpy_helper.from_array(np.array(array, order="C"), name))
+        if key is not None and wish == "constant":
+            self._known[key] = name
+        return name
+
+    def number(self, value: Any, dtype: DType) -> str:
+        """A constant with one number."""
+        return self.array(np.asarray(value).astype(dtype.numpy))
+
+    def integers(self, values: Sequence[int | Size]) -> str:
+        """A list of sizes, as int64: constant, or computed from the dynamic axes."""
+        if not _is_dynamic(tuple(values)):
+            return self.array(np.array(values, np.int64))
+        parts: list[str] = []
+        run: list[int] = []
+        for value in [*values, None]:
+            if isinstance(value, int):
+                run.append(value)
+                continue
+            if run:
+                parts.append(self.array(np.array(run, np.int64)))
+                run = []
+            if value is not None:
+                parts.append(self.size(value))
+        return parts[0] if len(parts) == 1 else self.node("Concat", *parts, axis=0)
+
+    def size(self, size: int | Size | Varying) -> str:
+        """A size as a list of one number."""
+        if isinstance(size, Varying):
+            raise UnsupportedError("a number depends on a dynamic axis in a way not supported")
+        if isinstance(size, int):
+            return self.array(np.array([size], np.int64))
+        if size in self._known:
+            return self._known[size]
+        if size.is_product:
+            total = self.size(size.constant) if size.constant != 1 else None
+            for symbol, _ in size.terms:
+                own = self._symbol(symbol)
+                total = own if total is None else self.node("Mul", total, own)
+        else:
+            total = None
+            for symbol, factor in size.terms:
+                own = self._symbol(symbol)
+                if factor.numerator != 1:
+                    own = self.node("Mul", own, self.size(factor.numerator))
+                if factor.denominator != 1:
+                    own = self.node("Div", own, self.size(factor.denominator))
+                total = own if total is None else self.node("Add", total, own)
+            if size.constant:
+                assert total is not None
+                total = self.node("Add", total, self.size(size.constant))
+        assert total is not None
+        self._known[size] = total
+        return total
+
+    def _symbol(self, symbol: str) -> str:
+        key = ("symbol", symbol)
+        if key not in self._known:
+            name, axis = self._sources[symbol]
+            shape = self.node("Shape", name)
+            place = self.array(np.array([axis], np.int64))
+            self._known[key] = self.node("Gather", shape, place, axis=0)
+        return self._known[key]
+
+    # --- what many rows need ----------------------------------------------------------------
+
+    def cast(self, name: str, have: DType, want: DType) -> str:
+        """The values as another type."""
+        return name if have is want else self.node("Cast", name, to=element_type(want))
+
+    def reshape(self, name: str, shape: Sequence[int | Size]) -> str:
+        """The values under another shape; one size that is not known follows from the others."""
+        sizes = list(shape)
+        dynamic = [k for k, one in enumerate(sizes) if not isinstance(one, int)]
+        rest = math.prod(one for one in sizes if isinstance(one, int))
+        if len(dynamic) == 1 and rest:
+            sizes[dynamic[0]] = -1
+        zero = 1 if any(one == 0 for one in sizes if isinstance(one, int)) else None
+        return self.node("Reshape", name, self.integers(sizes), allowzero=zero)
+
+    def squeeze(self, name: str, axes: Sequence[int]) -> str:
+        """Without dimensions of size 1."""
+        return self.node("Squeeze", name, self.integers(list(axes))) if axes else name
+
+    def unsqueeze(self, name: str, axes: Sequence[int]) -> str:
+        """With dimensions of size 1."""
+        return self.node("Unsqueeze", name, self.integers(list(axes))) if axes else name
+
+    def reduce(self, operator: str, name: str, axes: Sequence[int], keep: bool) -> str:
+        """A reduction over dimensions, which were an attribute of most before version 18."""
+        if not axes:
+            return name
+        if operator == "ReduceSum" or self.version >= 18:
+            return self.node(operator, name, self.integers(list(axes)), keepdims=int(keep))
+        return self.node(operator, name, axes=list(axes), keepdims=int(keep))
+
+    def slices(
+        self,
+        name: str,
+        axes: Sequence[int],
+        starts: Sequence[int | Size],
+        ends: Sequence[int | Size],
+        steps: Sequence[int] | None = None,
+    ) -> str:
+        """Ranges along some dimensions."""
+        if not axes:
+            return name
+        lists = [self.integers(list(one)) for one in (starts, ends, axes)]
+        if steps is not None and any(step != 1 for step in steps):
+            lists.append(self.integers(list(steps)))
+        return self.node("Slice", name, *lists)
+
+
+def _is_dynamic(value: Any) -> bool:
+    if isinstance(value, (Size, Varying)):
+        return True
+    return isinstance(value, (list, tuple)) and any(map(_is_dynamic, value))
