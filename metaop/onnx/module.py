@@ -10,12 +10,14 @@ from typing import Any
 from onnx import ModelProto, ValueInfoProto
 
 from metaop import nn
-from metaop.errors import ArgumentTypeError, ShapeError
+from metaop.errors import ArgumentTypeError, CheckpointError, MetaopError, ShapeError
 from metaop.onnx.files import check_versions, read_model
 from metaop.onnx.graph import Graph, graph_of, setting_of
 from metaop.onnx.values import given, has_tensor_type, numpy_type, result, tensor_type, to_tensor
 from metaop.tensor.core import Tensor
 
+# What reading the parts of a damaged file may raise.
+_DAMAGE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError)
 # Whole numbers of up to so many elements stay on the host, where sizes and axes are computed.
 _MOST_ON_HOST = 64
 
@@ -163,7 +165,14 @@ def load(f: Any) -> Network:
     Example: `net = metaop.onnx.load("resnet.onnx"); net(image)`
     """
     model, folder = read_model(f)
-    return Network(model, folder)
+    try:
+        return Network(model, folder)
+    except _DAMAGE as error:
+        if isinstance(error, MetaopError):
+            raise
+        raise CheckpointError(
+            f"the network is damaged: {error}", fix="download or export the file again"
+        ) from error
 
 
 def _all_graphs(graph: Graph) -> Iterator[Graph]:

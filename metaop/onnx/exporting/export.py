@@ -36,16 +36,14 @@ def export(
     *,
     kwargs: Mapping[str, Any] | None = None,
     export_params: bool = True,
-    verbose: bool | None = None,
+    verbose: bool = False,
     training: Any = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     opset_version: int | None = None,
     dynamic_axes: Axes | None = None,
     keep_initializers_as_inputs: bool = False,
-    do_constant_folding: bool = True,
-    external_data: bool | None = None,
-    dynamo: bool = False,
+    external_data: bool = False,
     **other: Any,
 ) -> ONNXProgram:
     """Writes a network to a file of ONNX, and returns what it wrote.
@@ -53,7 +51,10 @@ def export(
     `args` are example inputs, a tensor or a tuple; their tensors become the inputs of the file.
     `dynamic_axes` names the sizes that may differ, as `{"input": {0: "batch"}}`; the network is
     recorded for several of them, and nothing is computed. `f` is a path, a file that is open for
-    writing, or None. Modules are exported as in evaluation. The file is checked.
+    writing, or None. Modules are exported as in evaluation. The file is checked. With
+    `external_data` the parameters go to a file `NAME.data` beside it; `verbose` prints the graph.
+    `other` are options of PyTorch, of which those that would change the file are refused; `dynamo`
+    and `do_constant_folding` choose among ways of PyTorch that lead to the same file here.
 
     Raises UnsupportedError where the network reads a value, or records what ONNX lacks.
 
@@ -69,21 +70,24 @@ def export(
     given = list(tensors_in([arguments, keywords]))
     names = _names(input_names, len(given), "input")
     axes = _axes(dynamic_axes or {}, names, output_names or ())
-    was_training = isinstance(model, Module) and model.training
-    if isinstance(model, Module):
-        model.eval()
+    parts = list(model.modules()) if isinstance(model, Module) else []
+    modes = [part.training for part in parts]
     try:
+        for part in parts:
+            part.training = False
         with exporting():
             recordings, sizes = recorded(model, arguments, keywords, names, axes)
     finally:
-        if isinstance(model, Module):
-            model.train(was_training)
+        for part, mode in zip(parts, modes):
+            part.training = mode
     outputs = _names(output_names, len(recordings[0].outputs), "output")
     label = type(model).__name__ if isinstance(model, Module) else getattr(model, "__name__", "f")
     graph = _Graph(model, recordings, sizes, names, outputs, axes, version)
     program = ONNXProgram(graph.model(label))
+    if verbose:
+        print(program)
     if f is not None:
-        program.save(f, external_data=bool(external_data))
+        program.save(f, external_data=external_data)
     return program
 
 
@@ -102,6 +106,7 @@ def _refuse_options(
                 "export_modules_as_functions": (None, False), "autograd_inlining": (None, True),
                 "report": (None, False), "verify": (None, False), "profile": (None, False),
                 "dump_exported_program": (None, False), "optimize": (None, True, False),
+                "dynamo": (None, True, False), "do_constant_folding": (None, True, False),
                 "fallback": (None, False), "artifacts_dir": (None, "."),
                 "dynamic_shapes": (None,), "custom_translation_table": (None,)}  # fmt: skip
     for name, value in other.items():

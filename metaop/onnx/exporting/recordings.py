@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import metaop
-from metaop.errors import ArgumentTypeError, UnsupportedError
-from metaop.onnx.exporting.sizes import Binding, Sizes
+from metaop.errors import ArgumentTypeError, MetaopError, UnsupportedError
+from metaop.onnx.exporting.sizes import Binding, Sizes, bindings_of
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tensor_type import TensorType
@@ -60,30 +60,55 @@ def recorded(
 ) -> tuple[list[Recording], Sizes]:
     """A recording for each binding of the dynamic axes that is needed to tell sizes apart."""
     given = list(tensors_in([args, kwargs]))
-    base: Binding = {}
+    extents: dict[str, int] = {}
     for name, tensor in zip(names, given):
         for axis, symbol in axes.get(name, {}).items():
-            base.setdefault(symbol, max(1, tensor.shape[axis]) * 2)
-    bindings = [base]
-    if base:
-        for symbol in base:
-            bindings.append({**base, symbol: base[symbol] // 2 * 3})
-        bindings.append({symbol: size // 2 * 5 for symbol, size in base.items()})
-    found = []
-    for binding in bindings:
-        tensors = [
-            _resized(tensor, axes.get(name, {}), binding) for name, tensor in zip(names, given)
-        ]
-        inner_args, inner_kwargs = replaced([args, dict(kwargs)], iter(tensors))
-        found.append(_record(function, inner_args, inner_kwargs, tensors))
-    counts = {len(one.order) for one in found}
-    if len(counts) > 1:
-        raise UnsupportedError(
+            extents.setdefault(symbol, max(1, tensor.shape[axis]))
+    first: Exception | None = None
+    for choose in _CHOICES if extents else _CHOICES[:1]:
+        bindings = bindings_of({symbol: choose(extent) for symbol, extent in extents.items()})
+        try:
+            found = [
+                _recorded_once(function, args, kwargs, given, names, axes, binding)
+                for binding in bindings
+            ]
+        except (MetaopError, AssertionError, ValueError, IndexError) as error:
+            # A network may have a largest size, or sizes that it can be cut into.
+            first = first or error
+            continue
+        counts = {len(one.order) for one in found}
+        if len(counts) == 1:
+            return found, Sizes(bindings)
+        first = first or UnsupportedError(
             f"the network records {' or '.join(map(str, sorted(counts)))} operators, depending on "
             "the sizes of the dynamic axes",
             fix="leave the axis that a loop or a condition depends on out of dynamic_axes",
         )
-    return found, Sizes(bindings)
+    assert first is not None
+    raise first
+
+
+# Sizes to record with, from that of the example: none is 1, and few other sizes are the same.
+_CHOICES: tuple[Callable[[int], tuple[int, int, int]], ...] = (
+    lambda extent: (7 * extent, 11 * extent, 13 * extent),
+    lambda extent: (2 * extent, 3 * extent, 5 * extent),
+    lambda extent: (extent, extent + 1, extent + 2),
+    lambda extent: (extent, extent - 1, extent - 2) if extent > 3 else (2, 3, 5),
+)
+
+
+def _recorded_once(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    given: Sequence[Tensor],
+    names: Sequence[str],
+    axes: DynamicAxes,
+    binding: Binding,
+) -> Recording:
+    tensors = [_resized(one, axes.get(name, {}), binding) for name, one in zip(names, given)]
+    inner_args, inner_kwargs = replaced([args, dict(kwargs)], iter(tensors))
+    return _record(function, inner_args, inner_kwargs, tensors)
 
 
 def _resized(tensor: Tensor, axes: Mapping[int, str], binding: Binding) -> Tensor:

@@ -208,9 +208,9 @@ def _index(o: Operands) -> str | None:
 
 def _reaches_the_end(o: Operands, extent: Any, item: tuple[Any, ...]) -> bool:
     start, length, step = item
-    if isinstance(extent, int) or step != 1 or length.is_product or extent.is_product:
-        return length == extent and step == 1 and start == 0
-    return length.terms == extent.terms and length.constant == extent.constant - start
+    if isinstance(extent, int) or step != 1:
+        return False
+    return extent.plus(-start) == length
 
 
 @row(shaping.narrow)

@@ -5,26 +5,50 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import product
 from typing import Any, NamedTuple
 
 from metaop.errors import UnsupportedError
 
 _FIX = "leave that axis out of dynamic_axes, or make the network record the same for all sizes"
+# Each doubles the number of recordings.
+_MOST_SYMBOLS = 5
+
+# The value of each dynamic axis in a recording.
+Binding = dict[str, int]
+Symbols = tuple[str, ...]
 
 
 class Size(NamedTuple):
-    """`constant + sum(factor * symbol)`, or with `is_product` the constant times all symbols."""
+    """A sum of products of dynamic axes: `numerators` by the axes that are multiplied.
 
-    constant: int
-    terms: tuple[tuple[str, Fraction], ...]
-    is_product: bool = False
+    All of it is divided by `denominator`. An empty product is the constant.
+    """
+
+    numerators: tuple[tuple[Symbols, int], ...]
+    denominator: int = 1
 
     @property
     def symbol(self) -> str | None:
         """The name of a dynamic axis that this size is."""
-        if self.constant == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:
-            return self.terms[0][0]
-        return None
+        if self.denominator != 1 or len(self.numerators) != 1:
+            return None
+        symbols, factor = self.numerators[0]
+        return symbols[0] if len(symbols) == 1 and factor == 1 else None
+
+    def plus(self, number: int) -> Size:
+        """This size and a number."""
+        sums = dict(self.numerators)
+        sums[()] = sums.get((), 0) + number * self.denominator
+        return Size(tuple(sorted((k, v) for k, v in sums.items() if v)), self.denominator)
+
+    def value(self, binding: Binding) -> Fraction:
+        """The size for some sizes of the dynamic axes."""
+        total = sum(
+            factor * math.prod(binding[symbol] for symbol in symbols)
+            for symbols, factor in self.numerators
+        )
+        return Fraction(total, self.denominator)
 
 
 class Varying(NamedTuple):
@@ -33,20 +57,25 @@ class Varying(NamedTuple):
     values: tuple[Any, ...]
 
 
-# The value of each dynamic axis in a recording.
-Binding = dict[str, int]
+def bindings_of(values: dict[str, tuple[int, int, int]]) -> list[Binding]:
+    """What to record: all combinations of the first two values of each axis, then all thirds."""
+    if len(values) > _MOST_SYMBOLS:
+        raise UnsupportedError(
+            f"{len(values)} dynamic axes; metaop exports up to {_MOST_SYMBOLS}",
+            fix="give axes that are always equal one name, in the form {axis: name}",
+        )
+    names = list(values)
+    rows = [dict(zip(names, row)) for row in product(*(values[name][:2] for name in names))]
+    return [*rows, {name: values[name][2] for name in names}] if names else rows
 
 
 class Sizes:
-    """Finds what numbers are in terms of the dynamic axes.
-
-    The first recording is the base; one more for each axis changes it alone, the last changes all
-    and checks what was found.
-    """
+    """Finds what numbers are in terms of the dynamic axes; the last recording checks it."""
 
     def __init__(self, bindings: Sequence[Binding]) -> None:
         self.bindings = list(bindings)
         self.symbols = list(bindings[0])
+        self._found: dict[tuple[int, ...], Size] = {}
 
     def unified(self, values: Sequence[Any]) -> Any:
         """What recordings say of one thing: itself if they agree, sizes where numbers differ."""
@@ -54,8 +83,7 @@ class Sizes:
         if all(type(one) is type(first) and one == first for one in values):
             return first
         if all(isinstance(one, tuple) and len(one) == len(first) for one in values):
-            parts = [self.unified(part) for part in zip(*values)]
-            return tuple(parts)
+            return tuple(self.unified(part) for part in zip(*values))
         if all(type(one) is int for one in values):
             return self.size(values)
         if all(isinstance(one, (int, float)) for one in values):
@@ -68,54 +96,37 @@ class Sizes:
 
     def size(self, values: Sequence[int]) -> int | Size:
         """The number as a size."""
-        if all(one == values[0] for one in values):
-            return values[0]
-        found = self._sum(values) or self._product(values)
-        if found is None:
-            raise UnsupportedError(
-                f"a size is {', '.join(map(str, values))} where the dynamic axes are "
-                f"{', '.join(str(list(one.values())) for one in self.bindings)}, which is neither "
-                "a sum nor a product of them",
-                fix=_FIX,
-            )
+        key = tuple(values)
+        if len(set(key)) == 1:
+            return key[0]
+        if key not in self._found:
+            terms = self._polynomial(self.symbols, {}, key)
+            denominator = math.lcm(*(one.denominator for one in terms.values()))
+            numerators = {symbols: int(one * denominator) for symbols, one in terms.items()}
+            found = Size(tuple(sorted((k, v) for k, v in numerators.items() if v)), denominator)
+            if any(found.value(b) != value for b, value in zip(self.bindings, key)):
+                raise UnsupportedError(
+                    f"a size is {', '.join(map(str, key))} where the dynamic axes are "
+                    f"{', '.join(str(list(one.values())) for one in self.bindings)}, which is no "
+                    "sum of products of them",
+                    fix=_FIX,
+                )
+            self._found[key] = found
+        return self._found[key]
+
+    def _polynomial(
+        self, symbols: Sequence[str], fixed: Binding, values: tuple[int, ...]
+    ) -> dict[Symbols, Fraction]:
+        """Linear in every symbol, from the values at both ends of each."""
+        if not symbols:
+            return {(): Fraction(values[self.bindings.index(fixed)])}
+        symbol, rest = symbols[0], symbols[1:]
+        ends = sorted({binding[symbol] for binding in self.bindings[:-1]})
+        low, high = (self._polynomial(rest, {**fixed, symbol: end}, values) for end in ends)
+        found: dict[Symbols, Fraction] = {}
+        for key in {*low, *high}:
+            slope = (high.get(key, Fraction(0)) - low.get(key, Fraction(0))) / (ends[1] - ends[0])
+            found[key] = low.get(key, Fraction(0)) - ends[0] * slope
+            longer = (symbol, *key)
+            found[longer] = slope
         return found
-
-    def _sum(self, values: Sequence[int]) -> Size | None:
-        base = self.bindings[0]
-        terms = []
-        for symbol, binding, value in zip(self.symbols, self.bindings[1:], values[1:]):
-            factor = Fraction(value - values[0], binding[symbol] - base[symbol])
-            if factor:
-                terms.append((symbol, factor))
-        constant = values[0] - sum(factor * base[symbol] for symbol, factor in terms)
-        if constant.denominator != 1 if isinstance(constant, Fraction) else False:
-            return None
-        found = Size(int(constant), tuple(terms))
-        return found if self._holds(found, values) else None
-
-    def _product(self, values: Sequence[int]) -> Size | None:
-        base = self.bindings[0]
-        terms = []
-        for symbol, binding, value in zip(self.symbols, self.bindings[1:], values[1:]):
-            if value == values[0]:
-                continue
-            if value * base[symbol] != values[0] * binding[symbol]:
-                return None
-            terms.append((symbol, Fraction(1)))
-        whole = math.prod(base[symbol] for symbol, _ in terms)
-        if values[0] % whole:
-            return None
-        found = Size(values[0] // whole, tuple(terms), True)
-        return found if self._holds(found, values) else None
-
-    def _holds(self, size: Size, values: Sequence[int]) -> bool:
-        return all(evaluated(size, b) == value for b, value in zip(self.bindings, values))
-
-
-def evaluated(size: int | Size, binding: Binding) -> int | Fraction:
-    """The value of a size for some sizes of the dynamic axes."""
-    if isinstance(size, int):
-        return size
-    if size.is_product:
-        return size.constant * math.prod(binding[symbol] for symbol, _ in size.terms)
-    return size.constant + sum(factor * binding[symbol] for symbol, factor in size.terms)

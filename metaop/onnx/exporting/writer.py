@@ -103,23 +103,16 @@ class Writer:
             return self.array(np.array([size], np.int64))
         if size in self._known:
             return self._known[size]
-        if size.is_product:
-            total = self.size(size.constant) if size.constant != 1 else None
-            for symbol, _ in size.terms:
+        total: str | None = None
+        for symbols, factor in size.numerators:
+            term = self.size(factor) if factor != 1 or not symbols else None
+            for symbol in symbols:
                 own = self._symbol(symbol)
-                total = own if total is None else self.node("Mul", total, own)
-        else:
-            total = None
-            for symbol, factor in size.terms:
-                own = self._symbol(symbol)
-                if factor.numerator != 1:
-                    own = self.node("Mul", own, self.size(factor.numerator))
-                if factor.denominator != 1:
-                    own = self.node("Div", own, self.size(factor.denominator))
-                total = own if total is None else self.node("Add", total, own)
-            if size.constant:
-                assert total is not None
-                total = self.node("Add", total, self.size(size.constant))
+                term = own if term is None else self.node("Mul", term, own)
+            assert term is not None
+            total = term if total is None else self.node("Add", total, term)
+        if size.denominator != 1:
+            total = self.node("Div", total, self.size(size.denominator))
         assert total is not None
         self._known[size] = total
         return total
