@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,14 +12,13 @@ import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
 import metaop.onnx.operators  # noqa: F401 (it fills the table)
-from metaop.errors import ArgumentError, CheckpointError, UnsupportedError
+from metaop.errors import CheckpointError, UnsupportedError
+from metaop.onnx.computed import Computed, Scope
 from metaop.onnx.files import normalised, read_tensor
-from metaop.onnx.table import Node, Row, check_attributes, computed_by, on_host_by
-from metaop.onnx.values import has_tensor_type, to_host, to_tensor
+from metaop.onnx.table import Node, Row, computed_by, on_host_by
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.tensor_type import Device
 
-Scope = dict[str, Any]
 # A function of a file that calls itself would never end.
 _MOST_NESTED = 64
 
@@ -184,7 +182,9 @@ class Graph:
         row = computed_by(domain, proto.op_type, node.version)
         host = on_host_by(domain, proto.op_type, node.version)
         if row is not None or host is not None:
-            return _Computed(row, host, node, attributes), row or host
+            graphs = {name: one for name, one in attributes.items() if isinstance(one, Graph)}
+            plain = {name: one for name, one in attributes.items() if name not in graphs}
+            return Computed(row, host, node, plain, graphs), row or host
         expanded = _Expanded(proto, domain, node.version, self._setting)
         if not expanded.exists:
             raise UnsupportedError(
@@ -250,75 +250,6 @@ def graph_of(
     inputs = [one.name for one in proto.input if one.name not in constants]
     outputs = [one.name for one in proto.output]
     return Graph(inputs, outputs, proto.node, constants, setting, outer, references)
-
-
-class _Computed:
-    """A node that a row of the table computes.
-
-    Graphs among the attributes become functions of their inputs; `captured` names what they read
-    of the surrounding graph.
-    """
-
-    def __init__(
-        self, row: Row | None, host: Row | None, node: Node, attributes: dict[str, Any]
-    ) -> None:
-        for one in (row, host):
-            if one is not None:
-                check_attributes(one, list(attributes), node.operator)
-        self._row, self._host, self._node = row, host, node
-        graphs = {k: v for k, v in attributes.items() if isinstance(v, Graph)}
-        self._graphs = graphs
-        self._attributes = {k: v for k, v in attributes.items() if k not in graphs}
-        self.captured = sorted({name for graph in graphs.values() for name in graph.captured})
-
-    def __call__(self, values: list[Any], scope: Scope, device: Device | None) -> Any:
-        row = self._row
-        if self._host is not None and all(map(_is_on_host, values)):
-            row = self._host
-        elif row is None or (self._host is not None and any(map(_is_foreign, values))):
-            # Only NumPy has it: texts, and numbers that tensors do not have.
-            row = self._host
-            assert row is not None
-            values = [to_host(value) for value in values]
-        keywords: dict[str, Any] = dict(self._attributes)
-        for name, graph in self._graphs.items():
-            keywords[name] = partial(_run_inside, graph, scope, device)
-        if row.takes_node:
-            keywords["node"] = self._node
-        on = next((one.device for one in values if isinstance(one, Tensor)), device)
-        taken = [_in_form(row.form(k), value, on) for k, value in enumerate(values)]
-        while taken and taken[-1] is None and len(taken) <= len(row.inputs):
-            taken.pop()
-        if row.rest is None and len(taken) > len(row.inputs):
-            raise ArgumentError(f"{self._node.operator} has {len(taken)} inputs, too many")
-        try:
-            return row.function(*taken, **keywords)
-        except TypeError as error:
-            if "argument" not in str(error) or error.__traceback__.tb_next is not None:  # type: ignore
-                raise
-            raise CheckpointError(
-                f"{self._node.operator} {self._node.name!r}: {error}", fix="export the file again"
-            ) from None
-
-
-def _run_inside(graph: Graph, scope: Scope, device: Device | None, *arguments: Any) -> list[Any]:
-    return graph.run(arguments, scope, device)
-
-
-def _is_on_host(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(map(_is_on_host, value))
-    return not isinstance(value, Tensor)
-
-
-def _is_foreign(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and not has_tensor_type(value)
-
-
-def _in_form(form: str, value: Any, device: Device | None) -> Any:
-    if form == "Tensor":
-        return to_tensor(value, device)
-    return to_host(value) if form == "Host" else value
 
 
 class _Body:

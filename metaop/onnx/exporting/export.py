@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import onnx
@@ -62,24 +63,12 @@ def export(
     """
     _refuse_options(export_params, training, keep_initializers_as_inputs, other)
     version = _version(opset_version)
-    arguments = tuple(args) if isinstance(args, (tuple, list)) else (args,)
-    keywords = dict(kwargs or {})
-    if kwargs is None and arguments and isinstance(arguments[-1], Mapping):
-        *rest, last = arguments
-        arguments, keywords = tuple(rest), dict(last)
+    arguments, keywords = _arguments(args, kwargs)
     given = list(tensors_in([arguments, keywords]))
     names = _names(input_names, len(given), "input")
     axes = _axes(dynamic_axes or {}, names, output_names or ())
-    parts = list(model.modules()) if isinstance(model, Module) else []
-    modes = [part.training for part in parts]
-    try:
-        for part in parts:
-            part.training = False
-        with exporting():
-            recordings, sizes = recorded(model, arguments, keywords, names, axes)
-    finally:
-        for part, mode in zip(parts, modes):
-            part.training = mode
+    with exporting(), _evaluating(model):
+        recordings, sizes = recorded(model, arguments, keywords, names, axes)
     outputs = _names(output_names, len(recordings[0].outputs), "output")
     label = type(model).__name__ if isinstance(model, Module) else getattr(model, "__name__", "f")
     graph = _Graph(model, recordings, sizes, names, outputs, axes, version)
@@ -89,6 +78,30 @@ def export(
     if f is not None:
         program.save(f, external_data=external_data)
     return program
+
+
+def _arguments(
+    args: Any, kwargs: Mapping[str, Any] | None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional arguments, and those by name: a dict that comes last holds them as well."""
+    arguments = tuple(args) if isinstance(args, (tuple, list)) else (args,)
+    if kwargs is None and arguments and isinstance(arguments[-1], Mapping):
+        return arguments[:-1], dict(arguments[-1])
+    return arguments, dict(kwargs or {})
+
+
+@contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    """Has a module and its parts evaluate, each of which gets its own mode back."""
+    parts = list(model.modules()) if isinstance(model, Module) else []
+    modes = [part.training for part in parts]
+    try:
+        for part in parts:
+            part.training = False
+        yield
+    finally:
+        for part, mode in zip(parts, modes):
+            part.training = mode
 
 
 def _refuse_options(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,37 +80,16 @@ def tree_ensemble(
     post_transform: int = 0,
     tree_roots: Sequence[int],
 ) -> Tensor:
-    """Sums, means, minima or maxima of what trees say; rows are samples, columns targets.
-
-    Every sample goes one node down in a step, all trees and samples at once.
-    """
+    """Sums, means, minima or maxima of what trees say; rows are samples, columns targets."""
     members = _members(nodes_modes, membership_values)
     missing = nodes_missing_value_tracks_true or [0] * len(nodes_modes)
     rows = x.numpy(force=True)
     found = []
     for root in tree_roots:
-        node = np.full(len(rows), root)
-        leaf = np.full(len(rows), -1)
-        for _ in range(len(nodes_modes)):
-            going = np.flatnonzero(leaf < 0)
-            if not len(going):
-                break
-            for sample in going:
-                at = int(node[sample])
-                value = rows[sample, nodes_featureids[at]]
-                mode = int(nodes_modes[at])
-                if mode == _MEMBER:
-                    is_true = value in members[at]
-                else:
-                    is_true = bool(_MODES[mode](value, nodes_splits[at]))
-                is_true = is_true or (bool(missing[at]) and np.isnan(value))
-                after = (nodes_truenodeids if is_true else nodes_falsenodeids)[at]
-                if (nodes_trueleafs if is_true else nodes_falseleafs)[at]:
-                    leaf[sample] = after
-                else:
-                    node[sample] = after
-        if (leaf < 0).any():
-            raise CheckpointError("TreeEnsemble: a tree has no end", fix="export the file again")
+        leaf = _Walk(
+            root, nodes_featureids, nodes_modes, nodes_splits, members, missing,
+            (nodes_falsenodeids, nodes_truenodeids), (nodes_falseleafs, nodes_trueleafs),
+        ).leaves(rows)  # fmt: skip
         said = np.zeros((len(rows), n_targets), leaf_weights.dtype)
         said[np.arange(len(rows)), np.asarray(leaf_targetids)[leaf]] = leaf_weights[leaf]
         found.append(said)
@@ -118,6 +97,44 @@ def tree_ensemble(
     combine = (np.mean, np.sum, np.min, np.max)[aggregate_function]
     total = metaop.tensor(np.asarray(combine(trees, axis=0)).astype(leaf_weights.dtype))
     return (_POST["NONE"], _POST["LOGISTIC"], _POST["SOFTMAX"])[post_transform](total)
+
+
+class _Walk(NamedTuple):
+    """A tree: what each node asks, and by the answer which node or leaf comes next."""
+
+    root: int
+    features: Sequence[int]
+    modes: np.ndarray
+    splits: np.ndarray
+    members: dict[int, set[float]]
+    missing: Sequence[int]
+    after: tuple[Sequence[int], Sequence[int]]
+    is_leaf: tuple[Sequence[int], Sequence[int]]
+
+    def leaves(self, rows: np.ndarray) -> list[int]:
+        """The leaf of each sample.
+
+        Raises CheckpointError for a tree that has no end.
+        """
+        return [self._leaf(row) for row in rows]
+
+    def _leaf(self, row: np.ndarray) -> int:
+        at = self.root
+        for _ in range(len(self.modes)):
+            answer = self._answer(at, row[self.features[at]])
+            after = int(self.after[answer][at])
+            if self.is_leaf[answer][at]:
+                return after
+            at = after
+        raise CheckpointError("TreeEnsemble: a tree has no end", fix="export the file again")
+
+    def _answer(self, at: int, value: Any) -> bool:
+        if self.missing[at] and np.isnan(value):
+            return True
+        mode = int(self.modes[at])
+        if mode == _MEMBER:
+            return value in self.members[at]
+        return bool(_MODES[mode](value, self.splits[at]))
 
 
 def _members(modes: np.ndarray, values: np.ndarray | None) -> dict[int, set[float]]:
