@@ -180,5 +180,5 @@ def check_attributes(row: Row, names: Sequence[str], operator: str) -> None:
         raise ArgumentError(
             f"{operator} has the attributes {', '.join(sorted(unknown))}, which metaop does not "
             "know",
-            fix="write the network for an operator set that the onnx package knows",
+            fix="convert it with onnx.version_converter to operator set 9 or newer",
         )

@@ -220,6 +220,10 @@ def test_keyword_arguments_become_inputs() -> None:
         agree(run(model, x.numpy(), factor.numpy())[:1], [(x * factor).numpy()])
 
 
+def test_inputs_may_be_detached_and_returned() -> None:
+    compare(lambda x: (x.detach() * x, x, x.data + x.view(-1, 3)), metaop.randn(2, 3))
+
+
 def test_a_network_knows_that_it_is_exported() -> None:
     said = []
 
@@ -234,6 +238,9 @@ def test_a_network_knows_that_it_is_exported() -> None:
 def test_what_depends_on_values_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="reads a value"):
         metaop.onnx.export(lambda x: x if x.sum() > 0 else -x, metaop.ones(2))
+    for read in (lambda x: x * x[0].item(), lambda x: x.numpy(), lambda x: -x if x else x):
+        with pytest.raises(UnsupportedError, match="reads a value"):
+            metaop.onnx.export(read, metaop.ones(1))
     with pytest.raises(UnsupportedError, match="depending on the sizes"):
         exported(lambda x: sum(x[k] for k in range(x.shape[0])), metaop.ones(2, 3))
     with pytest.raises(UnsupportedError, match="no operator for the function lgamma"):

@@ -221,11 +221,8 @@ class _Graph:
         self._weights = _weights(model)
         self._names: dict[tuple[Call, int], str] = {}
         first = recordings[0]
-        # A detached input is another call on the same memory.
-        self._given: dict[int, str] = {}
         for call, name in zip(first.inputs, inputs):
             self._names[call, 0] = name
-            self._given[id(call.buffer)] = name
         for calls in zip(*(one.order for one in recordings)):
             if (calls[0], 0) not in self._names:
                 self._write(calls)
@@ -257,8 +254,6 @@ class _Graph:
     def _leaf(self, calls: Sequence[Call]) -> str:
         """A value that exists already: a number, a parameter, or a constant."""
         call = calls[0]
-        if id(call.buffer) in self._given:
-            return self._given[id(call.buffer)]
         if call.scalar is not None:
             numbers = [one.scalar for one in calls]
             if all(number == numbers[0] or number != number for number in numbers):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import metaop
 from metaop.errors import ArgumentTypeError, MetaopError, UnsupportedError
+from metaop.executor import realize
 from metaop.onnx.exporting.sizes import Binding, Sizes, bindings_of
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.recording import Call
@@ -60,6 +61,8 @@ def recorded(
 ) -> tuple[list[Recording], Sizes]:
     """A recording for each binding of the dynamic axes that is needed to tell sizes apart."""
     given = list(tensors_in([args, kwargs]))
+    # Parameters that were only drawn have values then, which are constants of the file.
+    realize()
     extents: dict[str, int] = {}
     for name, tensor in zip(names, given):
         for axis, symbol in axes.get(name, {}).items():
@@ -112,15 +115,12 @@ def _recorded_once(
 
 
 def _resized(tensor: Tensor, axes: Mapping[int, str], binding: Binding) -> Tensor:
-    """A tensor of other sizes with values of the same kind, computed already."""
+    """A tensor of other sizes with values of the same kind, which nobody may read."""
     found: Any = tensor.detach()
     for axis, symbol in axes.items():
         places = metaop.arange(binding[symbol]) % max(1, tensor.shape[axis])
         found = found.index_select(axis, places.to(device=tensor.device))
-    # In memory of its own, by which it is known.
-    found = found.clone()
-    found.buffer()
-    return found
+    return found.clone()
 
 
 def _refuse() -> None:
@@ -147,11 +147,14 @@ def _record(
         state.trace = None
     if trace.reasons:
         raise UnsupportedError(f"the network cannot be exported: {trace.reasons[0]}")
-    return Recording(calls, results, _order(results))
+    return Recording(calls, results, _order(results, set(calls)))
 
 
-def _order(outputs: Sequence[Call]) -> list[Call]:
-    """All calls that the outputs need, inputs first, in an order that sizes do not change."""
+def _order(outputs: Sequence[Call], given: set[Call]) -> list[Call]:
+    """All calls that the outputs need, operands first, in an order that sizes do not change.
+
+    What the inputs were made of is left out.
+    """
     found: dict[Call, None] = {}
     for output in outputs:
         stack = [(output, 0)]
@@ -159,7 +162,8 @@ def _order(outputs: Sequence[Call]) -> list[Call]:
             call, position = stack.pop()
             if call in found:
                 continue
-            if call.buffer is None and position < len(call.inputs):
+            is_made = call.buffer is None and call not in given
+            if is_made and position < len(call.inputs):
                 stack += [(call, position + 1), (call.inputs[position], 0)]
             else:
                 found[call] = None
