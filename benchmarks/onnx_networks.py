@@ -114,7 +114,10 @@ def compare(path: Path) -> str:
     given = inputs_of(path, session)
     expected = session.run(None, given)
     network = metaop.onnx.load(path).eval()
-    tensors = {name: metaop.tensor(array) for name, array in given.items()}
+    # Options as numbers, so that an If that asks for one is decided once.
+    tensors = {
+        name: metaop.tensor(array) if array.ndim else array.item() for name, array in given.items()
+    }
     captured = metaop.jit(network, fallback=True)
     with metaop.no_grad():
         start = time.perf_counter()

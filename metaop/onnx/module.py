@@ -127,7 +127,7 @@ class Network(nn.Module):
         for port in self.inputs:
             if port.name not in by_name and port.form != "optional_type":
                 raise ArgumentTypeError(f"the input {port.name!r} is missing")
-            value = given(by_name.get(port.name), port.name)
+            value = given(by_name.get(port.name), port.name, port.element_type)
             port.check(value)
             values.append(value)
         device = next((one.device for one in values if isinstance(one, Tensor)), None)

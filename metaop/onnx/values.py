@@ -66,8 +66,10 @@ def result(value: Any, device: Device | None = None) -> Any:
     return value
 
 
-def given(value: Any, name: str) -> Any:
-    """An argument of a network as a value.
+def given(value: Any, name: str, element_type: int = TensorProto.UNDEFINED) -> Any:
+    """An argument of a network as a value; Python numbers stay on the host.
+
+    `element_type` is that of the input, which a Python number gets.
 
     Raises ArgumentTypeError for what is no tensor, array, number, text or sequence of these.
     """
@@ -77,7 +79,10 @@ def given(value: Any, name: str) -> Any:
         return [given(one, name) for one in value]
     if isinstance(value, str):
         return np.array(value, object)
-    if isinstance(value, (bool, int, float, np.generic, np.ndarray)):
+    if isinstance(value, (bool, int, float)):
+        known = element_type != TensorProto.UNDEFINED
+        return np.array(value, numpy_type(element_type) if known else None)
+    if isinstance(value, (np.generic, np.ndarray)):
         array = np.asarray(value)
         array = array.astype(object) if array.dtype.kind in "US" else array
         return to_tensor(array) if has_tensor_type(array) else array

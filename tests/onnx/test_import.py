@@ -167,14 +167,19 @@ def test_branches_have_parameters_and_cannot_be_captured() -> None:
     weights = dict(net.named_parameters())
     assert set(weights) == {"then_weight", "else_weight"}
     x = metaop.randn(4)
-    for truth, expected in (
-        (True, x + weights["then_weight"]),
-        (False, x * weights["else_weight"]),
-    ):
+    added, multiplied = x + weights["then_weight"], x * weights["else_weight"]
+    for truth, expected in ((True, added), (False, multiplied)):
         found = net(metaop.tensor(truth), x)
         np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), rtol=1e-6)
     with pytest.raises(CaptureError, match="reads a value"):
         metaop.jit(net)(metaop.tensor(True), x)
+    # A plain number is known when the network is captured.
+    captured = metaop.jit(net)
+    with metaop.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for truth, expected in 4 * ((True, added), (False, multiplied)):
+            found = captured(truth, x)
+            np.testing.assert_allclose(found.numpy(), expected.detach().numpy(), rtol=1e-6)
 
 
 def test_functions_of_a_file() -> None:
