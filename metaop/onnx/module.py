@@ -115,6 +115,7 @@ class Network(nn.Module):
                 del graph.constants[name]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The outputs for inputs in the order of the file, or by name."""
         names = [port.name for port in self.inputs]
         if len(args) > len(names) or not set(kwargs) <= set(names[len(args) :]):
             raise ArgumentTypeError(
@@ -137,6 +138,7 @@ class Network(nn.Module):
         return found[0] if len(found) == 1 else tuple(found)
 
     def extra_repr(self) -> str:
+        """Inputs, outputs, and how often each operator occurs."""
         counts = Counter(
             step.node.operator for graph in _all_graphs(self._graph) for step in graph.steps
         )

@@ -178,6 +178,20 @@ def test_several_dynamic_axes() -> None:
     ]  # fmt: skip
 
 
+def test_lengths_up_to_a_context_and_sizes_of_images() -> None:
+    """Tokens in rows of any length that the network takes, and images of any size."""
+    model, inputs = network("bert")
+    axes = {0: "n", 1: "length"}
+    written = exported(model, *inputs, axes={"x0": axes, "x1": axes})
+    for shape in ((1, 3), (3, 8)):
+        given = metaop.randint(0, 13, shape), metaop.ones(shape, dtype=metaop.int64)
+        agree(run(written, *(x.numpy() for x in given)), [model(*given).detach().numpy()])
+    model, images = network("fcn")
+    written = exported(model, *images, axes={"x0": {0: "n", 2: "height", 3: "width"}})
+    x = metaop.rand(1, 3, 48, 40)
+    agree(run(written, x.numpy()), [one.detach().numpy() for one in flat(model(x))])
+
+
 def test_files_have_the_names_of_the_module(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(3, 5), nn.Dropout(), nn.Linear(5, 2))
     net.train()

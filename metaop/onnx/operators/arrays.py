@@ -47,16 +47,19 @@ def cumulative_sum(x: Host, axis: Host, *, exclusive: int = 0, reverse: int = 0)
 
 @on_host("Gather")
 def gather(x: Host, indices: Host, *, axis: int = 0) -> np.ndarray:
+    """Slices of one dimension, in the shape of the indices."""
     return np.take(x, np.asarray(indices).astype(np.int64), axis)
 
 
 @on_host("Compress")
 def compress(x: Host, condition: Host, *, axis: int | None = None) -> np.ndarray:
+    """The slices for which a condition holds."""
     return np.compress(condition, x, axis)
 
 
 @on_host("NonZero")
 def non_zero(x: Host) -> np.ndarray:
+    """The positions of what is not 0, one column for each."""
     return np.array(np.nonzero(x), np.int64).reshape(x.ndim, -1)
 
 
@@ -84,6 +87,7 @@ def pad(
     *,
     mode: str = "constant",
 ) -> np.ndarray:
+    """Widths before and after each dimension."""
     widths = integers(pads)
     dims: Sequence[int] = range(x.ndim) if axes is None else [a % x.ndim for a in integers(axes)]
     around = [(0, 0)] * x.ndim

@@ -82,6 +82,7 @@ def random_uniform(
     high: float = 1.0,
     seed: float | None = None,
 ) -> Tensor:
+    """Numbers from `low` to before `high`, all alike."""
     kind = _random_type(dtype)
     return low + (high - low) * metaop.rand(tuple(shape), dtype=kind, generator=_generator(seed))
 
@@ -95,6 +96,7 @@ def random_uniform_like(
     high: float = 1.0,
     seed: float | None = None,
 ) -> Tensor:
+    """Numbers from `low` to before `high`, in the shape of a tensor."""
     kind = _random_type(dtype, x)
     return low + (high - low) * metaop.rand(tuple(x.shape), dtype=kind, generator=_generator(seed))
 
@@ -108,6 +110,7 @@ def random_normal(
     scale: float = 1.0,
     seed: float | None = None,
 ) -> Tensor:
+    """Normally distributed numbers."""
     kind = _random_type(dtype)
     return mean + scale * metaop.randn(tuple(shape), dtype=kind, generator=_generator(seed))
 
@@ -121,6 +124,7 @@ def random_normal_like(
     scale: float = 1.0,
     seed: float | None = None,
 ) -> Tensor:
+    """Normally distributed numbers, in the shape of a tensor."""
     kind = _random_type(dtype, x)
     return mean + scale * metaop.randn(tuple(x.shape), dtype=kind, generator=_generator(seed))
 

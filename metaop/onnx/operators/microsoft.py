@@ -13,21 +13,25 @@ from metaop.tensor.core import Tensor
 
 @operator("Gelu", domain=MICROSOFT)
 def gelu(x: Tensor) -> Tensor:
+    """x times the share of a normal distribution below it."""
     return F.gelu(x)
 
 
 @operator("FastGelu", domain=MICROSOFT)
 def fast_gelu(x: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Gelu by its approximation with tanh."""
     return F.gelu(x if bias is None else x + bias, approximate="tanh")
 
 
 @operator("BiasGelu", domain=MICROSOFT)
 def bias_gelu(x: Tensor, bias: Tensor) -> Tensor:
+    """Gelu of a sum."""
     return F.gelu(x + bias)
 
 
 @operator("QuickGelu", domain=MICROSOFT)
 def quick_gelu(x: Tensor, *, alpha: float = 1.702) -> Tensor:
+    """x sigmoid(alpha x)."""
     return x * metaop.sigmoid(alpha * x)
 
 
@@ -59,6 +63,7 @@ def fused_matmul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Tensor:
+    """alpha a b, of matrices that may be transposed."""
     if transBatchA or transBatchB:
         a, b = (
             metaop.movedim(one, 0, -2) if t else one

@@ -50,6 +50,7 @@ def batch_norm(
 
 @operator("InstanceNormalization")
 def instance_norm(x: Tensor, scale: Tensor, b: Tensor, *, epsilon: float = 1e-5) -> Tensor:
+    """Normalised by the moments of each channel of each sample."""
     return F.instance_norm(x, weight=scale, bias=b, eps=epsilon)
 
 
@@ -106,6 +107,7 @@ def layer_norm(
 def rms_norm(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Tensor:
+    """Divided by the root of the mean square of the last dimensions, from `axis` on."""
     dims = _from(x, axis)
     if shape_of(scale) == dims and x.dtype is scale.dtype:
         return F.rms_norm(x, dims, scale, epsilon)

@@ -158,16 +158,19 @@ def clip(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
 @operator("LeakyRelu")
 def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
+    """x, or alpha x where it is negative."""
     return F.leaky_relu(x, alpha)
 
 
 @operator("Elu")
 def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """x, or alpha (exp(x) - 1) where it is negative."""
     return F.elu(x, alpha)
 
 
 @operator("Celu")
 def celu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """x, or alpha (exp(x / alpha) - 1) where it is negative."""
     return F.celu(x, alpha)
 
 
@@ -181,26 +184,31 @@ def selu(
 
 @operator("Gelu")
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
+    """x times the share of a normal distribution below it."""
     return F.gelu(x, approximate=approximate)
 
 
 @operator("HardSigmoid")
 def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
+    """alpha x + beta, between 0 and 1."""
     return metaop.clamp(alpha * x + beta, 0, 1)
 
 
 @operator("HardSwish")
 def hard_swish(x: Tensor) -> Tensor:
+    """x times a sigmoid that is made of three lines."""
     return F.hardswish(x)
 
 
 @operator("Swish")
 def swish(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """x sigmoid(alpha x)."""
     return F.silu(x) if alpha == 1 else x * metaop.sigmoid(alpha * x)
 
 
 @operator("ThresholdedRelu")
 def thresholded_relu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """x where it is greater than alpha, else 0."""
     return F.threshold(x, alpha, 0.0)
 
 
@@ -219,6 +227,7 @@ def prelu(x: Tensor, slope: Tensor) -> Tensor:
 
 @operator("Identity")
 def identity(x: Any) -> Any:
+    """What it is given."""
     return x
 
 
@@ -368,15 +377,18 @@ rows(
 
 @on_host("Mod")
 def mod_of_arrays(a: Host, b: Host, *, fmod: int = 0) -> np.ndarray:
+    """The remainder with the sign of the divisor, or with `fmod` that of the dividend."""
     return np.fmod(a, b) if fmod else np.mod(a, b)
 
 
 @on_host("BitShift")
 def bit_shift_of_arrays(a: Host, b: Host, *, direction: str) -> np.ndarray:
+    """Left or right by so many bits."""
     return np.left_shift(a, b) if direction == "LEFT" else np.right_shift(a, b)
 
 
 @on_host("Clip")
 def clip_array(x: Host, min: Host | None = None, max: Host | None = None) -> np.ndarray:
+    """Numbers between two bounds."""
     bounded = x if min is None else np.maximum(x, np.asarray(min, x.dtype))
     return bounded if max is None else np.minimum(bounded, np.asarray(max, x.dtype))

@@ -177,16 +177,19 @@ def _spatial(x: Tensor) -> list[int]:
 
 @operator("GlobalAveragePool")
 def global_average_pool(x: Tensor) -> Tensor:
+    """The mean of each channel."""
     return metaop.mean(x, _spatial(x), keepdim=True)
 
 
 @operator("GlobalMaxPool")
 def global_max_pool(x: Tensor) -> Tensor:
+    """The largest element of each channel."""
     return metaop.amax(x, _spatial(x), keepdim=True)
 
 
 @operator("GlobalLpPool")
 def global_power_pool(x: Tensor, *, p: int = 2) -> Tensor:
+    """The norm of each channel."""
     return metaop.sum(metaop.abs(x) ** p, _spatial(x), keepdim=True) ** (1 / p)
 
 

@@ -131,6 +131,7 @@ def _whole(value: Any, zero: Any, is_left: bool) -> Tensor:
 
 @operator("MatMulInteger")
 def product_of_integers(a: Any, b: Any, a_zero_point: Any = None, b_zero_point: Any = None) -> Any:
+    """A product of small whole numbers less their zero points, as int32."""
     left, right = _whole(a, a_zero_point, True), _whole(b, b_zero_point, False)
     return metaop.matmul(left, right).to(metaop.int32)
 

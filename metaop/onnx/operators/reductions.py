@@ -152,11 +152,13 @@ def along(x: Tensor, axis: int | None, version: int, function: Callable[[Tensor,
 
 @operator("Softmax")
 def softmax(x: Tensor, *, axis: int | None = None, node: Node) -> Tensor:
+    """Exponentials divided by their sum along a dimension."""
     return along(x, axis, node.version, metaop.softmax)
 
 
 @operator("LogSoftmax")
 def log_softmax(x: Tensor, *, axis: int | None = None, node: Node) -> Tensor:
+    """The logarithm of the softmax."""
     return along(x, axis, node.version, metaop.log_softmax)
 
 
@@ -171,11 +173,13 @@ def normalised(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
 
 @operator("Einsum")
 def einsum(*terms: Tensor, equation: str) -> Tensor:
+    """A sum of products, by the letters of an equation."""
     return metaop.einsum(equation.replace(" ", ""), *terms)
 
 
 @operator("MatMul")
 def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """The product of matrices, batch by batch."""
     return metaop.matmul(a, b)
 
 
@@ -207,4 +211,5 @@ def _scaled(x: Tensor, factor: float) -> Tensor:
 
 @operator("Det")
 def determinant(x: Tensor) -> Tensor:
+    """The determinant of each matrix."""
     return metaop.det(x)

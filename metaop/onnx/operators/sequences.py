@@ -23,16 +23,19 @@ def _position(position: Any, count: int) -> int:
 
 @operator("SequenceConstruct")
 def construct(*items: Any) -> list[Any]:
+    """A sequence of values."""
     return list(items)
 
 
 @operator("SequenceEmpty")
 def empty(*, dtype: int = 1) -> list[Any]:
+    """A sequence without items."""
     return []
 
 
 @operator("SequenceAt")
 def at(sequence: Any, position: Host) -> Any:
+    """The item at a position; those below 0 count from the end."""
     return sequence[_position(position, len(sequence))]
 
 
@@ -58,6 +61,7 @@ def erase(sequence: Any, position: Host | None = None) -> list[Any]:
 
 @operator("SequenceLength")
 def length(sequence: Any) -> np.ndarray:
+    """How many items there are."""
     return np.array(len(sequence), np.int64)
 
 
@@ -102,14 +106,17 @@ def mapped(sequence: Any, *others: Any, body: Any) -> Any:
 
 @operator("Optional")
 def optional(value: Any = None, *, type: Any = None) -> Any:
+    """A value, or none."""
     return value
 
 
 @operator("OptionalHasElement")
 def has_element(value: Any = None) -> np.ndarray:
+    """Whether there is a value."""
     return np.array(value is not None)
 
 
 @operator("OptionalGetElement")
 def element(value: Any) -> Any:
+    """The value that is there."""
     return value

@@ -94,6 +94,7 @@ def expand(x: Tensor, shape: Host) -> Tensor:
 
 @on_host("Expand")
 def expand_array(x: Host, shape: Host) -> np.ndarray:
+    """Broadcast together with a shape."""
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, integers(shape)))
 
 
@@ -105,6 +106,7 @@ def concatenate(*parts: Tensor, axis: int) -> Tensor:
 
 @on_host("Concat")
 def concatenate_arrays(*parts: Host, axis: int) -> np.ndarray:
+    """Arrays one after the other."""
     return np.concatenate(parts, axis)
 
 
@@ -182,6 +184,7 @@ def tile(x: Tensor, repeats: Host) -> Tensor:
 
 @on_host("Tile")
 def tile_array(x: Host, repeats: Host) -> np.ndarray:
+    """An array so many times along each dimension."""
     return np.tile(x, integers(repeats))
 
 

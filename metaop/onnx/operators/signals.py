@@ -85,6 +85,7 @@ def fourier_transform_17(
     inverse: int = 0,
     onesided: int = 0,
 ) -> Tensor:
+    """As `fourier_transform`, with the dimension as an attribute."""
     return fourier_transform(x, dft_length, np.array(axis), inverse=inverse, onesided=onesided)
 
 
@@ -125,16 +126,19 @@ def _cosines(size: Host, periodic: int, dtype: int, numbers: tuple[float, ...]) 
 
 @operator("HannWindow")
 def hann_window(size: Host, *, output_datatype: int = 1, periodic: int = 1) -> Any:
+    """A raised cosine."""
     return _cosines(size, periodic, output_datatype, (0.5, -0.5))
 
 
 @operator("HammingWindow")
 def hamming_window(size: Host, *, output_datatype: int = 1, periodic: int = 1) -> Any:
+    """A raised cosine that does not end at 0."""
     return _cosines(size, periodic, output_datatype, (25 / 46, -21 / 46))
 
 
 @operator("BlackmanWindow")
 def blackman_window(size: Host, *, output_datatype: int = 1, periodic: int = 1) -> Any:
+    """A sum of two cosines."""
     return _cosines(size, periodic, output_datatype, (0.42, -0.5, 0.08))
 
 

@@ -17,6 +17,7 @@ from metaop.tensor.core import Tensor
 
 @on_host("StringConcat")
 def joined(x: Host, y: Host) -> np.ndarray:
+    """Texts put together, element by element."""
     return np.asarray(x, object) + np.asarray(y, object)
 
 

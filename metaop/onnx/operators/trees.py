@@ -15,6 +15,7 @@ from metaop.tensor.core import Tensor
 
 @operator("Binarizer", domain=ML)
 def binarised(x: Tensor, *, threshold: float = 0.0) -> Tensor:
+    """1 where a number is greater than the threshold, else 0."""
     return (x > threshold).to(x.dtype)
 
 

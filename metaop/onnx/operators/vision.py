@@ -19,6 +19,7 @@ from metaop.tensor.core import Tensor
 
 @operator("AffineGrid")
 def affine_grid(theta: Tensor, size: Host, *, align_corners: int = 0) -> Tensor:
+    """Where each pixel of an image comes from under an affine map."""
     return F.affine_grid(theta, integers(size), bool(align_corners))
 
 
@@ -131,6 +132,7 @@ def _corner(image: Tensor, rows: Any, columns: Any, dy: int, dx: int) -> Tensor:
 def max_roi_pool(
     x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0
 ) -> Tensor:
+    """The largest elements of the bins of regions."""
     from metaop.vision.ops import roi_pool
 
     return roi_pool(x, rois, tuple(pooled_shape), spatial_scale)
