@@ -21,14 +21,20 @@ from metaop.unified_graph.tensor_type import Device
 
 # A function of a file that calls itself would never end.
 _MOST_NESTED = 64
+# Functions that call others twice would grow without bound.
+_MOST_NODES = 1 << 18
 
 
 class Setting(NamedTuple):
-    """What all graphs of a file share: versions of operators, functions, the folder of the file."""
+    """What all graphs of a file share: versions of operators, functions, the folder of the file.
+
+    `made` holds how many nodes there are so far.
+    """
 
     versions: Mapping[str, int]
     functions: Mapping[tuple[str, str, str], FunctionProto]
     folder: Path | None
+    made: list[int]
     depth: int = 0
 
     def inside(self, versions: Mapping[str, int]) -> Setting:
@@ -49,7 +55,7 @@ def setting_of(model: ModelProto, versions: Mapping[str, int], folder: Path | No
         (normalised(one.domain), one.name, getattr(one, "overload", "")): one
         for one in model.functions
     }
-    return Setting(versions, functions, folder)
+    return Setting(versions, functions, folder, [0])
 
 
 class Step(NamedTuple):
@@ -144,6 +150,11 @@ class Graph:
         self.forms.setdefault(name, set()).add(form)
 
     def _add(self, proto: NodeProto) -> None:
+        self._setting.made[0] += 1
+        if self._setting.made[0] > _MOST_NODES:
+            raise CheckpointError(
+                f"the network has more than {_MOST_NODES} nodes", fix="export the file again"
+            )
         domain = normalised(proto.domain)
         label = f"{proto.op_type} {proto.name!r}"
         attributes = self._attributes(proto)

@@ -211,6 +211,24 @@ def test_a_function_that_calls_itself_is_refused() -> None:
         metaop.onnx.load(model)
 
 
+def test_functions_that_double_each_time_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metaop.onnx.graph._MOST_NODES", 500)
+    functions = []
+    for level in range(20):
+        names = ["a", "h", "b"]
+        nodes = [
+            helper.make_node(f"F{level + 1}", [names[k]], [names[k + 1]], domain="mine")
+            if level < 19
+            else helper.make_node("Relu", [names[k]], [names[k + 1]])
+            for k in range(2)
+        ]
+        imports = [helper.make_opsetid("", 18), helper.make_opsetid("mine", 1)]
+        functions.append(helper.make_function("mine", f"F{level}", ["a"], ["b"], nodes, imports))
+    node = helper.make_node("F0", ["x"], ["y"], domain="mine")
+    with pytest.raises(CheckpointError, match="more than 500 nodes"):
+        metaop.onnx.load(model_of([node], {"x": [2]}, ["y"], functions=functions))
+
+
 @pytest.mark.parametrize("version", [11, 13])
 def test_what_was_an_attribute_and_is_an_input(version: int) -> None:
     axes = {"axes": [1]} if version == 11 else {}

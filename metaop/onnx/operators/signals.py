@@ -54,7 +54,7 @@ def transformed(x: Tensor, count: int, onesided: bool, inverse: bool) -> Tensor:
     return metaop.stack([turned, other], -1)
 
 
-@operator("DFT")
+@operator("DFT", since=20)
 def fourier_transform(
     x: Tensor,
     dft_length: Host | None = None,
@@ -87,9 +87,6 @@ def fourier_transform_17(
 ) -> Tensor:
     """As `fourier_transform`, with the dimension as an attribute."""
     return fourier_transform(x, dft_length, np.array(axis), inverse=inverse, onesided=onesided)
-
-
-operator("DFT", since=20)(fourier_transform)
 
 
 @operator("STFT")
