@@ -23,6 +23,8 @@ from metaop.unified_graph.tensor_type import Device
 _MOST_NESTED = 64
 # Functions that call others twice would grow without bound.
 _MOST_NODES = 1 << 18
+# Definitions of one node, by the types of its inputs, that are kept.
+_MOST_BODIES = 64
 
 
 class Setting(NamedTuple):
@@ -295,8 +297,11 @@ class _Expanded:
         kinds = [_type_of(value) for value in values]
         key = tuple(kind.SerializeToString() for kind in kinds)
         if key not in self._bodies:
-            function = self._function(key)
-            self._bodies[key] = _Body(_function(function, self._proto, self._setting))
+            if len(self._bodies) == _MOST_BODIES:
+                del self._bodies[next(iter(self._bodies))]
+            # Made for a call, not for the file.
+            setting = self._setting._replace(made=[0])
+            self._bodies[key] = _Body(_function(self._function(key), self._proto, setting))
         return self._bodies[key](values, scope, device)
 
     def _function(self, kinds: tuple[bytes, ...]) -> FunctionProto:
