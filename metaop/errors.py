@@ -124,6 +124,10 @@ class ControlFlowError(MetaopError, RuntimeError, TypeError):
     """A function of a loop or a choice that does more, or returns something else, than it may."""
 
 
+class ExportError(MetaopError, RuntimeError):
+    """A function that no program in a file can stand for; the message names the user's line."""
+
+
 class KernelError(MetaopError, RuntimeError):
     """A custom kernel that says what kernels cannot say, or whose tasks disturb one another."""
 

@@ -39,8 +39,9 @@ def show_count(counter: Tensor, call: Call) -> None:
 
 def increased(counter: Tensor) -> float:
     """Adds one to a counter and returns its value."""
-    value = count_of(counter) + 1
-    set_count(counter, value)
+    # What refuses to be repeated does so before anything has changed.
     if state.trace is not None:
         repeated(lambda: (increased(counter),)[1:])
+    value = count_of(counter) + 1
+    set_count(counter, value)
     return value

@@ -90,7 +90,7 @@ def transposed_convolution(
         (n - 1) * s - 2 * p + d * (k - 1) + extra + 1
         for n, s, p, d, k, extra in zip(extents, stride, padding, dilation, kernel, output_padding)
     )
-    if min(result) <= 0:
+    if any(extent <= 0 for extent in result):
         raise ShapeError(
             f"conv_transpose: the result would have extents {list(result)} for input "
             f"{list(input.shape)}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from metaop.elementwise.meta_op import where
+from metaop.errors import ShapeError
 from metaop.reindex.meta_op import reindex
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap, Within
@@ -160,7 +161,17 @@ def take(node: Node, dim: int, index: Node) -> Node:
 
 
 def concatenate(nodes: Sequence[Node], dim: int) -> Node:
-    """Tensors of one dtype behind each other along `dim`: guarded reads joined by selection."""
+    """Tensors of one dtype behind each other along `dim`: guarded reads joined by selection.
+
+    Their other extents are equal; of symbolic ones that becomes a guard.
+    """
+    for node in nodes[1:]:
+        for k, extent in enumerate(nodes[0].shape):
+            if k != dim and node.shape[k] != extent:
+                raise ShapeError(
+                    f"cat: shapes {list(nodes[0].shape)} and {list(node.shape)} differ outside of "
+                    f"dimension {dim}"
+                )
     total = sum(node.shape[dim] for node in nodes)
     shape = (*nodes[0].shape[:dim], total, *nodes[0].shape[dim + 1 :])
     position = index_expr.axis(dim, total)

@@ -54,11 +54,16 @@ def save(
         _write(obj, f, "")
         return
     path = Path(f)
+    write_whole(path, lambda file: _write(obj, file, path.name))
+
+
+def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Makes a file of what `write` writes; it appears whole or not at all."""
     # In the same folder, because a file can only be renamed within one file system.
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            _write(obj, file, path.name)
+            write(file)
             file.flush()
             os.fsync(descriptor)
         os.chmod(temporary, 0o666 & ~_umask())

@@ -38,10 +38,11 @@ class Entry(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The tensors of a file by name, and where the header ends."""
+    """The tensors of a file by name, where the header ends, and texts that were added to it."""
 
     entries: dict[str, Entry]
     start: int
+    metadata: dict[str, str]
 
 
 def read_header(file: IO[bytes], size: int) -> Header:
@@ -51,7 +52,7 @@ def read_header(file: IO[bytes], size: int) -> Header:
     text = file.read(min(length, size))
     try:
         found = json.loads(text.decode(), object_pairs_hook=_without_repetition)
-        found.pop("__metadata__", None)
+        metadata = found.pop("__metadata__", None) or {}
     except (ValueError, AttributeError, RecursionError):
         raise Damage("its header is cut short or damaged") from None
     try:
@@ -59,7 +60,9 @@ def read_header(file: IO[bytes], size: int) -> Header:
     except (KeyError, TypeError, ValueError) as error:
         raise Damage(f"its header is damaged ({type(error).__name__}: {error})") from None
     _check_offsets(entries, size - 8 - length)
-    return Header(entries, 8 + length)
+    if not isinstance(metadata, dict) or not all(isinstance(x, str) for x in metadata.values()):
+        raise Damage("its metadata are no texts by name")
+    return Header(entries, 8 + length, metadata)
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -102,12 +105,20 @@ def _check_offsets(entries: dict[str, Entry], available: int) -> None:
 
 def read_safetensors(file: IO[bytes], placement: Placement) -> dict[str, Tensor]:
     """The tensors of a safetensors file by name."""
+    return read_with_metadata(file, placement)[0]
+
+
+def read_with_metadata(
+    file: IO[bytes], placement: Placement
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a safetensors file by name, and the texts that were added to it."""
     place = file.tell()
     size = file.seek(0, SEEK_END) - place
     file.seek(place)
     header = read_header(file, size)
     content = np.frombuffer(bytearray(file.read()), np.uint8)
-    return {name: _tensor(entry, content, placement) for name, entry in header.entries.items()}
+    tensors = {name: _tensor(entry, content, placement) for name, entry in header.entries.items()}
+    return tensors, header.metadata
 
 
 def _tensor(entry: Entry, content: np.ndarray, placement: Placement) -> Tensor:
