@@ -174,6 +174,7 @@ _SUBMODULES = frozenset(
             "storage",
             "fft",
             "func",
+            "export",
             "graph",
             "hub",
             "inspect",
@@ -193,6 +194,7 @@ _ELSEWHERE["jit"] = "capture"
 _ELSEWHERE |= dict.fromkeys(
     ("associative_scan", "cond", "fori_loop", "map", "scan", "while_loop"), "control_flow"
 )
+_ELSEWHERE["load_program"] = "export"
 _ELSEWHERE["spmm"] = "sparse"
 _ELSEWHERE |= dict.fromkeys(("placement", "sbp"), "distributed")
 _ELSEWHERE["tune"] = "tuning"

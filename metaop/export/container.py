@@ -1,0 +1,117 @@
+"""The file of a program: safetensors with the weights, and the graph as JSON in its metadata.
+
+Any reader of safetensors shows the weights. The metadata have one text, `metaop_program`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from metaop.errors import ArgumentError
+from metaop.serialization.damage import Damage, Reading
+from metaop.serialization.files import write_whole
+from metaop.serialization.safetensors_format import looks_like_safetensors, read_with_metadata
+from metaop.tensor.core import Tensor
+from metaop.unified_graph.tensor_type import CPU
+
+KEY, VERSION = "metaop_program", 1
+SUFFIX = ".mo"
+# What a program has to have, with the types of JSON.
+FIELDS: dict[str, type] = {
+    "version": int,
+    "producer": str,
+    "sizes": list,
+    "arguments": list,
+    "inputs": list,
+    "weights": list,
+    "numbers": list,
+    "guards": list,
+    "nodes": list,
+    "outputs": list,
+    "results": dict,
+}
+_MOST_RECORDS = 1 << 20
+
+
+def written(content: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> bytes:
+    """The bytes of a file."""
+    from safetensors.numpy import save
+
+    found: bytes = save(dict(weights), {KEY: _text(content)})
+    return found
+
+
+def as_read(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a file as readers will see it."""
+    return _checked(json.loads(_text(content)))
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, separators=(",", ":"), allow_nan=False)
+
+
+def write_file(file: str | os.PathLike[str], content: bytes) -> None:
+    """Writes a file whole or not at all. Raises ArgumentError for a name without the suffix."""
+    path = Path(file)
+    if path.suffix != SUFFIX:
+        raise ArgumentError(f"{path} is no name for a program", fix=f"let it end in {SUFFIX}")
+    write_whole(path, lambda opened: opened.write(content))
+
+
+def read_file(
+    file: str | os.PathLike[str] | IO[bytes],
+) -> tuple[dict[str, Any], dict[str, Tensor], str]:
+    """The program in a file, its weights, and the name of the file for messages.
+
+    Raises CheckpointError for a file that is damaged, of another kind or of another version.
+    """
+    if isinstance(file, (str, os.PathLike)):
+        with open(file, "rb") as opened:
+            return read_file(opened)
+    name = str(getattr(file, "name", "the file object"))
+    with Reading(name):
+        start = file.read(9)
+        file.seek(-len(start), os.SEEK_CUR)
+        if not looks_like_safetensors(start):
+            raise Damage("it is no program: export writes safetensors with a graph")
+        weights, metadata = read_with_metadata(file, lambda location: CPU)
+        if KEY not in metadata:
+            raise Damage(
+                "it has tensors, but no program", fix="read tensors with metaop.load(file)"
+            )
+        for key, tensor in weights.items():
+            _check_truths(key, tensor)
+        return _checked(json.loads(metadata[KEY])), weights, name
+
+
+def _check_truths(name: str, tensor: Tensor) -> None:
+    """A byte of a truth value is 0 or 1: machine code relies on it."""
+    array = tensor._array()
+    if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
+        raise Damage(f"its tensor {name!r} has truth values that are neither 0 nor 1")
+
+
+def _checked(content: Any) -> dict[str, Any]:
+    version = content.get("version") if isinstance(content, dict) else None
+    if type(version) is int and version != VERSION:
+        raise Damage(
+            f"its format has version {version}; this metaop reads version {VERSION}",
+            fix="read it with the metaop that wrote it, or export it once more",
+        )
+    if not isinstance(content, dict) or set(content) != set(FIELDS):
+        raise Damage(f"its program has not the fields {', '.join(FIELDS)}")
+    for name, kind in FIELDS.items():
+        value: Any = content[name]
+        if type(value) is not kind or (kind in (list, dict) and _length(value) > _MOST_RECORDS):
+            raise Damage(f"the field {name!r} of its program is no {kind.__name__} of legal length")
+    return content
+
+
+def _length(value: Any) -> int:
+    return len(value)

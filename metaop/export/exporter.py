@@ -1,0 +1,323 @@
+"""`export`: what a function records, for all sizes of its named axes, written to a file."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from metaop.errors import ArgumentTypeError, ExportError
+from metaop.export.container import VERSION, as_read
+from metaop.export.dimensions import Axis, Sizes, axes_of, further_choices, two_choices
+from metaop.export.general import Choice, General
+from metaop.export.graph_reader import GraphReader
+from metaop.export.graph_writer import GraphWriter
+from metaop.export.leaves import Weights, check_alike, constant_record, sources_of
+from metaop.export.numbers import Numbers, NumberWriter
+from metaop.export.program import Program
+from metaop.export.recorded import Recorded, record
+from metaop.export.structure import put_together, taken_apart
+from metaop.fusion.simplify import simplify
+from metaop.nn.module import Module
+from metaop.serialization.damage import Damage
+from metaop.tensor.core import Tensor, from_array
+from metaop.unified_graph.dtype import DType, from_numpy_dtype
+from metaop.unified_graph.node import Node
+from metaop.unified_graph.recording import Call
+from metaop.unified_graph.symbolic_cut import structure_key
+from metaop.unified_graph.tensor_type import CPU
+from metaop.version import __version__
+
+
+def export(
+    model: Module | Callable[..., Any],
+    inputs: Any,
+    file: str | os.PathLike[str],
+    *,
+    dynamic: Any = None,
+) -> Program:
+    """Writes what a module or a function computes, with its weights, to one file.
+
+    `inputs` are examples: a tensor, a tuple of positional arguments or a mapping of names to
+    arguments. Nothing is computed with them. `file` ends in `.mo`. `dynamic` names the axes whose
+    sizes may vary, by the name of the input or in the order of the arguments:
+    `{"images": {0: "batch"}}`. Axes of one name have one size; `Dim` bounds it.
+
+    Returns the program as `load_program(file)` reads it. Raises ExportError, with the line, for a
+    function that reads values, draws random numbers, writes buffers or inputs, or keeps tensors.
+
+    Example:
+        metaop.export(model.eval(), images, "model.mo", dynamic={"images": {0: "batch"}})
+    """
+    given = _Arguments(model, inputs)
+    axes = axes_of(dynamic or {}, given.names, given.parameters, given.shapes)
+    exporter = _Exporter(given, axes, Weights(model))
+    content = as_read(exporter.content())
+    arrays = exporter.weights.arrays
+    weights = {name: from_array(one.copy(), _dtype_of(one)) for name, one in arrays.items()}
+    program = Program(content, weights, os.fspath(file))
+    exporter.confirm(program)
+    program = Program(program.content, weights, os.fspath(file))
+    program.save(file)
+    return program
+
+
+class _Arguments:
+    """The examples: the structure of each parameter, and the tensors by name."""
+
+    def __init__(self, model: Any, inputs: Any) -> None:
+        if isinstance(inputs, Mapping):
+            args, kwargs = (), dict(inputs)
+        else:
+            args = inputs if isinstance(inputs, tuple) else (inputs,)
+            kwargs = {}
+        target = model.forward if isinstance(model, Module) else model
+        try:
+            bound = inspect.signature(target).bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentTypeError(
+                f"the inputs do not fit the function: {error}",
+                fix="pass a tuple of its positional arguments, or a mapping of names",
+            ) from None
+        self.model, self.count = model, len(args)
+        self.parameters = [*_positional_names(bound, args), *kwargs]
+        self.tensors: list[Tensor] = []
+        self.names: list[str] = []
+        self.structures = [
+            taken_apart(value, self.tensors, self.names, name)
+            for name, value in zip(self.parameters, [*args, *kwargs.values()])
+        ]
+        for name, tensor in zip(self.names, self.tensors):
+            if tensor.device is not CPU:
+                raise ExportError(f"{name} lies on {tensor.device}", fix="pass it on the CPU")
+        self.types = [tensor.call.type for tensor in self.tensors]
+        self.shapes = [kind.shape for kind in self.types]
+
+    def call(self, tensors: Sequence[Tensor]) -> Any:
+        """The result of the function for other tensors."""
+        values = [put_together(one, tensors) for one in self.structures]
+        named = dict(zip(self.parameters[self.count :], values[self.count :]))
+        return self.model(*values[: self.count], **named)
+
+
+def _positional_names(bound: inspect.BoundArguments, args: tuple[Any, ...]) -> list[str]:
+    names: list[str] = []
+    for name, parameter in bound.signature.parameters.items():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [f"{name}.{k}" for k in range(len(args) - len(names))]
+        elif len(names) < len(args):
+            names.append(name)
+    return names
+
+
+class _Graph(NamedTuple):
+    """A graph as data."""
+
+    nodes: list[dict[str, Any]]
+    outputs: list[int]
+    numbers: list[list[Any]]
+    guards: list[list[Any]]
+
+
+class _Exporter:
+    """Makes the content of one file."""
+
+    def __init__(self, given: _Arguments, axes: Sequence[Axis], weights: Weights) -> None:
+        self.given, self.axes, self.weights = given, axes, weights
+        self.examples = {axis.dim.name: axis.size for axis in axes}
+        self._recorded: dict[tuple[int, ...], Recorded | Exception] = {}
+        # The choices of sizes that the graph was made of.
+        self._used: list[Sizes] = []
+
+    def content(self) -> dict[str, Any]:
+        """What the file holds beside the weights."""
+        recorded = self._record(self.examples)
+        graph = self._fixed(recorded) if not self.axes else self._general()
+        outputs = zip(recorded.names, graph.outputs)
+        return {
+            "version": VERSION,
+            "producer": f"metaop {__version__}",
+            "sizes": [
+                {
+                    "name": axis.dim.name,
+                    "min": max(axis.least, 2) if axis.size > 1 else axis.least,
+                    "max": axis.dim.max,
+                    "multiple": axis.dim.multiple,
+                    "example": axis.size,
+                }
+                for axis in self.axes
+            ],
+            "arguments": [list(one) for one in zip(self.given.parameters, self.given.structures)],
+            "inputs": self._inputs(),
+            "weights": list(self.weights.arrays),
+            "numbers": graph.numbers,
+            "guards": graph.guards,
+            "nodes": graph.nodes,
+            "outputs": [{"name": name, "node": node} for name, node in outputs],
+            "results": recorded.structure,
+        }
+
+    def _inputs(self) -> list[dict[str, Any]]:
+        places = {place: axis.dim.name for axis in self.axes for place in axis.places}
+        return [
+            {
+                "name": name,
+                "dtype": kind.dtype.name,
+                "shape": [places.get((k, axis), n) for axis, n in enumerate(kind.shape)],
+            }
+            for k, (name, kind) in enumerate(zip(self.given.names, self.given.types))
+        ]
+
+    # --- recording --------------------------------------------------------------------------
+
+    def _record(self, sizes: Sizes) -> Recorded:
+        key = tuple(sizes.values())
+        found = self._recorded.get(key)
+        if found is None:
+            shapes = [list(shape) for shape in self.given.shapes]
+            for axis in self.axes:
+                for number, position in axis.places:
+                    shapes[number][position] = sizes[axis.dim.name]
+            try:
+                found = record(self.given.call, self.given.types, [tuple(one) for one in shapes])
+            except Exception as error:
+                found = error
+            self._recorded[key] = found
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _works(self, sizes: Sizes) -> bool:
+        try:
+            self._record(sizes)
+        except Exception:
+            return False
+        return True
+
+    # --- graphs -----------------------------------------------------------------------------
+
+    def _fixed(self, recorded: Recorded) -> _Graph:
+        _, outputs = recorded.subgraph.expand()
+        sources = [
+            constant_record(one["value"], leaf) if "value" in one else one
+            for one, leaf in zip(
+                sources_of(recorded, recorded.subgraph.leaves, self.weights),
+                recorded.subgraph.leaves,
+            )
+        ]
+        return self._written(recorded, outputs, sources, NumberWriter(None, {}), [])
+
+    def _general(self) -> _Graph:
+        first, second = two_choices(self.axes, self._works)
+        alike = [Choice.of(sizes, self._record(sizes)) for sizes in (first, second)]
+        key = structure_key(alike[0].recorded.subgraph)
+        if structure_key(alike[1].recorded.subgraph) != key:
+            raise ExportError(
+                f"the function does something else for {second} than for {first}",
+                fix="keep branches and loops by size out of it, or name fewer axes in dynamic",
+            )
+        for sizes in further_choices(self.axes, first, second):
+            if self._works(sizes):
+                choice = Choice.of(sizes, self._record(sizes))
+                if structure_key(choice.recorded.subgraph) == key:
+                    alike.append(choice)
+        for choice in alike[1:]:
+            check_alike(alike[0].recorded, choice.recorded, choice.sizes)
+        self._used = [choice.sizes for choice in alike]
+        general = General(alike, self.axes)
+        recorded = alike[1].recorded
+        sources = sources_of(recorded, recorded.subgraph.leaves, self.weights)
+        for number, leaf in enumerate(recorded.subgraph.leaves):
+            if "value" in sources[number]:
+                values = [one.recorded.subgraph.leaves[number].scalar for one in alike]
+                sources[number] = self._number_record(general, values, leaf)
+        return self._written(
+            recorded, general.cut.outputs, sources, general.numbers, general.guards()
+        )
+
+    def _number_record(self, general: General, values: Sequence[Any], leaf: Call) -> Any:
+        reference = general.value_like(values)
+        if not isinstance(reference, str):
+            return constant_record(reference, leaf)
+        return {"op": "number", "dtype": leaf.type.dtype.name, "shape": [], "value": reference}
+
+    def _written(
+        self,
+        recorded: Recorded,
+        outputs: Sequence[Node],
+        sources: list[Any],
+        numbers: NumberWriter,
+        guards: list[list[Any]],
+    ) -> _Graph:
+        writer = GraphWriter(numbers, sources)
+        positions = dict(zip(recorded.subgraph.outputs, writer.write(outputs)))
+        for call in recorded.results:
+            if call not in positions:  # an input, or a constant, that is returned as it is
+                (source,) = sources_of(recorded, [call], self.weights)
+                one = constant_record(source["value"], call) if "value" in source else source
+                writer.records.append(one)
+                positions[call] = len(writer.records) - 1
+        places = [positions[call] for call in recorded.results]
+        return _Graph(writer.records, places, numbers.entries, guards)
+
+    # --- what readers make of it ----------------------------------------------------------------
+
+    def confirm(self, program: Program) -> None:
+        """Compares the program with what the function records for sizes that are special.
+
+        Axes whose size may be 1 get that bound.
+        """
+        for axis, size in zip(self.axes, program.content["sizes"]):
+            for choice in self._special(axis):
+                if not self._agrees(program, choice):
+                    raise ExportError(
+                        f"the program would differ from the function for {choice}: that depends on "
+                        "sizes in its own way",
+                        fix="say which sizes it takes: Dim(name, min, max, multiple)",
+                    )
+            one = {**self.examples, axis.dim.name: 1}
+            if axis.admits(1) and axis.size > 1:
+                if self._works(one) and self._is_same(program, one):
+                    size["min"] = 1
+                elif axis.dim.min == 1:
+                    raise ExportError(
+                        f"the function does something else where {axis.dim.name!r} is 1",
+                        fix="leave min away, and export it for that size in a file of its own",
+                    )
+
+    def _special(self, axis: Axis) -> list[Sizes]:
+        """Sizes of an axis that were recorded and did not make the graph."""
+        return [
+            sizes
+            for key in self._recorded
+            if (sizes := dict(zip(self.examples, key))) not in self._used
+            and sizes[axis.dim.name] > 1
+        ]
+
+    def _agrees(self, program: Program, sizes: Sizes) -> bool:
+        """Whether the program does for some sizes what the function does, or refuses them."""
+        try:
+            program.nodes(sizes)
+        except Damage:
+            return True
+        return self._works(sizes) and self._is_same(program, sizes)
+
+    def _is_same(self, program: Program, sizes: Sizes) -> bool:
+        """Whether the function records the graph that the program has for some sizes."""
+        try:
+            inputs, weights, outputs = program.nodes(sizes)
+        except Damage:
+            return False
+        graph = self._fixed(self._record(sizes))
+        wanted = GraphReader(Numbers([], {}), inputs, weights).read(graph.nodes, graph.outputs)
+        found = simplify(outputs), simplify(wanted)
+        return all(one is other for one, other in zip(*found))
+
+
+def _dtype_of(array: np.ndarray) -> DType:
+    found = from_numpy_dtype(array.dtype)
+    assert found is not None
+    return found

@@ -1,0 +1,217 @@
+"""One graph for all sizes, from what a function records for some: symbols, and what follows.
+
+Two choices of sizes give the graph: numbers in which they differ become symbols or expressions of
+symbols (`unified_graph/symbolic_cut.py`). Further choices confirm it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from metaop.errors import ExportError, describe_location
+from metaop.export.dimensions import Axis, Sizes
+from metaop.export.leaves import used_at
+from metaop.export.numbers import Numbers, NumberWriter, UnboundError
+from metaop.export.recorded import Recorded
+from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.recording import Call
+from metaop.unified_graph.structure import without_numbers
+from metaop.unified_graph.symbolic import NotGeneralError, SymFloat, SymInt
+from metaop.unified_graph.symbolic_cut import SymbolicCut, numbers_of
+
+# What follows from a size is looked for among quotients by up to so much.
+_LARGEST_DIVISOR = 64
+_LARGEST_FACTOR = 8
+_POWERS = (-1.0, 1.0, -0.5, 0.5)
+
+
+class Choice(NamedTuple):
+    """What a function recorded for some sizes, and the numbers in it."""
+
+    sizes: Sizes
+    recorded: Recorded
+    numbers: tuple[float, ...]
+
+    @staticmethod
+    def of(sizes: Sizes, recorded: Recorded) -> Choice:
+        return Choice(sizes, recorded, numbers_of(recorded.subgraph))
+
+
+class General:
+    """The graph that a function records, on symbols for its named axes.
+
+    `choices` are of one structure, the two that were chosen first. `numbers` writes what follows
+    from the axes. Raises ExportError where something does not follow from them.
+    """
+
+    def __init__(self, choices: Sequence[Choice], axes: Sequence[Axis]) -> None:
+        first, second = choices[:2]
+        try:
+            self.cut = SymbolicCut(second.recorded.subgraph, first.numbers)
+        except NotGeneralError as reason:
+            raise ExportError(
+                f"the graph has no form for all sizes: {reason}",
+                fix="name fewer axes in dynamic",
+            ) from None
+        self._choices = choices
+        self.subgraph: Subgraph = second.recorded.subgraph
+        names = self._axis_names(second.recorded, axes)
+        self.numbers = NumberWriter(self.cut.env, names)
+        self._bind_rest(names)
+        self._check_numbers()
+
+    def guards(self) -> list[list[Any]]:
+        """The conditions under which the graph holds: a number, how it compares with 0, a text."""
+        env = self.cut.env
+        symbols = {str(symbol): k for k, symbol in self._atoms()}
+        texts = {
+            symbols[name]: reference
+            for name, reference in self.numbers.names.items()
+            if name in symbols
+        }
+        opposite = {"<": ">=", "==": "!="}
+        return [
+            [
+                self.numbers.reference(guard.value),
+                guard.relation if guard.holds else opposite[guard.relation],
+                guard.text(texts),
+            ]
+            for guard in env.guards
+        ]
+
+    def value_like(self, values: Sequence[Any]) -> Any:
+        """The reference of a number that had these values for the choices, in order."""
+        if all(repr(value) == repr(values[0]) for value in values):
+            return values[0]
+        return fitted(values, [choice.sizes for choice in self._choices], self.numbers)
+
+    def _atoms(self) -> Iterator[tuple[int, str]]:
+        for number, (name, operands) in enumerate(self.cut.env.atoms):
+            if not operands:
+                yield number, name
+
+    def _axis_names(self, recorded: Recorded, axes: Sequence[Axis]) -> dict[str, Any]:
+        places = {place: axis.dim.name for axis in axes for place in axis.places}
+        inputs = {id(buffer): number for number, buffer in enumerate(recorded.buffers)}
+        found: dict[str, Any] = {}
+        for leaf, node in zip(self.subgraph.leaves, self.cut.inputs):
+            number = inputs.get(id(leaf.buffer))
+            for axis, extent in enumerate(node.shape):
+                if not isinstance(extent, SymInt):
+                    continue
+                name = places.get((number, axis)) if number is not None else None
+                if name is None:
+                    raise ExportError(
+                        f"a tensor of shape {list(leaf.type.shape)} that the host makes follows "
+                        f"the sizes of inputs{used_at(self.subgraph, leaf)}",
+                        fix="make it with metaop.arange, metaop.full and the like",
+                    )
+                if extent.is_atom and found.setdefault(str(extent), name) == name:
+                    continue
+                raise ExportError(
+                    f"axis {name!r} is tied to another one: {extent}",
+                    fix="give the examples sizes that have nothing to do with one another",
+                )
+        return found
+
+    def _bind_rest(self, names: dict[str, Any]) -> None:
+        """Finds what follows from the axes in ways that two choices of sizes do not tell."""
+        for symbol in self.cut.env.symbols:
+            if str(symbol) in names:
+                continue
+            place = next(k for k, one in enumerate(self.cut.expected) if _is_sign_of(one, symbol))
+            sign = 1 if self.cut.expected[place] is symbol else -1
+            values = [sign * choice.numbers[place] for choice in self._choices]
+            try:
+                names[str(symbol)] = self.value_like(values)
+            except UnboundError as reason:
+                raise ExportError(
+                    f"{reason}{_call_at(self.subgraph, place)}",
+                    fix="compute it from the sizes of tensors, or name fewer axes in dynamic",
+                ) from None
+
+    def _check_numbers(self) -> None:
+        """Compares what follows from the axes with what the function recorded for all choices."""
+        references = [self.numbers.reference(one) for one in self.cut.expected]
+        for choice in self._choices:
+            numbers = Numbers(self.numbers.entries, choice.sizes)
+            for place, (reference, wanted) in enumerate(zip(references, choice.numbers)):
+                real = isinstance(wanted, float)
+                found = numbers.real(reference) if real else numbers.signed(reference)
+                if found != wanted and not (real and abs(found - wanted) <= 1e-12 * abs(wanted)):
+                    raise ExportError(
+                        f"the function does not follow the sizes of its inputs in one way: for "
+                        f"{choice.sizes} a number is {wanted} in place of {found}"
+                        f"{_call_at(self.subgraph, place)}",
+                        fix="keep branches by size out of the function, or fix that axis",
+                    )
+
+
+def fitted(values: Sequence[Any], choices: Sequence[Sizes], numbers: NumberWriter) -> Any:
+    """The reference of a number that follows from one size; UnboundError where none does."""
+    for name in choices[0]:
+        sizes = [choice[name] for choice in choices]
+        if len(set(sizes)) < 4:
+            continue
+        find = _integer_of if all(type(value) is int for value in values) else _real_of
+        found = find(name, sizes, values, numbers)
+        if found is not None:
+            return found
+    raise UnboundError(f"a number is {_shortly(values)} for {_shortly(choices)}, in no known way")
+
+
+def _integer_of(name: str, sizes: Sequence[int], values: Sequence[int], numbers: Any) -> Any:
+    """`(factor * size + offset) // divisor` that has the values."""
+    for divisor in range(1, _LARGEST_DIVISOR + 1):
+        for factor in range(1, _LARGEST_FACTOR + 1):
+            # value * divisor <= factor * size + offset < (value + 1) * divisor
+            bounds = [v * divisor - factor * s for s, v in zip(sizes, values)]
+            low, high = max(bounds), min(bounds) + divisor - 1
+            if low > high:
+                continue
+            offset = min(max(low, 0), high)
+            dividend = numbers.entry("sum", [factor, name], [offset])
+            return numbers.entry("//", dividend, divisor)
+    return None
+
+
+def _real_of(name: str, sizes: Sequence[int], values: Sequence[float], numbers: Any) -> Any:
+    """`factor * size ** power` that has the values."""
+    for power in _POWERS:
+        factors = [value / size**power for size, value in zip(sizes, values)]
+        if max(factors) - min(factors) <= 1e-13 * abs(factors[0]):
+            raised = numbers.entry("**", numbers.entry("real", name), power)
+            return numbers.entry("*", factors[0], raised)
+    return None
+
+
+def _is_sign_of(expected: Any, symbol: SymInt | SymFloat) -> bool:
+    if expected is symbol:
+        return True
+    return isinstance(symbol, SymInt) and isinstance(expected, SymInt) and expected is -symbol
+
+
+def _shortly(values: Sequence[Any]) -> str:
+    return ", ".join(map(str, values[:3]))
+
+
+def _numbers_of_types(leaves: Sequence[Call]) -> list[float]:
+    found: list[float] = []
+    for leaf in leaves:
+        without_numbers(leaf.type, found)
+    return found
+
+
+def _call_at(subgraph: Subgraph, place: int) -> str:
+    """The operator and the line that a number belongs to, for a message."""
+    place -= len(_numbers_of_types(subgraph.leaves))
+    for call in subgraph.order:
+        if call.signature is None:
+            continue
+        if place < len(call.signature.numbers):
+            where = describe_location(call.location)
+            name = call.signature.composite.name
+            return f", in {name}" + (f" (at {where})" if where else "")
+        place -= len(call.signature.numbers)
+    return ""

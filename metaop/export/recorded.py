@@ -1,0 +1,183 @@
+"""Recording a function for export: it runs on inputs without values, and nothing is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from metaop.errors import ExportError
+from metaop.executor import realize
+from metaop.export.structure import taken_apart
+from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.gradients import no_grad
+from metaop.unified_graph.composite import Signature
+from metaop.unified_graph.cut import Subgraph, cut_at, recorder
+from metaop.unified_graph.recording import Call, watched
+from metaop.unified_graph.tensor_type import CPU, TensorType
+from metaop.unified_graph.tracing import HostStep, Trace, state
+
+Shape = tuple[int, ...]
+
+
+class Recorded(NamedTuple):
+    """What a function recorded: its calls, and where its inputs and results are among them.
+
+    `buffers` has for each input the memory that stands for it. `results` are the calls of the
+    tensors in `structure`, whose names are `names`.
+    """
+
+    subgraph: Subgraph
+    buffers: list[Any]
+    structure: Any
+    names: list[str]
+    results: list[Call]
+
+
+class _Steps(list[HostStep]):
+    """Refuses what the host would have to do again in every run."""
+
+    def append(self, step: HostStep) -> None:
+        if step.calls:
+            raise ExportError(
+                "a program that is exported draws no random numbers",
+                fix="call eval() on the module first, or pass the random numbers as an input",
+            )
+        raise ExportError(
+            "a program that is exported counts nothing from run to run",
+            fix="call eval() on the module first",
+        )
+
+
+class _Reasons(list[str]):
+    """Refuses what changes the state of Python."""
+
+    def append(self, reason: str) -> None:
+        raise ExportError(
+            f"the function cannot be exported: {reason}",
+            fix="do that outside of the function that is exported",
+        )
+
+
+def _read() -> None:
+    state.trace = None
+    raise ExportError(
+        "the function reads a value that it computes or is given, so what it does may depend on "
+        "data; a file holds one graph for all data",
+        fix="use metaop.where or masks in place of branches, or export the parts between such "
+        "reads one by one",
+    )
+
+
+def record(
+    function: Callable[[list[Tensor]], Any], types: Sequence[TensorType], shapes: Sequence[Shape]
+) -> Recorded:
+    """Runs a function of tensors on some of these shapes, and gives what it recorded.
+
+    Raises ExportError where it does what a file cannot hold, with the line that does it, and what
+    the function itself raises.
+    """
+    realize()
+    inputs = [_stand_in(kind, shape) for kind, shape in zip(types, shapes)]
+    buffers = [one.call.buffer for one in inputs]
+    trace = Trace(_read)
+    trace.steps, trace.reasons = _Steps(), _Reasons()
+    noted, watched.locations = watched.locations, True
+    try:
+        state.trace = trace
+        with no_grad(), _watching(trace, buffers):
+            result = function(inputs)
+    finally:
+        state.trace, watched.locations = None, noted
+    tensors: list[Tensor] = []
+    names: list[str] = []
+    structure = taken_apart(result, tensors, names, "output")
+    if not tensors:
+        raise ExportError("the function returns no tensor", fix="return what it computes")
+    calls = [_plain(tensor) for tensor in tensors]
+    _check_escapes(trace, tensors)
+    pending = [call for call in dict.fromkeys(calls) if call.is_pending]
+    subgraph = cut_at(pending, lambda call: ())
+    for call in subgraph.order:
+        if call.signature is not None and call.signature.gradients:
+            call.signature = _without_gradients(call.signature)
+    return Recorded(subgraph, buffers, structure, names, calls)
+
+
+def _without_gradients(signature: Signature) -> Signature:
+    """The same signature before gradients added to it, which others may have asked for."""
+    return Signature(signature.composite, signature.input_types, signature.attributes)
+
+
+def _stand_in(kind: TensorType, shape: Shape) -> Tensor:
+    return from_array(np.zeros(shape, kind.dtype.numpy), kind.dtype)
+
+
+def _plain(tensor: Tensor) -> Call:
+    if tensor.device is not CPU:
+        raise ExportError(
+            f"a result lies on {tensor.device}", fix='move the module to the CPU: model.to("cpu")'
+        )
+    return tensor.call
+
+
+def _check_escapes(trace: Trace, results: Sequence[Tensor]) -> None:
+    """Tensors that the function made and keeps would be other ones in later calls."""
+    known = {id(tensor) for tensor in results}
+    # What is a view of a result, or what results are views of, goes with them.
+    known |= {id(tensor._base) for tensor in results}
+    for reference in recorder.handles:
+        handle = reference()
+        if not isinstance(handle, Tensor) or id(handle) in known:
+            continue
+        if handle._call.sequence > trace.started and handle._call.is_pending:
+            raise ExportError(
+                f"the function keeps a tensor of shape {list(handle._call.type.shape)} that it "
+                "computed, in an attribute or a list",
+                fix="return it, or compute it before",
+            )
+
+
+@contextmanager
+def _watching(trace: Trace, inputs: Sequence[Any]) -> Iterator[None]:
+    """Refuses writes to tensors that were there before, and reads of inputs."""
+    names = ("_rebind", "_assign", "buffer")
+    rebind, assign, buffer = before = [Tensor.__dict__[name] for name in names]
+
+    def checked_rebind(
+        tensor: Tensor, call: Call, operator: str, started: int | None = None
+    ) -> None:
+        _refuse_write(tensor, operator, trace)
+        rebind(tensor, call, operator, started)
+
+    def checked_assign(tensor: Tensor, call: Call, operator: str) -> None:
+        _refuse_write(tensor, operator, trace)
+        assign(tensor, call, operator)
+
+    def checked_buffer(tensor: Tensor) -> Any:
+        if any(tensor.call.buffer is one for one in inputs):
+            _read()
+        return buffer(tensor)
+
+    for name, method in zip(names, (checked_rebind, checked_assign, checked_buffer)):
+        setattr(Tensor, name, method)
+    try:
+        yield
+    finally:
+        for name, method in zip(names, before):
+            setattr(Tensor, name, method)
+
+
+def _refuse_write(tensor: Tensor, operator: str, trace: Trace) -> None:
+    """Refuses to write what was there before, or shares memory with it."""
+    storage = tensor if tensor._base is None else tensor._base
+    call = storage.call
+    is_shared = storage._cell is not None and call.buffer is not None
+    if call.sequence < trace.started or is_shared:
+        raise ExportError(
+            f"{operator} writes a tensor of shape {list(call.type.shape)} that was there before "
+            "the call, an input or a buffer; a program in a file changes nothing but its results",
+            fix="call eval() on the module, write into a clone(), or return the new value",
+        )

@@ -1,0 +1,103 @@
+"""Nests of tensors as plain data: how arguments and results are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from metaop.errors import ArgumentTypeError, ExportError
+from metaop.serialization.damage import Damage
+from metaop.tensor.core import Tensor
+
+_PLAIN = (bool, int, float, str, type(None))
+_DEEPEST = 32
+
+
+def taken_apart(value: Any, tensors: list[Tensor], names: list[str], name: str) -> Any:
+    """The structure of a value. Its tensors are appended with a name for each.
+
+    Raises ExportError for what is no nest of tensors, plain values, lists, tuples and dicts.
+    """
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        names.append(name)
+        return {"tensor": len(tensors) - 1}
+    if type(value) in _PLAIN:
+        if isinstance(value, float) and not abs(value) < float("inf"):
+            raise ExportError(f"{name} is {value}, which is no plain number")
+        return {"value": value}
+    if isinstance(value, (list, tuple)):
+        kind = "list" if isinstance(value, list) else "tuple"
+        items = enumerate(value)
+        return {kind: [taken_apart(one, tensors, names, f"{name}.{k}") for k, one in items]}
+    if isinstance(value, Mapping):
+        if not all(type(key) in (str, int) for key in value):
+            raise ExportError(f"{name} has keys that are neither texts nor integers")
+        parts = value.items()
+        return {"dict": [[k, taken_apart(one, tensors, names, f"{name}.{k}")] for k, one in parts]}
+    raise ExportError(
+        f"{name} is a {type(value).__name__}, which a program has no form for",
+        fix="pass and return tensors, numbers, texts, and lists, tuples and dicts of them",
+    )
+
+
+def checked(structure: Any, count: int, depth: int = 0) -> None:
+    """Raises Damage unless a structure is one that `taken_apart` gives for `count` tensors."""
+    if not isinstance(structure, dict) or len(structure) != 1 or depth > _DEEPEST:
+        raise Damage("its arguments or results have no legal structure")
+    ((kind, content),) = structure.items()
+    if kind == "tensor" and type(content) is int and 0 <= content < count:
+        return
+    if kind == "value" and type(content) in _PLAIN:
+        return
+    if kind in ("list", "tuple") and isinstance(content, list):
+        for one in content:
+            checked(one, count, depth + 1)
+        return
+    if kind == "dict" and isinstance(content, list):
+        for pair in content:
+            if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) not in (str, int):
+                raise Damage("a dict among its arguments or results is damaged")
+            checked(pair[1], count, depth + 1)
+        return
+    raise Damage("its arguments or results have no legal structure")
+
+
+def put_together(structure: Any, tensors: Sequence[Tensor]) -> Any:
+    """The value of a structure."""
+    ((kind, content),) = structure.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "value":
+        return content
+    if kind == "dict":
+        return {key: put_together(one, tensors) for key, one in content}
+    items = [put_together(one, tensors) for one in content]
+    return items if kind == "list" else tuple(items)
+
+
+def matched(structure: Any, value: Any, tensors: dict[int, Tensor], name: str) -> None:
+    """Finds the tensors of a structure in a value. ArgumentTypeError where they differ."""
+    ((kind, content),) = structure.items()
+    if kind == "tensor":
+        if not isinstance(value, Tensor):
+            raise ArgumentTypeError(f"{name} is a {type(value).__name__}, not a tensor")
+        tensors[content] = value
+        return
+    if kind == "value":
+        if type(value) is not type(content) or value != content:
+            raise ArgumentTypeError(
+                f"{name} is {value!r}, but the program was exported for {content!r}",
+                fix="export it once more for this value",
+            )
+        return
+    if kind == "dict":
+        if not isinstance(value, Mapping) or set(value) != {key for key, _ in content}:
+            raise ArgumentTypeError(f"{name} needs the keys {[key for key, _ in content]}")
+        for key, one in content:
+            matched(one, value[key], tensors, f"{name}.{key}")
+        return
+    if not isinstance(value, (list, tuple)) or len(value) != len(content):
+        raise ArgumentTypeError(f"{name} has to be a {kind} of {len(content)}")
+    for position, (one, item) in enumerate(zip(content, value)):
+        matched(one, item, tensors, f"{name}.{position}")
