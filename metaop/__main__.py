@@ -1,4 +1,4 @@
-"""`python -m metaop`: `info`, `convert`, `convert-weights` and `run`."""
+"""`python -m metaop`: `info`, `compile`, `convert`, `convert-weights` and `run`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from metaop.convert.command import add_commands
 from metaop.dist.launch import add_command as add_run_command
+from metaop.export.command import add_command as add_compile_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,6 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     information = commands.add_parser("info", help="versions, processor, settings and a self-test")
     information.set_defaults(run=_info)
+    add_compile_command(commands)
     add_commands(commands)
     add_run_command(commands)
     parsed = parser.parse_args(arguments)

@@ -45,15 +45,18 @@ from metaop.codegen.loop_nest import (
 )
 
 
-def emit(nest: LoopNest, target: Target, symbol: str) -> str:
-    """The text of a module that defines the kernel of `nest` as the function `symbol`."""
-    return _Kernel(nest, target).text(symbol)
+def emit(nest: LoopNest, target: Target, symbol: str, given_scratch: bool = False) -> str:
+    """The text of a module that defines the kernel of `nest` as the function `symbol`.
+
+    Large scratch memory comes from the heap, or with `given_scratch` from the caller.
+    """
+    return _Kernel(nest, target, given_scratch).text(symbol)
 
 
 class _Kernel:
     """Writes one kernel."""
 
-    def __init__(self, nest: LoopNest, target: Target) -> None:
+    def __init__(self, nest: LoopNest, target: Target, given_scratch: bool) -> None:
         self.nest = nest
         self.code = code = Code(target)
         self.index = IndexWriter(code)
@@ -65,7 +68,7 @@ class _Kernel:
             code, self.index, self.memory, self.expressions, self.streams, target, self._body
         )
         self.effects = EffectWriter(code, self.index, self.memory, self.expressions, self.loops)
-        self.scratch = Scratch(code, self.index, self.memory)
+        self.scratch = Scratch(code, self.index, self.memory, given_scratch)
 
     def text(self, symbol: str) -> str:
         """The module."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_index import IndexWriter
@@ -15,15 +16,23 @@ _STACK_BYTES = 64 << 10
 _ALIGNMENT = 64
 # The error code for exhausted memory; the wanted bytes stand in the place of the value.
 OUT_OF_MEMORY = 2
+# Where callers give kernels their scratch memory, `ptr SCRATCH(ptr error, i64 bytes)` tells of it.
+SCRATCH = "metaop_scratch"
 
 
 class Scratch:
-    """Acquires all scratch buffers at the start of a kernel and releases them at its end."""
+    """Acquires all scratch buffers at the start of a kernel and releases them at its end.
 
-    def __init__(self, code: Code, index: IndexWriter, memory: MemoryWriter) -> None:
+    What is large comes from the heap, or from the caller if it is `given`.
+    """
+
+    def __init__(
+        self, code: Code, index: IndexWriter, memory: MemoryWriter, given: bool = False
+    ) -> None:
         self.code = code
         self.index = index
         self.memory = memory
+        self._given = given
         self._block: str | None = None
         self._leave = ""
 
@@ -49,8 +58,9 @@ class Scratch:
         if self._block is None:
             return
         code = self.code
-        code.declare("declare void @free(ptr)")
-        code.line(f"call void @free(ptr {self._block})")
+        if not self._given:
+            code.declare("declare void @free(ptr)")
+            code.line(f"call void @free(ptr {self._block})")
         code.line(f"br label %{self._leave}")
         code.start_block(self._leave)
 
@@ -69,8 +79,12 @@ class Scratch:
         for _, size in large:
             starts.append(total)
             total = binary("add", total, size)
-        code.declare("declare ptr @aligned_alloc(i64, i64)")
-        self._block = code.here(f"call ptr @aligned_alloc(i64 {_ALIGNMENT}, i64 {total})")
+        if self._given:
+            code.declare(f"declare ptr @{SCRATCH}(ptr, i64)")
+            self._block = code.here(f"call ptr @{SCRATCH}(ptr %error, i64 {total})")
+        else:
+            code.declare("declare ptr @aligned_alloc(i64, i64)")
+            self._block = code.here(f"call ptr @aligned_alloc(i64 {_ALIGNMENT}, i64 {total})")
         failed, ready, self._leave = map(code.new_label, ("failed", "ready", "leave"))
         none = code.emit(f"icmp eq ptr {self._block}, null")
         code.line(f"br i1 {none}, label %{failed}, label %{ready}")
@@ -81,6 +95,16 @@ class Scratch:
         for (alloc, _), start in zip(large, starts):
             name = f"%b{alloc.buffer}"
             code.line(f"{name} = getelementptr i8, ptr {self._block}, i64 {start}")
+
+
+def most_scratch(body: Iterable[Statement]) -> Any:
+    """The bytes that a kernel may ask for; a symbolic number where sizes are symbols."""
+    total: Any = 0
+    for alloc in _allocs(body):
+        elements: Any = alloc.elements
+        size = elements * alloc.dtype.itemsize + _ALIGNMENT - 1
+        total += size // _ALIGNMENT * _ALIGNMENT
+    return total
 
 
 def report(code: Code, number: int, operator: int, value: Coefficient, bound: Coefficient) -> None:

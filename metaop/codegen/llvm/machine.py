@@ -41,9 +41,20 @@ _NEAR_CACHE = 1 << 18
 
 def host_machine() -> Machine:
     """The machine that this process runs on."""
-    target, threads = host_target(), runtime().get_num_threads()
     near_bytes = max(_NEAR_CACHE, _cache_sizes().get(2, 0))
-    narrow = _narrow_tile(target)
+    target, threads = host_target(), runtime().get_num_threads()
+    return _machine(target, threads, near_bytes, _last_cache_bytes(), _narrow_tile(target))
+
+
+def machine_for(target: Target) -> Machine:
+    """One core of any machine with a processor, its caches as small as they come."""
+    narrow = PAIRS if target.has_bfloat16_pairs else None
+    return _machine(target, 1, _NEAR_CACHE, _LAST_CACHE, narrow)
+
+
+def _machine(
+    target: Target, threads: int, near_bytes: int, cache_bytes: int, narrow: Tile | None
+) -> Machine:
     return Machine(
         replace(
             _TILES[target.vector_bytes],
@@ -54,7 +65,7 @@ def host_machine() -> Machine:
         threads,
         filters=get("METAOP_WINOGRAD"),
         lanes=target.vector_bytes // 4 if target.has_avx512 else 0,
-        cache_bytes=_last_cache_bytes(),
+        cache_bytes=cache_bytes,
     )
 
 

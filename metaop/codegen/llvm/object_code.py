@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from metaop.codegen.llvm.builder import AS_WRITTEN
@@ -41,6 +41,21 @@ def compile_object(ir_text: str, target: Target, optimise: bool = True) -> bytes
     module = _module(ir_text, target, optimise)
     with _loops(as_written or _is_long(ir_text)):
         content: bytes = _machine(target, as_written).emit_object(module)
+    return content
+
+
+def linked_object(ir_texts: Sequence[str], target: Target, exported: Collection[str]) -> bytes:
+    """One relocatable object of several modules; only `exported` functions are seen from outside.
+
+    Raises `InternalError` with LLVM's message when a text is not a legal module.
+    """
+    first, *others = [_module(text, target, True) for text in ir_texts]
+    for other in others:
+        first.link_in(other)
+    for function in first.functions:
+        if not function.is_declaration and function.name not in exported:
+            function.linkage = "internal"
+    content: bytes = _machine(target).emit_object(first)
     return content
 
 

@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass, field
 
 from metaop import settings
-from metaop.errors import DeviceError
+from metaop.errors import ArgumentError, DeviceError
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,20 @@ def host_target() -> Target:
     return _target(settings.get("METAOP_TARGET"))
 
 
+def target_named(name: str) -> Target:
+    """A processor to compile for, which need not be this one: "native" or a level of x86-64.
+
+    Raises `ArgumentError` for another name.
+    """
+    if name == "native":
+        return _target(name)
+    for level, (cpu, needed, vector_bytes) in _LEVELS.items():
+        if cpu == name:
+            return _level(level, cpu, needed, vector_bytes)
+    known = ", ".join(["native", *(cpu for cpu, _, _ in _LEVELS.values())])
+    raise ArgumentError(f"{name!r} is no processor to compile for", fix=f"use one of {known}")
+
+
 def narrower() -> list[str]:
     """The values of METAOP_TARGET with narrower vectors than this machine has."""
     own = _target("native").vector_bytes
@@ -104,7 +118,11 @@ def _target(name: str) -> Target:
             f"which this processor ({cpu}) lacks",
             fix="unset METAOP_TARGET",
         )
-    return Target(name, level_cpu, ",".join(f"+{one}" for one in sorted(needed)), vector_bytes)
+    return _level(name, level_cpu, needed, vector_bytes)
+
+
+def _level(name: str, cpu: str, features: frozenset[str], vector_bytes: int) -> Target:
+    return Target(name, cpu, ",".join(f"+{one}" for one in sorted(features)), vector_bytes)
 
 
 def _vector_bytes(enabled: frozenset[str]) -> int:

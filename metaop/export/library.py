@@ -1,0 +1,305 @@
+"""Programs compiled ahead of time: an object file or a shared library, with a header for C."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from metaop.codegen.kernel_cache import KernelCache
+from metaop.codegen.llvm import transposition
+from metaop.codegen.llvm.emit import emit
+from metaop.codegen.llvm.emit_scratch import most_scratch
+from metaop.codegen.llvm.machine import machine_for
+from metaop.codegen.llvm.object_code import linked_object
+from metaop.codegen.llvm.target import Target, target_named
+from metaop.codegen.loop_nest import LoopNest
+from metaop.codegen.slots import Slots
+from metaop.compiler import schedule
+from metaop.errors import ArgumentError, UnsupportedError
+from metaop.export.driver import ALIGNMENT, Copy, Driver, Launch, Place, driver_text
+from metaop.export.header import Array, Signature, header_text
+from metaop.export.program import Program, Size
+from metaop.serialization.damage import Damage
+from metaop.unified_graph.node import Node
+from metaop.unified_graph.shape_env import ShapeEnv
+from metaop.unified_graph.symbolic import NotGeneralError, maximum
+
+_TRANSPOSITION = re.compile(r"@(metaop_transpose_\w+)")
+
+
+class Library(NamedTuple):
+    """What was made: an object, a header, and the bytes of the weights if they lie beside."""
+
+    content: bytes
+    header: str
+    weights: bytes | None
+
+
+def compile_library(
+    program: Program,
+    output: str | os.PathLike[str],
+    target: str = "native",
+    sizes: Mapping[str, int] | None = None,
+    embed: bool = True,
+) -> None:
+    """Compiles a program to `libNAME.so` or `NAME.o`, and writes `NAME.h` (`libNAME.h`) beside it.
+
+    `target` is "native" or a level of x86-64, `sizes` fixes sizes by name; others stay parameters.
+    With `embed` the weights are in the library, without it in `NAME.weights` beside it. Raises
+    ArgumentError for names that are none, UnsupportedError where there is no linker.
+    """
+    path = Path(output)
+    if path.suffix not in (".so", ".o"):
+        raise ArgumentError(f"{path} is no library", fix="let its name end in .so or .o")
+    if path.suffix == ".so":
+        _linker()
+    name = re.sub(r"\W", "_", path.stem.removeprefix("lib")) or "program"
+    name = f"_{name}" if name[0].isdigit() else name
+    made = made_library(program, name, target_named(target), dict(sizes or {}), embed)
+    path.with_suffix(".h").write_text(made.header)
+    if made.weights is not None:
+        path.with_suffix(".weights").write_bytes(made.weights)
+    if path.suffix == ".o":
+        path.write_bytes(made.content)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        part = Path(folder) / "program.o"
+        part.write_bytes(made.content)
+        _link(part, path)
+
+
+def _linker() -> str:
+    """The C compiler that links, `CC` or one of the usual names."""
+    for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
+        if name and (found := shutil.which(name)):
+            return found
+    raise UnsupportedError(
+        "a shared library takes a linker, and no C compiler (cc, gcc, clang) is found here",
+        fix="install one, set CC, or make an object file: -o model.o",
+    )
+
+
+def _link(part: Path, path: Path) -> None:
+    options = ("-shared", "-Wl,--no-undefined", "-Wl,-z,noexecstack", f"-Wl,-soname,{path.name}")
+    command = [_linker(), *options, "-o", str(path), str(part), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise UnsupportedError(
+            f"{command[0]} could not link the library:\n{done.stderr[-2000:]}",
+            fix="make an object file, -o model.o, and link it with your own tools",
+        )
+
+
+def made_library(
+    program: Program, name: str, target: Target, fixed: dict[str, int], embed: bool
+) -> Library:
+    """The object and the header of a program, whose functions begin with `name`."""
+    planned = _Planned(program, name, target, fixed)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "weights"
+        file.write_bytes(planned.weights)
+        texts = [driver_text(planned.driver(embed)), *planned.kernel_texts()]
+        if embed and planned.weights:
+            texts[0] += _embedded(planned.weights_symbol, file, len(planned.weights))
+        exported = {f"{name}_run", f"{name}_arena_bytes"}
+        content = linked_object(texts, target, exported)
+    beside = planned.weights if planned.weights and not embed else None
+    return Library(content, header_text(planned.signature(beside is not None)), beside)
+
+
+def _embedded(symbol: str, file: Path, count: int) -> str:
+    """The weights as constants: the assembler reads them from a file."""
+    lines = (
+        ".section .rodata.metaop,\\22a\\22,@progbits",
+        f".balign {ALIGNMENT}",
+        f".hidden {symbol}",
+        f".globl {symbol}",
+        f"{symbol}:",
+        f".incbin \\22{file}\\22",
+        ".text",
+    )
+    text = "".join(f'module asm "{line}"\n' for line in lines)
+    return f"\n{text}@{symbol} = external hidden constant [{count} x i8], align {ALIGNMENT}\n"
+
+
+class _Planned:
+    """A program whose kernels, launches and memory are planned for a target."""
+
+    def __init__(self, program: Program, name: str, target: Target, fixed: dict[str, int]) -> None:
+        self.program, self.name, self.target = program, name, target
+        known = {size.name: size for size in program.sizes}
+        for key, value in fixed.items():
+            if key not in known or not known[key].admits(value):
+                listed = ", ".join(known) or "none"
+                raise ArgumentError(f"{key} = {value} is no size of the program ({listed})")
+        # Where a size is 1, code is another one: that takes a library of its own.
+        self.sizes = [
+            size._replace(min=max(size.min, 2)) for size in program.sizes if size.name not in fixed
+        ]
+        self.env = ShapeEnv() if self.sizes else None
+        self._symbols = {size.name: self._symbol(size) for size in self.sizes}
+        try:
+            inputs, weights, outputs = program.nodes({**fixed, **self._symbols})
+            self._inputs, self._outputs = inputs, outputs
+            self._schedule = schedule([*inputs, *weights], outputs, machine_for(target), self.env)
+        except Damage as reason:
+            raise ArgumentError(f"the program has no form for {fixed}: {reason}") from None
+        except NotGeneralError as reason:
+            raise UnsupportedError(
+                f"no library of this program is for all sizes: {reason}",
+                fix="fix them: --size name=value",
+            ) from None
+        self._numbering = Slots(self._schedule)
+        self._kernels: dict[str, str] = {}
+        self._cache: KernelCache[str] = KernelCache(self._kernel)
+        self.weights, self._weight_offsets = self._packed()
+        self.launches = [
+            (*self._cache.kernel_for(launch.nest), launch) for launch in self._schedule.launches
+        ]
+
+    @property
+    def weights_symbol(self) -> str:
+        """The name of embedded weights, which other libraries do not have."""
+        return f"{self.name}_weights"
+
+    def _symbol(self, size: Size) -> Any:
+        assert self.env is not None
+        return self.env.symbol(max(size.example, 2), size.min)
+
+    def _kernel(self, nest: LoopNest) -> str:
+        symbol = f"{self.name}_kernel_{len(self._kernels)}"
+        self._kernels[symbol] = emit(nest, self.target, symbol, given_scratch=True)
+        return symbol
+
+    def kernel_texts(self) -> list[str]:
+        """The modules of the kernels, and of what they call."""
+        texts = list(self._kernels.values())
+        called = dict.fromkeys(name for text in texts for name in _TRANSPOSITION.findall(text))
+        helpers = [transposition.text_of(name, self.target) for name in called]
+        return texts + [text for text in helpers if text is not None]
+
+    def _packed(self) -> tuple[bytes, dict[int, int]]:
+        """The weights that launches read, behind each other, and where each slot begins."""
+        first = len(self._inputs)
+        used = {
+            self._numbering.of[node]
+            for launch in self._schedule.launches
+            for node in launch.buffers
+        }
+        used |= {number for passed, number in self._numbering.results if passed}
+        content, offsets = bytearray(), {}
+        for slot, tensor in enumerate(self.program.weights.values(), first):
+            if slot in used:
+                offsets[slot] = len(content)
+                array: np.ndarray = tensor.detach()._array()  # type: ignore[attr-defined]
+                content += np.ascontiguousarray(array).tobytes()
+                content += bytes(-len(content) % ALIGNMENT)
+        return bytes(content), offsets
+
+    def _places(self) -> dict[int, Place]:
+        """Where each slot lies."""
+        found = {k: Place(f"input{k}") for k in range(len(self._inputs))}
+        found |= {slot: Place("weights", at) for slot, at in self._weight_offsets.items()}
+        made: set[int] = set()
+        for number, (passed, place) in enumerate(self._numbering.results):
+            if not passed and place not in made:
+                made.add(place)
+                found[self._first_made + place] = Place(f"result{number}")
+        temporaries = self._numbering.temporaries
+        for slot, offset in zip(range(temporaries.start, temporaries.stop), self._schedule.offsets):
+            found[slot] = Place("arena", offset)
+        return found
+
+    @property
+    def _first_made(self) -> int:
+        return len(self._schedule.inputs)
+
+    def driver(self, embed: bool) -> Driver:
+        """What the library's function does."""
+        places = self._places()
+        if embed:
+            places = {
+                slot: place._replace(base=f"@{self.weights_symbol}")
+                if place.base == "weights"
+                else place
+                for slot, place in places.items()
+            }
+        launches = [
+            Launch(
+                kernel,
+                [places[self._numbering.of[node]] for node in launch.buffers],
+                arguments,
+                launch.nest.tasks,
+            )
+            for kernel, arguments, launch in self.launches
+        ]
+        copies = []
+        for number, (passed, place) in enumerate(self._numbering.results):
+            source = places[place if passed else self._first_made + place]
+            if source.base != f"result{number}":
+                nbytes = self._schedule.outputs[number].nbytes
+                copies.append(Copy(Place(f"result{number}"), source, nbytes))
+        scratch = [most_scratch(launch.nest.body) for launch in self._schedule.launches]
+        arena = self._schedule.arena_bytes
+        symbols = {str(symbol): f"%{name}" for name, symbol in self._symbols.items()}
+        return Driver(
+            self.name,
+            [(size.name, size.min, size.max, size.multiple) for size in self.sizes],
+            self._pointers(embed),
+            launches,
+            copies,
+            (arena + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT,
+            maximum([0, *scratch]),
+            self.env,
+            symbols,
+        )
+
+    def _pointers(self, embed: bool) -> list[str]:
+        weights = ["weights"] if self.weights and not embed else []
+        inputs = [f"input{k}" for k in range(len(self._inputs))]
+        return [*weights, "arena", *inputs, *(f"result{k}" for k in range(len(self._outputs)))]
+
+    def signature(self, beside: bool) -> Signature:
+        """What the header tells."""
+        driver = self.driver(not beside)
+        total = driver.arena_bytes + driver.scratch_bytes
+        texts = {str(symbol): name for name, symbol in self._symbols.items()}
+        return Signature(
+            self.name,
+            self.target.cpu,
+            [size.name for size in self.sizes],
+            [*map(_bounds, self.sizes), *(_named(guard, texts) for guard in driver.guards)],
+            None if self.sizes else int(total),
+            len(self.weights) if beside else None,
+            [
+                Array(one.name, one.dtype, self._shape(node))
+                for one, node in zip(self.program.inputs, self._inputs)
+            ],
+            [
+                Array(name, node.dtype, self._shape(node))
+                for name, node in zip(self.program.outputs, self._outputs)
+            ],
+        )
+
+    def _shape(self, node: Node) -> list[str]:
+        texts = {str(symbol): name for name, symbol in self._symbols.items()}
+        return [_named(extent, texts) for extent in node.shape]
+
+
+def _bounds(size: Size) -> str:
+    multiple = f", a multiple of {size.multiple}" if size.multiple > 1 else ""
+    most = "" if size.max is None else f" to {size.max}"
+    return f"{size.name} from {size.min}{most}{multiple}"
+
+
+def _named(value: Any, names: Mapping[str, str]) -> str:
+    """A number or a guard as text, with the names of sizes in it."""
+    return re.sub(r"\bs\d+\b", lambda found: names.get(found[0], found[0]), str(value))
