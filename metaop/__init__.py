@@ -254,7 +254,7 @@ def __dir__() -> list[str]:
 
 def _starred() -> list[str]:
     """What `from metaop import *` gives: functions, types and numbers, no modules."""
-    own = {"associative_scan", "fori_loop", "map", "scan", "while_loop"}
+    own = {"associative_scan", "fori_loop", "load_program", "map", "scan", "while_loop"}
     own |= {"jit", "tune", "placement", "sbp", "kernel", "code", "profile", "annotations"}
     helpers = {"IN_PLACE_FUNCTIONS", "TAKING_OUT", "accept_complex", "offer_out", "typed_tensors"}
     here = {name for name, value in globals().items() if not isinstance(value, type(_math))}

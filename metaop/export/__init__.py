@@ -9,15 +9,17 @@ from types import ModuleType
 from typing import Any
 
 from metaop.export.dimensions import Dim as Dim
-from metaop.export.exporter import export as export
 from metaop.export.program import Program as Program
 from metaop.export.program import load_program as load_program
 
 
 class _Package(ModuleType):
-    def __call__(self, model: Any, inputs: Any, file: Any, **options: Any) -> Program:
-        """As the function `export` of this package."""
-        return export(model, inputs, file, **options)
+    def __call__(self, model: Any, inputs: Any, file: Any, *, dynamic: Any = None) -> Program:
+        """Writes what a module or a function computes to a file: see `metaop.export.exporter`."""
+        # Who only runs programs need not wait for layers and passes to be imported.
+        from metaop.export.exporter import export
+
+        return export(model, inputs, file, dynamic=dynamic)
 
 
 sys.modules[__name__].__class__ = _Package

@@ -32,6 +32,8 @@ from metaop.unified_graph.node import Node
 from metaop.unified_graph.shape_env import ShapeEnv
 from metaop.unified_graph.symbolic import NotGeneralError, maximum
 
+# Code and constants lie within two gigabytes.
+_MOST_EMBEDDED = 1 << 30
 _TRANSPOSITION = re.compile(r"@(metaop_transpose_\w+)")
 
 
@@ -103,6 +105,11 @@ def made_library(
 ) -> Library:
     """The object and the header of a program, whose functions begin with `name`."""
     planned = _Planned(program, name, target, fixed)
+    if embed and len(planned.weights) > _MOST_EMBEDDED:
+        raise UnsupportedError(
+            f"{len(planned.weights)} bytes of weights are too many for code to reach",
+            fix="keep them in a file of their own: --weights-beside",
+        )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "weights"
         file.write_bytes(planned.weights)

@@ -127,7 +127,7 @@ class Numbers:
 
     def integer(self, reference: Any, low: int = 0, high: int = LARGEST) -> Any:
         """An integer within `low … high`."""
-        value = self._value(reference)
+        value = self.value(reference)
         if type(value) is not int and not isinstance(value, SymInt):
             raise Damage(f"{_shown(reference)} stands where an integer has to be")
         if type(value) is int and not low <= value <= high:
@@ -146,12 +146,13 @@ class Numbers:
 
     def real(self, reference: Any) -> Any:
         """A real number."""
-        value = self._value(reference)
+        value = self.value(reference)
         if type(value) is bool:
             raise Damage("a truth value stands where a number has to be")
-        return as_float(value)
+        return value if isinstance(value, SymFloat) else as_float(value)
 
-    def _value(self, reference: Any) -> Any:
+    def value(self, reference: Any) -> Any:
+        """A number of either sort."""
         if type(reference) in (int, float):
             return _bounded(reference)
         if isinstance(reference, str):

@@ -195,7 +195,7 @@ class Program:
         for reference, relation, text in self.content["guards"]:
             if relation not in _RELATIONS:
                 raise Damage(f"the relation {relation!r} is unknown")
-            if not _RELATIONS[relation](numbers.real(reference)):
+            if not _RELATIONS[relation](numbers.value(reference)):
                 raise Damage(f"{str(text)[:200]} does not hold for {_listed(sizes)}")
 
     def _read(

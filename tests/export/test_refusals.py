@@ -12,7 +12,7 @@ import pytest
 
 import metaop
 from metaop import nn
-from metaop.errors import ExportError
+from metaop.errors import ExportError, UnsupportedError
 
 kept: list[metaop.Tensor] = []
 counter = metaop.zeros(3)
@@ -139,6 +139,12 @@ def test_constants_of_the_host_that_follow_sizes(tmp_path: Path) -> None:
     program = metaop.export(masked, metaop.rand(4, 4), tmp_path / "m.mo")
     x = metaop.rand(4, 4)
     np.testing.assert_array_equal(program(x).numpy(), masked(x).numpy())
+
+
+def test_complex_numbers_are_pairs(tmp_path: Path) -> None:
+    x = metaop.complex(metaop.rand(3), metaop.rand(3))
+    with pytest.raises(UnsupportedError, match="view_as_real"):
+        metaop.export(lambda x: x.abs(), x, tmp_path / "m.mo")
 
 
 @metaop.kernel(tasks=lambda x: x.shape[0], outputs=lambda x: x)

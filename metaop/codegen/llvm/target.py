@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import platform
 from dataclasses import dataclass, field
 
 from metaop import settings
@@ -84,10 +85,13 @@ def target_named(name: str) -> Target:
     if name == "native":
         return _target(name)
     for level, (cpu, needed, vector_bytes) in _LEVELS.items():
-        if cpu == name:
+        if cpu == name and platform.machine() == "x86_64":
             return _level(level, cpu, needed, vector_bytes)
     known = ", ".join(["native", *(cpu for cpu, _, _ in _LEVELS.values())])
-    raise ArgumentError(f"{name!r} is no processor to compile for", fix=f"use one of {known}")
+    raise ArgumentError(
+        f"{name!r} is no processor to compile for on {platform.machine()}",
+        fix=f"use one of {known}; levels of x86-64 take a machine of this family",
+    )
 
 
 def narrower() -> list[str]:
