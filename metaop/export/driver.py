@@ -101,6 +101,19 @@ def _arena_bytes(driver: Driver) -> str:
     return "\n".join([*lines, f"  ret i64 {total}", "}", ""])
 
 
+_ENDS = f"""  ret i32 0
+misaligned:
+  ret i32 {MISALIGNED}
+sizes:
+  ret i32 {OTHER_SIZES}
+failed:
+  %code = load i64, ptr %error
+  %short = trunc i64 %code to i32
+  ret i32 %short
+}}
+"""
+
+
 def _run(driver: Driver) -> str:
     parameters = [f"i64 %{name}" for name, *_ in driver.sizes]
     parameters += [f"ptr %{name}" for name in driver.pointers]
@@ -110,7 +123,7 @@ def _run(driver: Driver) -> str:
         f"define i32 @{driver.name}_run({', '.join(parameters)}) {{",
         "entry:",
         f"  %error = alloca [6 x i64], align {ALIGNMENT}",
-        f"  %buffers = alloca [{widest} x ptr], align {ALIGNMENT}",
+        f"  %buffers = alloca [{max(widest, 1)} x ptr], align {ALIGNMENT}",
         f"  %scalars = alloca [{max(most, 1)} x i64], align {ALIGNMENT}",
     ]
     writer = IntegerWriter(lines, driver.symbols)
@@ -118,33 +131,24 @@ def _run(driver: Driver) -> str:
     rest = writer.fresh(f"and i64 {address}, {ALIGNMENT - 1}")
     _go_on(writer, writer.fresh(f"icmp eq i64 {rest}, 0"), "misaligned")
     _check_sizes(driver, writer)
-    lines.append("  store i64 0, ptr %error")
-    for word, value in (("4", f"ptr {_address(writer, Place('arena', driver.arena_bytes))}"),
-                        ("5", f"i64 {writer.integer(driver.scratch_bytes)}")):  # fmt: skip
-        place = writer.fresh(f"getelementptr i64, ptr %error, i64 {word}")
-        lines.append(f"  store {value}, ptr {place}")
+    _give_scratch(driver, writer)
     for launch in driver.launches:
         _launch(launch, writer)
     for copy in driver.copies:
         target, source = _address(writer, copy.target), _address(writer, copy.source)
-        count = writer.integer(copy.nbytes)
-        lines.append(
-            f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {count}, i1 false)"
-        )
-    lines += [
-        "  ret i32 0",
-        "misaligned:",
-        f"  ret i32 {MISALIGNED}",
-        "sizes:",
-        f"  ret i32 {OTHER_SIZES}",
-        "failed:",
-        "  %code = load i64, ptr %error",
-        "  %short = trunc i64 %code to i32",
-        "  ret i32 %short",
-        "}",
-        "",
-    ]
-    return "\n".join(lines)
+        operands = f"ptr {target}, ptr {source}, i64 {writer.integer(copy.nbytes)}, i1 false"
+        lines.append(f"  call void @llvm.memcpy.p0.p0.i64({operands})")
+    return "\n".join([*lines, _ENDS])
+
+
+def _give_scratch(driver: Driver, writer: IntegerWriter) -> None:
+    """Fills the error block: no error yet, and scratch memory behind the temporaries."""
+    block = _address(writer, Place("arena", driver.arena_bytes))
+    room = writer.integer(driver.scratch_bytes)
+    writer.lines.append("  store i64 0, ptr %error")
+    for word, value in ((4, f"ptr {block}"), (5, f"i64 {room}")):
+        place = writer.fresh(f"getelementptr i64, ptr %error, i64 {word}")
+        writer.lines.append(f"  store {value}, ptr {place}")
 
 
 def _check_sizes(driver: Driver, writer: IntegerWriter) -> None:

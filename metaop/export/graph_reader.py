@@ -22,6 +22,7 @@ from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import NEVER, Divisible, Guard, IndexMap, Within
 from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.index_atoms import Lookup
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Constant, Index, Node, Shape, constant
 from metaop.unified_graph.symbolic import is_symbolic
@@ -133,6 +134,8 @@ class GraphReader:
         index_map = self._map(record, shape, operands, source.shape)
         _check_dtype(source, dtype)
         fill = _scalar(record.get("fill", 0), dtype)
+        if index_map.never:
+            return constant(fill, dtype, shape)
         return Node(Reindex(index_map, fill), inputs, shape, dtype)
 
     def _reduce(self, record: Any, inputs: list[Node], shape: Shape, dtype: DType) -> Node:
@@ -147,6 +150,8 @@ class GraphReader:
             raise Damage(f"{reducer.name} does not reduce {dtype.name}")
         index_map = self._map(record, source.shape, operands, shape)
         _check_dtype(source, dtype)
+        if index_map.never:
+            return constant(reducer.identity(dtype), dtype, shape)
         return Node(Reduce(reducer, index_map), inputs, shape, dtype)
 
     def _order(self, record: Any, inputs: list[Node], shape: Shape, dtype: DType) -> Node:
@@ -173,9 +178,11 @@ class GraphReader:
         index_map = IndexMap(domain, indices, guards)
         if not index_map.never and 0 not in domain:
             _check_inside(index_map.indices, target, index_map.guards)
-            for lookup in index_map.lookups():
-                operand = operands[lookup.operand - 1]
-                _check_inside(lookup.indices, operand.shape, index_map.guards)
+            for expr in index_map.indices:
+                _check_lookups(expr, operands, index_map.guards)
+            for guard in index_map.guards:
+                # What a guard reads is read before it is known whether others hold.
+                _check_lookups(guard.expr, operands, ())
         return index_map
 
     def _guard(self, guard: Any, domain: Shape, operands: list[Node]) -> Guard:
@@ -277,6 +284,13 @@ def _check_inside(indices: Sequence[IndexExpr], target: Shape, guards: Sequence[
                 ranges.append((over.low - guard.extent + 1, over.high))
         if max(low for low, _ in ranges) < 0 or min(high for _, high in ranges) >= extent:
             raise Damage(f"the index {expr} may leave its axis of {extent} elements")
+
+
+def _check_lookups(expr: IndexExpr, operands: Sequence[Node], guards: Sequence[Guard]) -> None:
+    """Damage unless an index reads index operands inside of them where the guards hold."""
+    for atom in expr.atoms():
+        if isinstance(atom, Lookup):
+            _check_inside(atom.indices, operands[atom.operand - 1].shape, guards)
 
 
 def _scalar(written: Any, dtype: DType) -> Any:

@@ -109,6 +109,16 @@ def wide_lookup(program: Any) -> None:
     program["nodes"] = json.loads(text[:end].rpartition(" ")[0] + " 1000000" + text[end:])
 
 
+def wide_lookup_in_a_guard(program: Any) -> None:
+    """What a guard reads lies behind the end, where another guard would forbid it."""
+    node = next(node for node in program["nodes"] if '"at"' in json.dumps(node))
+    place = [1, [1, ["axis", 1]]]
+    node["where"] = [
+        ["within", place, 3],
+        ["within", [0, [1, ["at", 1, [0, place], 5]]], 4],
+    ]
+
+
 def deep(program: Any) -> None:
     expression: Any = 1
     for _ in range(200):
@@ -140,6 +150,7 @@ HOSTILE: dict[str, tuple[Callable[[Any], None], str]] = {
     "an index behind the end": (beyond, "may leave its axis|damaged"),
     "an index before the start": (before, "may leave its axis"),
     "a lookup behind the end": (wide_lookup, "may leave its axis"),
+    "a guard that reads behind the end": (wide_lookup_in_a_guard, "may leave its axis"),
     "an expression without end": (deep, "nested too deeply"),
     "a cycle": (cycle, "there is none of yet"),
     "an input that is none": (change("input", "number", 7), "no input 7"),
