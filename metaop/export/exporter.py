@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaop.errors import ArgumentTypeError, ExportError
+from metaop.errors import ArgumentTypeError, CheckpointError, ExportError
 from metaop.export.container import VERSION, as_read
 from metaop.export.dimensions import Axis, Sizes, axes_of, further_choices, two_choices
 from metaop.export.general import Choice, General
@@ -58,7 +58,13 @@ def export(
     content = as_read(exporter.content())
     arrays = exporter.weights.arrays
     weights = {name: from_array(one.copy(), _dtype_of(one)) for name, one in arrays.items()}
-    program = Program(content, weights, os.fspath(file))
+    try:
+        program = Program(content, weights, os.fspath(file))
+    except CheckpointError as error:
+        raise ExportError(
+            f"what was recorded has no form in a file: {error}",
+            fix="take examples of other sizes, or name fewer axes in dynamic",
+        ) from error
     exporter.confirm(program)
     program = Program(program.content, weights, os.fspath(file))
     program.save(file)
@@ -270,31 +276,33 @@ class _Exporter:
 
         Axes whose size may be 1 get that bound.
         """
+        for choice in self._special():
+            if not self._agrees(program, choice):
+                raise ExportError(
+                    f"the program would differ from the function for {choice}: that depends on "
+                    "sizes in its own way",
+                    fix="say which sizes it takes: Dim(name, min, max, multiple)",
+                )
         for axis, size in zip(self.axes, program.content["sizes"]):
-            for choice in self._special(axis):
-                if not self._agrees(program, choice):
-                    raise ExportError(
-                        f"the program would differ from the function for {choice}: that depends on "
-                        "sizes in its own way",
-                        fix="say which sizes it takes: Dim(name, min, max, multiple)",
-                    )
             one = {**self.examples, axis.dim.name: 1}
-            if axis.admits(1) and axis.size > 1:
-                if self._works(one) and self._is_same(program, one):
-                    size["min"] = 1
-                elif axis.dim.min == 1:
-                    raise ExportError(
-                        f"the function does something else where {axis.dim.name!r} is 1",
-                        fix="leave min away, and export it for that size in a file of its own",
-                    )
+            if not axis.admits(1):
+                continue
+            if self._works(one) and self._is_same(program, one):
+                size["min"] = 1
+            elif 1 in (axis.dim.min, axis.size):
+                raise ExportError(
+                    f"the function does something else where {axis.dim.name!r} is 1",
+                    fix="take a larger example and leave min away; export it for that size in a "
+                    "file of its own",
+                )
 
-    def _special(self, axis: Axis) -> list[Sizes]:
-        """Sizes of an axis that were recorded and did not make the graph."""
+    def _special(self) -> list[Sizes]:
+        """Sizes from 2 on that were recorded and did not make the graph."""
+        found = [dict(zip(self.examples, key)) for key in self._recorded]
         return [
             sizes
-            for key in self._recorded
-            if (sizes := dict(zip(self.examples, key))) not in self._used
-            and sizes[axis.dim.name] > 1
+            for sizes in found
+            if min(sizes.values(), default=0) > 1 and sizes not in self._used
         ]
 
     def _agrees(self, program: Program, sizes: Sizes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,22 +143,25 @@ def _check_escapes(trace: Trace, results: Sequence[Tensor]) -> None:
 
 @contextmanager
 def _watching(trace: Trace, inputs: Sequence[Any]) -> Iterator[None]:
-    """Refuses writes to tensors that were there before, and reads of inputs."""
+    """Refuses writes to tensors that were there before, and reads of inputs, in this thread."""
+    thread = get_ident()
     names = ("_rebind", "_assign", "buffer")
     rebind, assign, buffer = before = [Tensor.__dict__[name] for name in names]
 
     def checked_rebind(
         tensor: Tensor, call: Call, operator: str, started: int | None = None
     ) -> None:
-        _refuse_write(tensor, operator, trace)
+        if get_ident() == thread:
+            _refuse_write(tensor, operator, trace)
         rebind(tensor, call, operator, started)
 
     def checked_assign(tensor: Tensor, call: Call, operator: str) -> None:
-        _refuse_write(tensor, operator, trace)
+        if get_ident() == thread:
+            _refuse_write(tensor, operator, trace)
         assign(tensor, call, operator)
 
     def checked_buffer(tensor: Tensor) -> Any:
-        if any(tensor.call.buffer is one for one in inputs):
+        if get_ident() == thread and any(tensor.call.buffer is one for one in inputs):
             _read()
         return buffer(tensor)
 

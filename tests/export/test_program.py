@@ -119,6 +119,31 @@ def test_branches_by_size_are_refused(tmp_path: Path) -> None:
         program(metaop.rand(21))
 
 
+def test_an_example_of_size_one_stands_for_others(tmp_path: Path) -> None:
+    model = perceptron()
+    program = metaop.export(model, metaop.rand(1, 4), tmp_path / "m.mo", dynamic=[{0: "batch"}])
+    for count in (1, 2, 9):
+        same(program(x := metaop.rand(count, 4)), model(x))
+
+
+def test_size_one_is_left_out_where_it_is_special(tmp_path: Path) -> None:
+    def squeezed(x: metaop.Tensor, y: metaop.Tensor) -> tuple[metaop.Tensor, metaop.Tensor]:
+        return x.squeeze() * 2, y.exp()
+
+    x = metaop.rand(3, 4)
+    arguments, axes = (x, metaop.rand(5)), [{0: "a"}, {0: "b"}]
+    program = metaop.export(squeezed, arguments, tmp_path / "m.mo", dynamic=axes)
+    assert [(size.name, size.min) for size in program.sizes] == [("a", 2), ("b", 1)]
+    same(program(metaop.ones(2, 4), metaop.ones(1))[0], metaop.full((2, 4), 2.0))
+    with pytest.raises(ShapeError, match="'a' is 1, the program takes sizes from 2"):
+        program(metaop.rand(1, 4), metaop.rand(1))
+    with pytest.raises(ExportError, match="something else where 'a' is 1"):
+        metaop.export(squeezed, (x[:1], x[0]), tmp_path / "m.mo", dynamic=axes)
+    with pytest.raises(ExportError, match="something else where 'a' is 1"):
+        axes[0] = {0: Dim("a", min=1)}
+        metaop.export(squeezed, arguments, tmp_path / "m.mo", dynamic=axes)
+
+
 def test_multiples(tmp_path: Path) -> None:
     def even_only(x: metaop.Tensor) -> metaop.Tensor:
         assert x.shape[0] % 4 == 0

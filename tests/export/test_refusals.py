@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,19 @@ def test_what_a_file_cannot_hold(
     assert all(f"{Path(__file__).name}:{line} in {function.__name__}" in text for line in marked)
     assert not list(tmp_path.iterdir())
     assert counter.tolist() == [0, 0, 0] and shared.tolist() == [1, 1, 1]
+
+
+def test_other_threads_may_write_meanwhile(tmp_path: Path) -> None:
+    written = metaop.zeros(2)
+
+    def waits(x: metaop.Tensor) -> metaop.Tensor:
+        other = threading.Thread(target=lambda: written.add_(1).tolist())
+        other.start()
+        other.join()
+        return x * 2
+
+    program = metaop.export(waits, metaop.rand(3), tmp_path / "m.mo")
+    assert written.tolist() == [1, 1] and program(metaop.ones(3)).tolist() == [2, 2, 2]
 
 
 class Trained(nn.Module):
