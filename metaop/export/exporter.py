@@ -15,8 +15,8 @@ from metaop.export.dimensions import Axis, Sizes, axes_of, further_choices, two_
 from metaop.export.general import Choice, General
 from metaop.export.graph_reader import GraphReader
 from metaop.export.graph_writer import GraphWriter
-from metaop.export.leaves import Weights, check_alike, constant_record, sources_of
-from metaop.export.numbers import Numbers, NumberWriter
+from metaop.export.leaves import Weights, check_alike, constant_record, sources_of, used_at
+from metaop.export.numbers import Numbers, NumberWriter, UnboundError
 from metaop.export.program import Program
 from metaop.export.recorded import Recorded, record
 from metaop.export.structure import put_together, taken_apart
@@ -245,7 +245,13 @@ class _Exporter:
         )
 
     def _number_record(self, general: General, values: Sequence[Any], leaf: Call) -> Any:
-        reference = general.value_like(values)
+        try:
+            reference = general.value_like(values)
+        except UnboundError as reason:
+            raise ExportError(
+                f"{reason}{used_at(general.subgraph, leaf)}",
+                fix="compute it from the sizes of tensors, or name fewer axes in dynamic",
+            ) from None
         if not isinstance(reference, str):
             return constant_record(reference, leaf)
         return {"op": "number", "dtype": leaf.type.dtype.name, "shape": [], "value": reference}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -153,6 +154,26 @@ def test_constants_of_the_host_that_follow_sizes(tmp_path: Path) -> None:
     program = metaop.export(masked, metaop.rand(4, 4), tmp_path / "m.mo")
     x = metaop.rand(4, 4)
     np.testing.assert_array_equal(program(x).numpy(), masked(x).numpy())
+
+
+def test_numbers_that_follow_sizes_in_strange_ways(tmp_path: Path) -> None:
+    def scaled(x: metaop.Tensor) -> metaop.Tensor:
+        return x * math.sin(x.shape[0])  # here
+
+    def turned(x: metaop.Tensor) -> metaop.Tensor:
+        return x.roll(x.shape[0] * 3 % 7 + 2, 0)  # here
+
+    for function in (scaled, turned):
+        with pytest.raises(ExportError, match=f"(?s)in {function.__name__}.*fix: "):
+            metaop.export(function, metaop.rand(8), tmp_path / "m.mo", dynamic=[{0: "n"}])
+
+
+def test_constant_results_that_follow_sizes(tmp_path: Path) -> None:
+    def counted(x: metaop.Tensor) -> tuple[metaop.Tensor, metaop.Tensor]:
+        return x + 1, metaop.from_numpy(np.zeros(x.shape[0]))
+
+    with pytest.raises(ExportError, match="the host makes is another one"):
+        metaop.export(counted, metaop.rand(8), tmp_path / "m.mo", dynamic=[{0: "n"}])
 
 
 def test_complex_numbers_are_pairs(tmp_path: Path) -> None:
