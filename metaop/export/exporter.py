@@ -21,6 +21,7 @@ from metaop.export.program import Program
 from metaop.export.recorded import Recorded, record
 from metaop.export.structure import put_together, taken_apart
 from metaop.fusion.simplify import simplify
+from metaop.fusion.unroll import unroll
 from metaop.nn.module import Module
 from metaop.serialization.damage import Damage
 from metaop.tensor.core import Tensor, from_array
@@ -206,7 +207,7 @@ class _Exporter:
     # --- graphs -----------------------------------------------------------------------------
 
     def _fixed(self, recorded: Recorded) -> _Graph:
-        _, outputs = recorded.subgraph.expand()
+        outputs = unroll(recorded.subgraph.expand()[1])
         sources = [
             constant_record(one["value"], leaf) if "value" in one else one
             for one, leaf in zip(
@@ -240,9 +241,7 @@ class _Exporter:
             if "value" in sources[number]:
                 values = [one.recorded.subgraph.leaves[number].scalar for one in alike]
                 sources[number] = self._number_record(general, values, leaf)
-        return self._written(
-            recorded, general.cut.outputs, sources, general.numbers, general.guards()
-        )
+        return self._written(recorded, general.outputs, sources, general.numbers, general.guards())
 
     def _number_record(self, general: General, values: Sequence[Any], leaf: Call) -> Any:
         try:

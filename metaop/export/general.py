@@ -14,6 +14,7 @@ from metaop.export.dimensions import Axis, Sizes
 from metaop.export.leaves import used_at
 from metaop.export.numbers import Numbers, NumberWriter, UnboundError
 from metaop.export.recorded import Recorded
+from metaop.fusion.unroll import unroll
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.structure import without_numbers
@@ -49,6 +50,7 @@ class General:
         first, second = choices[:2]
         try:
             self.cut = SymbolicCut(second.recorded.subgraph, first.numbers)
+            self.outputs = unroll(self.cut.outputs)
         except NotGeneralError as reason:
             raise ExportError(
                 f"the graph has no form for all sizes: {reason}",

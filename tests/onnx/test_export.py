@@ -249,6 +249,16 @@ def test_a_network_knows_that_it_is_exported() -> None:
     assert said == [True] and not metaop.onnx.is_in_onnx_export()
 
 
+def test_loops_are_written_out() -> None:
+    lstm, x = nn.LSTM(3, 5, batch_first=True).eval(), metaop.rand(2, 12, 3)
+    file = io.BytesIO()
+    metaop.onnx.export(lstm, (x,), file, input_names=["x"], dynamic_axes={"x": {0: "batch"}})
+    session = onnxruntime.InferenceSession(file.getvalue())
+    more = metaop.rand(7, 12, 3)
+    found = session.run(None, {"x": more.numpy()})[0]
+    np.testing.assert_allclose(found, lstm(more)[0].detach().numpy(), 1e-4, 1e-6)
+
+
 def test_what_depends_on_values_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="reads a value"):
         metaop.onnx.export(lambda x: x if x.sum() > 0 else -x, metaop.ones(2))

@@ -12,6 +12,7 @@ import numpy as np
 
 from metaop.elementwise.meta_op import Elementwise
 from metaop.errors import UnsupportedError
+from metaop.fusion.unroll import unroll
 from metaop.onnx.exporting import scalars
 from metaop.onnx.exporting.recordings import Together
 from metaop.onnx.exporting.sizes import Sizes
@@ -34,12 +35,11 @@ _REDUCERS = {
 def expanded(w: Writer, call: Together, inputs: Sequence[str]) -> list[str]:
     """The names of the results of a call, written as its meta-operators."""
     signatures = [one.signature for one in call.calls]
-    graphs = []
+    graphs, results = [], []
     for signature in signatures:
         assert signature is not None
-        graphs.append(
-            topological([*signature.inputs, *signature.outputs[: signature.result_count]])
-        )
+        results.append(unroll(signature.outputs[: signature.result_count]))
+        graphs.append(topological([*signature.inputs, *results[-1]]))
     if len({len(graph) for graph in graphs}) > 1:
         raise UnsupportedError(
             f"{call.composite} is other operators for other sizes of the dynamic axes",
@@ -53,7 +53,7 @@ def expanded(w: Writer, call: Together, inputs: Sequence[str]) -> list[str]:
     for nodes in zip(*graphs):
         if nodes[0] not in walk.names:
             walk.names[nodes[0]] = walk.write(nodes)
-    return [walk.names[node] for node in first.outputs[: first.result_count]]
+    return [walk.names[node] for node in results[0]]
 
 
 class _Walk:
