@@ -11,6 +11,7 @@ from metaop.capture.replay import Replay
 from metaop.capture.surroundings import PLAIN
 from metaop.capture.trace import Evidence, traced
 from metaop.errors import CaptureError
+from metaop.tensor import data_parallel
 from metaop.tensor.core import Tensor
 from metaop.tensor.shared_storage import settle
 from metaop.unified_graph.recording import modes
@@ -48,6 +49,9 @@ class Captured:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if state.trace is not None:
             return self.function(*args, **kwargs)
+        if data_parallel.is_on():
+            # What meets parameters would be sent to the ranks in the middle of the trace.
+            args, kwargs = data_parallel.split_all((args, kwargs))
         tensors: list[Tensor] = []
         key = (modes.gradients, modes.casts, _key(args, tensors), _key(kwargs, tensors))
         entry = self._entries.get(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import shutil
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from metaop.dist.environment import launched
 from metaop.dist.faults import FINISHED
 from metaop.dist.guard import supervise
 from metaop.errors import DistributedError
@@ -78,6 +80,12 @@ def add_command(commands: Any) -> None:
         action="store_true",
         help="a lost rank does not end the job (see metaop.distributed.elastic)",
     )
+    parser.add_argument(
+        "--data-parallel",
+        action="store_true",
+        help="train a program for one device on all ranks, each of which takes its share of every "
+        "batch; also as: mpirun -np 4 metaop run --data-parallel train.py",
+    )
     parser.add_argument("-m", "--module", help="a module to run instead of a script")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="script.py and its arguments")
     parser.set_defaults(run=partial(_run, parser))
@@ -97,10 +105,22 @@ def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         parser.error("there is no program: name a script, as in metaop run -np 2 train.py")
     elif not arguments.hosts and not os.path.exists(program[0]):
         parser.error(f"there is no file {program[0]!r}; a module is run with -m")
+    if arguments.data_parallel:
+        if launched() is not None:
+            return _take_part(program)
+        program = ["-m", "metaop", "run", "--data-parallel", *program]
+        os.environ.setdefault("PYTHONHASHSEED", "0")
     try:
         return _start(arguments, program)
     except DistributedError as error:
         parser.error(str(error))
+
+
+def _take_part(program: Sequence[str]) -> int:
+    """Runs the program in this process, which is a rank."""
+    # It needs modules, from rooms above this one.
+    importlib.import_module("metaop.distributed.data_parallel").run_program(program)
+    return 0
 
 
 def _start(arguments: argparse.Namespace, program: Sequence[str]) -> int:

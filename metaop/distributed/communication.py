@@ -39,6 +39,7 @@ from metaop.distributed.values import (
     put,
 )
 from metaop.errors import ArgumentError
+from metaop.tensor import data_parallel
 from metaop.tensor.arrays import array_of
 from metaop.tensor.core import Tensor
 
@@ -94,6 +95,7 @@ def init_process_group(
     numbers that are incomplete and for a store, options or a device, and DistributedError for
     numbers that are not those of MPI and for ranks on several hosts without mpirun.
     """
+    data_parallel.refuse("init_process_group()")
     parts = [] if backend is None else [part.rpartition(":")[2] for part in backend.split(",")]
     if {part.lower() for part in parts} - _BACKENDS:
         raise ArgumentError(f"backend is {backend!r}", fix=f"use one of {sorted(_BACKENDS)}")

@@ -14,7 +14,8 @@ def count_of(counter: Tensor) -> float:
     call = counter.call
     if call.scalar is not None:
         return call.scalar
-    if call.buffer is None or call.type.device is not CPU:
+    device = call.type.device
+    if call.buffer is None or (device is not CPU and device.placement is None):
         return counter.item()
     # Counting is no use of a value that a captured function must not make.
     return call.buffer.view((), call.type.dtype.numpy).item()

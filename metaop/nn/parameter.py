@@ -16,6 +16,7 @@ from metaop.tensor.pointwise import defaults
 from metaop.tensor.size import Size
 from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.dtype import DType, dtype_named
+from metaop.unified_graph.recording import meeting
 
 
 class _Owned(Tensor):
@@ -38,7 +39,8 @@ class _Owned(Tensor):
                 if pairs
                 else "pass requires_grad=False",
             )
-        call = self._call = own(data.call)
+        call = own(data.call)
+        self._call = call = call if meeting.trained is None else meeting.trained(call)
         self._grad = None
         self._base = None
         self._shared = data._shared

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Union
 
 from metaop.dist.collectives import everyone, is_running
+from metaop.dist.own_files import leave_to_first
 from metaop.serialization.builder import Placement
 from metaop.serialization.damage import Damage, Reading
 from metaop.serialization.legacy_format import read_legacy, read_tar
@@ -23,6 +24,7 @@ from metaop.serialization.safetensors_format import (
 )
 from metaop.serialization.sharded_format import ShardedReader, mapped
 from metaop.serialization.zip_format import read_zip, write_zip
+from metaop.tensor import data_parallel
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.global_tensor import full_tensor
 from metaop.unified_graph.tensor_type import CPU, Device
@@ -41,15 +43,29 @@ def save(
     that ends in `.safetensors` takes a flat mapping of names to tensors; all others get PyTorch's
     zip format. A file appears whole or not at all. PyTorch's further arguments are accepted.
     Of global tensors the whole values are written; every rank of a job has to call it then, and
-    with `global_dst_rank` only this one writes. Raises CheckpointError for objects of other types.
+    with `global_dst_rank` only this one writes, in a data-parallel program rank 0. Raises
+    CheckpointError for objects of other types.
     Example: `metaop.save(model.state_dict(), "model.pth")`
     """
     if global_dst_rank is not None and is_running():
         whole = mapped(obj, lambda _, value: _whole(value))
         if everyone().rank == global_dst_rank:
-            save(whole, f)
+            _save_here(whole, f)
         everyone().Barrier()
-        return
+    elif data_parallel.is_on() and isinstance(f, (str, os.PathLike)):
+        # Every rank takes part in gathering what is inside; rank 0 alone keeps it.
+        if everyone().rank:
+            _write(obj, io.BytesIO(), Path(f).name)
+            leave_to_first(f)
+        else:
+            _save_here(obj, f)
+        everyone().Barrier()
+    else:
+        _save_here(obj, f)
+
+
+def _save_here(obj: Any, f: File) -> None:
+    """Writes what this process has."""
     if not isinstance(f, (str, os.PathLike)):
         _write(obj, f, "")
         return
@@ -110,22 +126,38 @@ def load(
     function of (storage, saved device). No code of the file ever runs. Whole modules and
     optimizers are read with `weights_only=False`, which imports the modules that the file names;
     `pickle_module` and `mmap` are accepted and change nothing. With `global_src_rank` one
-    rank of a job reads the file and sends its content to the others.
+    rank of a job reads the file and sends its content to the others, in a data-parallel program
+    rank 0.
     Raises CheckpointError, with the file and the reason, for damaged files and for objects that
     are not on the list of harmless types.
     """
     placement = _placement_of(map_location)
     trusted = weights_only is False
-    if global_src_rank is not None and is_running() and isinstance(f, (str, os.PathLike)):
-        content = Path(f).read_bytes() if everyone().rank == global_src_rank else b""
-        content = everyone().bcast(content, global_src_rank)
-        return _read(io.BytesIO(content), placement, str(f), trusted)
     if isinstance(f, (str, os.PathLike)):
+        if global_src_rank is None and data_parallel.is_on() and not os.path.isdir(f):
+            global_src_rank = 0
+        if global_src_rank is not None and is_running():
+            content = _content_on(f, global_src_rank)
+            return _read(io.BytesIO(content), placement, str(f), trusted)
         if os.path.isdir(f):
             return _read_folder(Path(f), placement)
         with open(f, "rb") as file:
             return _read(file, placement, os.fspath(f), trusted)
     return _read(f, placement, getattr(f, "name", "the file object"), trusted)
+
+
+def _content_on(file: str | os.PathLike[str], rank: int) -> bytes:
+    """What a file holds on one rank; where it cannot be read there, the error on all ranks."""
+    found: bytes | OSError = b""
+    if everyone().rank == rank:
+        try:
+            found = Path(file).read_bytes()
+        except OSError as error:
+            found = error
+    found = everyone().bcast(found, rank)
+    if isinstance(found, OSError):
+        raise found
+    return found
 
 
 def open_sharded(folder: Path) -> ShardedReader:

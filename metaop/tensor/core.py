@@ -40,7 +40,15 @@ from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Shape
-from metaop.unified_graph.recording import Call, Epoch, leaf, modes, record, share_epoch
+from metaop.unified_graph.recording import (
+    Call,
+    Epoch,
+    leaf,
+    meeting,
+    modes,
+    record,
+    share_epoch,
+)
 from metaop.unified_graph.tensor_type import CPU, META, Device, TensorType
 from metaop.unified_graph.tracing import state
 
@@ -272,6 +280,8 @@ class Tensor(_Bound):
                 fix="convert with .float() first",
             )
         epoch, call = call.epoch, history.own(call)
+        if requires_grad and meeting.trained is not None:
+            call = meeting.trained(call)
         call.epoch = epoch
         call.requires_grad = requires_grad
         call.tape = TapeEntry(accumulate=history.accumulator(self)) if requires_grad else None

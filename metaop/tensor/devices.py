@@ -9,6 +9,7 @@ from metaop.codegen.cuda.device import DeviceBuffer, runtime
 from metaop.codegen.memory import Buffer
 from metaop.differentiation.tape import TapeEntry
 from metaop.dist.sbp import BROADCAST
+from metaop.tensor import data_parallel
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.global_tensor import distribute_tensor, full_tensor, to_global
 from metaop.unified_graph.recording import Call, leaf, modes
@@ -24,6 +25,11 @@ def moved(input: Tensor, device: Device) -> Tensor:
     source = input.call
     if source.type.device is device:
         return input
+    if data_parallel.is_on() and source.type.device.placement is not None:
+        # A device means the ranks' parts of it.
+        device = data_parallel.home_of(device)
+        if source.type.device is device:
+            return input
     if device.placement is not None:
         # What every rank has becomes a global tensor that is whole on every rank.
         whole = (BROADCAST,) * device.placement.ranks.ndim

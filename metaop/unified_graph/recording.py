@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
@@ -46,8 +46,23 @@ class Watched:
         self.locations = False
 
 
+class Meeting:
+    """What a data-parallel program does with values of several devices (`tensor.data_parallel`).
+
+    `joined` gives the operands of a call one device, `trained` the value of what is trained
+    another; both are None in all other programs, whose calls have operands of one device.
+    """
+
+    __slots__ = ("joined", "trained")
+
+    def __init__(self) -> None:
+        self.joined: Callable[[Sequence[Call | None]], Sequence[Call | None]] | None = None
+        self.trained: Callable[[Call], Call] | None = None
+
+
 modes = Modes()
 watched = Watched()
+meeting = Meeting()
 
 
 class Epoch:
@@ -210,6 +225,9 @@ def record(
         attributes = with_exact_zeros(attributes)
     signature = composite.signatures.get((types, attributes))
     if signature is None:
+        if meeting.joined is not None:
+            inputs = meeting.joined(inputs)
+            types = tuple([None if call is None else call.type for call in inputs])
         signature = composite.signature(types, attributes)
         note(signature)
     if None in types:

@@ -16,6 +16,7 @@ from metaop.nn.module import Module
 from metaop.nn.parallel.devices import check_devices
 from metaop.nn.parallel.reducer import GradientReducer
 from metaop.nn.parameter import Parameter
+from metaop.tensor import data_parallel
 from metaop.tensor.arrays import array_of, tensor_on
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.tensor_type import CPU
@@ -53,6 +54,7 @@ class DistributedDataParallel(Module):
         static_graph: bool = False,
     ) -> None:
         super().__init__()
+        data_parallel.refuse("DistributedDataParallel")
         check_devices(module, device_ids, output_device)
         if dim != 0 or check_reduction:
             raise ArgumentError(

@@ -1,0 +1,139 @@
+"""Files of ranks that run one program: rank 0 writes them, the others write copies of their own."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from metaop.dist.faults import call_at_exit
+
+_WRITING = frozenset("wax+")
+
+
+class _Written:
+    """What this rank has written: by the path, that of its copy, or None for a file of rank 0."""
+
+    def __init__(self) -> None:
+        self.folder = ""
+        self.copies: dict[str, str | None] = {}
+        self.own_folders: list[str] = []
+
+    def is_shared(self, file: Any) -> bool:
+        """Whether a name may be that of a file of all ranks; temporary folders are a rank's own."""
+        if not isinstance(file, (str, bytes, os.PathLike)):
+            return False
+        path = _path(file)
+        return path != os.devnull and not path.startswith(tuple(self.own_folders))
+
+    def found(self, file: Any) -> Any:
+        """What is read for a file: its copy, if there is one."""
+        return self.copies.get(_path(file)) or file
+
+    def made(self, file: Any, keep: bool) -> str:
+        """The copy of a file that is written; with `keep` it has the content from the start."""
+        path = _path(file)
+        copy = self.copies.get(path)
+        if copy is None:
+            copy = os.path.join(self.folder, str(len(os.listdir(self.folder))))
+            if keep and os.path.exists(path):
+                shutil.copyfile(path, copy)
+            else:
+                os.close(os.open(copy, os.O_CREAT))
+            self.copies[path] = copy
+        return copy
+
+
+_written = _Written()
+
+
+def leave_to_first(file: Any) -> None:
+    """Notes that rank 0 alone has written a file; who renames or removes it here means that one."""
+    if _written.folder:
+        _written.copies[_path(file)] = None
+
+
+def keep_files_apart() -> None:
+    """From here on, what this process opens for writing is a copy of its own, which it reads too.
+
+    That holds for `open`, and for the names of such files in `os.replace`, `os.rename`,
+    `os.remove` and `os.unlink`. Folders that are there already are not made again; temporary
+    folders and files are this process's own.
+    """
+    _written.folder = tempfile.mkdtemp(prefix="metaop-rank-")
+    call_at_exit(lambda: shutil.rmtree(_written.folder, ignore_errors=True))
+    builtins.open = io.open = _opening(io.open)  # type: ignore[assignment]
+    for name in ("replace", "rename"):
+        setattr(os, name, _moving(getattr(os, name)))
+    for name in ("remove", "unlink"):
+        setattr(os, name, _removing(getattr(os, name)))
+    os.mkdir = _making(os.mkdir)
+    tempfile.mkdtemp = _owning(tempfile.mkdtemp)  # type: ignore[assignment]
+
+
+def _path(file: Any) -> str:
+    return os.path.abspath(os.fsdecode(file))
+
+
+def _opening(opened: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(opened)
+    def own(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
+        if options.get("opener") is not None or not _written.is_shared(file):
+            return opened(file, mode, *args, **options)
+        if not _WRITING & set(mode):
+            return opened(_written.found(file), mode, *args, **options)
+        if "x" in mode and _path(file) not in _written.copies:
+            # Rank 0 may have made it by now.
+            mode = mode.replace("x", "w")
+        return opened(_written.made(file, "w" not in mode), mode, *args, **options)
+
+    return own
+
+
+def _moving(moved: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(moved)
+    def own(source: Any, target: Any, **options: Any) -> None:
+        if _path(source) in _written.copies:
+            _written.copies[_path(target)] = _written.copies.pop(_path(source))
+        else:
+            moved(source, target, **options)
+
+    return own
+
+
+def _removing(removed: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(removed)
+    def own(path: Any, **options: Any) -> None:
+        if _path(path) not in _written.copies:
+            removed(path, **options)
+        elif (copy := _written.copies.pop(_path(path))) is not None:
+            removed(copy)
+
+    return own
+
+
+def _making(made: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(made)
+    def own(path: Any, *args: Any, **options: Any) -> None:
+        try:
+            made(path, *args, **options)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+
+    return own
+
+
+def _owning(made: Callable[..., str]) -> Callable[..., str]:
+    @wraps(made)
+    def own(*args: Any, **options: Any) -> str:
+        folder = made(*args, **options)
+        _written.own_folders.append(os.path.join(_path(folder), ""))
+        return folder
+
+    return own

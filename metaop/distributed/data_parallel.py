@@ -1,0 +1,72 @@
+"""`metaop run --data-parallel train.py`: a program for one device, trained by all ranks.
+
+Nothing is changed in the program; `metaop.tensor.data_parallel` says what becomes of its tensors.
+Here stands the rest: ranks that draw the same random numbers, speak with one voice, and do not
+write the same file twice.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import runpy
+import sys
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from metaop import settings
+from metaop.dist.collectives import everyone
+from metaop.dist.own_files import keep_files_apart
+from metaop.dist.sbp import BROADCAST
+from metaop.nn.hooks import register_module_buffer_registration_hook
+from metaop.nn.module import Module
+from metaop.tensor import data_parallel
+from metaop.tensor.core import Tensor
+from metaop.tensor.global_tensor import distribute_tensor
+
+_HASHES = "PYTHONHASHSEED"
+
+
+def run_program(program: Sequence[str]) -> None:
+    """Runs `script.py argument …` or `-m module argument …` as the main program of this rank."""
+    if _HASHES not in os.environ:
+        # Sets of texts have one order on all ranks.
+        os.environ[_HASHES] = "0"
+        command = [sys.executable, "-m", "metaop", "run", "--data-parallel", *program]
+        os.execv(sys.executable, command)
+    begin()
+    if program[0] == "-m":
+        sys.argv = list(program[1:])
+        sys.path[0] = os.getcwd()
+        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = list(program)
+        sys.path[0] = os.path.dirname(os.path.abspath(program[0]))
+        runpy.run_path(program[0], run_name="__main__")
+
+
+def begin() -> None:
+    """Makes this process one of the ranks that run a program together."""
+    job = everyone()
+    if job.size == 1:
+        return
+    data_parallel.begin(job.size)
+    register_module_buffer_registration_hook(_whole)
+    seed = job.bcast(int.from_bytes(os.urandom(4), "little"), 0)
+    random.seed(seed)
+    np.random.seed(seed)
+    if job.rank and not settings.get("METAOP_ALL_RANKS_TALK"):
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        warnings.showwarning = lambda *_, **__: None
+    if job.rank:
+        keep_files_apart()
+
+
+def _whole(module: Module, name: str, value: Tensor | None) -> Tensor | None:
+    """A buffer lies as the parameters do."""
+    if value is None or value.device.placement is not None:
+        return value
+    placement = data_parallel.home_of(value.device).placement
+    return value if placement is None else distribute_tensor(value, placement, BROADCAST)
