@@ -20,9 +20,11 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .demonstration import Checkpoint, drawn_rows, parse_options, train, update
+from .demonstration import drawn_rows, parse_options
 from .gpt import PROVERBS
+from .parallel import OPTIONS
 from .published import adopt, read_config, read_weights
+from .trainer import Trainer, Training, Values
 
 
 class SelfAttention(nn.Module):
@@ -151,6 +153,13 @@ class BERT(nn.Module):
 class MaskedLanguageModel(nn.Module):
     """Tokens (batch, length), int64, to logits of what stands there (batch, length, vocabulary)."""
 
+    columns = tuple(
+        f"{name}.{kind}"
+        for name in ("query", "key", "value", "intermediate.dense")
+        for kind in ("weight", "bias")
+    )
+    rows = ("output.dense.weight",)
+
     def __init__(self, vocabulary: int = 30522, width: int = 768, **options: Any) -> None:
         super().__init__()
         self.bert = BERT(vocabulary, width=width, **options)
@@ -263,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Guesses hidden letters of proverbs; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=300, batch_size=16, lr=3e-3, width=64, layers=2, heads=4,
-        share=0.15, checkpoint="",
+        share=0.15, checkpoint="", log="", **OPTIONS,
     )  # fmt: skip
     tokens, mask, hidden_letter = numbered(proverbs())
     model = MaskedLanguageModel(
@@ -272,20 +281,25 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     )  # fmt: skip
     optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
 
-    def step(number: int) -> dict[str, metaop.Tensor]:
+    def batch(number: int) -> tuple[metaop.Tensor, metaop.Tensor, metaop.Tensor]:
         seed = (options.seed, number)
         whole, kept = drawn_rows(tokens, mask, size=options.batch_size, seed=seed)
         random = np.random.default_rng((*seed, 1)).random(whole.shape)
         hidden = metaop.from_numpy(random < options.share) & kept
-        logits = model(whole.masked_fill(hidden, hidden_letter), kept)
         # Letters that are shown are of class -100, which a loss leaves out.
-        target = whole.masked_fill(~hidden, -100)
-        right = (logits.argmax(-1) == target).sum() / hidden.sum()
-        loss = F.cross_entropy(logits.flatten(0, 1), target.flatten())
-        return {"loss": update(optimizer, loss), "accuracy": right}
+        return (
+            whole.masked_fill(hidden, hidden_letter), kept, whole.masked_fill(~hidden, -100)
+        )  # fmt: skip
 
-    checkpoint = Checkpoint(options.checkpoint, model=model, optimizer=optimizer)
-    history = train(step, options.steps, "BERT", checkpoint)
+    def values(
+        network: Any, tokens: metaop.Tensor, kept: metaop.Tensor, target: metaop.Tensor
+    ) -> Values:
+        logits = network(tokens, kept)
+        right = (logits.argmax(-1) == target).sum() / (target >= 0).sum()
+        return {"loss": F.cross_entropy(logits.flatten(0, 1), target.flatten()), "accuracy": right}
+
+    trainer = Trainer(model, optimizer, batch, values, Training.of(options), inputs=2)
+    history = trainer.fit("BERT")
     print(f"accuracy over the last steps {np.mean(history['accuracy'][-10:]):.3f}")
     return history["loss"]
 

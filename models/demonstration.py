@@ -18,6 +18,8 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
+from .parallel import Parallel
+
 
 def parse_options(
     description: str | None,
@@ -30,14 +32,26 @@ def parse_options(
 ) -> argparse.Namespace:
     """The options of a demonstration with their defaults; `further` adds some of its own.
 
-    The seed has been set when this returns.
+    The seed has been set when this returns, and the ranks train together.
     """
     title = (description or "").split("\n")[0]
     parser = argparse.ArgumentParser(description=title)
-    defaults = {"steps": steps, "batch_size": batch_size, "lr": lr, "seed": 0, **further}
+    defaults: dict[str, Any] = {
+        "steps": steps,
+        "batch_size": batch_size,
+        "lr": lr,
+        "seed": 0,
+        "data_parallel": 1,
+    }
+    defaults |= further
     for name, value in defaults.items():
-        parser.add_argument("--" + name.replace("_", "-"), type=type(value), default=value)
+        option = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            parser.add_argument(option, action="store_true")
+        else:
+            parser.add_argument(option, type=type(value), default=value)
     options = parser.parse_args(arguments)
+    Parallel.of(options).start()
     metaop.manual_seed(options.seed)
     return options
 
@@ -45,9 +59,10 @@ def parse_options(
 class Checkpoint:
     """What a training is continued from: a file with parts that have a `state_dict`.
 
-    It is written after every `every` steps; without a file nothing is. An existing file is read by
-    `train`, which then does the steps that are left. They are those of a training without
-    interruption if each step follows from its number, the parts and metaop's random state.
+    It is written after every `every` steps; without a file nothing is. A name without an ending is
+    that of a folder, to which every rank of a job writes its share. What exists is read by `train`,
+    on any number of ranks, which then does the steps that are left. They are those of a training
+    without interruption if each step follows from its number, the parts and metaop's random state.
 
     Example:
         train(step, 100, "GPT", Checkpoint("gpt.pth", model=model, optimizer=optimizer))
@@ -60,9 +75,8 @@ class Checkpoint:
         """Gives the parts the states that are kept; returns the values of the steps done."""
         if not self.file or not Path(self.file).exists():
             return {}
-        kept = metaop.load(self.file)
-        for name, part in self.parts.items():
-            part.load_state_dict(kept[name])
+        kept: dict[str, Any] = dict(self.parts)
+        metaop.distributed.checkpoint.load(kept, checkpoint_id=self.file)
         metaop.set_rng_state(kept["random"])
         return kept["history"]
 
@@ -70,34 +84,49 @@ class Checkpoint:
         """Keeps the parts, and the values of all steps."""
         if self.file:
             Path(self.file).parent.mkdir(parents=True, exist_ok=True)
-            states = {name: part.state_dict() for name, part in self.parts.items()}
-            kept = {**states, "random": metaop.get_rng_state(), "history": history}
-            metaop.save(kept, self.file)
+            kept = {**self.parts, "random": metaop.get_rng_state(), "history": history}
+            metaop.distributed.checkpoint.save(kept, checkpoint_id=self.file)
 
 
 def train(
     step: Callable[[int], dict[str, metaop.Tensor]],
     steps: int,
     title: str,
-    checkpoint: Checkpoint | None = None,
+    kept: Checkpoint | None = None,
+    log: str = "",
 ) -> dict[str, list[float]]:
     """Calls `step(number)` so many times under a progress bar; returns the values it gave.
 
-    Steps that `checkpoint` holds are not done again; it is written at the end, too.
+    Steps that `kept` holds are not done again; it is written at the end, too. The file `log` gets
+    a line of JSON for each step.
     """
-    checkpoint = checkpoint or Checkpoint()
-    history = checkpoint.read()
+    kept = kept or Checkpoint()
+    history = kept.read()
     start = max(map(len, history.values()), default=0)
+    if log:
+        _begin_log(log, start)
     with tqdm(total=steps, initial=start, desc=title, unit=" steps") as bar:
         for number in range(start, steps):
             values = {name: value.item() for name, value in step(number).items()}
             for name, value in values.items():
                 history.setdefault(name, []).append(value)
+            if log:
+                with open(log, "a", encoding="utf-8") as file:
+                    file.write(json.dumps({"step": number, **values}) + "\n")
             bar.set_postfix({name: f"{value:.4f}" for name, value in values.items()})
             bar.update()
-            if (number + 1) % checkpoint.every == 0 or number + 1 == steps:
-                checkpoint.write(history)
+            if (number + 1) % kept.every == 0 or number + 1 == steps:
+                kept.write(history)
     return history
+
+
+def _begin_log(file: str, start: int) -> None:
+    """Leaves the lines of the steps before `start`: later ones are of a run that was broken off."""
+    path = Path(file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    before = [line for line in lines if json.loads(line)["step"] < start]
+    path.write_text("".join(line + "\n" for line in before), encoding="utf-8")
 
 
 def write_metrics(out: str, metrics: dict[str, Any]) -> None:
@@ -148,16 +177,22 @@ def learn_digits(
     model: nn.Module, options: argparse.Namespace, size: int, channels: int = 3
 ) -> list[float]:
     """Trains a classifier of images on digits of size × size pixels; returns the losses."""
-    images, labels = digit_images(size, channels)
-    batches = random_batches(images, labels, size=options.batch_size, seed=options.seed)
+    from .trainer import Trainer, Training
+
+    digits = digit_images(size, channels)
+
+    def batch(number: int) -> list[metaop.Tensor]:
+        return drawn_rows(*digits, size=options.batch_size, seed=(options.seed, number))
+
+    def values(
+        network: Any, images: metaop.Tensor, target: metaop.Tensor
+    ) -> dict[str, metaop.Tensor]:
+        logits = network(images)
+        right = (logits.argmax(1) == target).float().mean()
+        return {"loss": F.cross_entropy(logits, target), "accuracy": right}
+
     optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
-
-    def step(number: int) -> dict[str, metaop.Tensor]:
-        batch, target = next(batches)
-        logits = model(batch)
-        loss = update(optimizer, F.cross_entropy(logits, target))
-        return {"loss": loss, "accuracy": (logits.argmax(1) == target).float().mean()}
-
-    history = train(step, options.steps, type(model).__name__)
+    trainer = Trainer(model, optimizer, batch, values, Training.of(options))
+    history = trainer.fit(type(model).__name__)
     print(f"accuracy over the last steps {np.mean(history['accuracy'][-10:]):.3f}")
     return history["loss"]

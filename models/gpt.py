@@ -16,6 +16,7 @@ import argparse
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,9 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .demonstration import Checkpoint, drawn_rows, parse_options, train, update
+from .demonstration import drawn_rows, parse_options
+from .parallel import OPTIONS, Part
+from .trainer import Trainer, Training, Values
 
 PROVERBS = """A bird in the hand is worth two in the bush. A stitch in time saves nine.
 All that glitters is not gold. Better late than never. Birds of a feather flock together.
@@ -203,10 +206,15 @@ class Writer(nn.Module):
         shapes = self.memory_shapes(batch)
         return [(weight.new_zeros(shape), weight.new_zeros(shape)) for shape in shapes]
 
-    def loss(self, tokens: metaop.Tensor) -> metaop.Tensor:
-        """The mean cross-entropy of all tokens (batch, length) but the first."""
-        logits = self(tokens[:, :-1]).flatten(0, 1)
-        return F.cross_entropy(logits, tokens[:, 1:].flatten())
+    def loss(
+        self, tokens: metaop.Tensor, following: metaop.Tensor, network: Any = None
+    ) -> metaop.Tensor:
+        """The mean cross-entropy of what follows each of the tokens, both (batch, length).
+
+        `network` computes the logits, for example the stages of a pipeline; without it this one.
+        """
+        logits = (self if network is None else network)(tokens)
+        return F.cross_entropy(logits.flatten(0, 1), following.flatten())
 
     def generate(
         self,
@@ -228,7 +236,11 @@ class GPT(Writer):
     """Tokens (batch, length), int64, to logits of the next one (batch, length, vocabulary).
 
     With `memory`, tokens go on at `positions` (length,), int64, after those that lie there.
+    The matrix at the end is that of the letters unless `tied` is False.
     """
+
+    columns = ("c_attn.weight", "c_fc.weight", "c_fc.bias")
+    rows = ("c_proj.weight",)
 
     def __init__(
         self,
@@ -238,6 +250,7 @@ class GPT(Writer):
         layers: int = 6,
         heads: int = 6,
         dropout: float = 0.0,
+        tied: bool = True,
     ) -> None:
         super().__init__()
         self.context = context
@@ -251,7 +264,8 @@ class GPT(Writer):
             }
         )
         self.lm_head = nn.Linear(width, vocabulary, bias=False)
-        self.lm_head.weight = self.transformer["wte"].weight
+        if tied:
+            self.lm_head.weight = self.transformer["wte"].weight
         self._initialise(layers)
 
     def _initialise(self, layers: int) -> None:
@@ -263,6 +277,19 @@ class GPT(Writer):
                 deep = name.endswith("c_proj.weight")
                 nn.init.normal_(parameter, 0.0, 0.02 / math.sqrt(2 * layers) if deep else 0.02)
 
+    def embed(self, tokens: metaop.Tensor, positions: metaop.Tensor | None = None) -> metaop.Tensor:
+        """Tokens as vectors (batch, length, width) that know their positions."""
+        parts = self.transformer
+        if positions is None:
+            positions = metaop.arange(tokens.shape[1], device=tokens.device)
+        return parts["drop"](parts["wte"](tokens) + parts["wpe"](positions))
+
+    def in_order(self) -> list[nn.Module]:
+        """The network as modules of which each takes what the one before gives."""
+        parts = self.transformer
+        first = Part(self.embed, parts["wte"], parts["wpe"], parts["drop"])
+        return [first, *parts["h"], parts["ln_f"], self.lm_head]
+
     def forward(
         self,
         tokens: metaop.Tensor,
@@ -270,9 +297,7 @@ class GPT(Writer):
         memory: Memory | None = None,
     ) -> metaop.Tensor:
         parts = self.transformer
-        if positions is None:
-            positions = metaop.arange(tokens.shape[1], device=tokens.device)
-        x = parts["drop"](parts["wte"](tokens) + parts["wpe"](positions))
+        x = self.embed(tokens, positions)
         for number, block in enumerate(parts["h"]):
             x = block(x, positions, None if memory is None else memory[number])
         return self.lm_head(parts["ln_f"](x))
@@ -301,14 +326,17 @@ def learn_text(
     codes = np.searchsorted(letters, list(text))
     windows = np.lib.stride_tricks.sliding_window_view(codes, options.context + 1)
     model = build(len(letters), options)
+
+    def batch(number: int) -> tuple[metaop.Tensor, metaop.Tensor]:
+        (rows,) = drawn_rows(windows, size=options.batch_size, seed=(options.seed, number))
+        return rows[:, :-1], rows[:, 1:]
+
+    def values(network: Any, tokens: metaop.Tensor, following: metaop.Tensor) -> Values:
+        return {"loss": model.loss(tokens, following, network)}
+
     optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
-
-    def step(number: int) -> dict[str, metaop.Tensor]:
-        (batch,) = drawn_rows(windows, size=options.batch_size, seed=(options.seed, number))
-        return {"loss": update(optimizer, model.loss(batch))}
-
-    checkpoint = Checkpoint(options.checkpoint, model=model, optimizer=optimizer)
-    history = train(step, options.steps, type(model).__name__, checkpoint)
+    trainer = Trainer(model, optimizer, batch, values, Training.of(options))
+    history = trainer.fit(type(model).__name__)
     # Python's part of a step costs as much as the kernels of a small network. A network that reads
     # values, as the choice of experts does, is called as it is.
     model.forward = metaop.jit(model.forward, fallback=True)  # type: ignore[method-assign]
@@ -320,8 +348,10 @@ def learn_text(
 
 # What `learn_text` reads beside the options of a network.
 WRITING: dict[str, int | float | str] = {
+    **OPTIONS,
     "text": "",
     "checkpoint": "",
+    "log": "",
     "context": 32,
     "write": 100,
     "temperature": 1.0,
@@ -334,11 +364,12 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns a text letter by letter and writes some; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=200, batch_size=16, lr=3e-3, layers=2, width=64, heads=4,
-        **WRITING,
+        tied=1, **WRITING,
     )  # fmt: skip
 
     def build(letters: int, options: argparse.Namespace) -> GPT:
-        return GPT(letters, options.context, options.width, options.layers, options.heads)
+        sizes = (options.context, options.width, options.layers, options.heads)
+        return GPT(letters, *sizes, tied=bool(options.tied))
 
     return learn_text(build, options)
 

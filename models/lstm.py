@@ -18,8 +18,9 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .demonstration import Checkpoint, drawn_rows, parse_options, train
+from .demonstration import drawn_rows, parse_options
 from .gpt import PROVERBS, draw, sampling
+from .trainer import Trainer, Training, Values
 
 # What an LSTM keeps of what it has read, or a GRU.
 State = tuple[metaop.Tensor, metaop.Tensor] | metaop.Tensor
@@ -81,19 +82,15 @@ def learn_proverbs(
     model = LanguageModel(len(letters), options.width, options.layers, kind=kind)
     optimizer = metaop.optim.Adam(model.parameters(), lr=options.lr)
 
-    def step(number: int) -> dict[str, metaop.Tensor]:
-        (rows,) = drawn_rows(windows, size=options.batch_size, seed=(options.seed, number))
-        tokens = rows.t()
-        logits, _ = model(tokens[:-1])
-        loss = F.cross_entropy(logits.flatten(0, 1), tokens[1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return {"loss": loss.detach()}
+    def batch(number: int) -> list[metaop.Tensor]:
+        return drawn_rows(windows, size=options.batch_size, seed=(options.seed, number))
 
-    checkpoint = Checkpoint(options.checkpoint, model=model, optimizer=optimizer)
-    history = train(step, options.steps, title, checkpoint)
+    def values(network: Any, rows: metaop.Tensor) -> Values:
+        tokens = rows.t()
+        logits, _ = network(tokens[:-1])
+        return {"loss": F.cross_entropy(logits.flatten(0, 1), tokens[1:].flatten())}
+
+    history = Trainer(model, optimizer, batch, values, Training.of(options, clip=1.0)).fit(title)
     written = model.eval().write(int(codes[0]), options.write, *sampling(options))
     print("".join(letters[code] for code in written))
     return history["loss"]
@@ -102,7 +99,7 @@ def learn_proverbs(
 # What `learn_proverbs` reads.
 LEARNING: dict[str, Any] = {
     **{"steps": 200, "batch_size": 16, "lr": 5e-3, "width": 64, "layers": 2, "length": 32},
-    **{"write": 80, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "checkpoint": ""},
+    **{"write": 80, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "checkpoint": "", "log": ""},
 }
 
 

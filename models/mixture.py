@@ -130,9 +130,11 @@ class Mixture(Llama):
     ) -> metaop.Tensor:
         return self.logits_and_balance(tokens, positions, memory)[0]
 
-    def loss(self, tokens: metaop.Tensor) -> metaop.Tensor:
-        logits, uneven = self.logits_and_balance(tokens[:, :-1])
-        loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+    def loss(
+        self, tokens: metaop.Tensor, following: metaop.Tensor, network: Any = None
+    ) -> metaop.Tensor:
+        logits, uneven = self.logits_and_balance(tokens)
+        loss = F.cross_entropy(logits.flatten(0, 1), following.flatten())
         return loss + self.balance * uneven
 
 

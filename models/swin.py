@@ -16,6 +16,7 @@ from metaop.nn import functional as F
 from metaop.vision.ops import MLP, Permute, StochasticDepth
 
 from .demonstration import learn_digits, parse_options
+from .parallel import OPTIONS, Part
 
 
 def windows_of(x: metaop.Tensor, size: int) -> metaop.Tensor:
@@ -179,6 +180,8 @@ class SwinTransformer(nn.Module):
     """
 
     block, merging = SwinTransformerBlock, PatchMerging
+    columns = ("attn.qkv.weight", "mlp.0.weight", "mlp.0.bias")
+    rows = ("attn.proj.weight", "mlp.3.weight")
 
     def __init__(
         self,
@@ -234,12 +237,28 @@ class SwinTransformer(nn.Module):
                     nn.init.zeros_(module.bias)
 
     def forward(self, images: metaop.Tensor) -> metaop.Tensor:
-        return self.head(self.norm(self.features(images)).mean((1, 2)))
+        return self.classify(self.features(images))
+
+    def classify(self, x: metaop.Tensor) -> metaop.Tensor:
+        """Pixels (batch, height, width, channels) to logits (batch, classes)."""
+        return self.head(self.norm(x).mean((1, 2)))
+
+    def in_order(self) -> list[nn.Module]:
+        """The network as modules of which each takes what the one before gives."""
+        inner = [layer for part in self.features for layer in _layers(part)]
+        return [*inner, Part(self.classify, self.norm, self.head)]
+
+
+def _layers(part: nn.Module) -> list[nn.Module]:
+    return list(part) if isinstance(part, nn.Sequential) else [part]
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns digits of 32 × 32 pixels; returns the losses."""
-    options = parse_options(__doc__, arguments, steps=200, batch_size=32, lr=2e-3, width=64)
+    options = parse_options(
+        __doc__, arguments, steps=200, batch_size=32, lr=2e-3, width=64, checkpoint="",
+        log="", **OPTIONS,
+    )  # fmt: skip
     model = SwinTransformer(
         4, options.width, (2, 2), (2, 4), 4, stochastic_depth_prob=0.0, num_classes=10
     )

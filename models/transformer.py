@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,8 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .demonstration import Checkpoint, parse_options, train, update
+from .demonstration import parse_options
+from .trainer import Trainer, Training, Values
 
 
 def waves(length: int, width: int) -> metaop.Tensor:
@@ -89,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to sort sequences; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=400, batch_size=32, lr=1e-3, length=8, numbers=16, layers=1,
-        width=64, checkpoint="",
+        width=64, checkpoint="", log="",
     )  # fmt: skip
     hidden = 2 * options.width
     model = Transformer(
@@ -102,14 +104,17 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
         numbers = random.integers(0, options.numbers, (count, options.length))
         return metaop.from_numpy(numbers), metaop.from_numpy(np.sort(numbers, 1))
 
-    def step(number: int) -> dict[str, metaop.Tensor]:
-        read, target = draw(options.batch_size, number)
-        logits = model(read, model.shifted(target))
-        loss = update(optimizer, F.cross_entropy(logits.flatten(0, 1), target.flatten()))
-        return {"loss": loss, "accuracy": (logits.argmax(-1) == target).float().mean()}
+    def batch(number: int) -> tuple[metaop.Tensor, metaop.Tensor]:
+        return draw(options.batch_size, number)
 
-    checkpoint = Checkpoint(options.checkpoint, model=model, optimizer=optimizer)
-    history = train(step, options.steps, "Transformer", checkpoint)
+    def values(network: Any, read: metaop.Tensor, target: metaop.Tensor) -> Values:
+        logits = network(read, network.shifted(target))
+        right = (logits.argmax(-1) == target).float().mean()
+        loss = F.cross_entropy(logits.flatten(0, 1), target.flatten())
+        return {"loss": loss, "accuracy": right}
+
+    trainer = Trainer(model, optimizer, batch, values, Training.of(options))
+    history = trainer.fit("Transformer")
     read, target = draw(100, options.steps, 1)
     right = (model.eval().write(read, options.length) == target).all(1)
     print(f"{int(right.sum().item())} of 100 sequences are sorted without a mistake")

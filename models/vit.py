@@ -15,6 +15,7 @@ import metaop
 from metaop import nn
 
 from .demonstration import learn_digits, parse_options
+from .parallel import OPTIONS, Part
 
 
 class MLPBlock(nn.Sequential):
@@ -74,6 +75,9 @@ class Encoder(nn.Module):
 class VisionTransformer(nn.Module):
     """Images (batch, 3, image_size, image_size) to logits (batch, classes)."""
 
+    columns = ("in_proj_weight", "mlp.0.weight", "mlp.0.bias")
+    rows = ("out_proj.weight", "mlp.3.weight")
+
     def __init__(
         self,
         image_size: int = 224,
@@ -96,10 +100,25 @@ class VisionTransformer(nn.Module):
         nn.init.zeros_(self.heads.head.weight)
         nn.init.zeros_(self.heads.head.bias)
 
-    def forward(self, images: metaop.Tensor) -> metaop.Tensor:
+    def embed(self, images: metaop.Tensor) -> metaop.Tensor:
+        """Images as rows of patches (batch, length, width), a class token before them."""
         patches = self.conv_proj(images).flatten(2).transpose(1, 2)
         token = self.class_token.expand(len(images), -1, -1)
-        return self.heads(self.encoder(metaop.cat((token, patches), 1))[:, 0])
+        return metaop.cat((token, patches), 1)
+
+    def forward(self, images: metaop.Tensor) -> metaop.Tensor:
+        return self.heads(self.encoder(self.embed(images))[:, 0])
+
+    def in_order(self) -> list[nn.Module]:
+        """The network as modules of which each takes what the one before gives."""
+        encoder = self.encoder
+        places = encoder.pos_embedding
+        return [
+            Part(self.embed, self.conv_proj, self.class_token),
+            Part(lambda x: encoder.dropout(x + places), encoder.dropout, places),
+            *encoder.layers,
+            Part(lambda x: self.heads(encoder.ln(x)[:, 0]), encoder.ln, self.heads),
+        ]
 
 
 def vit_b_16(num_classes: int = 1000) -> VisionTransformer:
@@ -112,7 +131,10 @@ def vit_s_16(num_classes: int = 1000) -> VisionTransformer:
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns digits of 32 × 32 pixels; returns the losses."""
-    options = parse_options(__doc__, arguments, steps=150, batch_size=32, lr=1e-3, width=64)
+    options = parse_options(
+        __doc__, arguments, steps=150, batch_size=32, lr=1e-3, width=64, checkpoint="",
+        log="", **OPTIONS,
+    )  # fmt: skip
     model = VisionTransformer(32, 8, 3, 4, options.width, 2 * options.width, num_classes=10)
     return learn_digits(model, options, 32)
 

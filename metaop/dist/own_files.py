@@ -7,7 +7,8 @@ import io
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
@@ -23,10 +24,11 @@ class _Written:
         self.folder = ""
         self.copies: dict[str, str | None] = {}
         self.own_folders: list[str] = []
+        self.together = False
 
     def is_shared(self, file: Any) -> bool:
         """Whether a name may be that of a file of all ranks; temporary folders are a rank's own."""
-        if not isinstance(file, (str, bytes, os.PathLike)):
+        if self.together or not isinstance(file, (str, bytes, os.PathLike)):
             return False
         path = _path(file)
         return path != os.devnull and not path.startswith(tuple(self.own_folders))
@@ -58,6 +60,16 @@ def leave_to_first(file: Any) -> None:
         _written.copies[_path(file)] = None
 
 
+@contextmanager
+def written_together() -> Iterator[None]:
+    """Inside, the ranks write files with names of their own, which all of them are to see."""
+    before, _written.together = _written.together, True
+    try:
+        yield
+    finally:
+        _written.together = before
+
+
 def keep_files_apart() -> None:
     """From here on, what this process opens for writing is a copy of its own, which it reads too.
 
@@ -65,6 +77,8 @@ def keep_files_apart() -> None:
     `os.remove` and `os.unlink`. Folders that are there already are not made again; temporary
     folders and files are this process's own.
     """
+    if _written.folder:
+        return
     _written.folder = tempfile.mkdtemp(prefix="metaop-rank-")
     call_at_exit(lambda: shutil.rmtree(_written.folder, ignore_errors=True))
     builtins.open = io.open = _opening(io.open)  # type: ignore[assignment]

@@ -54,7 +54,7 @@ _LAZY = {
     "local_map": "fsdp",
     "ZeroRedundancyOptimizer": "optim",
 }
-_SUBMODULES = ("checkpoint", "elastic", "fsdp", "optim", "pipelining")
+_SUBMODULES = ("checkpoint", "data_parallel", "elastic", "fsdp", "optim", "pipelining")
 
 
 def __getattr__(name: str) -> _Any:

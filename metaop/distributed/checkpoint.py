@@ -19,7 +19,7 @@ from metaop import serialization
 from metaop.distributed.filling import Filling, InMemory, is_stateful, stateful_core
 from metaop.distributed.shards import InShards, ranks_of_job, write_folder
 from metaop.errors import CheckpointError
-from metaop.serialization.files import open_sharded
+from metaop.serialization.files import open_sharded, save_here
 from metaop.serialization.sharded_format import mapped
 from metaop.tensor.core import Tensor
 from metaop.tensor.global_tensor import full_tensor
@@ -58,7 +58,7 @@ def _write_file(path: Path, state: Any) -> None:
     problem = ""
     if job.rank == 0:
         try:
-            serialization.save(whole, path)
+            save_here(whole, path)
         except OSError as error:
             problem = str(error)
     if problem := job.bcast(problem, 0):

@@ -24,7 +24,10 @@ from metaop.nn.hooks import register_module_buffer_registration_hook
 from metaop.nn.module import Module
 from metaop.tensor import data_parallel
 from metaop.tensor.core import Tensor
+from metaop.tensor.data_parallel import home_of, split_all
 from metaop.tensor.global_tensor import distribute_tensor
+
+__all__ = ["become_one", "begin", "home_of", "run_program", "split_all"]
 
 _HASHES = "PYTHONHASHSEED"
 
@@ -47,13 +50,21 @@ def run_program(program: Sequence[str]) -> None:
         runpy.run_path(program[0], run_name="__main__")
 
 
-def begin() -> None:
-    """Makes this process one of the ranks that run a program together."""
-    job = everyone()
-    if job.size == 1:
+def begin(mesh: Sequence[int] | None = None) -> None:
+    """Makes the program that this process runs data-parallel, on a row of all ranks or a mesh.
+
+    Data are split along the first axis of the mesh. A process alone has nothing to do.
+    """
+    if everyone().size == 1:
         return
-    data_parallel.begin(job.size)
+    data_parallel.begin((everyone().size,) if mesh is None else mesh)
     register_module_buffer_registration_hook(_whole)
+    become_one()
+
+
+def become_one() -> None:
+    """Makes the ranks, which run the same program, draw alike, and rank 0 alone print and write."""
+    job = everyone()
     seed = job.bcast(int.from_bytes(os.urandom(4), "little"), 0)
     random.seed(seed)
     np.random.seed(seed)
@@ -68,5 +79,9 @@ def _whole(module: Module, name: str, value: Tensor | None) -> Tensor | None:
     """A buffer lies as the parameters do."""
     if value is None or value.device.placement is not None:
         return value
-    placement = data_parallel.home_of(value.device).placement
-    return value if placement is None else distribute_tensor(value, placement, BROADCAST)
+    placement = home_of(value.device).placement
+    return (
+        value
+        if placement is None
+        else distribute_tensor(value, placement, data_parallel.lying(placement, BROADCAST))
+    )

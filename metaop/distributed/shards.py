@@ -12,6 +12,7 @@ import numpy as np
 from metaop import serialization
 from metaop.dist.collectives import everyone, is_running
 from metaop.dist.mesh_world import nothing_partial
+from metaop.dist.own_files import written_together
 from metaop.dist.placement import Placement
 from metaop.dist.program import ShardedBuffer
 from metaop.dist.sbp import NdSbp, local_box
@@ -65,6 +66,7 @@ class _Written(NamedTuple):
     state: Any
 
 
+@written_together()
 def write_folder(folder: Path, state: Any) -> None:
     """Writes a state; raises CheckpointError, on all ranks, when one of them cannot."""
     job = ranks_of_job()

@@ -50,7 +50,7 @@ def save(
     if global_dst_rank is not None and is_running():
         whole = mapped(obj, lambda _, value: _whole(value))
         if everyone().rank == global_dst_rank:
-            _save_here(whole, f)
+            save_here(whole, f)
         everyone().Barrier()
     elif data_parallel.is_on() and isinstance(f, (str, os.PathLike)):
         # Every rank takes part in gathering what is inside; rank 0 alone keeps it.
@@ -58,13 +58,13 @@ def save(
             _write(obj, io.BytesIO(), Path(f).name)
             leave_to_first(f)
         else:
-            _save_here(obj, f)
+            save_here(obj, f)
         everyone().Barrier()
     else:
-        _save_here(obj, f)
+        save_here(obj, f)
 
 
-def _save_here(obj: Any, f: File) -> None:
+def save_here(obj: Any, f: File) -> None:
     """Writes what this process has."""
     if not isinstance(f, (str, os.PathLike)):
         _write(obj, f, "")
@@ -139,6 +139,12 @@ def load(
         if global_src_rank is not None and is_running():
             content = _content_on(f, global_src_rank)
             return _read(io.BytesIO(content), placement, str(f), trusted)
+    return _load_here(f, placement, trusted)
+
+
+def _load_here(f: File, placement: Placement, trusted: bool) -> Any:
+    """Reads what this process sees."""
+    if isinstance(f, (str, os.PathLike)):
         if os.path.isdir(f):
             return _read_folder(Path(f), placement)
         with open(f, "rb") as file:
@@ -163,7 +169,7 @@ def _content_on(file: str | os.PathLike[str], rank: int) -> bytes:
 def open_sharded(folder: Path) -> ShardedReader:
     """The reader of a sharded checkpoint; CheckpointError when there is none."""
     with Reading(str(folder)):
-        return ShardedReader(folder, load)
+        return ShardedReader(folder, lambda path: _load_here(path, _placement_of(None), False))
 
 
 def _read_folder(folder: Path, placement: Placement) -> Any:

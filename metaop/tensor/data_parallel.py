@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
+import numpy as np
+
 from metaop.dist.placement import Placement
-from metaop.dist.sbp import BROADCAST, Split
+from metaop.dist.sbp import BROADCAST, NdSbp, Sbp, Split
 from metaop.errors import ArgumentError
 from metaop.tensor.arrays import array_of
 from metaop.tensor.core import Tensor, wrap
@@ -27,23 +30,28 @@ _LOOKED_AT = 4096
 
 
 class _Program:
-    """The number of ranks that train; 0 outside of a data-parallel program."""
+    """The ranks that train, as a mesh; None outside of a data-parallel program."""
 
-    ranks = 0
+    ranks: list[Any] | None = None
 
 
 _program = _Program()
 
 
-def begin(ranks: int) -> None:
-    """Makes this program, which runs on so many ranks, data-parallel from here on."""
+def begin(mesh: Sequence[int]) -> None:
+    """Makes this program data-parallel from here on.
+
+    Data are split along the first axis of a mesh of ranks; along others they are whole, and so is
+    what is trained, unless `to_global` lets it lie otherwise.
+    """
+    ranks: Any = np.arange(prod(mesh)).reshape(mesh).tolist()
     _program.ranks = ranks
     meeting.joined, meeting.trained = _joined, _trained
 
 
 def is_on() -> bool:
     """Whether this program is data-parallel."""
-    return _program.ranks > 0
+    return _program.ranks is not None
 
 
 def refuse(what: str) -> None:
@@ -59,8 +67,14 @@ def home_of(device: Device) -> Device:
     """The device of global tensors whose parts lie on devices of this kind."""
     if device.placement is not None or device is META:
         return device
-    home: Device = Placement(device.type, range(_program.ranks)).device
+    assert _program.ranks is not None
+    home: Device = Placement(device.type, _program.ranks).device
     return home
+
+
+def lying(placement: Placement, first: Sbp) -> NdSbp:
+    """A state along the first axis of a placement, whole values along the others."""
+    return (first, *(BROADCAST,) * (len(placement.shape) - 1))
 
 
 def _trained(call: Call) -> Call:
@@ -68,7 +82,7 @@ def _trained(call: Call) -> Call:
     home = home_of(call.type.device)
     if home is call.type.device:
         return call
-    return distribute_tensor(wrap(call), home.placement, BROADCAST).call
+    return distribute_tensor(wrap(call), home.placement, lying(home.placement, BROADCAST)).call
 
 
 def _joined(inputs: Sequence[Call | None]) -> Sequence[Call | None]:
@@ -105,7 +119,7 @@ def _split(data: Tensor, placement: Placement) -> Call:
             f"data {kind} with checksum {_checksum(value)}; all ranks have to read or draw the same"
         )
     state = BROADCAST if data.requires_grad else Split(0)
-    return spread(data, placement, state).call
+    return spread(data, placement, lying(placement, state)).call
 
 
 def _checksum(value: Any) -> int:

@@ -74,7 +74,7 @@ def test_an_impossible_choice_is_refused() -> None:
 
 def test_values_and_gradients_are_those_of_torch() -> None:
     def loss(library: Any, model: Any, tokens: Any) -> tuple[Any, Any]:
-        return model(tokens[:, :-1]), model.loss(tokens)
+        return model(tokens[:, :-1]), model.loss(tokens[:, :-1], tokens[:, 1:])
 
     compare("mixture", build, loss, np.random.default_rng(1).integers(0, 13, (2, 9)))
 
