@@ -60,6 +60,18 @@ def realize(*calls: Call) -> None:
     realize_and_watch(calls)
 
 
+def realize_alone(call: Call) -> None:
+    """Computes the value of a call, and nothing that is pending beside it.
+
+    What surrounds it stays in one piece: data that a step reads do not cut the step.
+    """
+    if state.trace is not None:
+        realize(call)
+    elif call.is_pending:
+        with recorder.lock:
+            run(cut_at([call], live_residuals))
+
+
 def realize_and_watch(calls: Sequence[Call], watch: Watch | None = None) -> None:
     """`realize`, and `watch` is called between kernels: with each call that got its value, which
     stays as it is, and with None where none did. So what is computed can be sent meanwhile.

@@ -19,6 +19,7 @@ import numpy as np
 from metaop.dist.placement import Placement
 from metaop.dist.sbp import BROADCAST, NdSbp, Sbp, Split
 from metaop.errors import ArgumentError
+from metaop.executor import realize_alone
 from metaop.tensor.arrays import array_of
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.global_tensor import distribute_tensor, spread
@@ -113,6 +114,7 @@ def split_all(value: Any) -> Any:
 def _split(data: Tensor, placement: Placement) -> Call:
     """Data that all ranks have alike, of which each takes its share of the first dimension."""
     if data.device.placement is None:
+        realize_alone(data.call)
         value = array_of(data)
         kind = f"{data.dtype.name}{list(value.shape)}"
         placement.world.verify(
