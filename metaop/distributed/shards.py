@@ -9,7 +9,6 @@ from zlib import crc32
 
 import numpy as np
 
-from metaop import serialization
 from metaop.dist.collectives import everyone, is_running
 from metaop.dist.mesh_world import nothing_partial
 from metaop.dist.own_files import written_together
@@ -18,7 +17,7 @@ from metaop.dist.program import ShardedBuffer
 from metaop.dist.sbp import NdSbp, local_box
 from metaop.errors import CheckpointError
 from metaop.serialization.damage import Damage
-from metaop.serialization.files import open_sharded
+from metaop.serialization.files import open_sharded, save_here
 from metaop.serialization.sharded_format import (
     INDEX,
     Box,
@@ -176,7 +175,7 @@ def _write_index(folder: Path, answers: Sequence[_Written], generation: int) -> 
     state = answers[0].state
     for answer in answers[1:]:
         _add_missing(state, answer.state)
-    serialization.save(index_of(state, tensors, files, generation), folder / INDEX)
+    save_here(index_of(state, tensors, files, generation), folder / INDEX)
     remove_others(folder, files)
 
 
