@@ -233,7 +233,10 @@ MODULES: dict[str, Entry] = {
         options={"out": (1, 4)},
         use="T.func.functional_call({m}, {{k: v * 0.7 for k, v in {m}.named_parameters()}}, (x,))",
     ),
-    "Mapped": Entry("T.nn.Linear({f}, 3)", use="T.func.vmap(lambda row: {m}(row).tanh())(x)"),
+    "Mapped": Entry(
+        "T.nn.Linear({f}, 3)",
+        use="T.func.vmap(lambda row: F.linear(row, {m}.weight, {m}.bias).tanh())(x)",
+    ),
     "MappedWeights": Entry(
         "T.nn.Linear({f}, 3)", use="T.func.vmap(lambda w: x @ w, out_dims=-1)({m}.weight)"
     ),

@@ -207,7 +207,7 @@ OTHERS: dict[str, Entry] = {
     "index_add": Entry("x.index_add(1, T.tensor([0, 0]), T.cat([x[:, :1], x[:, -1:]], 1))"),
     "index_copy": Entry("x.index_copy(1, T.tensor([0]), x[:, -1:].tanh())"),
     "index_fill": Entry("x.index_fill(1, T.tensor([0]), 0.3)"),
-    "take_along": Entry("T.take_along_dim(x, (x > 0).long(), 0)"),
+    "take_along": Entry("T.take_along_dim(x, (x > 0).long() * (x.shape[1] - 1), 1)"),
     "two_indices": Entry("x[T.arange(x.shape[0])[:, None], T.tensor([0, 0, -1])]"),
     "ellipsis": Entry("x[..., T.tensor([0, -1]), None]", (2, 3)),
     "select_scatter": Entry("x.select_scatter(x[:, -1] * 0.5, 1, 0)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -42,8 +43,10 @@ class Generator:
             model = self._model()
             for _ in range(4):
                 drawn = self._with_habits(self._with_loop(model))
-                if truth(text(drawn), 0) is not None:
-                    return drawn
+                # Other numbers may be refused where those of the draw were not.
+                with contextlib.suppress(Unfit):
+                    if truth(text(drawn), 0) is not None:
+                        return drawn
 
     def _pick(self, options: Any) -> Any:
         options = list(options)
