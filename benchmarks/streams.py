@@ -255,10 +255,10 @@ def last_batches(f: Framework) -> Step:
 
 def _magnified(random: np.random.Generator, count: int) -> Iterator[Batch]:
     for number in range(count):
-        size = 16 + 8 * (number // 2)
+        size = 16 + 8 * (12 * number // count)
         yield _normal(random, 4, 3, size, size), random.integers(0, 10, 4)
 
 
-@_stream("conv net with BatchNorm, images that grow every second step, SGD", _magnified)
+@_stream("conv net with BatchNorm, images that grow eleven times, SGD", _magnified)
 def progressive(f: Framework) -> Step:
     return _classified(f, _small_convolutions(f), "SGD", 1e-3)

@@ -83,91 +83,6 @@ go:
   ret void
 }
 
-define internal void @set_places(ptr %rules, i64 %count, ptr %slots) {
-entry:
-  br label %check
-check:
-  %k = phi i64 [ 0, %entry ], [ %k_next, %one ]
-  %more = icmp slt i64 %k, %count
-  br i1 %more, label %one, label %done
-one:
-  %at = getelementptr %place, ptr %rules, i64 %k
-  %rule = load %place, ptr %at
-  %slot = extractvalue %place %rule, 0
-  %base = extractvalue %place %rule, 1
-  %offset = extractvalue %place %rule, 2
-  %base_at = getelementptr i64, ptr %slots, i64 %base
-  %start = load i64, ptr %base_at
-  %address = add i64 %start, %offset
-  %slot_at = getelementptr i64, ptr %slots, i64 %slot
-  store i64 %address, ptr %slot_at
-  %k_next = add i64 %k, 1
-  br label %check
-done:
-  ret void
-}
-
-define internal void @move_along(ptr %rules, i64 %count, ptr %slots, i64 %t) {
-entry:
-  br label %check
-check:
-  %k = phi i64 [ 0, %entry ], [ %k_next, %one ]
-  %more = icmp slt i64 %k, %count
-  br i1 %more, label %one, label %done
-one:
-  %at = getelementptr %move, ptr %rules, i64 %k
-  %rule = load %move, ptr %at
-  %slot = extractvalue %move %rule, 0
-  %base = extractvalue %move %rule, 1
-  %start = extractvalue %move %rule, 2
-  %stride = extractvalue %move %rule, 3
-  %mask = extractvalue %move %rule, 4
-  %first_slot = extractvalue %move %rule, 5
-  %base_at = getelementptr i64, ptr %slots, i64 %base
-  %whole = load i64, ptr %base_at
-  %turn = and i64 %t, %mask
-  %way = mul i64 %turn, %stride
-  %begin = add i64 %whole, %start
-  %later = add i64 %begin, %way
-  %is_later = icmp ne i64 %t, 0
-  %has_none = icmp slt i64 %first_slot, 0
-  %moves = or i1 %is_later, %has_none
-  %first_number = select i1 %has_none, i64 %base, i64 %first_slot
-  %first_at = getelementptr i64, ptr %slots, i64 %first_number
-  %first = load i64, ptr %first_at
-  %address = select i1 %moves, i64 %later, i64 %first
-  %slot_at = getelementptr i64, ptr %slots, i64 %slot
-  store i64 %address, ptr %slot_at
-  %k_next = add i64 %k, 1
-  br label %check
-done:
-  ret void
-}
-
-define internal void @copy_all(ptr %rules, i64 %count, ptr %slots) {
-entry:
-  br label %check
-check:
-  %k = phi i64 [ 0, %entry ], [ %k_next, %one ]
-  %more = icmp slt i64 %k, %count
-  br i1 %more, label %one, label %done
-one:
-  %at = getelementptr %copy, ptr %rules, i64 %k
-  %rule = load %copy, ptr %at
-  %to = extractvalue %copy %rule, 0
-  %from = extractvalue %copy %rule, 1
-  %bytes = extractvalue %copy %rule, 2
-  %to_at = getelementptr ptr, ptr %slots, i64 %to
-  %target = load ptr, ptr %to_at
-  %from_at = getelementptr ptr, ptr %slots, i64 %from
-  %source = load ptr, ptr %from_at
-  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %source, i64 %bytes, i1 false)
-  %k_next = add i64 %k, 1
-  br label %check
-done:
-  ret void
-}
-
 ; Whether some steps in order met an error, after which none runs.
 define internal i1 @run_rows(ptr %steps, i64 %count, ptr %slots, ptr %error) {
 entry:
@@ -286,7 +201,80 @@ finished:
 }
 """
 
+_SET_PLACE = """
+  %slot = extractvalue %place %rule, 0
+  %base = extractvalue %place %rule, 1
+  %offset = extractvalue %place %rule, 2
+  %base_at = getelementptr i64, ptr %slots, i64 %base
+  %start = load i64, ptr %base_at
+  %address = add i64 %start, %offset
+  %slot_at = getelementptr i64, ptr %slots, i64 %slot
+  store i64 %address, ptr %slot_at
+"""
+
+_MOVE_ALONG = """
+  %slot = extractvalue %move %rule, 0
+  %base = extractvalue %move %rule, 1
+  %start = extractvalue %move %rule, 2
+  %stride = extractvalue %move %rule, 3
+  %mask = extractvalue %move %rule, 4
+  %first_slot = extractvalue %move %rule, 5
+  %base_at = getelementptr i64, ptr %slots, i64 %base
+  %whole = load i64, ptr %base_at
+  %turn = and i64 %t, %mask
+  %way = mul i64 %turn, %stride
+  %begin = add i64 %whole, %start
+  %later = add i64 %begin, %way
+  %is_later = icmp ne i64 %t, 0
+  %has_none = icmp slt i64 %first_slot, 0
+  %moves = or i1 %is_later, %has_none
+  %first_number = select i1 %has_none, i64 %base, i64 %first_slot
+  %first_at = getelementptr i64, ptr %slots, i64 %first_number
+  %first = load i64, ptr %first_at
+  %address = select i1 %moves, i64 %later, i64 %first
+  %slot_at = getelementptr i64, ptr %slots, i64 %slot
+  store i64 %address, ptr %slot_at
+"""
+
+_COPY = """
+  %to = extractvalue %copy %rule, 0
+  %from = extractvalue %copy %rule, 1
+  %bytes = extractvalue %copy %rule, 2
+  %to_at = getelementptr ptr, ptr %slots, i64 %to
+  %target = load ptr, ptr %to_at
+  %from_at = getelementptr ptr, ptr %slots, i64 %from
+  %source = load ptr, ptr %from_at
+  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %source, i64 %bytes, i1 false)
+"""
+
+
+def _for_each(name: str, rule: str, body: str, further: str = "") -> str:
+    """A function that carries out a text for each of some rules, with `further` parameters."""
+    return f"""
+define internal void @{name}(ptr %rules, i64 %count, ptr %slots{further}) {{
+entry:
+  br label %check
+check:
+  %k = phi i64 [ 0, %entry ], [ %k_next, %one ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %one, label %done
+one:
+  %at = getelementptr %{rule}, ptr %rules, i64 %k
+  %rule = load %{rule}, ptr %at
+{body}
+  %k_next = add i64 %k, 1
+  br label %check
+done:
+  ret void
+}}
+"""
+
 
 def runtime_text() -> str:
     """The module with the functions named in `SYMBOLS`."""
-    return pool_text() + _RUN
+    rules = (
+        _for_each("set_places", "place", _SET_PLACE),
+        _for_each("move_along", "move", _MOVE_ALONG, ", i64 %t"),
+        _for_each("copy_all", "copy", _COPY),
+    )
+    return "".join((pool_text(), _RUN, *rules))
