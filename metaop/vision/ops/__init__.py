@@ -1,6 +1,7 @@
 """Operators of detectors and image networks, under torchvision's names."""
 
 from metaop.vision.ops.boxes import (
+    batched_nms,
     box_area,
     box_convert,
     box_iou,
@@ -9,6 +10,7 @@ from metaop.vision.ops.boxes import (
     distance_box_iou,
     generalized_box_iou,
     masks_to_boxes,
+    nms,
     remove_small_boxes,
 )
 from metaop.vision.ops.deformable import DeformConv2d, deform_conv2d
@@ -39,4 +41,3 @@ from metaop.vision.ops.regions import (
     roi_align,
     roi_pool,
 )
-from metaop.vision.ops.suppression import batched_nms, nms
