@@ -41,7 +41,7 @@ def _gather(o: Operands) -> str | None:
 _RECURRENT = {"lstm": ("LSTM", (0, 3, 1, 2)), "gru": ("GRU", (1, 0, 2))}
 
 
-@row(recurrent.recurrent_layer)
+@row(recurrent.recurrent_layer, recurrent.recurrent_scan)
 def _recurrent_layer(o: Operands) -> list[str] | None:
     kind, reverse = o.attributes
     w, weights = o.w, o.names[4:8]
