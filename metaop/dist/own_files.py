@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -15,6 +16,8 @@ from typing import Any
 from metaop.dist.faults import call_at_exit
 
 _WRITING = frozenset("wax+")
+# Seconds to wait for rank 0 to make a folder, and between two looks.
+_PATIENCE, _PAUSE = 10.0, 0.01
 
 
 class _Written:
@@ -74,8 +77,8 @@ def keep_files_apart() -> None:
     """From here on, what this process opens for writing is a copy of its own, which it reads too.
 
     That holds for `open`, and for the names of such files in `os.replace`, `os.rename`,
-    `os.remove` and `os.unlink`. Folders that are there already are not made again; temporary
-    folders and files are this process's own.
+    `os.remove` and `os.unlink`. For a folder it waits until rank 0 has made it; temporary folders
+    and files are this process's own.
     """
     if _written.folder:
         return
@@ -134,11 +137,13 @@ def _removing(removed: Callable[..., Any]) -> Callable[..., Any]:
 def _making(made: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(made)
     def own(path: Any, *args: Any, **options: Any) -> None:
-        try:
-            made(path, *args, **options)
-        except FileExistsError:
-            if not os.path.isdir(path):
-                raise
+        """Rank 0 makes the folders of all ranks, and raises where one is there already."""
+        deadline = time.monotonic() + _PATIENCE
+        while _written.is_shared(path) and time.monotonic() < deadline:
+            if os.path.isdir(path):
+                return
+            time.sleep(_PAUSE)
+        made(path, *args, **options)
 
     return own
 
@@ -146,7 +151,8 @@ def _making(made: Callable[..., Any]) -> Callable[..., Any]:
 def _owning(made: Callable[..., str]) -> Callable[..., str]:
     @wraps(made)
     def own(*args: Any, **options: Any) -> str:
-        folder = made(*args, **options)
+        with written_together():
+            folder = made(*args, **options)
         _written.own_folders.append(os.path.join(_path(folder), ""))
         return folder
 
