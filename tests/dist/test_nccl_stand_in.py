@@ -205,6 +205,7 @@ def test_two_ranks_on_one_gpu_are_an_error(cupy: ModuleType) -> None:
 def test_what_no_stream_waits_for_is_not_there(cupy: ModuleType) -> None:
     """The fault that a program with too few events has on a GPU shows here too."""
     found: dict[bool, list[np.ndarray]] = {True: [], False: []}
+    both_read = threading.Barrier(2)
 
     def run(link: Any) -> None:
         for waits, results in found.items():
@@ -216,6 +217,7 @@ def test_what_no_stream_waits_for_is_not_there(cupy: ModuleType) -> None:
             if waits:
                 streams.get_current_stream().wait_event(other.record())
             results.append(cupy.asnumpy(taken))
+            both_read.wait()  # one that synchronises works for both
             other.synchronize()
 
     assert together(cupy, run, run) == [None, None]
