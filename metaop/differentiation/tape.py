@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from weakref import WeakSet
 
 from metaop.differentiation.loops import is_cheap
 from metaop.differentiation.saved_values import Residual, overwritten, overwritten_error
@@ -194,22 +193,15 @@ def _residuals(
     return tuple(places)
 
 
-_without_gradient: WeakSet[Signature] = WeakSet()
-
-
 def live_residuals(call: Call) -> list[Call]:
     """What the gradient of a call will read, should it be asked for."""
     signature = call.signature
     assert signature is not None
     wanted = tuple(k for k, source in enumerate(call.inputs) if source.requires_grad)
-    if signature in _without_gradient:
-        return []
     outputs = tuple(k for k in range(signature.result_count) if signature.types[k].differentiable)
     try:
         plan = gradient_plan(signature, outputs, wanted)
-    except UnsupportedError:
-        # Whoever asks for it is told.
-        _without_gradient.add(signature)
+    except UnsupportedError:  # whoever asks for the gradient is told
         return []
     return [] if plan is None else residual_parts(call, plan.residuals)
 

@@ -30,16 +30,19 @@ def count_up_to(flags: Node, dim: int = 0) -> Node:
 
 
 def first_places(counts: Node, count: int, absent: int) -> Node:
-    """The places of the first `count` elements of a vector that hold, int64, or `absent`.
+    """The places of the first `count` elements that hold in each row, int64, or `absent`.
 
-    `counts` is that of `count_up_to`: the first element with a count is the one that holds.
+    `counts` is that of `count_up_to` along the last dimension: the first element with a count is
+    the one that holds.
     """
-    length = counts.size
-    target = views.reshape(apply("minimum", counts, count + 1), (length,))
-    numbers = cast(index_along((length,), 0), counts.dtype)
-    to_count = IndexMap((length,), [lookup(1, IndexMap.axes((length,)), count + 2)])
-    found = reduce_with_map("min", numbers, to_count, (count + 2,), (target,))
-    found = views.slice_dimension(found, 0, 1, count)
+    *rows, length = counts.shape
+    # One place is for what holds nothing yet, and one for what is more than asked for.
+    place = apply("minimum", counts, count + 1)
+    axes = IndexMap.axes(counts.shape)
+    to_count = IndexMap(counts.shape, (*axes[:-1], lookup(1, axes, count + 2)))
+    numbers = cast(index_along(counts.shape, len(rows)), counts.dtype)
+    found = reduce_with_map("min", numbers, to_count, (*rows, count + 2), (place,))
+    found = views.slice_dimension(found, len(rows), 1, count)
     return cast(where(found < length, cast(found, dtypes.int64), absent), dtypes.int64)
 
 

@@ -97,49 +97,51 @@ def recurrent_layer(
     projection: Node | None,
     kind: str,
     reverse: bool,
+    is_loop: bool,
 ) -> States:
     """A cell over a sequence (T, N, I): outputs (T, N, H), then the last states.
 
     Samples end at `lengths` (N): beyond them outputs are 0 and states stay. An LSTM may project
-    its hidden state by `projection` (P, H).
+    its hidden state by `projection` (P, H). The steps are written out, or a loop whose step is
+    compiled once, however long the sequence is.
     """
     cell = CELLS[kind]
     states: States = (hidden,) if memory is None else (hidden, memory)
     _check(kind, cell, input, states, of_input, of_hidden)
     projected = linear(input, of_input, input_bias)
+    run = _repeated if is_loop else _written_out
+    return run(cell, projected, lengths, states, of_hidden, hidden_bias, projection, reverse)
+
+
+def _written_out(
+    cell: Cell,
+    projected: Node,
+    lengths: Node | None,
+    states: States,
+    of_hidden: Node,
+    hidden_bias: Node | None,
+    projection: Node | None,
+    reverse: bool,
+) -> States:
     outputs: dict[int, Node] = {}
-    steps = range(input.shape[0])
+    steps = range(projected.shape[0])
     for step in reversed(steps) if reverse else steps:
         given = select(projected, 0, step)
         new = _advanced(cell, given, states, of_hidden, hidden_bias, projection)
-        outputs[step] = new[0]
-        if lengths is not None:
-            running = unsqueeze(lengths > step, 1)
-            outputs[step] = where(running, new[0], 0)
-            new = tuple(where(running, after, before) for after, before in zip(new, states))
-        states = new
+        outputs[step], states = _ended(lengths, step, new, states)
     return concatenate([unsqueeze(outputs[step], 0) for step in steps], 0), *states
 
 
-@composite
-def recurrent_scan(
-    input: Node,
+def _repeated(
+    cell: Cell,
+    projected: Node,
     lengths: Node | None,
-    hidden: Node,
-    memory: Node | None,
-    of_input: Node,
+    states: States,
     of_hidden: Node,
-    input_bias: Node | None,
     hidden_bias: Node | None,
     projection: Node | None,
-    kind: str,
     reverse: bool,
 ) -> States:
-    """`recurrent_layer` as a loop: one step is compiled, however long the sequence is."""
-    cell = CELLS[kind]
-    states: States = (hidden,) if memory is None else (hidden, memory)
-    _check(kind, cell, input, states, of_input, of_hidden)
-    projected = linear(input, of_input, input_bias)
     given = select(projected, 0, 0)
     first = _advanced(cell, given, states, of_hidden, hidden_bias, projection)
     # All steps begin with states of the types that they make.
@@ -153,15 +155,21 @@ def recurrent_scan(
     bias, narrow, ends = (
         next(supply) if x is not None else None for x in (hidden_bias, projection, lengths)
     )
-    new = _advanced(cell, at_step, own, weight, bias, narrow)
-    output = new[0]
-    if ends is not None:
-        running = unsqueeze(ends > step, 1)
-        output = where(running, new[0], 0)
-        new = tuple(where(running, after, before) for after, before in zip(new, own))
-    body = Body(new, sliced, input.shape[0], reverse)
+    output, new = _ended(ends, step, _advanced(cell, at_step, own, weight, bias, narrow), own)
+    body = Body(new, sliced, projected.shape[0], reverse)
     outputs = stack(body, operands, output)
     return outputs, *(last(body, operands, k) for k in range(len(states)))
+
+
+def _ended(
+    lengths: Node | None, step: Node | int, new: States, states: States
+) -> tuple[Node, States]:
+    """The output and the states of a step: samples that have ended give 0 and keep their states."""
+    if lengths is None:
+        return new[0], new
+    running = unsqueeze(lengths > step, 1)
+    kept = tuple(where(running, after, before) for after, before in zip(new, states))
+    return where(running, new[0], 0), kept
 
 
 def _advanced(

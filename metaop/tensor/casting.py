@@ -29,7 +29,7 @@ _CONTRACTIONS = frozenset(
     (
         *("matmul", "add_product", "add_batched_products", "linear", "convolution"),
         *("transposed_convolution", "einsum", "attention", "attention_with_weights"),
-        *("recurrent_cell", "recurrent_layer", "recurrent_scan", "prelu", "affine_grid"),
+        *("recurrent_cell", "recurrent_layer", "prelu", "affine_grid"),
     )
 )
 _LOSSES = frozenset(

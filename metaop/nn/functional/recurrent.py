@@ -6,7 +6,6 @@ from metaop.nn.functional.arguments import optional
 from metaop.operators import recurrent as operators
 from metaop.tensor.casting import casts_on_cpu
 from metaop.tensor.core import Tensor, wrap
-from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record, results
 
@@ -115,17 +114,16 @@ def _layer(
         *map(optional, weights),
         optional(projection),
     )
-    call = record(_operator(input), calls, (kind, reverse))
+    call = record(operators.recurrent_layer, calls, (kind, reverse, _is_loop(input)))
     outputs, *last = (wrap(one) for one in results(call))
     return outputs, tuple(last)
 
 
-def _operator(input: Tensor) -> Composite:
-    """How a layer runs: as a loop where programs repeat their steps, else written out."""
+def _is_loop(input: Tensor) -> bool:
+    """Whether a layer runs as a loop: where programs repeat their steps, and there are some."""
     device = input.device
     can_repeat = device.type != "cuda" and device.placement is None
-    is_loop = can_repeat and len(input) >= _SHORTEST_LOOP
-    return operators.recurrent_scan if is_loop else operators.recurrent_layer
+    return can_repeat and len(input) >= _SHORTEST_LOOP
 
 
 _layer_in_type_of_state = casts_on_cpu(_type_of_state)(_layer)

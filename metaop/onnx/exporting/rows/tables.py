@@ -41,9 +41,9 @@ def _gather(o: Operands) -> str | None:
 _RECURRENT = {"lstm": ("LSTM", (0, 3, 1, 2)), "gru": ("GRU", (1, 0, 2))}
 
 
-@row(recurrent.recurrent_layer, recurrent.recurrent_scan)
+@row(recurrent.recurrent_layer)
 def _recurrent_layer(o: Operands) -> list[str] | None:
-    kind, reverse = o.attributes
+    kind, reverse, _ = o.attributes
     w, weights = o.w, o.names[4:8]
     if o.names[8] is not None or (weights[2] is None) != (weights[3] is None):
         return None
