@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import first_steps, memory, sizes, whole_programs
 from benchmarks.comparison import Comparison
+from benchmarks.narrowed import paths_of_torch
 from benchmarks.roofline import Roofline
 
 # What is measured in fresh processes, each module in a table of its own.
@@ -58,8 +59,9 @@ class Report:
         """The tables of docs and remarks."""
         what = machine(self.threads)
         parts = [
-            f"{what['processor']}, {self.threads} threads, PyTorch {what['torch']}; copies "
-            f"{self.roofline.bandwidth / 1e9:.1f} GB/s, "
+            f"{what['processor']}, vectors of {what['vector_bytes']} bytes, "
+            f"{self.threads} threads, PyTorch {what['torch']} "
+            f"({what['paths_of_torch']}); copies {self.roofline.bandwidth / 1e9:.1f} GB/s, "
             f"multiply-adds {self.roofline.flops / 1e9:.0f} Gflop/s; "
             f"load {what['load']:.1f} at the end.\n"
         ]
@@ -141,12 +143,14 @@ def machine(threads: int) -> dict[str, Any]:
     """What the numbers were measured on."""
     import torch
 
-    from metaop.codegen.llvm.target import host_target
+    from metaop.codegen.llvm.target import host_target, target_named
 
     target = host_target()
     return {
-        "processor": target.cpu,
+        "processor": target_named("native").cpu,
+        "target": target.cpu,
         "vector_bytes": target.vector_bytes,
+        "paths_of_torch": paths_of_torch(),
         "cores": os.cpu_count(),
         "threads": threads,
         "load": os.getloadavg()[0],

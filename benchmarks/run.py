@@ -8,6 +8,7 @@ python -m benchmarks.run first_steps:             # first steps in fresh process
 python -m benchmarks.run sizes:                   # streams of ever new sizes
 python -m benchmarks.run programs:                # small complete trainings in fresh processes
 python -m benchmarks.run memory:                  # peak memory of training steps
+python -m benchmarks.run training: --target avx2  # both as on a processor without AVX-512
 python -m benchmarks.run --modes torch torch-fused torch-compile torch-dynamic
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,6 +34,7 @@ from benchmarks import (  # three register workloads
 from benchmarks import roofline as rooflines
 from benchmarks.comparison import Effort, compare, reason
 from benchmarks.frameworks import MODES
+from benchmarks.narrowed import TARGETS, restart
 from benchmarks.report import TABLES, Metric, Report, markdown_row, metric_row
 from benchmarks.workload import WORKLOADS, Workload
 
@@ -62,6 +65,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--threads", type=int, default=0, help="of both; one thread is measured by its CPU time"
     )
+    parser.add_argument("--target", choices=TARGETS, help="instructions that both may use at most")
     return parser.parse_args(arguments)
 
 
@@ -73,7 +77,10 @@ def chosen(words: Sequence[str], names: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures what was asked for, prints it as it comes and writes the files."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     options = parse_options(arguments)
+    if options.target:
+        restart("benchmarks.run", arguments, options.target)
     rows = {f"{row.group}: {row.name}": row for row in WORKLOADS.values()}
     members = {name: (module, key) for module in TABLES for name, key in module.names().items()}
     selected = chosen(options.names, [*_METRICS, *members, *rows])
