@@ -336,11 +336,15 @@ class Alloc(NamedTuple):
     space: str = "scratch"
 
 
+# A micro-kernel takes so many steps in an iteration, and asks for something once in each.
+STEPS = 4
+
+
 class Ahead(NamedTuple):
     """What a micro-kernel asks for while it multiplies: an element, which need not exist, at each
-    step along k, where all conditions hold.
+    turn of STEPS steps along k, where all conditions hold.
 
-    Groups of `lanes` steps lie `along` apart for each step, steps of a group `across`.
+    Groups of `lanes` turns lie `along` apart for each turn, turns of a group `across`.
     """
 
     buffer: int
@@ -360,7 +364,7 @@ class MicroKernel(NamedTuple):
     multiplies `step` neighbours along k: 1 number; or PAIR of bfloat16, which are packed as one
     element of 32 bits; or as many as a row of a MATRIX register holds, where `right` is packed in
     pairs and `left` has a `left_stride`. Meanwhile it asks for what is `ahead`: at each
-    step for one element, of the first whose conditions hold.
+    turn for one element of each whose conditions hold.
     """
 
     left: int

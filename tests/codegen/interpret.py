@@ -162,11 +162,10 @@ class Interpreter:
                 start, along, across = (
                     self.index(one.offset), self.integer(one.along), self.integer(one.across)
                 )  # fmt: skip
-                for step in range(depth):
-                    lane = step % one.lanes
-                    place = start + (step - lane) * along + lane * across
+                for turn in range(depth // ir.STEPS):
+                    lane = turn % one.lanes
+                    place = start + (turn - lane) * along + lane * across
                     self.asked.add((one.buffer, place))
-                break
 
     def left_panel(self, kernel: ir.MicroKernel, start: int, depth: int) -> np.ndarray:
         """The left factor as [rows][depth]."""

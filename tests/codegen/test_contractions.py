@@ -76,7 +76,7 @@ def test_nests_mean_the_product() -> None:
 @pytest.mark.parametrize("right_turned", [False, True])
 @pytest.mark.parametrize("depth", [96, 768])
 def test_what_later_blocks_read_is_asked_for_before(depth: int, right_turned: bool) -> None:
-    nodes, output = product(48, 512, depth, False, right_turned)
+    nodes, output = product(64, 512, depth, False, right_turned)
     plan = schedule(nodes, [output], Machine(Tile(block_columns=128), 1))
     (launch,) = plan.launches
     arrays = [np.zeros(node.shape, np.float32).ravel() for node in launch.buffers]
@@ -87,7 +87,7 @@ def test_what_later_blocks_read_is_asked_for_before(depth: int, right_turned: bo
     lines = {(buffer, place // 16) for buffer, place in interpreter.asked}
     assert {(right, line) for line in range(512 * depth // 16)} <= lines
     # Nothing is asked for before the first panels.
-    rows = range(16 * depth // 16, 48 * depth // 16)
+    rows = range(16 * depth // 16, 64 * depth // 16)
     assert {(left, line) for line in rows} <= lines
 
 

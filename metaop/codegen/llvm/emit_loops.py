@@ -299,7 +299,18 @@ class LoopWriter:
         self.memory.streamed = frozenset()
         if count > 1 and self.target.has_avx512 and length != 1:
             return self.accumulators.across(self._partly(loop, start, stop, count, partial))
+        if not names:
+            start = self._halved(loop, start, stop, count)
         return self._stage(loop, start, stop, NO_LANES, self.accumulators.across(partial))
+
+    def _halved(self, loop: For, start: Coefficient, stop: Coefficient, count: int) -> Coefficient:
+        """Runs the rest of a vector loop in ever shorter vectors, and returns where they end."""
+        while isinstance(start, int) and isinstance(stop, int) and stop - start > 1:
+            count //= 2
+            if count <= stop - start:
+                self._stage(loop, start, start + count, Lanes(loop.axis, 0, count), {})
+                start += count
+        return start
 
     def _partly(
         self,

@@ -11,7 +11,7 @@ from metaop.codegen.llvm.emit_loops import LoopWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.value import Value, bits_of
-from metaop.codegen.loop_nest import PAIR, MicroKernel, Sum
+from metaop.codegen.loop_nest import PAIR, STEPS, Ahead, MicroKernel, Sum
 
 
 def write_micro_kernel(
@@ -26,13 +26,13 @@ def write_micro_kernel(
 
 
 class _Asked(NamedTuple):
-    """What is asked for: the first address, and the bytes from there for each step and each lane.
+    """What is asked for: the first address, and the bytes from there for each turn and each lane.
 
-    A step is the lane that it is modulo the number of `lanes`.
+    A turn is the lane that it is modulo the number of `lanes`.
     """
 
     start: str
-    steps: Coefficient
+    along: Coefficient
     sideways: Coefficient
     lanes: int
 
@@ -65,74 +65,82 @@ class _MicroKernel:
         left = self._start(statement.left, statement.left_offset)
         right = self._start(statement.right, statement.right_offset)
         depth = self.index.total(self.index.resolve(statement.depth))
-        asked = self._asked()
+        asked = [self._asked(one) for one in statement.ahead]
         zero = code.constant(0, self.element, self.lanes)
         sums = [zero] * (statement.rows * self.vectors)
-
-        def step(position: Coefficient, values: list[Value]) -> list[Value]:
-            if asked is not None:
-                self._ask(asked, position)
-            return self._products(left, right, position, values)
-
+        # Pointers move along, so that a step computes no addresses.
+        carried = [code.value(place, "ptr") for place in (left, right)] + sums
         target = frozenset({statement.target})
-        sums = self.loops.loop(0, depth, 1, sums, target, step)
+        whole = self.index.binary("and", depth, -STEPS)
+        count = len(carried)
+        carried += [code.value(one.start, "ptr") for one in asked]
+
+        def turn(position: Coefficient, values: list[Value]) -> list[Value]:
+            values, places = values[:count], [place.text for place in values[count:]]
+            for one, place in zip(asked, places):
+                self._ask(one, place, position)
+            for _ in range(STEPS):
+                values = self._step(values)
+            following = (self._moved(place, one.along, "i8") for one, place in zip(asked, places))
+            return values + [code.value(place, "ptr") for place in following]
+
+        carried = self.loops.loop(0, whole, STEPS, carried, target, turn)[:count]
+        last = self.loops.loop(
+            whole, depth, 1, carried, target, lambda _, values: self._step(values)
+        )
+        sums = last[2:]
         self._write_tile(sums)
         self.memory.stale(statement.target)
 
     def _start(self, buffer: int, offset: Sum) -> str:
         return self.memory.address(buffer, self.index.resolve(offset))
 
-    def _asked(self) -> _Asked | None:
-        """What the first of `ahead` whose conditions hold asks for; else the same bytes always.
+    def _asked(self, one: Ahead) -> _Asked:
+        """What one of `ahead` asks for: the same bytes always where its conditions do not hold."""
+        code, index, memory = self.code, self.index, self.memory
+        size = memory.buffers[one.buffer][1].itemsize
+        along, across = (
+            index.binary("mul", index.integer(x), size) for x in (one.along, one.across)
+        )
+        sideways = index.binary("sub", across, along) if one.lanes > 1 else 0
+        asked = _Asked(self._start(one.buffer, one.offset), along, sideways, one.lanes)
+        condition, _ = memory.masks(one.conditions, 0)
+        if condition is None:
+            return asked
+        nowhere = (memory.nowhere, 0, 0)
+        start, *others = (
+            code.pure(f"select i1 {condition}, {kind} {x}, {kind} {y}", condition, str(x))
+            for kind, x, y in zip(("ptr", "i64", "i64"), asked, nowhere)
+        )
+        return _Asked(start, others[0], others[1], one.lanes)
 
-        There is one for all of them, because it takes registers away from the product.
-        """
-        code, index, memory, ahead = self.code, self.index, self.memory, self.statement.ahead
-        if not ahead:
-            return None
-        lanes = max(one.lanes for one in ahead)
-        found = _Asked(memory.nowhere, 0, 0, lanes)
-        for one in reversed(ahead):
-            size = memory.buffers[one.buffer][1].itemsize
-            along, across = (
-                index.binary("mul", index.integer(x), size) for x in (one.along, one.across)
-            )
-            sideways = index.binary("sub", across, along) if one.lanes > 1 else 0
-            asked = _Asked(self._start(one.buffer, one.offset), along, sideways, lanes)
-            condition, _ = memory.masks(one.conditions, 0)
-            if condition is not None:
-                start, *others = (
-                    code.pure(f"select i1 {condition}, {kind} {x}, {kind} {y}", condition, x, y)
-                    for kind, x, y in zip(("ptr", "i64", "i64"), map(str, asked), map(str, found))
-                )
-                asked = _Asked(start, others[0], others[1], lanes)
-            found = asked
-        return found
-
-    def _ask(self, asked: _Asked, position: Coefficient) -> None:
+    def _ask(self, asked: _Asked, place: str, position: Coefficient) -> None:
         code, binary = self.code, self.index.binary
-        moved = binary("mul", position, asked.steps)
         if asked.lanes > 1:
-            lane = binary("and", position, asked.lanes - 1)
-            moved = binary("add", moved, binary("mul", lane, asked.sideways))
-        address = self._moved(asked.start, moved, "i8")
+            lane = binary("and", binary("sdiv", position, STEPS), asked.lanes - 1)
+            place = self._moved(place, binary("mul", lane, asked.sideways), "i8")
         code.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        code.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
+        code.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
 
-    def _products(
-        self, left: str, right: str, position: Coefficient, values: list[Value]
-    ) -> list[Value]:
+    def _step(self, values: list[Value]) -> list[Value]:
+        """Adds the products of a step; `values` are where its factors begin, then the sums."""
+        statement = self.statement
+        left, right = (value.text for value in values[:2])
+        apart = statement.rows if statement.left_stride is None else 1
+        following = (self._moved(left, apart), self._moved(right, statement.columns))
+        sums = self._products(left, right, values[2:])
+        return [self.code.value(place, "ptr") for place in following] + sums
+
+    def _products(self, left: str, right: str, values: list[Value]) -> list[Value]:
         code, statement, binary = self.code, self.statement, self.index.binary
         stride = statement.left_stride
-        along = position if stride is not None else binary("mul", position, statement.rows)
-        row_start, row_step = self._moved(left, along), self.index.integer(stride or 1)
+        row_step = self.index.integer(stride or 1)
         # Rows that are not packed lie apart by numbers, also where steps take pairs.
         unit = "i16" if self.has_pairs and stride is not None else self.factor
-        column_start = self._moved(right, binary("mul", position, statement.columns))
-        columns = [self._load(column_start, k * self.lanes) for k in range(self.vectors)]
+        columns = [self._load(right, k * self.lanes) for k in range(self.vectors)]
         result = []
         for row in range(statement.rows):
-            place = self._moved(row_start, binary("mul", row_step, row), unit)
+            place = self._moved(left, binary("mul", row_step, row), unit)
             address = code.value(place, "ptr")
             factor = code.splat(
                 code.load(address, self.factor, align=bits_of(unit) // 8), self.lanes

@@ -22,6 +22,7 @@ from metaop.codegen.loop_nest import (
     Accumulate,
     CheckedIndex,
     For,
+    InBounds,
     Integer,
     Let,
     Load,
@@ -136,14 +137,62 @@ class TileWriter:
                 value = self.code.splat(self.memory.load(load, 0), lanes.count)
             return self.code.to_type(value, "i8", False) if value.type == "i1" else value
 
-        is_plain = not (load.conditions or present or lanes.mask)
-        rows = self._where_they_lie(load, axis, start, first) if is_plain else None
-        found = rows or self._row_by_row(row)
-        place = code.reserve(lanes.count, found.like.full_type) if rows else found.address
-        symbol = symbol_for(found.like.type, lanes.count)
+        rows = inside = None
+        if not (present or lanes.mask):
+            rows = self._where_they_lie(load, axis, start, first)
+            inside = self._all_exist(load, axis, start, first) if rows else None
+        if rows is None or inside is None:
+            found = self._row_by_row(row)
+            self._transpose(found, found.address)
+            return Tile(found.address, found.like, load.dtype.kind == "bool")
+        place = code.reserve(lanes.count, rows.like.full_type)
+        if inside == "true":
+            self._transpose(rows, place)
+        else:
+            at_once, one_by_one, done = map(code.new_label, ("whole", "parts", "tile"))
+            code.line(f"br i1 {inside}, label %{at_once}, label %{one_by_one}")
+            for label in (at_once, one_by_one):
+                code.line_label(label)
+                with code.branching():
+                    code.conditional()
+                    self._transpose(rows if label == at_once else self._row_by_row(row), place)
+                code.line(f"br label %{done}")
+            code.line_label(done)
+        return Tile(place, rows.like, load.dtype.kind == "bool")
+
+    def _transpose(self, rows: _Rows, place: str) -> None:
+        code, symbol = self.code, symbol_for(rows.like.type, self.index.lanes.count)
         code.declare(f"declare void @{symbol}(ptr, i64, ptr)")
-        code.line(f"call void @{symbol}(ptr {found.address}, i64 {found.step}, ptr {place})")
-        return Tile(place, found.like, load.dtype.kind == "bool")
+        code.line(f"call void @{symbol}(ptr {rows.address}, i64 {rows.step}, ptr {place})")
+
+    def _all_exist(
+        self, load: Load, axis: str, start: Coefficient, first: Coefficient
+    ) -> str | None:
+        """Whether the conditions of a load hold in all of a tile; None where that is not simple.
+
+        Bounds of a sum hold between two lanes if they hold in both.
+        """
+        across = LoopIndex(self.index.lanes.axis)
+        if any(
+            factor == across for one in load.conditions for factor, _ in _nested_terms(one.index)
+        ):
+            return None
+        if not all(isinstance(one, InBounds) for one in load.conditions):
+            return None
+        found = "true"
+        last = self.index.binary("add", first, self.index.lanes.count - 1)
+        for lane in (first, last):
+            with self.index.along(axis, start, lane):
+                scalar, varying = self.memory.masks(load.conditions, 0)
+            if varying is not None:
+                return None
+            if scalar is not None:
+                found = (
+                    scalar
+                    if found == "true"
+                    else self.code.pure(f"and i1 {found}, {scalar}", found, scalar)
+                )
+        return found
 
     def _where_they_lie(
         self, load: Load, axis: str, start: Coefficient, first: Coefficient

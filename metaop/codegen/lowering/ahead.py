@@ -1,8 +1,8 @@
 """What micro-kernels ask for while they multiply, so that memory does not wait for them.
 
 Packing reads much and computes nothing; multiplying reads little. So the lines of memory that the
-next block packs are asked for, one at each step, while this one is multiplied; and where rows of
-the left factor are read in place, those of the next panels.
+next block packs are asked for, one at each turn of a few steps, while this one is multiplied; and
+where rows of the left factor are read in place, those of the next panels.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from metaop.codegen.lowering.values import Values
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Symbol
 
-# A line of memory holds so many elements, give or take a factor of two.
+# A line of memory holds so many elements, give or take a factor of two, and takes so many turns.
 _LINE = 16
+_TURNS = _LINE // ir.STEPS
 
 # A buffer and an offset in it.
 Read = tuple[int, IndexExpr]
@@ -28,8 +29,8 @@ def right_ahead(
 ) -> list[ir.Ahead]:
     """What the last panels of a block ask for: what the next block reads into the same strip.
 
-    `reads` depend on the lane "l" of a strip and on the step "k"; `at` is the panel, the number of
-    panels, and the columns of a strip.
+    A block of few panels asks for a part of it. `reads` depend on the lane "l" of a strip and on
+    the step "k"; `at` is the panel, the number of panels, and the columns of a strip.
     """
     panel, panels, columns = at
     found = []
@@ -38,22 +39,23 @@ def right_ahead(
         symbols = {atom.name for atom in place.atoms() if isinstance(atom, Symbol)}
         if lane == 0 or step == 0 or not symbols <= following.keys():
             continue
-        # Neighbours are lanes, or else steps: then lanes take turns, each asks for many steps.
-        turns = _LINE if step == 1 and lane != 1 else 1
+        # Where steps are neighbours, lanes take turns, each asks for many steps. Where lanes are,
+        # several panels ask for the same lanes, each at other steps.
+        turns, sharing = (_TURNS, 1) if step == 1 and lane != 1 else (1, ir.STEPS)
         apart = turns if turns > 1 else max(_LINE // abs(lane), 1)
-        asking = min(-(-columns // apart), panels)
+        asking = min(-(-columns // apart) * sharing, panels)
         first = panel - (panels - asking)
-        places = {**following, "l": first * apart, "k": index_expr.constant(0)}
+        places = {**following, "l": first // sharing * apart, "k": first % sharing}
         start = place.substitute(_renamed(places))
         guards = (ir.InBounds(values.sum(first), asking),) if asking < panels else ()
-        found.append(ir.Ahead(number, values.sum(start), step, lane, turns, guards))
+        found.append(ir.Ahead(number, values.sum(start), step * ir.STEPS, lane, turns, guards))
     return found
 
 
 def left_ahead(
     values: Values, left: Read, stride: int, at: tuple[IndexExpr, int, IndexExpr, int]
 ) -> list[ir.Ahead]:
-    """What the first strip of every few panels asks for: the rows of the panels behind.
+    """What the first strips of every few panels ask for: the rows of the panels behind.
 
     Rows lie `stride` apart from `left` on; `at` is the panel, the number of panels, the strip, and
     the rows of a panel.
@@ -62,13 +64,13 @@ def left_ahead(
     together = max(_LINE // rows, 1)
     if panels <= together:
         return []
-    start = values.sum(left[1] + together * rows * stride)
+    start = values.sum(left[1] + (together * rows + strip * _TURNS) * stride)
     guards = (
-        ir.InBounds(values.sum(strip), 1),
+        ir.InBounds(values.sum(strip), ir.STEPS),
         ir.MultipleOf(values.sum(panel), together),
         ir.InBounds(values.sum(panel), panels - together),
     )
-    return [ir.Ahead(left[0], start, 1, stride, _LINE, guards)]
+    return [ir.Ahead(left[0], start, ir.STEPS, stride, _TURNS, guards)]
 
 
 def _renamed(places: Following) -> Callable[[Atom], IndexExpr | None]:
