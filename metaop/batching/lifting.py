@@ -7,6 +7,7 @@ what the steps are given with a weight, which no step waits for.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from metaop.batching.rules import batched, summed
@@ -78,18 +79,13 @@ class _Lift:
         self.given = self._given(nodes)
 
     def _sums(self, nodes: Sequence[Node]) -> dict[int, list[Node]]:
-        readers: dict[Node, int] = dict.fromkeys(self.carries, 0)
-        for source in (x for node in nodes for x in node.inputs if x in readers):
-            readers[source] += 1
-        for node in {*self.body.carried, *self.stacked}:
-            if node in readers:
-                readers[node] += 1
+        readers = Counter(x for node in nodes for x in node.inputs)
+        readers.update([*self.body.carried, *self.stacked])
         terms = []
         for number, (own, new) in enumerate(zip(self.carries, self.body.carried)):
             found = _terms(new)
-            # Only the sum itself reads what it was, and nobody what it becomes.
-            used = sum(x is new for x in (*self.body.carried, *self.stacked)) > 1
-            if own in found and found.count(own) == 1 and readers[own] == 1 and not used:
+            # Only the sum itself reads what it was, and nobody what it becomes on the way or then.
+            if found.count(own) == 1 and all(readers[x] == 1 for x in _way(new, own)):
                 terms += [(number, x) for x in found if x is not own]
         lifted: dict[int, list[Node]] = {}
         for number, term in sorted(terms, key=lambda one: -hint_of(one[1].nbytes)):
@@ -200,6 +196,13 @@ def _depending(nodes: Sequence[Node], inputs: Sequence[Node]) -> set[Node]:
 
 def _is_zero(node: Node) -> bool:
     return isinstance(node.op, Constant) and not node.op.value(node.dtype)
+
+
+def _way(total: Node, term: Node) -> list[Node]:
+    """The sums from one of the terms of a sum to that sum, both included."""
+    if total is term:
+        return [total]
+    return [total, *_way(next(x for x in total.inputs if term in _terms(x)), term)]
 
 
 def _terms(node: Node) -> list[Node]:

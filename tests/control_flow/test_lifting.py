@@ -16,6 +16,14 @@ STEPS = {
     "a sum of products": (lambda h, t, x, v, w: ((h + x).tanh(), t + h.T @ x, h), 1),
     "two terms": (lambda h, t, x, v, w: ((h * 0.5 + x), t + h.T @ x + x.T @ h, h), 1),
     "a sum that is read": (lambda h, t, x, v, w: ((h + x @ t).tanh(), t + h.T @ x, h), 2),
+    "a sum that is read when made": (
+        lambda h, t, x, v, w: ((h + x @ (t + h.T @ x)).tanh(), t + h.T @ x, h),
+        2,
+    ),
+    "a part of a sum that is read": (
+        lambda h, t, x, v, w: ((h + x @ (t + h.T @ x)).tanh(), t + h.T @ x + x.T @ h, h),
+        2,
+    ),
     "a sum that is stacked": (lambda h, t, x, v, w: ((h + x).tanh(), t + h.T @ x, t), 2),
     "a sum counted twice": (lambda h, t, x, v, w: ((h + x).tanh(), t + t + h.T @ x, h), 2),
     "no sum of rows": (lambda h, t, x, v, w: ((h + x).tanh(), t + (h * x).sum(), h), 2),
