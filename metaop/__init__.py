@@ -190,7 +190,7 @@ _SUBMODULES = frozenset(
 
 # Names that live in submodules which few programs need at once.
 _ELSEWHERE = {"load": "serialization", "save": "serialization", "profile": "inspect"}
-_ELSEWHERE["jit"] = "capture"
+_ELSEWHERE |= {"jit": "capture", "iterate": "capture.iterate"}
 _ELSEWHERE |= dict.fromkeys(
     ("associative_scan", "cond", "fori_loop", "map", "scan", "while_loop"), "control_flow"
 )
@@ -255,7 +255,17 @@ def __dir__() -> list[str]:
 def _starred() -> list[str]:
     """What `from metaop import *` gives: functions, types and numbers, no modules."""
     own = {"associative_scan", "fori_loop", "load_program", "map", "scan", "while_loop"}
-    own |= {"jit", "tune", "placement", "sbp", "kernel", "code", "profile", "annotations"}
+    own |= {
+        "iterate",
+        "jit",
+        "tune",
+        "placement",
+        "sbp",
+        "kernel",
+        "code",
+        "profile",
+        "annotations",
+    }
     helpers = {"IN_PLACE_FUNCTIONS", "TAKING_OUT", "accept_complex", "offer_out", "typed_tensors"}
     here = {name for name, value in globals().items() if not isinstance(value, type(_math))}
     named = {name for name in here | {*_ELSEWHERE} if not name.startswith("_")}

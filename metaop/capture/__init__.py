@@ -14,7 +14,7 @@ from metaop.errors import CaptureError
 from metaop.tensor import data_parallel
 from metaop.tensor.core import Tensor
 from metaop.tensor.shared_storage import settle
-from metaop.unified_graph.recording import modes
+from metaop.unified_graph.recording import Call, modes
 from metaop.unified_graph.tracing import configuration, state
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -36,11 +36,14 @@ class _Entry:
 class Captured:
     """A function under `metaop.jit`; `traces` counts how often it ran as Python."""
 
-    def __init__(self, function: Callable[..., Any], fallback: bool) -> None:
+    def __init__(
+        self, function: Callable[..., Any], fallback: bool, keeps_graphs: bool = False
+    ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.fallback = fallback
         self.traces = 0
+        self._keeps_graphs = keeps_graphs
         self._entries: dict[Any, _Entry] = {}
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -50,19 +53,41 @@ class Captured:
         # Comparing traces reads values of ranks, which may not come to it in one order.
         if state.trace is not None or data_parallel.is_on():
             return self.function(*args, **kwargs)
+        entry, tensors = self._entry(args, kwargs)
+        found = self._replay(entry, tensors)
+        if found is not None:
+            replay, calls = found
+            return replay.run(tensors, calls)
+        return self._trace(entry, tensors, args, kwargs)
+
+    def replay_for(self, *args: Any, **kwargs: Any) -> tuple[Replay, list[Tensor]] | None:
+        """What a call would run without Python, if it is known, and the tensor arguments."""
+        if state.trace is not None or data_parallel.is_on():
+            return None
+        entry, tensors = self._entry(args, kwargs)
+        found = self._replay(entry, tensors)
+        return None if found is None else (found[0], tensors)
+
+    def _entry(self, args: Any, kwargs: Any) -> tuple[_Entry, list[Tensor]]:
+        """What is known of the signature of a call, and its tensor arguments."""
         tensors: list[Tensor] = []
         key = (modes.gradients, modes.casts, _key(args, tensors), _key(kwargs, tensors))
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = _Entry()
+        return entry, tensors
+
+    @staticmethod
+    def _replay(entry: _Entry, tensors: list[Tensor]) -> tuple[Replay, list[Call]] | None:
+        """What was traced in the present state of Python, and the values that it starts from."""
         for replay in entry.replays:
             calls = replay.calls(tensors)
             if calls is not None:
                 if replay is not entry.replays[0]:
                     entry.replays.remove(replay)
                     entry.replays.insert(0, replay)
-                return replay.run(tensors, calls)
-        return self._trace(entry, tensors, args, kwargs)
+                return replay, calls
+        return None
 
     def _trace(
         self, entry: _Entry, tensors: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -74,7 +99,9 @@ class Captured:
         usable = [one for one in entry.replays if one.configuration == configuration.number]
         entry.replays = usable[:_KEPT_REPLAYS]
         roots = [self.function, *_objects((args, kwargs))]
-        result, outcome = traced(call, tensors, roots, entry.history, self._read)
+        result, outcome = traced(
+            call, tensors, roots, entry.history, self._read, self._keeps_graphs
+        )
         settle()
         if isinstance(outcome, Replay):
             entry.replays.insert(0, outcome)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from metaop.capture.places import Arguments, Known, Place, sharing
 from metaop.capture.results import Buffers
 from metaop.capture.steady import HELD_ALONE, Steady, are_alone
+from metaop.capture.step_graph import StepGraph
 from metaop.capture.surroundings import Surroundings
 from metaop.codegen.backend import Preparable, Program
 from metaop.codegen.memory import Buffer
@@ -65,7 +66,7 @@ class Replay:
     `fresh` the outputs that become new tensors of the result. `aliases` tells which arguments are
     tensors that the function `reached` by itself, `sharing` which arguments and touched tensors
     have the same memory. A target whose old value nobody else holds, and whose memory its output
-    may take, stays as it is while its memory changes.
+    may take, stays as it is while its memory changes. `graph` is what a loop over such calls runs.
     """
 
     program: Program
@@ -84,6 +85,7 @@ class Replay:
     aliases: list[Tensor | None]
     reached: set[Tensor]
     sharing: list[tuple[int, bool]]
+    graph: StepGraph | None = None
 
     def __post_init__(self) -> None:
         in_place, known = [], []

@@ -12,6 +12,7 @@ from metaop.capture.observer import Observer, form_of
 from metaop.capture.places import Given, GradientOf, Known, Place, root_of, sharing
 from metaop.capture.replay import Gradient, Replay, Source, Target, aliases_in
 from metaop.capture.results import Before, Refusal, Results
+from metaop.capture.step_graph import step_graph
 from metaop.capture.surroundings import Surroundings
 from metaop.differentiation.tape import live_residuals, sources_of
 from metaop.executor import program_of, realize
@@ -49,12 +50,13 @@ def traced(
     roots: Sequence[Any],
     history: list[Evidence],
     read: Callable[[], None],
+    keeps_graph: bool = False,
 ) -> tuple[Any, Replay | str]:
     """Runs `function` and returns its result with a replay, or the reason why there is none.
 
     What it reads of Python begins at the `roots`. `history` is what earlier traces found; this one
     is added. Only what was recorded alike twice counts as what the function does. `read` is called
-    when a value is asked for.
+    when a value is asked for. With `keeps_graph`, the replay can be repeated in a loop.
     """
     with recorder.lock:
         for tensor in tensors:  # views may have to follow what they are views of
@@ -75,10 +77,12 @@ def traced(
             state.trace = None
         surroundings = Surroundings(roots, executed, tensors)
         classified = _Classified(trace, observer, tensors, surroundings)
-        return result, _finished(classified, result, history)
+        return result, _finished(classified, result, history, keeps_graph)
 
 
-def _finished(classified: _Classified, result: Any, history: list[Evidence]) -> Replay | str:
+def _finished(
+    classified: _Classified, result: Any, history: list[Evidence], keeps_graph: bool
+) -> Replay | str:
     handles = [handle for handle in (one() for one in recorder.handles) if handle is not None]
     roots = recorder.take_roots()
     if not roots:
@@ -90,10 +94,13 @@ def _finished(classified: _Classified, result: Any, history: list[Evidence]) -> 
     subgraph = cut_at(roots, live_residuals)
     leaves = list(subgraph.leaves)
     numbers = {call: k for k, call in enumerate(subgraph.outputs)}
+    graph = step_graph(subgraph, result) if keeps_graph else None
     copied = run_subgraph(subgraph)
     try:
         classified.confirm(subgraph, leaves, history)
-        return classified.replay(subgraph, roots, leaves, numbers, copied, handles, result)
+        replay = classified.replay(subgraph, roots, leaves, numbers, copied, handles, result)
+        replay.graph = graph
+        return replay
     except Refusal as refusal:
         return str(refusal)
 
