@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import first_steps, run, sizes
+from benchmarks import first_steps, iterations, run, sizes
 from benchmarks.comparison import reason
 from benchmarks.streams import STREAMS
 
@@ -37,6 +37,15 @@ def test_steps_of_a_fresh_process(tmp_path: Path) -> None:
     assert row["cold"][0]["kernels"] > 0
     assert row["warm"][0]["kernels"] == row["cold"][1]["kernels"] == 0
     assert len(row["torch"]) == 2 and not row["excluded"]
+
+
+def test_many_steps_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "LSTM cell 32-64, batch 16"
+    monkeypatch.setattr(iterations, "_NETWORKS", {name: iterations._NETWORKS[name]})
+    monkeypatch.setattr(iterations, "_ROUNDS", 1)
+    rows = _measured(tmp_path, "iterations:")["metrics"]
+    assert [row["framework"] for row in rows] == ["metaop"] * 6 + ["torch"]
+    assert all(row["value"] > 0 for row in rows)
 
 
 def test_a_whole_program(tmp_path: Path) -> None:
