@@ -177,11 +177,13 @@ class Replay:
                     self._move(tensors, made)
                     return self.result(tensors, made)
             return self._run_anew(tensors, calls, arguments)
-        except Fault as fault:
-            for owner in self._owners:
+        except BaseException as error:
+            for owner in self._owners:  # some are written already
                 owner.grad = None
-            raise fault.kind.error(
-                str(fault), fix="call the function without metaop.jit to see the operator"
+            if not isinstance(error, Fault):
+                raise
+            raise error.kind.error(
+                str(error), fix="call the function without metaop.jit to see the operator"
             ) from None
 
     def _run_anew(self, tensors: Arguments, calls: list[Call], arguments: list[Any]) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from metaop.codegen.backend import Argument, observers
+from metaop.codegen.llvm.interruption import run_interruptibly
 from metaop.codegen.llvm.kernels import address_of
 from metaop.codegen.llvm.layout import Layout, layout_of
 from metaop.codegen.llvm.prepared_run import PreparedRun
@@ -22,6 +23,7 @@ from metaop.codegen.schedule import Schedule
 from metaop.codegen.slots import SCALAR_BYTES, ScalarPacker
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.faults import reported_fault
+from metaop.unified_graph.loop import ENDLESS
 
 # Called between steps with the number of steps done and the results.
 Between = Callable[[int, list[Buffer]], None]
@@ -42,7 +44,9 @@ class LLVMProgram:
         self.input_types = [dtypes.dtype_named(name) for name in layout.input_types]
         self.made = layout.made
         self._results = layout.results
-        donors = dict(layout.donors)
+        # A loop that the values end may never end by itself. Who interrupts it keeps all values.
+        self._is_endless = any(map(_is_endless, layout.launches))
+        donors = {} if self._is_endless else dict(layout.donors)
         self.donors: dict[int, int] = {
             number: donors[made]
             for number, (is_input, made) in enumerate(layout.results)
@@ -170,13 +174,17 @@ class LLVMProgram:
     def _launch(self, slots: array[int], first: int, count: int) -> None:
         error = array("q", _NO_ERROR)
         times = np.zeros(count + 1, np.int64) if observers else None
-        failed = self._run(
+        arguments = (
             self._steps_address + first * STEP_BYTES,
             count,
             slots.buffer_info()[0],
             error.buffer_info()[0],
             0 if times is None else times.ctypes.data,
         )
+        if self._is_endless:
+            failed = run_interruptibly(lambda: self._run(*arguments), error)
+        else:
+            failed = self._run(*arguments)
         if error[0] == _OUT_OF_MEMORY:
             raise MemoryError(f"no {error[2]} bytes of scratch memory for a kernel")
         if failed:
@@ -185,6 +193,11 @@ class LLVMProgram:
             names = [launch.name for launch in self.launches[first : first + count]]
             for observer in tuple(observers):
                 observer.ran(self, names, times.tolist())
+
+
+def _is_endless(launch: Launch) -> bool:
+    """Whether a launch repeats others until a value says so; its second number is the length."""
+    return launch.kernel is None and launch.arguments[1] == ENDLESS
 
 
 def _entry(launch: Launch) -> int:
