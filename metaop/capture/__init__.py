@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from metaop.capture.replay import Replay
 from metaop.capture.surroundings import PLAIN
 from metaop.capture.trace import Evidence, traced
+from metaop.codegen.llvm.run_ahead import report
 from metaop.errors import CaptureError
 from metaop.tensor import data_parallel
 from metaop.tensor.core import Tensor
@@ -37,12 +38,17 @@ class Captured:
     """A function under `metaop.jit`; `traces` counts how often it ran as Python."""
 
     def __init__(
-        self, function: Callable[..., Any], fallback: bool, keeps_graphs: bool = False
+        self,
+        function: Callable[..., Any],
+        fallback: bool,
+        asynchronous: bool = False,
+        keeps_graphs: bool = False,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.fallback = fallback
         self.traces = 0
+        self._asynchronous = asynchronous
         self._keeps_graphs = keeps_graphs
         self._entries: dict[Any, _Entry] = {}
 
@@ -53,6 +59,8 @@ class Captured:
         # Comparing traces reads values of ranks, which may not come to it in one order.
         if state.trace is not None or data_parallel.is_on():
             return self.function(*args, **kwargs)
+        if self._asynchronous:
+            report()
         entry, tensors = self._entry(args, kwargs)
         found = self._replay(entry, tensors)
         if found is not None:
@@ -104,6 +112,7 @@ class Captured:
         )
         settle()
         if isinstance(outcome, Replay):
+            outcome.is_asynchronous = self._asynchronous
             entry.replays.insert(0, outcome)
             entry.refused = 0
             return result
@@ -131,7 +140,9 @@ class Captured:
         state.trace = None
 
 
-def jit(function: _Function | None = None, *, fallback: bool = False) -> Any:
+def jit(
+    function: _Function | None = None, *, fallback: bool = False, asynchronous: bool = False
+) -> Any:
     """Captures a function, usually a whole training step, and runs it without recording.
 
     The first calls of a signature (shapes, dtypes and requires_grad of tensor arguments, values of
@@ -139,6 +150,11 @@ def jit(function: _Function | None = None, *, fallback: bool = False) -> Any:
     arguments and run the program, as long as the state of Python that the function reads (globals,
     closures, attributes, containers) stays the same. Raises CaptureError where the function reads
     a value, or with `fallback` runs it as it is.
+
+    With `asynchronous`, calls that find everything where the last one left it return at once, and
+    another thread runs their programs in order. Reading any value waits for them. The error of one
+    is raised by the next asynchronous call or the next read; what it and those behind it should
+    have returned raises CaptureError when it is used.
 
     Example:
         @metaop.jit
@@ -150,8 +166,8 @@ def jit(function: _Function | None = None, *, fallback: bool = False) -> Any:
             return loss
     """
     if function is None:
-        return functools.partial(jit, fallback=fallback)
-    return Captured(function, fallback)
+        return functools.partial(jit, fallback=fallback, asynchronous=asynchronous)
+    return Captured(function, fallback, asynchronous)
 
 
 class _Identity:

@@ -14,6 +14,7 @@ from metaop.capture.steady import HELD_ALONE, Steady, are_alone
 from metaop.capture.step_graph import StepGraph
 from metaop.capture.surroundings import Surroundings
 from metaop.codegen.backend import Preparable, Program
+from metaop.codegen.llvm.run_ahead import are_private
 from metaop.codegen.memory import Buffer
 from metaop.executor import realize
 from metaop.tensor.core import Tensor, wrap
@@ -67,6 +68,7 @@ class Replay:
     tensors that the function `reached` by itself, `sharing` which arguments and touched tensors
     have the same memory. A target whose old value nobody else holds, and whose memory its output
     may take, stays as it is while its memory changes. `graph` is what a loop over such calls runs.
+    Calls that are asynchronous run their program on another thread where that is safe.
     """
 
     program: Program
@@ -86,6 +88,7 @@ class Replay:
     reached: set[Tensor]
     sharing: list[tuple[int, bool]]
     graph: StepGraph | None = None
+    is_asynchronous: bool = False
 
     def __post_init__(self) -> None:
         in_place, known = [], []
@@ -170,10 +173,12 @@ class Replay:
             steady = self._steady
             values = None if steady is None else steady.values(calls)
             if values is not None:
+                runs_ahead = self.is_asynchronous and are_private(values)
+                undo = self._undo(tensors) if runs_ahead else None
                 for slot, value in zip(self._slots, values):
                     arguments[slot] = value
                 if steady.takes(arguments):  # type: ignore[union-attr]
-                    made = steady.run(arguments)  # type: ignore[union-attr]
+                    made = steady.run(arguments, undo)  # type: ignore[union-attr]
                     self._move(tensors, made)
                     return self.result(tensors, made)
             return self._run_anew(tensors, calls, arguments)
@@ -185,6 +190,20 @@ class Replay:
             raise error.kind.error(
                 str(error), fix="call the function without metaop.jit to see the operator"
             ) from None
+
+    def _undo(self, tensors: Arguments) -> Callable[[], None]:
+        """What gives the targets back their values, should a call that runs ahead fail."""
+        targets = [target.place.find(tensors) for target in self._moved]
+        before = [(target.call.type, target.call.buffer) for target in targets]  # type: ignore
+
+        def undo() -> None:
+            for target, (kind, buffer) in zip(targets, before):
+                _ = target.call  # type: ignore[union-attr]
+                target._assign(leaf(kind, buffer), "a failed captured call")  # type: ignore
+            for owner in self._owners:
+                owner.grad = None
+
+        return undo
 
     def _run_anew(self, tensors: Arguments, calls: list[Call], arguments: list[Any]) -> Any:
         """The call with values that have been replaced, or that somebody else holds."""

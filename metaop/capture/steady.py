@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from sys import getrefcount
 from typing import Any
@@ -77,9 +77,9 @@ class Steady:
             return False
         return are_alone(list(map(_buffer, calls)))
 
-    def run(self, arguments: Sequence[Any]) -> Mapping[int, Any]:
-        """Runs the program; the results that were made anew."""
-        made = self._repeatable.run(arguments)
+    def run(self, arguments: Sequence[Any], undo: Callable[[], None] | None) -> Mapping[int, Any]:
+        """Runs the program, or with `undo` has it run; the results that were made anew."""
+        made = self._repeatable.run(arguments, undo)
         for tensor in self._targets:
             tensor._writes += 1
         return made

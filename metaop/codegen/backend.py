@@ -59,8 +59,14 @@ class Repeatable(Protocol):
     def takes(self, arguments: Sequence[Any]) -> bool:
         """Whether the varying arguments are of the kind that they were."""
 
-    def run(self, arguments: Sequence[Any]) -> Mapping[int, Any]:
-        """Runs the program; the results that are made anew, by number."""
+    def run(
+        self, arguments: Sequence[Any], undo: Callable[[], None] | None = None
+    ) -> Mapping[int, Any]:
+        """Runs the program; the results that are made anew, by number.
+
+        With `undo` another thread may run it, while nobody else may write an argument. Should it
+        fail, `undo` is called before the error is raised.
+        """
 
 
 @runtime_checkable

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from metaop import settings
+from metaop.errors import CaptureError
 
 ALIGNMENT = 64
 # A foreign array is used in place when it has at least the alignment that NumPy guarantees.
@@ -25,6 +26,31 @@ class _SizeClass:
         self.nbytes = nbytes
         self.blocks: list[tuple[int, np.ndarray]] = []
         self.allocator = allocator
+
+
+class Runs(Protocol):
+    """Runs that another thread does meanwhile."""
+
+    def settle(self) -> None:
+        """Waits for all of them."""
+
+
+class Waiting:
+    """The runs that may still read or write memory, if there are any (`llvm.run_ahead`)."""
+
+    __slots__ = ("runs",)
+
+    def __init__(self) -> None:
+        self.runs: Runs | None = None
+
+
+waiting = Waiting()
+
+
+def settled() -> None:
+    """Waits until no other thread uses memory any more; raises the error that one met."""
+    if waiting.runs is not None:
+        waiting.runs.settle()
 
 
 class Buffer:
@@ -85,7 +111,14 @@ class Buffer:
         return self._size_class is not None
 
     @property
+    def memory(self) -> np.ndarray:
+        """What keeps the memory mapped; holding it is no use of the buffer."""
+        return self._owner
+
+    @property
     def __array_interface__(self) -> dict[str, Any]:
+        if waiting.runs is not None:
+            settled()
         return {
             "version": 3,
             "typestr": "|u1",
@@ -102,6 +135,33 @@ class Buffer:
             if allocator.cached + nbytes <= allocator.limit:
                 allocator.cached += nbytes
                 size_class.blocks.append((self.address, self._owner))
+
+
+class _LostBuffer(Buffer):
+    """A buffer whose value was never computed, because the run failed that should have done it."""
+
+    __slots__ = ()
+
+    @property
+    def address(self) -> int:  # type: ignore[override]
+        raise CaptureError(
+            "this value was never computed: the captured call that ran asynchronously, or one "
+            "before it, has failed",
+            fix="see the error that was raised first, and compute the value again",
+        )
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {"data": (self.address, False)}
+
+
+def lose(buffer: Buffer | None) -> None:
+    """Has every later use of a buffer raise CaptureError."""
+    if buffer is not None and not isinstance(buffer, _LostBuffer):
+        size_class, buffer._size_class = buffer._size_class, None
+        if size_class is not None:
+            size_class.allocator.used -= size_class.nbytes
+        buffer.__class__ = _LostBuffer
 
 
 class Allocator:
@@ -136,7 +196,7 @@ class Allocator:
         self.used += rounded
         if self.used > self.peak:
             self.peak = self.used
-        if self.poison:
+        if self.poison and waiting.runs is None:  # which may use the block until they are done
             owner.fill(0xFF)
         return _buffer(address, nbytes, owner, size_class)
 

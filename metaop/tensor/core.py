@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory import Buffer, settled
 from metaop.codegen.shared_memory import SharedMemory
 from metaop.differentiation.tape import TapeEntry
 from metaop.errors import (
@@ -406,6 +406,7 @@ class Tensor(_Bound):
                 realize(call)
         buffer = call.buffer
         assert buffer is not None
+        settled()
         return buffer
 
     def numpy(self, *, force: bool = False) -> np.ndarray:

@@ -220,7 +220,7 @@ def test_whatever_happens_between_steps(seed: int, monkeypatch: pytest.MonkeyPat
     """What a step finds replaced or held by others is not written, and what it finds is used."""
     short: list[Steady] = []
     run = Steady.run
-    monkeypatch.setattr(Steady, "run", lambda steady, x: short.append(steady) or run(steady, x))
+    monkeypatch.setattr(Steady, "run", lambda steady, *x: short.append(steady) or run(steady, *x))
     random = np.random.default_rng(seed)
     captured, plain = pairs()
     kept: tuple[list[Any], list[Any]] = ([], [])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from metaop.codegen.backend import Argument
 from metaop.codegen.memory import Buffer, allocate
@@ -42,18 +43,29 @@ class PreparedRun:
         self._arena_bytes = program.arena_bytes
         addresses = [one.address if isinstance(one, Buffer) else 0 for one in (*arguments, *made)]
         self._addresses = array("q", [*addresses, *program.offsets, *program.spare])
+        # Results in memory of which no argument is the old value.
+        own = {id(one) for one in arguments}
+        self._results = [ref(one) for one in memory.values() if id(one) not in own]
+        self._has_failed = False
 
-    def run(self, arguments: Sequence[Argument]) -> dict[int, Buffer]:
-        """Runs the program; the results that were made, by number. Raises as `LLVMProgram.run`."""
+    def run(
+        self, arguments: Sequence[Argument], undo: Callable[[], None] | None = None
+    ) -> dict[int, Buffer]:
+        """Runs the program; the results that were made, by number. Raises as `LLVMProgram.run`.
+
+        With `undo` another thread runs it: nobody else may write an argument meanwhile.
+        """
         addresses = self._addresses[:]
         for slot in self._buffers:
             addresses[slot] = arguments[slot].address  # type: ignore[union-attr]
+        used: list[Any] = []
         if self._numbers:
             numbers = [arguments[slot] for slot, _ in self._numbers]
             packed = array("q", self._packer.pack(numbers))  # type: ignore[arg-type]
             start, _ = packed.buffer_info()
             for slot, offset in self._numbers:
                 addresses[slot] = start + offset
+            used.append(packed)
         made = {}
         for number, nbytes, slot in self._fresh:
             buffer = made[number] = allocate(nbytes)
@@ -63,9 +75,34 @@ class PreparedRun:
             start = arena.address
             for slot, offset in self._places:
                 addresses[slot] = start + offset
-        self._program.launch(addresses)
+            used.append(arena.memory)
+        if undo is not None and self._program.may_run_ahead:
+            self._run_ahead(addresses, arguments, used, made, undo)
+        else:
+            self._program.launch(addresses)
         return made
+
+    def _run_ahead(
+        self,
+        addresses: array[int],
+        arguments: Sequence[Argument],
+        used: list[Any],
+        made: Mapping[int, Buffer],
+        undo: Callable[[], None],
+    ) -> None:
+        given = [one for one in arguments if isinstance(one, Buffer)]
+        results = [one for one in (result() for result in self._results) if one is not None]
+        results += made.values()
+        used += [one.memory for one in (*given, *results)]
+
+        def failed() -> None:
+            self._has_failed = True
+            undo()
+
+        self._program.launch_ahead(addresses, used, results, failed)
 
     def takes(self, arguments: Sequence[Any]) -> bool:
         """Whether the varying arguments are buffers where they were buffers before."""
-        return all(isinstance(arguments[slot], Buffer) for slot in self._buffers)
+        return not self._has_failed and all(
+            isinstance(arguments[slot], Buffer) for slot in self._buffers
+        )

@@ -17,8 +17,9 @@ from metaop.codegen.llvm.kernels import address_of
 from metaop.codegen.llvm.layout import Layout, layout_of
 from metaop.codegen.llvm.prepared_run import PreparedRun
 from metaop.codegen.llvm.rows import Launch
+from metaop.codegen.llvm.run_ahead import note
 from metaop.codegen.llvm.runtime import ERROR_WORDS, STEP_BYTES, Step, StepTable, runtime
-from metaop.codegen.memory import Buffer, allocate
+from metaop.codegen.memory import Buffer, allocate, settled
 from metaop.codegen.schedule import Schedule
 from metaop.codegen.slots import SCALAR_BYTES, ScalarPacker
 from metaop.unified_graph import dtype as dtypes
@@ -172,6 +173,25 @@ class LLVMProgram:
         return Buffer.from_numpy(np.asarray(argument).astype(self.input_types[slot].numpy))
 
     def _launch(self, slots: array[int], first: int, count: int) -> None:
+        settled()
+        self._run_steps(slots, first, count)
+
+    def launch_ahead(
+        self,
+        slots: array[int],
+        used: Sequence[Any],
+        results: Sequence[Buffer],
+        undo: Callable[[], None],
+    ) -> None:
+        """Has another thread run all steps; see `run_ahead.note`."""
+        note(lambda: self._run_steps(slots, 0, self._count), used, results, undo)
+
+    @property
+    def may_run_ahead(self) -> bool:
+        """Whether another thread may run the program, and nobody watches."""
+        return not (self._is_endless or observers)
+
+    def _run_steps(self, slots: array[int], first: int, count: int) -> None:
         error = array("q", _NO_ERROR)
         times = np.zeros(count + 1, np.int64) if observers else None
         arguments = (
