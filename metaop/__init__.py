@@ -195,6 +195,7 @@ _ELSEWHERE |= dict.fromkeys(
     ("associative_scan", "cond", "fori_loop", "map", "scan", "while_loop"), "control_flow"
 )
 _ELSEWHERE["load_program"] = "export"
+_ELSEWHERE["fetch"] = "tensor.fetching"
 _ELSEWHERE["spmm"] = "sparse"
 _ELSEWHERE |= dict.fromkeys(("placement", "sbp"), "distributed")
 _ELSEWHERE["tune"] = "tuning"
@@ -254,18 +255,9 @@ def __dir__() -> list[str]:
 
 def _starred() -> list[str]:
     """What `from metaop import *` gives: functions, types and numbers, no modules."""
-    own = {"associative_scan", "fori_loop", "load_program", "map", "scan", "while_loop"}
-    own |= {
-        "iterate",
-        "jit",
-        "tune",
-        "placement",
-        "sbp",
-        "kernel",
-        "code",
-        "profile",
-        "annotations",
-    }
+    own = {"associative_scan", "fetch", "fori_loop", "iterate", "load_program", "map", "scan"}
+    own |= {"jit", "tune", "placement", "sbp", "kernel", "code", "profile", "annotations"}
+    own.add("while_loop")
     helpers = {"IN_PLACE_FUNCTIONS", "TAKING_OUT", "accept_complex", "offer_out", "typed_tensors"}
     here = {name for name, value in globals().items() if not isinstance(value, type(_math))}
     named = {name for name in here | {*_ELSEWHERE} if not name.startswith("_")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -52,6 +52,8 @@ def _holders(items: Sequence[object], position: int) -> int:
 _programs: OrderedDict[tuple[int, ...], Compiled] = OrderedDict()
 _KEPT_PROGRAMS = 512
 _running: list[Subgraph] = []
+# Are asked after every run whether what they wait for is there; then they are forgotten.
+awaited: deque[Callable[[], bool]] = deque()
 
 # What `_holders` counts for an object that nothing but the sequence holds.
 _ONLY_THE_SEQUENCE = _holders([object()], 0)
@@ -175,6 +177,10 @@ def run(subgraph: Subgraph, watch: Watch | None = None) -> tuple[int, ...]:
     for call, buffer in zip(subgraph.outputs, buffers):
         call.buffer = buffer
     finish(subgraph)
+    for _ in range(len(awaited)):
+        is_there = awaited.popleft()
+        if not is_there():
+            awaited.append(is_there)
     return copied
 
 

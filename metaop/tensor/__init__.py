@@ -9,6 +9,7 @@ from metaop.tensor import (
     creation,
     decompositions,
     determinants,
+    fetching,
     global_tensor,
     gradients,
     host_pointwise,
@@ -78,5 +79,6 @@ for _module in (
     special_functions,
     spectrograms,
     storage,
+    fetching,
 ):
     bind(_module)
