@@ -24,7 +24,7 @@ from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.cut import Subgraph, cut_at, finish, frontier, recorder
 from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
-from metaop.unified_graph.recording import Call
+from metaop.unified_graph.recording import Call, watched
 from metaop.unified_graph.tracing import state
 
 # Is told of a call that has been computed and of the buffer of its value, or of none.
@@ -176,6 +176,8 @@ def run(subgraph: Subgraph, watch: Watch | None = None) -> tuple[int, ...]:
         subgraph.leaves[slot].buffer = None
     for call, buffer in zip(subgraph.outputs, buffers):
         call.buffer = buffer
+    if watched.results is not None:
+        watched.results(subgraph.outputs)
     finish(subgraph)
     for _ in range(len(awaited)):
         is_there = awaited.popleft()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -132,6 +132,8 @@ class Buffer:
             allocator = size_class.allocator
             nbytes = size_class.nbytes
             allocator.used -= nbytes
+            if allocator.watch is not None:
+                allocator.watch(self.address, -nbytes)
             if allocator.cached + nbytes <= allocator.limit:
                 allocator.cached += nbytes
                 size_class.blocks.append((self.address, self._owner))
@@ -161,6 +163,8 @@ def lose(buffer: Buffer | None) -> None:
         size_class, buffer._size_class = buffer._size_class, None
         if size_class is not None:
             size_class.allocator.used -= size_class.nbytes
+            if size_class.allocator.watch is not None:
+                size_class.allocator.watch(buffer.address, -size_class.nbytes)
         buffer.__class__ = _LostBuffer
 
 
@@ -178,6 +182,8 @@ class Allocator:
         self.used = 0
         self.cached = 0
         self.peak = 0
+        # Is told of every block that is handed out, and with negative bytes of those given back.
+        self.watch: Callable[[int, int], None] | None = None
         self._classes: dict[int, _SizeClass] = {}
 
     def allocate(self, nbytes: int) -> Buffer:
@@ -198,6 +204,8 @@ class Allocator:
             self.peak = self.used
         if self.poison and waiting.runs is None:  # which may use the block until they are done
             owner.fill(0xFF)
+        if self.watch is not None:
+            self.watch(address, rounded)
         return _buffer(address, nbytes, owner, size_class)
 
     def release_cached(self) -> int:

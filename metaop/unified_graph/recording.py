@@ -38,12 +38,14 @@ class Watched:
     """What is noted of every call besides: with `locations`, the line that recorded it.
 
     The profiler switches that on; calls that can fail when they run remember their line always.
+    `results` is told of the calls that a program has computed.
     """
 
-    __slots__ = ("locations",)
+    __slots__ = ("locations", "results")
 
     def __init__(self) -> None:
         self.locations = False
+        self.results: Callable[[Sequence[Call]], None] | None = None
 
 
 class Meeting:
