@@ -1,0 +1,267 @@
+"""The addresses of the Open Inference Protocol (KServe, version 2), and a few beside them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from metaop.serving.body import BodyReader
+from metaop.serving.metrics import Metrics
+from metaop.serving.model import Model
+from metaop.serving.openapi import description
+from metaop.serving.protocol import HEADER, InferenceRequest, read_request, written_answer
+from metaop.serving.refusal import Refusal, refusal_of
+from metaop.serving.repository import Repository
+from metaop.serving.scheduler import Scheduler
+from metaop.version import __version__
+
+_EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository"]
+# Larger bodies are read beside the event loop, which answers others meanwhile.
+_LARGE = 1 << 16
+_log = logging.getLogger("metaop.serving")
+
+
+class Limits(NamedTuple):
+    """What a server bounds: rows that are computed together, seconds that a request waits for
+    others, requests that are held at once, bytes of a body and seconds until it is there."""
+
+    most_rows: int = 32
+    delay: float = 0.002
+    most_held: int = 256
+    most_bytes: int = 64 << 20
+    body_seconds: float = 60.0
+
+
+DEFAULTS = Limits()
+
+
+class Application:
+    """The answers to all requests. `app` is the ASGI application.
+
+    With `allow_control` clients may load and unload the models that the server has files for.
+    """
+
+    def __init__(
+        self, repository: Repository, limits: Limits = DEFAULTS, allow_control: bool = False
+    ) -> None:
+        self.repository, self._limits, self._allow_control = repository, limits, allow_control
+        self.metrics = Metrics()
+        self.scheduler = Scheduler(limits.most_rows, limits.delay, self.metrics)
+        self._bodies = BodyReader(limits.most_bytes, limits.body_seconds)
+        self._held, self._is_ready = 0, False
+        self.app = Starlette(
+            routes=self._routes(),
+            lifespan=self._lifespan,
+            exception_handlers={
+                Refusal: _refused,
+                HTTPException: _refused,
+                Exception: _refused,
+            },
+        )
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        self.scheduler.start()
+        self._is_ready = True
+        yield
+        self._is_ready = False
+        await self.scheduler.close()
+
+    def _routes(self) -> list[Route]:
+        found = [
+            Route("/v2", self._server, methods=["GET"]),
+            Route("/v2/health/live", self._live, methods=["GET"]),
+            Route("/v2/health/ready", self._ready, methods=["GET"]),
+            Route("/v2/repository/index", self._index, methods=["POST"]),
+            Route("/v2/repository/models/{name}/load", self._load, methods=["POST"]),
+            Route("/v2/repository/models/{name}/unload", self._unload, methods=["POST"]),
+            Route("/metrics", self._metrics, methods=["GET"]),
+            Route("/openapi.json", self._openapi, methods=["GET"]),
+        ]
+        for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
+            found += [
+                Route(path, self._model, methods=["GET"]),
+                Route(path + "/ready", self._model_ready, methods=["GET"]),
+                Route(path + "/config", self._configuration, methods=["GET"]),
+                Route(path + "/infer", self._infer, methods=["POST"]),
+            ]
+        return found
+
+    # --- what there is --------------------------------------------------------------------------
+
+    async def _server(self, request: Request) -> Response:
+        return JSONResponse({"name": "metaop", "version": __version__, "extensions": _EXTENSIONS})
+
+    async def _live(self, request: Request) -> Response:
+        return JSONResponse({"live": True})
+
+    async def _ready(self, request: Request) -> Response:
+        return JSONResponse({"ready": self._is_ready}, 200 if self._is_ready else 503)
+
+    async def _metrics(self, request: Request) -> Response:
+        text = self.metrics.text()
+        return Response(text, headers={"Content-Type": self.metrics.content_type})
+
+    async def _openapi(self, request: Request) -> Response:
+        return JSONResponse(description())
+
+    async def _model(self, request: Request) -> Response:
+        model = self._named(request)
+        return JSONResponse(
+            {
+                "name": model.name,
+                "versions": self.repository.versions(model.name),
+                "platform": "metaop",
+                **model.metadata(),
+            }
+        )
+
+    async def _model_ready(self, request: Request) -> Response:
+        model = self._named(request)
+        return JSONResponse({"name": model.name, "ready": True})
+
+    async def _configuration(self, request: Request) -> Response:
+        model = self._named(request)
+        described = {
+            part: [
+                {
+                    "name": one["name"],
+                    "data_type": f"TYPE_{one['datatype']}",
+                    "dims": one["shape"],
+                }
+                for one in tensors
+            ]
+            for part, tensors in zip(("input", "output"), model.metadata().values())
+        }
+        configuration: dict[str, Any] = {
+            "name": model.name,
+            "platform": "metaop",
+            # Shapes have all axes, also where requests are joined.
+            "max_batch_size": 0,
+            **described,
+        }
+        if model.counted is not None:
+            microseconds = round(self._limits.delay * 1e6)
+            configuration["dynamic_batching"] = {"max_queue_delay_microseconds": microseconds}
+        return JSONResponse(configuration)
+
+    def _named(self, request: Request) -> Model:
+        return self.repository.get(request.path_params["name"], request.path_params.get("version"))
+
+    # --- the repository -------------------------------------------------------------------------
+
+    async def _index(self, request: Request) -> Response:
+        body = await self._bodies.read(request)
+        states = await run_in_threadpool(self.repository.index)
+        if _object(body).get("ready", False):
+            states = [one for one in states if one.state == "READY"]
+        return JSONResponse([one._asdict() for one in states])
+
+    async def _load(self, request: Request) -> Response:
+        return await self._controlled(request, self.repository.load)
+
+    async def _unload(self, request: Request) -> Response:
+        return await self._controlled(request, self.repository.unload)
+
+    async def _controlled(self, request: Request, change: Callable[[str], None]) -> Response:
+        if not self._allow_control:
+            raise Refusal(403, "this server was started without --allow-control")
+        parameters = _object(await self._bodies.read(request)).get("parameters", {})
+        # Published clients send this one always.
+        if not isinstance(parameters, dict) or set(parameters) - {"unload_dependents"}:
+            raise Refusal(400, "this request takes no parameters: models are those of the server")
+        await self.scheduler.call(change, request.path_params["name"])
+        return JSONResponse({})
+
+    # --- inference ------------------------------------------------------------------------------
+
+    async def _infer(self, request: Request) -> Response:
+        start, model, response = time.perf_counter(), None, None
+        if self._held >= self._limits.most_held:
+            await self._bodies.discard(request)
+            self.metrics.answered(None, 429, time.perf_counter() - start)
+            raise self._overloaded()
+        self._held += 1
+        self.metrics.held.set(self._held)
+        try:
+            try:
+                model = self._named(request)
+            except Refusal:
+                await self._bodies.discard(request)
+                raise
+            response = await self._answer(request, model)
+        except ClientDisconnect:
+            response = Response(status_code=499)  # nobody reads it
+        except Exception as error:
+            response = _refused(request, error)
+        finally:
+            self._held -= 1
+            self.metrics.held.set(self._held)
+            self.metrics.answered(
+                model, response.status_code if response else 500, time.perf_counter() - start
+            )
+        return response
+
+    async def _answer(self, request: Request, model: Model) -> Response:
+        body = await self._bodies.read(request)
+
+        def read() -> InferenceRequest:
+            return read_request(
+                body, request.headers.get(HEADER), model.inputs, model.program.outputs
+            )
+
+        is_large = len(body) > _LARGE
+        parsed = await run_in_threadpool(read) if is_large else read()
+        results = await self.scheduler.submit(model, parsed.inputs)
+        outputs = {name: (dtype, array) for (name, dtype, _), array in zip(model.outputs, results)}
+
+        def write() -> tuple[bytes, dict[str, str]]:
+            return written_answer(model.name, model.version, parsed.id, outputs, parsed.outputs)
+
+        is_large = sum(array.nbytes for array in results) > _LARGE
+        content, headers = await run_in_threadpool(write) if is_large else write()
+        return Response(content, headers=headers)
+
+    def _overloaded(self) -> Refusal:
+        return Refusal(
+            429,
+            f"the server holds {self._held} requests, as many as it may: try again",
+            {"Retry-After": "1"},
+        )
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """The JSON object of a body that may be empty."""
+    try:
+        content = json.loads(body or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, f"the body is no JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise Refusal(400, "the body is no JSON object")
+    return content
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    """The answer to whatever went wrong."""
+    headers: Mapping[str, str] | None = None
+    if isinstance(error, HTTPException):
+        status, headers = error.status_code, error.headers
+        message = f"{request.method} {request.url.path[:200]}: {error.detail}"
+    else:
+        refusal = refusal_of(error)
+        if refusal is None:
+            _log.error("%s failed", request.url.path, exc_info=error)
+            refusal = Refusal(500, "the server failed; its log says how")
+        status, message, headers = refusal.status, refusal.message, refusal.headers
+    return JSONResponse({"error": message}, status, headers)

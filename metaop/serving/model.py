@@ -1,0 +1,197 @@
+"""One version of a model: its program, what it takes, and how requests are computed together."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from metaop.autograd import no_grad
+from metaop.errors import MetaopError
+from metaop.export.graph_reader import dtype_named
+from metaop.export.program import Program, Size
+from metaop.export.structure import matched, put_together
+from metaop.serving.datatypes import datatype_of
+from metaop.serving.rows import DependentError, Rows, rows_of
+from metaop.tensor.core import Tensor, from_array
+from metaop.unified_graph.dtype import DType
+
+Arrays = list[np.ndarray]
+_KEPT_PROOFS = 1024
+# What a warm-up runs: the sizes of the example, then others, for which a general program is made.
+_WARM_ROWS = (1, 2, 3)
+
+
+class Fit(NamedTuple):
+    """How inputs fit a model: requests of one `key` may be joined; they have so many `rows`."""
+
+    key: Hashable
+    rows: int
+
+
+class Model:
+    """A program under a name and a version. All that computes runs on one thread.
+
+    `counted` is the size along which requests may be joined, None if there is none, as `reason`
+    says then.
+    """
+
+    def __init__(self, name: str, version: str, program: Program) -> None:
+        self.name, self.version, self.program = name, version, program
+        self.inputs = program.inputs
+        self.outputs = [
+            (name, *_type_of(program, one["node"]))
+            for name, one in zip(program.outputs, program.content["outputs"])
+        ]
+        self._proofs: dict[tuple[int, ...], Rows | None] = {}
+        self._dtypes = [dtype for _, dtype, _ in self.outputs]
+        self.counted: Size | None = None
+        self.reason = "the program has no named axis"
+        example = {size.name: size.example for size in program.sizes}
+        reasons = []
+        for size in program.sizes:
+            try:
+                self._example = rows_of(program, size, _without(example, size.name))
+            except DependentError as error:
+                reasons.append(f"{size.name}: {error}")
+            else:
+                self.counted, self.reason = size, ""
+                return
+        self.reason = "; ".join(reasons) or self.reason
+
+    def fit(self, arrays: Sequence[np.ndarray]) -> Fit:
+        """How inputs fit. Raises ShapeError where the program does not take their shapes."""
+        sizes = self.program.sizes_of([array.shape for array in arrays])
+        if self.counted is None:
+            return Fit(object(), 1)
+        rows = sizes.pop(self.counted.name)
+        shared = [
+            array.tobytes() for array, place in zip(arrays, self._example.inputs) if place is None
+        ]
+        return Fit((id(self), *sizes.values(), *shared), rows)
+
+    def most_rows(self, most: int) -> int:
+        """The rows that may be joined, `most` at most."""
+        if self.counted is None or self.counted.max is None:
+            return most
+        return min(most, self.counted.max)
+
+    def run(self, requests: Sequence[Sequence[np.ndarray]]) -> list[Arrays | BaseException]:
+        """The outputs of requests whose fits have one key, or the error of each.
+
+        They are computed together if that is sure to give what they would get alone.
+        """
+        rows = self._rows(requests[0]) if len(requests) > 1 else None
+        if rows is not None:
+            try:
+                return list(self._together(requests, rows))
+            except (MetaopError, MemoryError):
+                pass  # one of them is to blame: whoever is not gets its results
+        return [self._alone(one) for one in requests]
+
+    def warm_up(self, most: int) -> None:
+        """Runs zeros, so that the first requests need not wait for compilation.
+
+        Raises MetaopError where the program refuses zeros.
+        """
+        sizes = {size.name: size.example for size in self.program.sizes}
+        counts: list[int | None] = [None]
+        if self.counted is not None:
+            legal = filter(self.counted.admits, {*_WARM_ROWS, self.most_rows(most)})
+            counts += sorted(legal)
+        for count in counts:
+            if count is not None and self.counted is not None:
+                sizes[self.counted.name] = count
+            self._computed(
+                [
+                    np.zeros([sizes.get(n, n) for n in one.shape], one.dtype.numpy)  # type: ignore
+                    for one in self.inputs
+                ]
+            )
+
+    def metadata(self) -> dict[str, Any]:
+        """The inputs and the outputs, as the protocol describes them; -1 is any size."""
+        return {
+            "inputs": [_described(one.name, one.dtype, one.shape) for one in self.inputs],
+            "outputs": [_described(*one) for one in self.outputs],
+        }
+
+    # --- on the thread that computes ------------------------------------------------------------
+
+    def _rows(self, arrays: Sequence[np.ndarray]) -> Rows | None:
+        """Where rows are for the sizes of a request, None if they are not sure to be apart."""
+        if self.counted is None:
+            return None
+        others = _without(
+            self.program.sizes_of([array.shape for array in arrays]), self.counted.name
+        )
+        key = tuple(others.values())
+        if key not in self._proofs:
+            if len(self._proofs) >= _KEPT_PROOFS:
+                self._proofs.clear()
+            try:
+                self._proofs[key] = rows_of(self.program, self.counted, others)
+            except DependentError:
+                self._proofs[key] = None
+        return self._proofs[key]
+
+    def _together(self, requests: Sequence[Sequence[np.ndarray]], rows: Rows) -> list[Arrays]:
+        joined, counts = [], []
+        for number, place in enumerate(rows.inputs):
+            parts = [one[number] for one in requests]
+            if place is None:
+                joined.append(parts[0].copy())
+                continue
+            joined.append(np.concatenate(parts, place.axis))
+            counts = [part.shape[place.axis] // place.block for part in parts]
+        outputs = self._computed(joined)
+        ends = np.cumsum(counts)
+        found: list[Arrays] = [[] for _ in requests]
+        for output, place in zip(outputs, rows.outputs):
+            if place is None:
+                parts = [output] * len(requests)
+            else:
+                parts = np.split(output, ends[:-1] * place.block, place.axis)
+            for one, part in zip(found, parts):
+                one.append(part)
+        return found
+
+    def _alone(self, arrays: Sequence[np.ndarray]) -> Arrays | BaseException:
+        try:
+            # Results may be written over an input, and a request only lends its body.
+            return self._computed([array.copy() for array in arrays])
+        except Exception as error:
+            return error
+
+    def _computed(self, arrays: Arrays) -> Arrays:
+        content = self.program.content
+        with no_grad():
+            tensors = [from_array(array, one.dtype) for array, one in zip(arrays, self.inputs)]
+            names = [name for name, _ in content["arguments"]]
+            values = [put_together(structure, tensors) for _, structure in content["arguments"]]
+            result = self.program(**dict(zip(names, values)))
+            found: dict[int, Tensor] = {}
+            matched(content["results"], result, found, "result")
+            return [found[k].numpy() for k in range(len(self.outputs))]
+
+
+def _without(sizes: Mapping[str, int], name: str) -> dict[str, int]:
+    return {key: value for key, value in sizes.items() if key != name}
+
+
+def _type_of(program: Program, number: int) -> tuple[DType, Sequence[int | str]]:
+    """The dtype and the shape of a node, with names and numbers of sizes in it."""
+    node = program.content["nodes"][number]
+    if node["op"] == "input":
+        given = program.inputs[node["number"]]
+        return given.dtype, given.shape
+    if node["op"] == "weight":
+        kind = list(program.weights.values())[node["number"]].call.type
+        return kind.dtype, kind.shape
+    return dtype_named(node["dtype"]), node["shape"]
+
+
+def _described(name: str, dtype: DType, shape: Sequence[int | str]) -> dict[str, Any]:
+    sizes = [-1 if isinstance(extent, str) else extent for extent in shape]
+    return {"name": name, "datatype": datatype_of(dtype), "shape": sizes}

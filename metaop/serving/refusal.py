@@ -1,0 +1,30 @@
+"""What a client is told when it does not get what it asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from metaop.errors import MetaopError, OutOfMemoryError
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+class Refusal(Exception):
+    """An answer that is an error: a status of HTTP, a message and headers."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] = _NONE) -> None:
+        super().__init__(message)
+        self.status, self.message, self.headers = status, message, headers
+
+
+def refusal_of(error: BaseException) -> Refusal | None:
+    """The answer to an error of a program: what the client did wrong; None if it did nothing."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, MemoryError):
+        return Refusal(503, "there is no memory left to compute this", {"Retry-After": "1"})
+    if isinstance(error, MetaopError) and not isinstance(error, (AssertionError, OutOfMemoryError)):
+        # Behind the first line stand places in programs and what their authors can do.
+        return Refusal(400, str(error).split("\n", 1)[0])
+    return None
