@@ -19,8 +19,8 @@ from metaop.unified_graph.dtype import DType
 
 Arrays = list[np.ndarray]
 _KEPT_PROOFS = 1024
-# What a warm-up runs: the sizes of the example, then others, for which a general program is made.
-_WARM_ROWS = (1, 2, 3)
+# Beside the example's, a second number of rows: for it a program for any number is made.
+_SECOND_ROWS = (3, 2)
 
 
 class Fit(NamedTuple):
@@ -34,7 +34,7 @@ class Model:
     """A program under a name and a version. All that computes runs on one thread.
 
     `counted` is the size along which requests may be joined, None if there is none, as `reason`
-    says then.
+    says then. For the numbers of rows in `usual` there are programs that were compiled for them.
     """
 
     def __init__(self, name: str, version: str, program: Program) -> None:
@@ -45,7 +45,7 @@ class Model:
             for name, one in zip(program.outputs, program.content["outputs"])
         ]
         self._proofs: dict[tuple[int, ...], Rows | None] = {}
-        self._dtypes = [dtype for _, dtype, _ in self.outputs]
+        self.usual: dict[int, Program] = {}
         self.counted: Size | None = None
         self.reason = "the program has no named axis"
         example = {size.name: size.example for size in program.sizes}
@@ -91,24 +91,32 @@ class Model:
         return [self._alone(one) for one in requests]
 
     def warm_up(self, most: int) -> None:
-        """Runs zeros, so that the first requests need not wait for compilation.
+        """Compiles for powers of two up to `most` rows, and for others, so that requests need not
+        wait for it.
 
-        Raises MetaopError where the program refuses zeros.
+        A program that meets a second size is made for any, and later again for one that runs
+        often. So each usual number of rows has a copy of the program that meets no other one.
+        With further sizes there would be too many. Raises MetaopError for a program that refuses
+        zeros, which it is run with.
         """
         sizes = {size.name: size.example for size in self.program.sizes}
-        counts: list[int | None] = [None]
-        if self.counted is not None:
-            legal = filter(self.counted.admits, {*_WARM_ROWS, self.most_rows(most)})
-            counts += sorted(legal)
-        for count in counts:
-            if count is not None and self.counted is not None:
-                sizes[self.counted.name] = count
-            self._computed(
-                [
-                    np.zeros([sizes.get(n, n) for n in one.shape], one.dtype.numpy)  # type: ignore
-                    for one in self.inputs
-                ]
-            )
+        self._run_zeros(self.program, sizes)
+        if self.counted is None:
+            return
+        name, weights = self.counted.name, self.program.weights
+        legal = [one for one in _SECOND_ROWS if self.counted.admits(one) and one != sizes[name]]
+        if legal:
+            self._run_zeros(self.program, {**sizes, name: legal[0]})
+        for count in [1 << k for k in range(self.most_rows(most).bit_length())]:
+            if self.counted.admits(count) and len(sizes) == 1:
+                copy = Program(self.program.content, weights, self.name)
+                self._run_zeros(copy, {name: count})
+                self.usual[count] = copy
+
+    def _run_zeros(self, program: Program, sizes: Mapping[str, int]) -> None:
+        shapes = [[sizes[n] if isinstance(n, str) else n for n in x.shape] for x in self.inputs]
+        arrays = [np.zeros(n, x.dtype.numpy) for n, x in zip(shapes, self.inputs)]
+        self.computed(program, arrays)
 
     def metadata(self) -> dict[str, Any]:
         """The inputs and the outputs, as the protocol describes them; -1 is any size."""
@@ -145,7 +153,7 @@ class Model:
                 continue
             joined.append(np.concatenate(parts, place.axis))
             counts = [part.shape[place.axis] // place.block for part in parts]
-        outputs = self._computed(joined)
+        outputs = self.computed_rows(joined)
         ends = np.cumsum(counts)
         found: list[Arrays] = [[] for _ in requests]
         for output, place in zip(outputs, rows.outputs):
@@ -160,17 +168,25 @@ class Model:
     def _alone(self, arrays: Sequence[np.ndarray]) -> Arrays | BaseException:
         try:
             # Results may be written over an input, and a request only lends its body.
-            return self._computed([array.copy() for array in arrays])
+            return self.computed_rows([array.copy() for array in arrays])
         except Exception as error:
             return error
 
-    def _computed(self, arrays: Arrays) -> Arrays:
-        content = self.program.content
+    def computed_rows(self, arrays: Arrays) -> Arrays:
+        rows = 0
+        if self.counted is not None:
+            places = zip(arrays, self._example.inputs)
+            rows = next(array.shape[place.axis] for array, place in places if place is not None)
+        return self.computed(self.usual.get(rows, self.program), arrays)
+
+    def computed(self, program: Program, arrays: Arrays) -> Arrays:
+        """The outputs of a program, in memory that nobody else writes."""
+        content = program.content
         with no_grad():
             tensors = [from_array(array, one.dtype) for array, one in zip(arrays, self.inputs)]
             names = [name for name, _ in content["arguments"]]
             values = [put_together(structure, tensors) for _, structure in content["arguments"]]
-            result = self.program(**dict(zip(names, values)))
+            result = program(**dict(zip(names, values)))
             found: dict[int, Tensor] = {}
             matched(content["results"], result, found, "result")
             return [found[k].numpy() for k in range(len(self.outputs))]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from metaop.serving.metrics import Metrics
@@ -94,13 +96,19 @@ class Scheduler:
         return [], None if soonest is None else soonest - now
 
     def _taken(self, key: Hashable) -> list[_Job]:
-        """The jobs at the front of a group that fit together."""
+        """The jobs at the front of a group that fit together.
+
+        A number of rows that the model is compiled for is preferred to up to twice as many.
+        """
         group = self._groups[key]
-        jobs = [group.popleft()]
-        rows, most = jobs[0].rows, jobs[0].model.most_rows(self._most_rows)
-        while group and rows + group[0].rows <= most:
-            rows += group[0].rows
-            jobs.append(group.popleft())
+        model, most = group[0].model, group[0].model.most_rows(self._most_rows)
+        totals = list(accumulate(job.rows for job in group))
+        count = max(bisect_right(totals, most), 1)
+        for shorter in range(count, 0, -1):
+            if totals[shorter - 1] in model.usual and 2 * totals[shorter - 1] >= totals[count - 1]:
+                count = shorter
+                break
+        jobs = [group.popleft() for _ in range(count)]
         if not group:
             del self._groups[key]
         return jobs

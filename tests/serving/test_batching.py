@@ -143,6 +143,19 @@ def test_batches_are_full_and_no_larger(programs: Path) -> None:
         np.testing.assert_allclose(result, wanted, 1e-5, 1e-6)
 
 
+def test_numbers_of_rows_that_were_compiled_are_preferred(programs: Path) -> None:
+    model = Model("mlp", "1", metaop.load_program(programs / "mlp.mo"))
+    model.warm_up(8)
+    assert list(model.usual) == [1, 2, 4, 8]
+    gathering = Gathering(8, 0.0, model)
+    arrays = [floats(rows, 4) for rows in (1,) * 15 + (3, 3, 2, 5, 9)]
+    found = asyncio.run(gathering.answers(arrays))
+    assert gathering.runs == [[1] * 8, [1] * 4, [1] * 3 + [3], [3, 2], [5], [9]]
+    for x, (result,) in zip(arrays, found):
+        wanted = perceptron()(metaop.from_numpy(x)).detach().numpy()
+        np.testing.assert_allclose(result, wanted, 1e-5, 1e-6)
+
+
 def test_a_full_batch_does_not_wait_and_no_request_waits_for_ever(programs: Path) -> None:
     model = Model("mlp", "1", metaop.load_program(programs / "mlp.mo"))
     full = Gathering(4, 3600.0, model)
