@@ -9,5 +9,7 @@ A request goes through these files:
     rows          shows from the graph which axis holds independent rows
     protocol      arrays to the body of the answer
 
+A decoder writes texts step by step: `generation` says which, `decoder` computes a step of them.
+
 `repository` keeps models and versions, `server` starts and ends all of it.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -13,10 +13,12 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from metaop.serving.body import BodyReader
+from metaop.serving.decoder import Decoder
+from metaop.serving.generation import Generation, event, read_text
 from metaop.serving.metrics import Metrics
 from metaop.serving.model import Model
 from metaop.serving.openapi import description
@@ -60,6 +62,7 @@ class Application:
         self.scheduler = Scheduler(limits.most_rows, limits.delay, self.metrics)
         self._bodies = BodyReader(limits.most_bytes, limits.body_seconds)
         self._held, self._is_ready = 0, False
+        self._generations: dict[Model, Generation] = {}
         self.app = Starlette(
             routes=self._routes(),
             lifespan=self._lifespan,
@@ -95,6 +98,7 @@ class Application:
                 Route(path + "/ready", self._model_ready, methods=["GET"]),
                 Route(path + "/config", self._configuration, methods=["GET"]),
                 Route(path + "/infer", self._infer, methods=["POST"]),
+                Route(path + "/generate_stream", self._generate, methods=["POST"]),
             ]
         return found
 
@@ -187,31 +191,86 @@ class Application:
     # --- inference ------------------------------------------------------------------------------
 
     async def _infer(self, request: Request) -> Response:
-        start, model, response = time.perf_counter(), None, None
+        return await self._holding(request, self._answer)
+
+    async def _generate(self, request: Request) -> Response:
+        return await self._holding(request, self._stream)
+
+    async def _holding(
+        self, request: Request, answer: Callable[[Request, Model], Awaitable[Response]]
+    ) -> Response:
+        """Answers a request that is held until its answer is there, and counts it."""
+        start, model = time.perf_counter(), None
         if self._held >= self._limits.most_held:
             await self._bodies.discard(request)
             self.metrics.answered(None, 429, time.perf_counter() - start)
             raise self._overloaded()
-        self._held += 1
-        self.metrics.held.set(self._held)
+        self._hold(1)
+        status = 500
         try:
-            try:
-                model = self._named(request)
-            except Refusal:
-                await self._bodies.discard(request)
-                raise
-            response = await self._answer(request, model)
+            model = await self._chosen(request)
+            response = await answer(request, model)
+            status = response.status_code
+            if isinstance(response, StreamingResponse):
+                response.body_iterator = self._held_while(response.body_iterator)
+            return response
         except ClientDisconnect:
-            response = Response(status_code=499)  # nobody reads it
+            status = 499
+            return Response(status_code=status)  # nobody reads it
         except Exception as error:
             response = _refused(request, error)
+            status = response.status_code
+            return response
         finally:
-            self._held -= 1
-            self.metrics.held.set(self._held)
-            self.metrics.answered(
-                model, response.status_code if response else 500, time.perf_counter() - start
+            self._hold(-1)
+            self.metrics.answered(model, status, time.perf_counter() - start)
+
+    def _hold(self, count: int) -> None:
+        self._held += count
+        self.metrics.held.set(self._held)
+
+    async def _held_while(self, parts: Any) -> AsyncIterator[Any]:
+        """The parts of a stream, whose request is held until its last one."""
+        self._hold(1)
+        try:
+            async for part in parts:
+                yield part
+        finally:
+            await parts.aclose()
+            self._hold(-1)
+
+    async def _chosen(self, request: Request) -> Model:
+        try:
+            return self._named(request)
+        except Refusal:
+            await self._bodies.discard(request)
+            raise
+
+    async def _stream(self, request: Request, model: Model) -> Response:
+        body = await self._bodies.read(request)
+        generation = self._generations.get(model)
+        if generation is None:
+            generation = Generation(
+                Decoder(model),
+                self.scheduler,
+                self._limits.most_rows,
+                lambda: self._generations.pop(model, None),
             )
-        return response
+        text = read_text(_object(body), generation.decoder)
+        self._generations[model] = generation
+
+        async def events() -> AsyncIterator[bytes]:
+            described = {"model_name": model.name, "model_version": model.version}
+            tokens = generation.tokens(text)
+            try:
+                async for token in tokens:
+                    yield event({**described, "token": token})
+            except Exception as error:
+                yield event({"error": _told(request, error).message})
+            finally:
+                await tokens.aclose()  # type: ignore[attr-defined]
+
+        return StreamingResponse(events(), media_type="text/event-stream")
 
     async def _answer(self, request: Request, model: Model) -> Response:
         body = await self._bodies.read(request)
@@ -252,16 +311,19 @@ def _object(body: bytes) -> dict[str, Any]:
     return content
 
 
+def _told(request: Request, error: Exception) -> Refusal:
+    """What a client is told of an error; those that are not its own are logged."""
+    if isinstance(error, HTTPException):
+        text = f"{request.method} {request.url.path[:200]}: {error.detail}"
+        return Refusal(error.status_code, text, error.headers or {})
+    refusal = refusal_of(error)
+    if refusal is None:
+        _log.error("%s failed", request.url.path, exc_info=error)
+        refusal = Refusal(500, "the server failed; its log says how")
+    return refusal
+
+
 def _refused(request: Request, error: Exception) -> Response:
     """The answer to whatever went wrong."""
-    headers: Mapping[str, str] | None = None
-    if isinstance(error, HTTPException):
-        status, headers = error.status_code, error.headers
-        message = f"{request.method} {request.url.path[:200]}: {error.detail}"
-    else:
-        refusal = refusal_of(error)
-        if refusal is None:
-            _log.error("%s failed", request.url.path, exc_info=error)
-            refusal = Refusal(500, "the server failed; its log says how")
-        status, message, headers = refusal.status, refusal.message, refusal.headers
-    return JSONResponse({"error": message}, status, headers)
+    refusal = _told(request, error)
+    return JSONResponse({"error": refusal.message}, refusal.status, dict(refusal.headers))

@@ -86,6 +86,15 @@ _SCHEMAS = {
         id=_TEXT,
         outputs=_list_of("InputTensor"),
     ),
+    "GenerationRequest": _object(
+        ["tokens", "count"],
+        tokens={"type": "array", "items": {"type": "integer"}},
+        count={"type": "integer"},
+        temperature={"type": "number"},
+        top_k={"type": "integer"},
+        seed={"type": "integer"},
+        end={"type": "integer"},
+    ),
     "IndexRequest": _object([], ready={"type": "boolean"}),
     "Index": {
         "type": "array",
@@ -127,14 +136,20 @@ def _operation(
         content = {**content, **octets}
         found["requestBody"]["content"].update(octets)
     found["responses"] = {"200": {"description": "done", "content": content}}
-    for status in errors.split():
-        found["responses"][status] = {"description": _ERRORS[status], "content": _json("Error")}
+    found["responses"].update(_errors(errors))
     return found
+
+
+def _errors(statuses: str) -> dict[str, Any]:
+    return {
+        status: {"description": _ERRORS[status], "content": _json("Error")}
+        for status in statuses.split()
+    }
 
 
 def _text_operation(name: str, summary: str, kind: str) -> dict[str, Any]:
     content: dict[str, Any] = {kind: {"schema": {}}}
-    answers = {"200": {"description": "done", "content": content}}
+    answers: dict[str, Any] = {"200": {"description": "done", "content": content}}
     return {"operationId": name, "summary": summary, "responses": answers}
 
 
@@ -177,6 +192,10 @@ def description() -> dict[str, Any]:
                 binary=True,
             ),
         }
+        stream = _text_operation("generate" + end, "Tokens, one event each", "text/event-stream")
+        stream["requestBody"] = {"required": True, "content": _json("GenerationRequest")}
+        stream["responses"].update(_errors("400 404 408 413 415 429"))
+        paths[path + "/generate_stream"] = {"parameters": parameters, "post": stream}
     return {
         "openapi": "3.1.0",
         "info": {"title": "metaop", "version": __version__},
