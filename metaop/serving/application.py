@@ -257,11 +257,11 @@ class Application:
                 lambda: self._generations.pop(model, None),
             )
         text = read_text(_object(body), generation.decoder)
-        self._generations[model] = generation
 
         async def events() -> AsyncIterator[bytes]:
             described = {"model_name": model.name, "model_version": model.version}
-            tokens = generation.tokens(text)
+            # Only now is it sure that somebody reads.
+            tokens = self._generations.setdefault(model, generation).tokens(text)
             try:
                 async for token in tokens:
                     yield event({**described, "token": token})

@@ -54,7 +54,7 @@ class Running(NamedTuple):
     address: str
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def running(programs: Path) -> Iterator[Running]:
     """A server of the three programs, with small bounds."""
     sources = [str(programs / f"{name}.mo") for name in ("mlp", "mean", "table")]
