@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from typing import Any
 
@@ -320,3 +321,61 @@ def test_truth_values_are_bytes_of_0_and_1() -> None:
     assert found.inputs[0].tolist() == [True, False]
     with pytest.raises(Refusal, match="neither 0 nor 1"):
         read_request(text + b"\2\0", str(len(text)), inputs, [])
+
+
+SCRAPS: list[Any] = [
+    *(None, True, 0, -1, 1.5, 1e400, 1 << 70, "", "FP32", [], {}, [[]], [1], [[1, 2], [3]]),
+    *([None], ["a"], [1 << 70], {"binary_data_size": 8}, {"name": "x"}),
+]
+
+
+def changed(value: Any, choose: random.Random) -> Any:
+    """A nest in which one value, somewhere, is another one or is gone."""
+    if choose.random() < 0.2 or not isinstance(value, (dict, list)) or not value:
+        return choose.choice(SCRAPS)
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    key, copy = choose.choice(keys), value.copy()
+    if choose.random() < 0.15:
+        del copy[key]
+    else:
+        copy[key] = changed(value[key], choose)
+    return copy
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_changed_is_told(seed: int) -> None:
+    """A request that does not fit is refused, never taken for another one and never a fault."""
+    choose = random.Random(seed)
+    good = {
+        "id": "a",
+        "parameters": {"binary_data_output": True},
+        "inputs": [
+            {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [[1.0, 2.0]]},
+            {
+                "name": "n",
+                "shape": [2],
+                "datatype": "INT8",
+                "parameters": {"binary_data_size": 2},
+            },
+        ],
+        "outputs": [{"name": "y", "parameters": {"binary_data": True}}],
+    }
+    refused = 0
+    for _ in range(1500):
+        content = good
+        for _ in range(choose.randint(1, 3)):
+            content = changed(content, choose)
+        text = json.dumps(content).encode()
+        if choose.random() < 0.2:
+            text = text[: choose.randrange(len(text) + 1)]
+        header = choose.choice([str(len(text))] * 8 + [str(len(text) + 1), "2", "x", None])
+        try:
+            found = read_request(text + b"\1\2", header, INPUTS, ["y"])
+        except Refusal as refusal:
+            assert refusal.status == 400 and len(refusal.message) < 500
+            refused += 1
+            continue
+        x, n = found.inputs
+        assert x.dtype == np.float32 and n.dtype == np.int8
+        assert n.tobytes() == b"\1\2" or content["inputs"][1]["data"] is not None
+    assert refused > 500
