@@ -58,7 +58,7 @@ def rows_of(program: Program, size: Size, others: Mapping[str, int]) -> Rows:
     count = symbol * size.multiple
     try:
         inputs, outputs = _nodes(program, {**others, size.name: count})
-        proof = _Proof(count)
+        proof = Proof(count)
         for node in topological(outputs):
             proof.check(node)
         found = [tuple(proof.place(node.shape) for node in nodes) for nodes in (inputs, outputs)]
@@ -87,7 +87,7 @@ def _nodes(program: Program, sizes: Mapping[str, Any]) -> tuple[list[Node], list
     return inputs, reader.read(content["nodes"], [one["node"] for one in content["outputs"]])
 
 
-class _Proof:
+class Proof:
     """The rules, one for each kind of node; all sizes but the count of rows are plain."""
 
     def __init__(self, count: Any) -> None:
@@ -172,7 +172,7 @@ class _Substitution:
     An element of an index operand, once it is shown to belong to the row, is just some number.
     """
 
-    def __init__(self, proof: _Proof, place: Place | None, node: Node) -> None:
+    def __init__(self, proof: Proof, place: Place | None, node: Node) -> None:
         self._proof, self._place, self._node = proof, place, node
         self._memo: dict[Atom, IndexExpr] = {}
 

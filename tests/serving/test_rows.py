@@ -13,8 +13,15 @@ import metaop
 from metaop import nn
 from metaop.export.program import Program
 from metaop.nn import functional as F
+from metaop.reindex.meta_op import reindex
+from metaop.reindex.order import Order
 from metaop.serving.model import Model
-from metaop.serving.rows import DependentError, Place, rows_of
+from metaop.serving.rows import DependentError, Place, Proof, rows_of
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import IndexMap, Within
+from metaop.unified_graph.node import Node, constant, index_node, input_node
+from metaop.unified_graph.shape_env import ShapeEnv
 from tests.export.networks import QUICK, Case
 
 random = np.random.default_rng(3)
@@ -62,6 +69,9 @@ MIXED: dict[str, Callable[[metaop.Tensor], Any]] = {
     "rows in the inner axis": lambda x: x.transpose(0, 1).reshape(-1) * 2,
     "rows padded behind the last": lambda x: F.pad(x, (0, 0, 0, 1)),
     "rows without the last": lambda x: x[:-1] * 2,
+    "all but the first rows": lambda x: F.pad(x[2:], (0, 0, 2, 0)),
+    "the places of rows in order": lambda x: x.argsort(0),
+    "the number of rows as an integer": lambda x: x.long() * x.shape[0],
     "neighbours": lambda x: F.max_pool1d(x.transpose(0, 1), 3, 1, 1),
 }
 
@@ -96,11 +106,64 @@ def test_rows_that_are_apart(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", MIXED)
 def test_rows_that_are_not_apart(name: str, tmp_path: Path) -> None:
-    program = exported(MIXED[name], floats(3, 6), folder=tmp_path)
+    program = exported(MIXED[name], floats(5, 6), folder=tmp_path)
     with pytest.raises(DependentError):
         rows_of(program, program.sizes[0], {})
     model = Model("m", "1", program)
     assert model.counted is None and model.reason.startswith("batch: ")
+
+
+def made_by_hand(count: Any) -> dict[str, tuple[Node, bool]]:
+    """Nodes that read a tensor of `count` rows of 6, and whether rows are apart in them."""
+    rows = input_node(0, (count, 6), dtypes.float32)
+    table = input_node(1, (6,), dtypes.float32)
+    picks = input_node(2, (count, 3), dtypes.int64)
+    row, column = IndexMap.axes((count, 3))
+
+    def read(source: Node, *indices: Any, guards: Any = ()) -> Node:
+        operands = [picks] if source is not picks else []
+        return reindex(source, IndexMap((count, 3), indices, guards), 0, operands)
+
+    def picked(*indices: Any) -> Any:
+        return index_expr.lookup(1, indices, 6)
+
+    zero = index_expr.constant(0)
+    return {
+        "its own pick": (read(rows, row, picked(row, column)), True),
+        "a pick of a table": (read(table, picked(row, column)), True),
+        "the pick of the first row": (read(rows, row, picked(zero, column)), False),
+        "picks across": (read(rows, row, picked(column, zero)), False),
+        "a pick as row": (read(rows, picked(row, column), column), False),
+        "a guard of columns": (read(rows, row, column, guards=[Within(column - 1, 2)]), True),
+        "a guard of rows": (read(rows, row, column, guards=[Within(row - 1, count)]), False),
+        "a guard by the count": (
+            read(rows, row, column, guards=[Within(column * 9, count)]),
+            False,
+        ),
+        "a step of the count": (index_node(column * count, (count, 3)), False),
+        "the remainder by the count": (index_node(column % count, (count, 3)), False),
+        "columns": (index_node(column * 2, (count, 3)), True),
+        "the count": (index_node(index_expr.constant(count), (count, 3)), False),
+        "order in a row": (Node(Order(), (rows,), (count, 6), dtypes.int64), True),
+        "order across rows": (
+            Node(Order(), (input_node(3, (6, count), dtypes.float32),), (6, count), dtypes.int64),
+            False,
+        ),
+        "two axes of rows": (constant(1, dtypes.float32, (count, count)), False),
+        "a row too many": (constant(1, dtypes.float32, (count + 1, 3)), False),
+        "pairs of rows": (constant(1, dtypes.float32, (count * 2, 3)), True),
+    }
+
+
+@pytest.mark.parametrize("name", made_by_hand(4))
+def test_each_rule_alone(name: str) -> None:
+    count = ShapeEnv().symbol(7)
+    node, is_apart = made_by_hand(count)[name]
+    if is_apart:
+        Proof(count).check(node)
+    else:
+        with pytest.raises(DependentError):
+            Proof(count).check(node)
 
 
 def test_a_table_that_is_an_input_belongs_to_all_rows(tmp_path: Path) -> None:
