@@ -149,7 +149,10 @@ _settings.check()
 _adopt()
 globals().update(typed_tensors("cpu", __name__))
 
-__version__ = "0.1.0"
+try:
+    from metaop._version import __version__
+except ModuleNotFoundError:  # written when metaop is built or installed; this is a plain copy
+    __version__ = "0.1.0.dev0"
 
 half, double, float = float16, float64, float32
 cfloat, cdouble = complex64, complex128

@@ -30,9 +30,13 @@ def test_every_package_is_listed_for_the_wheel(request: pytest.FixtureRequest) -
     assert listed == sorted(found), "write them anew with ./test tests/repository --update-golden"
 
 
-def test_the_version_is_written_once() -> None:
-    version = read_configuration()["metadata"]["version"]
-    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
+def test_the_version_without_tags_is_the_one_that_comes_next() -> None:
+    build = (ROOT / "pyproject.toml").read_text()
+    fallback = re.search(r'^fallback_version = "((\d+\.\d+\.\d+)\.dev0)"$', build, re.MULTILINE)
+    assert fallback is not None
+    assert f'__version__ = "{fallback[1]}"' in (ROOT / "metaop/__init__.py").read_text()
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None and newest[1] == fallback[2]
 
 
 def test_readme_points_at_files_that_exist() -> None:
