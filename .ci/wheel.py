@@ -1,7 +1,7 @@
 """Builds the source archive and the wheel, and uses the wheel as a user does.
 
 python .ci/wheel.py                   with this Python and the newest dependencies
-python .ci/wheel.py --oldest          with the oldest dependencies that setup.cfg allows
+python .ci/wheel.py --oldest          with the oldest dependencies of setup.cfg (Python 3.10)
 python .ci/wheel.py --python python3.12
 
 The wheel is built from the source archive and installed in a fresh virtual environment; then the
@@ -119,7 +119,8 @@ def use(folder: Path, wheel: Path, python: str, oldest: bool) -> None:
     printed = run([installed, "old.py"], cwd=empty)
     assert printed.strip() == "tensor([3., 3.])", printed
     print(run([installed, "-c", TRAINING], cwd=empty).strip())
-    print(f"{wheel.name}: {run([installed, '--version']).strip()}, {'oldest' if oldest else 'newest'}")
+    used = run([installed, "--version"]).strip()
+    print(f"{wheel.name}: {used}, {'oldest' if oldest else 'newest'} dependencies")
 
 
 def main() -> None:
