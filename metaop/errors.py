@@ -85,7 +85,7 @@ class ArgumentError(MetaopError, ValueError, RuntimeError):
 
 
 class ArgumentTypeError(MetaopError, TypeError):
-    """An argument of a type that the operator does not take: `metaop.ones(2) + "a"`."""
+    """An argument of a type that the operator does not take: `metaop.ones(6).reshape("6")`."""
 
 
 class DimensionError(MetaopError, IndexError, RuntimeError):
