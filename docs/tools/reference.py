@@ -48,7 +48,8 @@ def write(folder: Path) -> None:
     """Writes all pages into `folder`; those that have not changed are left alone."""
     folder.mkdir(exist_ok=True)
     pages = {"metaop": _root_page(), "metaop.Tensor": _tensor_page()}
-    contents = ["# Reference\n", _contents("Tensors", list(pages))]
+    known = "Examples know `metaop`, `nn` (`metaop.nn`) and `F` (`metaop.nn.functional`).\n"
+    contents = ["# Reference\n", known, _contents("Tensors", list(pages))]
     for title, names in MODULES.items():
         names = [f"metaop.{name}" for name in names]
         pages |= {name: _module_page(importlib.import_module(name)) for name in names}
@@ -134,8 +135,13 @@ def as_restructured_text(
     """Docstrings are written like Markdown: `code`, lists, and blocks of code behind a colon."""
     result: list[str] = []
     code = -1  # the indentation of the text around a block of code, or -1 outside of one
+    session = False  # an example of a session, which ends with a blank line
     for line in lines:
         before = result[-1] if result else ""
+        session = bool(line.strip()) and (session or line.lstrip().startswith(">>> "))
+        if session and code < 0:
+            result.append(line)
+            continue
         if code >= 0 and line.strip() and _indentation(line) <= code:
             code = -1
             result.append("")

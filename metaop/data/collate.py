@@ -20,6 +20,9 @@ def default_collate(batch: Sequence[Any]) -> Any:
     else of int64 or the default type, as in PyTorch); tuples, lists and mappings are collated
     element by element; texts stay a list.
     Raises ArgumentTypeError for other types and ShapeError when the shapes differ.
+
+    >>> metaop.data.default_collate([(1.0, "a"), (2.0, "b")])
+    [tensor([1., 2.], dtype=metaop.float64), ('a', 'b')]
     """
     first = batch[0]
     if isinstance(first, Tensor):
@@ -48,7 +51,14 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 
 def default_convert(data: Any) -> Any:
-    """One sample with its NumPy arrays made tensors: what an unbatched DataLoader yields."""
+    """One sample with its NumPy arrays made tensors: what an unbatched DataLoader yields.
+
+    The shape stays.
+
+    >>> import numpy as np
+    >>> metaop.data.default_convert([np.ones(2), "a"])
+    [tensor([1., 1.], dtype=metaop.float64), 'a']
+    """
     if isinstance(data, (np.ndarray, np.generic)):
         return data if _is_text(data) else _tensor(np.asarray(data))
     if isinstance(data, Mapping):

@@ -21,6 +21,16 @@ class Dataset(Generic[Sample]):
     """Samples by index: a subclass defines `__getitem__(index)` and, for most samplers, `__len__`.
 
     A subclass may also define `__getitems__(indices)`, which returns a list of samples at once.
+
+    A position that it does not have raises IndexError.
+
+    >>> class Squares(metaop.data.Dataset):
+    ...     def __len__(self):
+    ...         return 3
+    ...     def __getitem__(self, index):
+    ...         return index * index
+    >>> [int(batch) for batch in metaop.data.DataLoader(Squares())]
+    [0, 1, 4]
     """
 
     def __getitem__(self, index: Any) -> Sample:
@@ -34,6 +44,14 @@ class IterableDataset(Dataset[Sample]):
     """Samples in a stream: a subclass defines `__iter__`.
 
     Every worker process iterates its own copy; `get_worker_info()` tells which part is its share.
+
+    It has no length, unless the subclass defines `__len__`; a `sampler` raises ArgumentError.
+
+    >>> class Count(metaop.data.IterableDataset):
+    ...     def __iter__(self):
+    ...         return iter(range(3))
+    >>> [batch.tolist() for batch in metaop.data.DataLoader(Count(), batch_size=2)]
+    [[0, 1], [2]]
     """
 
     def __iter__(self) -> Iterator[Sample]:
@@ -47,6 +65,11 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
     """Tensors of equal first dimension; sample `i` is the tuple of their elements `i`.
 
     Example: `TensorDataset(images, labels)[0]` is `(images[0], labels[0])`.
+
+    Raises ArgumentError when the first dimensions differ.
+
+    >>> metaop.data.TensorDataset(metaop.arange(3), metaop.ones(3))[2]
+    (tensor(2), tensor(1.))
     """
 
     def __init__(self, *tensors: Tensor) -> None:
@@ -77,7 +100,15 @@ def _element(tensor: Tensor, index: Any) -> Tensor:
 
 
 class ConcatDataset(Dataset[Sample]):
-    """Several data sets one after the other, as one."""
+    """Several data sets one after the other, as one.
+
+    Its length is the sum of theirs. Raises ArgumentError for no data sets, and ArgumentTypeError
+    for streams.
+
+    >>> both = metaop.data.ConcatDataset([[1, 2], [3]])
+    >>> len(both), both[2]
+    (3, 3)
+    """
 
     def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
         self.datasets = list(datasets)
@@ -106,7 +137,16 @@ class ConcatDataset(Dataset[Sample]):
 
 
 class ChainDataset(IterableDataset[Sample]):
-    """Several streams one after the other, as one."""
+    """Several streams one after the other, as one.
+
+    Its length is the sum of theirs, where each of them has one.
+
+    >>> class Count(metaop.data.IterableDataset):
+    ...     def __iter__(self):
+    ...         return iter(range(2))
+    >>> list(metaop.data.ChainDataset([Count(), Count()]))
+    [0, 1, 0, 1]
+    """
 
     def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
         self.datasets = list(datasets)
@@ -120,7 +160,13 @@ class ChainDataset(IterableDataset[Sample]):
 
 
 class Subset(Dataset[Sample]):
-    """The samples of `dataset` at `indices`, in that order."""
+    """The samples of `dataset` at `indices`, in that order.
+
+    Its length is that of `indices`; an index that `dataset` lacks raises its IndexError.
+
+    >>> list(metaop.data.Subset(["a", "b", "c"], [2, 0]))
+    ['c', 'a']
+    """
 
     def __init__(self, dataset: Dataset[Sample], indices: Sequence[int]) -> None:
         self.dataset = dataset
@@ -149,6 +195,10 @@ def random_split(
 
     Samples left over by rounding fractions go to the first subsets, one each.
     Raises ArgumentError when the lengths do not add up to the number of samples.
+
+    >>> train, test = metaop.data.random_split(range(10), [0.8, 0.2])
+    >>> len(train), len(test)
+    (8, 2)
     """
     size = _length(dataset)
     counts = _counts_of_fractions(size, lengths) if _are_fractions(lengths) else list(lengths)

@@ -24,7 +24,13 @@ class Sampler(Generic[Index]):
 
 
 class SequentialSampler(Sampler[int]):
-    """0, 1, 2, …"""
+    """0, 1, 2, … in this order.
+
+    Its length is that of the data set.
+
+    >>> list(metaop.data.SequentialSampler(["a", "b", "c"]))
+    [0, 1, 2]
+    """
 
     def __init__(self, data_source: Sized) -> None:
         self.data_source = data_source
@@ -40,6 +46,11 @@ class RandomSampler(Sampler[int]):
     """All samples in a new random order each time, or `num_samples` draws.
 
     Without replacement, more draws than there are samples start a new order when one is used up.
+
+    Its length is the number of draws.
+
+    >>> sorted(metaop.data.RandomSampler(["a", "b", "c"]))
+    [0, 1, 2]
     """
 
     def __init__(
@@ -79,7 +90,13 @@ class RandomSampler(Sampler[int]):
 
 
 class SubsetRandomSampler(Sampler[int]):
-    """The given indices in a new random order each time."""
+    """The given indices in a new random order each time.
+
+    Its length is the number of indices.
+
+    >>> sorted(metaop.data.SubsetRandomSampler([4, 7]))
+    [4, 7]
+    """
 
     def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
         self.indices = indices
@@ -94,7 +111,13 @@ class SubsetRandomSampler(Sampler[int]):
 
 
 class WeightedRandomSampler(Sampler[int]):
-    """`num_samples` draws of 0 … len(weights) - 1 with probabilities proportional to `weights`."""
+    """`num_samples` draws of 0 … len(weights) - 1 with probabilities proportional to `weights`.
+
+    Its length is `num_samples`. Raises ArgumentError when that is not above 0.
+
+    >>> list(metaop.data.WeightedRandomSampler([0.0, 1.0], 3))
+    [1, 1, 1]
+    """
 
     def __init__(
         self,
@@ -132,7 +155,13 @@ class WeightedRandomSampler(Sampler[int]):
 
 
 class BatchSampler(Sampler[list[int]]):
-    """Lists of `batch_size` indices of another sampler; the last may be shorter."""
+    """Lists of `batch_size` indices of another sampler; the last may be shorter.
+
+    Its length is the number of batches. Raises ArgumentError for a size that is not above 0.
+
+    >>> list(metaop.data.BatchSampler(range(5), batch_size=2, drop_last=False))
+    [[0, 1], [2, 3], [4]]
+    """
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size <= 0:
@@ -160,6 +189,11 @@ class DistributedSampler(Sampler[int]):
     Without `drop_last` the order is filled up by repeating its start, so that all ranks have
     equally many samples. `set_epoch` changes the shuffled order; it follows `seed` and the epoch
     alone, never the state of a generator.
+
+    Its length is the share of one rank. Raises ArgumentError for a rank that does not exist.
+
+    >>> list(metaop.data.DistributedSampler(range(6), num_replicas=2, rank=1, shuffle=False))
+    [1, 3, 5]
     """
 
     def __init__(

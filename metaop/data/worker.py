@@ -38,7 +38,13 @@ _info: WorkerInfo | None = None
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """The WorkerInfo inside a worker process, None in the main process."""
+    """The WorkerInfo inside a worker process, None in the main process.
+
+    It raises no error outside of workers.
+
+    >>> metaop.data.get_worker_info() is None
+    True
+    """
     return _info
 
 

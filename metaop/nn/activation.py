@@ -29,7 +29,13 @@ class _InPlaceActivation(Module):
 
 
 class ReLU(_InPlaceActivation):
-    """max(0, x)."""
+    """max(0, x).
+
+    The result has the shape of the input.
+
+    >>> nn.ReLU()(metaop.tensor([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.relu(input, self.inplace)
@@ -43,7 +49,13 @@ class SELU(_InPlaceActivation):
 
 
 class SiLU(_InPlaceActivation):
-    """x · sigmoid(x)."""
+    """x · sigmoid(x).
+
+    The result has the shape of the input.
+
+    >>> nn.SiLU()(metaop.zeros(1)).tolist()
+    [0.0]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.silu(input, self.inplace)
@@ -149,7 +161,13 @@ class ReLU6(Hardtanh):
 
 
 class LeakyReLU(Module):
-    """x where x > 0, else negative_slope · x."""
+    """x where x > 0, else negative_slope · x.
+
+    The result has the shape of the input.
+
+    >>> nn.LeakyReLU(0.5)(metaop.tensor([-1.0, 2.0])).tolist()
+    [-0.5, 2.0]
+    """
 
     def __init__(self, negative_slope: float = 1e-2, inplace: bool = False) -> None:
         super().__init__()
@@ -190,7 +208,13 @@ class CELU(_ExponentialUnit):
 
 
 class GELU(Module):
-    """x · Φ(x); approximate="tanh" takes the tanh formula."""
+    """x · Φ(x); approximate="tanh" takes the tanh formula.
+
+    The result has the shape of the input.
+
+    >>> nn.GELU()(metaop.tensor([0.0, 10.0])).round().tolist()
+    [0.0, 10.0]
+    """
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()
@@ -281,7 +305,13 @@ class Softshrink(_Shrink):
 
 
 class Sigmoid(Module):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    The result has the shape of the input.
+
+    >>> nn.Sigmoid()(metaop.zeros(2)).tolist()
+    [0.5, 0.5]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.sigmoid(input)
@@ -295,7 +325,13 @@ class LogSigmoid(Module):
 
 
 class Tanh(Module):
-    """tanh(x)."""
+    """tanh(x).
+
+    The result has the shape of the input.
+
+    >>> nn.Tanh()(metaop.zeros(1)).tolist()
+    [0.0]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.tanh(input)
@@ -327,7 +363,13 @@ class _AlongDimension(Module):
 
 
 class Softmax(_AlongDimension):
-    """Exponentials along `dim`, scaled to the sum 1."""
+    """Exponentials along `dim`, scaled to the sum 1.
+
+    The result has the shape of the input.
+
+    >>> nn.Softmax(1)(metaop.zeros(1, 4)).tolist()
+    [[0.25, 0.25, 0.25, 0.25]]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softmax(input, self.dim, _stacklevel=5)

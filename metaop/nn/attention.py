@@ -26,6 +26,11 @@ class MultiheadAttention(Module):
     Query (L, N, E), key (S, N, kdim), value (S, N, vdim), or batch first, or without a batch.
     Returns the output like the query, and the attention weights (N, L, S) unless
     `need_weights` is False.
+
+    >>> x = metaop.randn(2, 5, 16)
+    >>> output, weights = nn.MultiheadAttention(16, 4, batch_first=True)(x, x, x)
+    >>> output.shape, weights.shape
+    (metaop.Size([2, 5, 16]), metaop.Size([2, 5, 5]))
     """
 
     def __init__(

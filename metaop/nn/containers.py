@@ -139,7 +139,14 @@ def _require_positive(times: Any) -> None:
 
 
 class ModuleList(_InOrder):
-    """A list whose modules are registered; it has no forward of its own."""
+    """A list whose modules are registered; it has no forward of its own.
+
+    Raises DimensionError for a position that it does not have.
+
+    >>> layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+    >>> len(list(layers.parameters()))
+    6
+    """
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
@@ -201,7 +208,13 @@ class ModuleList(_InOrder):
 
 
 class ModuleDict(Module):
-    """A dict whose modules are registered; it has no forward of its own."""
+    """A dict whose modules are registered; it has no forward of its own.
+
+    Raises KeyError for a name that it does not have.
+
+    >>> nn.ModuleDict({"first": nn.Linear(4, 2)})["first"].weight.shape
+    metaop.Size([2, 4])
+    """
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()

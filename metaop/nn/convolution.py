@@ -151,14 +151,28 @@ class _Forward(_Convolution):
 
 
 class Conv1d(_Forward):
-    """Convolution of (N, C, L)."""
+    """Convolution of (N, C, L).
+
+    The result is (N, out_channels, L'), with
+    `L' = (L + 2 · padding - dilation · (kernel_size - 1) - 1) // stride + 1`.
+
+    >>> nn.Conv1d(3, 8, 5, padding=2)(metaop.ones(1, 3, 20)).shape
+    metaop.Size([1, 8, 20])
+    """
 
     dimensions = 1
     convolve = staticmethod(F.conv1d)
 
 
 class Conv2d(_Forward):
-    """Convolution of (N, C, H, W)."""
+    """Convolution of (N, C, H, W).
+
+    The result is (N, out_channels, H', W'), with
+    `H' = (H + 2 · padding - dilation · (kernel_size - 1) - 1) // stride + 1`, and W' alike.
+
+    >>> nn.Conv2d(3, 8, 3, stride=2, padding=1)(metaop.ones(1, 3, 32, 32)).shape
+    metaop.Size([1, 8, 16, 16])
+    """
 
     dimensions = 2
     convolve = staticmethod(F.conv2d)
@@ -263,7 +277,14 @@ class ConvTranspose1d(_Transposed):
 
 
 class ConvTranspose2d(_Transposed):
-    """Transposed convolution of (N, C, H, W)."""
+    """Transposed convolution of (N, C, H, W).
+
+    The result is (N, out_channels, H', W'), with `H' = (H - 1) · stride - 2 · padding +
+    dilation · (kernel_size - 1) + output_padding + 1`, and W' alike.
+
+    >>> nn.ConvTranspose2d(8, 3, 4, stride=2, padding=1)(metaop.ones(1, 8, 16, 16)).shape
+    metaop.Size([1, 3, 32, 32])
+    """
 
     dimensions = 2
     convolve = staticmethod(F.conv_transpose2d)

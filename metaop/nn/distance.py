@@ -21,7 +21,13 @@ class PairwiseDistance(Module):
 
 
 class CosineSimilarity(Module):
-    """The cosine of the angle between x1 and x2 along `dim`."""
+    """The cosine of the angle between x1 and x2 along `dim`.
+
+    The result has the shape of the inputs without `dim`.
+
+    >>> nn.CosineSimilarity()(metaop.tensor([[1.0, 0.0]]), metaop.tensor([[0.0, 2.0]])).tolist()
+    [0.0]
+    """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__()

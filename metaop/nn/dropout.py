@@ -33,7 +33,15 @@ class _Dropout(Module):
 
 
 class Dropout(_Dropout):
-    """Single elements are dropped (Srivastava et al. 2014)."""
+    """Single elements are dropped (Srivastava et al. 2014).
+
+    In training each element is zero with probability `p`, and the others are scaled by
+    `1 / (1 - p)`; after `eval()` nothing happens. The result has the shape of the input. Raises
+    ArgumentError when `p` is not between 0 and 1.
+
+    >>> nn.Dropout(0.5).eval()(metaop.ones(3)).tolist()
+    [1.0, 1.0, 1.0]
+    """
 
     function = staticmethod(F.dropout)
 

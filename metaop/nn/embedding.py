@@ -97,6 +97,11 @@ class Embedding(_Table):
 
     `max_norm` shortens the rows in use to that norm; `padding_idx` gets no gradient. The gradient
     is dense, with `sparse` too: `optim.SparseAdam` takes rows of zeros as not used.
+
+    Raises DimensionError when an index is not below `num_embeddings`, once it is computed.
+
+    >>> nn.Embedding(10, 4)(metaop.tensor([[1, 2, 3]])).shape
+    metaop.Size([1, 3, 4])
     """
 
     def __init__(

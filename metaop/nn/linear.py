@@ -14,7 +14,13 @@ from metaop.tensor.creation import empty
 
 
 class Identity(Module):
-    """Returns its input; takes and ignores any arguments."""
+    """Returns its input; takes and ignores any arguments.
+
+    The result has the shape of the input.
+
+    >>> nn.Identity()(metaop.ones(2)).tolist()
+    [1.0, 1.0]
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -24,7 +30,13 @@ class Identity(Module):
 
 
 class Linear(Module):
-    """`y = x @ weight.T + bias` over the last dimension; weight is (out_features, in_features)."""
+    """`y = x @ weight.T + bias` over the last dimension; weight is (out_features, in_features).
+
+    Raises ShapeError when the last dimension of the input is not `in_features`.
+
+    >>> nn.Linear(3, 2)(metaop.ones(5, 3)).shape
+    metaop.Size([5, 2])
+    """
 
     def __init__(
         self,

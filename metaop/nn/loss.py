@@ -52,21 +52,39 @@ class _WeightedLoss(_Loss):
 
 
 class L1Loss(_Loss):
-    """|input - target|."""
+    """|input - target|.
+
+    The result has no dimensions, or the shape of the input with `reduction="none"`.
+
+    >>> nn.L1Loss()(metaop.tensor([1.0, -3.0]), metaop.zeros(2)).item()
+    2.0
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.l1_loss(input, target, reduction=self.reduction)
 
 
 class MSELoss(_Loss):
-    """(input - target)²."""
+    """(input - target)².
+
+    The result has no dimensions, or the shape of the input with `reduction="none"`.
+
+    >>> nn.MSELoss()(metaop.tensor([1.0, 3.0]), metaop.zeros(2)).item()
+    5.0
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(input, target, reduction=self.reduction)
 
 
 class SmoothL1Loss(_Loss):
-    """Squared below `beta`, absolute above."""
+    """Squared below `beta`, absolute above.
+
+    The result has no dimensions, or the shape of the input with `reduction="none"`.
+
+    >>> nn.SmoothL1Loss(reduction="none")(metaop.tensor([1.0, 3.0]), metaop.zeros(2)).tolist()
+    [0.5, 2.5]
+    """
 
     def __init__(
         self,
@@ -83,7 +101,14 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """Squared below `delta`, `delta` times absolute above."""
+    """Squared below `delta`, `delta` times absolute above.
+
+    The result has no dimensions, or the shape of the input with `reduction="none"`.
+
+    >>> loss = nn.HuberLoss(reduction="none", delta=2.0)
+    >>> loss(metaop.tensor([1.0, 3.0]), metaop.zeros(2)).tolist()
+    [0.5, 4.0]
+    """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction=reduction)
@@ -94,7 +119,13 @@ class HuberLoss(_Loss):
 
 
 class NLLLoss(_WeightedLoss):
-    """The negated log-probability of the target class: input (N, C, …), target (N, …)."""
+    """The negated log-probability of the target class: input (N, C, …), target (N, …).
+
+    The result has no dimensions, or the shape of the target with `reduction="none"`.
+
+    >>> nn.NLLLoss()(metaop.tensor([[-1.0, -2.0]]), metaop.tensor([1])).item()
+    2.0
+    """
 
     def __init__(
         self,
@@ -122,7 +153,14 @@ class NLLLoss2d(NLLLoss):
 
 
 class CrossEntropyLoss(_WeightedLoss):
-    """Cross entropy of logits (N, C, …) with class numbers (N, …) or probabilities (N, C, …)."""
+    """Cross entropy of logits (N, C, …) with class numbers (N, …) or probabilities (N, C, …).
+
+    The result has no dimensions, or the shape of the class numbers with `reduction="none"`.
+
+    >>> loss = nn.CrossEntropyLoss()(metaop.zeros(1, 2), metaop.tensor([1]))
+    >>> round(loss.item(), 3)  # the logarithm of 2
+    0.693
+    """
 
     def __init__(
         self,
@@ -149,14 +187,27 @@ class CrossEntropyLoss(_WeightedLoss):
 
 
 class BCELoss(_WeightedLoss):
-    """Binary cross entropy of probabilities."""
+    """Binary cross entropy of probabilities.
+
+    The result has no dimensions, or the shape of the input with `reduction="none"`. Raises
+    ArgumentError when a probability is not between 0 and 1, once it is computed.
+
+    >>> nn.BCELoss()(metaop.tensor([1.0, 0.0]), metaop.tensor([1.0, 0.0])).item() == 0
+    True
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.binary_cross_entropy(input, target, weight=self.weight, reduction=self.reduction)
 
 
 class BCEWithLogitsLoss(_Loss):
-    """Binary cross entropy of logits; `pos_weight` weighs the positive examples."""
+    """Binary cross entropy of logits; `pos_weight` weighs the positive examples.
+
+    The result has no dimensions, or the shape of the input with `reduction="none"`.
+
+    >>> round(nn.BCEWithLogitsLoss()(metaop.zeros(2), metaop.ones(2)).item(), 3)
+    0.693
+    """
 
     def __init__(
         self,

@@ -154,14 +154,28 @@ class _BatchNorm(_RunningNorm):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Batch normalisation of (N, C) or (N, C, L)."""
+    """Batch normalisation of (N, C) or (N, C, L).
+
+    In training each channel gets mean 0 and variance 1 over the batch; after `eval()` the running
+    mean and variance are taken. The result has the shape of the input.
+
+    >>> nn.BatchNorm1d(1, affine=False)(metaop.tensor([[1.0], [3.0]])).round().tolist()
+    [[-1.0], [1.0]]
+    """
 
     ranks = (2, 3)
     ranks_text = "2D or 3D"
 
 
 class BatchNorm2d(_BatchNorm):
-    """Batch normalisation of (N, C, H, W)."""
+    """Batch normalisation of (N, C, H, W).
+
+    In training each channel gets mean 0 and variance 1 over batch and pixels; after `eval()` the
+    running mean and variance are taken. The result has the shape of the input.
+
+    >>> nn.BatchNorm2d(4)(metaop.randn(2, 4, 8, 8)).shape
+    metaop.Size([2, 4, 8, 8])
+    """
 
     ranks = (4,)
     ranks_text = "4D"

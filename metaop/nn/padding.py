@@ -77,7 +77,14 @@ class ZeroPad1d(_ZeroPad):
 
 
 class ZeroPad2d(_ZeroPad):
-    """Zeros around the last two dimensions."""
+    """Zeros around the last two dimensions.
+
+    `padding` counts left, right, top and bottom: (N, C, H, W) becomes (N, C, H + top + bottom,
+    W + left + right).
+
+    >>> nn.ZeroPad2d((1, 2, 0, 0))(metaop.ones(1, 1, 1, 2)).tolist()
+    [[[[0.0, 1.0, 1.0, 0.0, 0.0]]]]
+    """
 
     dimensions = 2
 

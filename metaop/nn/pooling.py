@@ -59,7 +59,15 @@ class MaxPool1d(_MaxPool):
 
 
 class MaxPool2d(_MaxPool):
-    """Max pooling of (N, C, H, W)."""
+    """Max pooling of (N, C, H, W).
+
+    The result is (N, C, H', W'), with
+    `H' = (H + 2 · padding - dilation · (kernel_size - 1) - 1) // stride + 1`; `stride` is
+    `kernel_size` unless it is given.
+
+    >>> nn.MaxPool2d(2)(metaop.arange(4.0).reshape(1, 1, 2, 2)).tolist()
+    [[[[3.0]]]]
+    """
 
     function = staticmethod(F.max_pool2d)
 
@@ -182,7 +190,14 @@ class _AvgPool(Module):
 
 
 class AvgPool2d(_AvgPool):
-    """Means of the windows of (N, C, H, W)."""
+    """Means of the windows of (N, C, H, W).
+
+    The result is (N, C, H', W'), with `H' = (H + 2 · padding - kernel_size) // stride + 1`;
+    `stride` is `kernel_size` unless it is given.
+
+    >>> nn.AvgPool2d(2)(metaop.arange(4.0).reshape(1, 1, 2, 2)).tolist()
+    [[[[1.5]]]]
+    """
 
     function = staticmethod(F.avg_pool2d)
 
@@ -318,7 +333,11 @@ class AdaptiveAvgPool1d(_AdaptivePool):
 
 
 class AdaptiveAvgPool2d(_AdaptivePool):
-    """Mean pooling of (N, C, H, W) to a wanted size; None keeps a dimension."""
+    """Mean pooling of (N, C, H, W) to a wanted size; None keeps a dimension.
+
+    >>> nn.AdaptiveAvgPool2d((1, None))(metaop.ones(2, 3, 7, 5)).shape
+    metaop.Size([2, 3, 1, 5])
+    """
 
     function = staticmethod(F.adaptive_avg_pool2d)
 

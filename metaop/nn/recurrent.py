@@ -286,6 +286,10 @@ class LSTM(RNNBase):
     """Long short-term memory (Hochreiter & Schmidhuber 1997).
 
     As RNN, with the states (hidden, cell); `proj_size` projects the hidden state to that size.
+
+    >>> output, (hidden, cell) = nn.LSTM(8, 16, batch_first=True)(metaop.ones(2, 5, 8))
+    >>> output.shape, hidden.shape
+    (metaop.Size([2, 5, 16]), metaop.Size([1, 2, 16]))
     """
 
     gates = 4
@@ -296,7 +300,14 @@ class LSTM(RNNBase):
 
 
 class GRU(RNNBase):
-    """Gated recurrent unit (Cho et al. 2014); arguments and results as RNN."""
+    """Gated recurrent unit (Cho et al. 2014); arguments and results as RNN.
+
+    The output of (L, N, input_size) is (L, N, hidden_size).
+
+    >>> output, hidden = nn.GRU(8, 16)(metaop.ones(5, 2, 8))
+    >>> output.shape, hidden.shape
+    (metaop.Size([5, 2, 16]), metaop.Size([1, 2, 16]))
+    """
 
     gates = 3
 

@@ -15,7 +15,13 @@ from metaop.tensor.creation import empty
 
 
 class LayerNorm(Module):
-    """The last dimensions (`normalized_shape`) normalised, then scaled and shifted."""
+    """The last dimensions (`normalized_shape`) normalised, then scaled and shifted.
+
+    The result has the shape of the input. Raises ShapeError when the last dimensions differ.
+
+    >>> nn.LayerNorm(2)(metaop.tensor([[1.0, 3.0]])).round().tolist()
+    [[-1.0, 1.0]]
+    """
 
     def __init__(
         self,
@@ -60,7 +66,13 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """The last dimensions divided by their root mean square, then scaled."""
+    """The last dimensions divided by their root mean square, then scaled.
+
+    The result has the shape of the input.
+
+    >>> nn.RMSNorm(2)(metaop.tensor([[3.0, -3.0]])).round().tolist()
+    [[1.0, -1.0]]
+    """
 
     def __init__(
         self,
@@ -96,7 +108,13 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Groups of channels normalised within every sample (Wu & He 2018)."""
+    """Groups of channels normalised within every sample (Wu & He 2018).
+
+    The input is (N, num_channels, …), and so is the result.
+
+    >>> nn.GroupNorm(2, 4)(metaop.randn(3, 4, 8, 8)).shape
+    metaop.Size([3, 4, 8, 8])
+    """
 
     def __init__(
         self,

@@ -12,7 +12,13 @@ from metaop.tensor.core import Tensor
 
 
 class Flatten(Module):
-    """Dimensions start_dim to end_dim as one."""
+    """Dimensions start_dim to end_dim as one.
+
+    Raises DimensionError when the input has no such dimension.
+
+    >>> nn.Flatten()(metaop.ones(2, 3, 4)).shape
+    metaop.Size([2, 12])
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
@@ -27,7 +33,13 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """Dimension `dim` as several."""
+    """Dimension `dim` as several.
+
+    Raises ShapeError when the sizes do not multiply to that of the dimension.
+
+    >>> nn.Unflatten(1, (3, 4))(metaop.ones(2, 12)).shape
+    metaop.Size([2, 3, 4])
+    """
 
     def __init__(self, dim: int | str, unflattened_size: Sequence[Any]) -> None:
         super().__init__()
@@ -107,7 +119,13 @@ class Unfold(Module):
 
 
 class PixelShuffle(Module):
-    """Channels to pixels: (*, C·r², H, W) to (*, C, H·r, W·r)."""
+    """Channels to pixels: (*, C·r², H, W) to (*, C, H·r, W·r).
+
+    Raises ShapeError when the channels cannot be divided by `upscale_factor` squared.
+
+    >>> nn.PixelShuffle(2)(metaop.ones(1, 12, 4, 4)).shape
+    metaop.Size([1, 3, 8, 8])
+    """
 
     def __init__(self, upscale_factor: int) -> None:
         super().__init__()
@@ -149,7 +167,13 @@ class ChannelShuffle(Module):
 
 
 class Upsample(Module):
-    """Images enlarged to `size` or by `scale_factor`: nearest, linear, bicubic, trilinear."""
+    """Images enlarged to `size` or by `scale_factor`: nearest, linear, bicubic, trilinear.
+
+    The input is (N, C, …) with one to three dimensions of pixels.
+
+    >>> nn.Upsample(scale_factor=2)(metaop.ones(1, 3, 4, 4)).shape
+    metaop.Size([1, 3, 8, 8])
+    """
 
     def __init__(
         self,

@@ -92,7 +92,13 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Self-attention, then feed-forward."""
+    """Self-attention, then feed-forward.
+
+    The input is (L, N, d_model), or (N, L, d_model) with `batch_first`, and so is the result.
+
+    >>> nn.TransformerEncoderLayer(16, 4, batch_first=True)(metaop.randn(2, 5, 16)).shape
+    metaop.Size([2, 5, 16])
+    """
 
     def __init__(
         self,

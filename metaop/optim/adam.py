@@ -75,6 +75,15 @@ class Adam(Moments):
 
     `amsgrad` divides by the largest mean square so far. `foreach`, `fused`, `capturable` and
     `differentiable` are accepted for PyTorch's sake and change nothing.
+
+    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+
+    >>> x = metaop.tensor([1.0], requires_grad=True)
+    >>> optimizer = metaop.optim.Adam([x], lr=0.1)
+    >>> (x * x).sum().backward()
+    >>> optimizer.step()
+    >>> round(x.item(), 2)
+    0.9
     """
 
     def __init__(
@@ -139,7 +148,17 @@ class Adam(Moments):
 
 
 class AdamW(Adam):
-    """Adam whose weight decay shrinks the parameters directly (Loshchilov & Hutter 2019)."""
+    """Adam whose weight decay shrinks the parameters directly (Loshchilov & Hutter 2019).
+
+    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+
+    >>> x = metaop.tensor([1.0], requires_grad=True)
+    >>> optimizer = metaop.optim.AdamW([x], lr=0.1)
+    >>> (x * x).sum().backward()
+    >>> optimizer.step()
+    >>> round(x.item(), 2)
+    0.9
+    """
 
     def __init__(
         self,

@@ -14,7 +14,17 @@ from metaop.unified_graph.node import Node
 
 
 class NAdam(Moments):
-    """Adam with Nesterov momentum (Dozat 2016)."""
+    """Adam with Nesterov momentum (Dozat 2016).
+
+    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+
+    >>> x = metaop.tensor([1.0], requires_grad=True)
+    >>> optimizer = metaop.optim.NAdam([x], lr=0.1)
+    >>> (x * x).sum().backward()
+    >>> optimizer.step()
+    >>> round(x.item(), 2)
+    0.89
+    """
 
     counters = ("step", "mu_product")
 
@@ -80,7 +90,17 @@ class NAdam(Moments):
 
 
 class RAdam(Moments):
-    """Adam that waits until the variance of its step is known (Liu et al. 2020)."""
+    """Adam that waits until the variance of its step is known (Liu et al. 2020).
+
+    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+
+    >>> x = metaop.tensor([1.0], requires_grad=True)
+    >>> optimizer = metaop.optim.RAdam([x], lr=0.1)
+    >>> (x * x).sum().backward()
+    >>> optimizer.step()
+    >>> round(x.item(), 2)
+    0.8
+    """
 
     def __init__(
         self,
@@ -143,7 +163,17 @@ class RAdam(Moments):
 
 
 class Adamax(UpdateRule):
-    """Adam with the largest decayed gradient in place of the mean square (Kingma & Ba 2015)."""
+    """Adam with the largest decayed gradient in place of the mean square (Kingma & Ba 2015).
+
+    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+
+    >>> x = metaop.tensor([1.0], requires_grad=True)
+    >>> optimizer = metaop.optim.Adamax([x], lr=0.1)
+    >>> (x * x).sum().backward()
+    >>> optimizer.step()
+    >>> round(x.item(), 2)
+    0.9
+    """
 
     def __init__(
         self,

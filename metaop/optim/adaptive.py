@@ -17,7 +17,17 @@ def decay_number(group: Group) -> Numbers:
 
 
 class Adagrad(UpdateRule):
-    """Gradients over the root of the sum of all their squares (Duchi et al. 2011)."""
+    """Gradients over the root of the sum of all their squares (Duchi et al. 2011).
+
+    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+
+    >>> x = metaop.tensor([1.0], requires_grad=True)
+    >>> optimizer = metaop.optim.Adagrad([x], lr=0.1)
+    >>> (x * x).sum().backward()
+    >>> optimizer.step()
+    >>> round(x.item(), 2)
+    0.9
+    """
 
     def __init__(
         self,
@@ -86,7 +96,17 @@ class Adagrad(UpdateRule):
 
 
 class Adadelta(UpdateRule):
-    """Gradients scaled by the root mean square of past steps over that of gradients (Zeiler)."""
+    """Gradients scaled by the root mean square of past steps over that of gradients (Zeiler).
+
+    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+
+    >>> x = metaop.tensor([1.0], requires_grad=True)
+    >>> optimizer = metaop.optim.Adadelta([x], lr=1.0, eps=1.0)
+    >>> (x * x).sum().backward()
+    >>> optimizer.step()
+    >>> round(x.item(), 2)
+    -0.69
+    """
 
     def __init__(
         self,
@@ -148,6 +168,15 @@ class RMSprop(UpdateRule):
     """Gradients over the root of their running mean square (Hinton 2012).
 
     `centered` subtracts the square of the running mean; `momentum` accumulates the steps.
+
+    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+
+    >>> x = metaop.tensor([1.0], requires_grad=True)
+    >>> optimizer = metaop.optim.RMSprop([x], lr=0.01)
+    >>> (x * x).sum().backward()
+    >>> optimizer.step()
+    >>> round(x.item(), 2)
+    0.9
     """
 
     def __init__(

@@ -20,6 +20,19 @@ class LBFGS(Optimizer):
 
     `step` needs a closure, which it calls several times. `line_search_fn` is None or
     "strong_wolfe".
+
+    Raises ArgumentError for settings outside their range.
+
+    >>> x = metaop.tensor([4.0], requires_grad=True)
+    >>> optimizer = metaop.optim.LBFGS([x], lr=0.5)
+    >>> def closure():
+    ...     optimizer.zero_grad()
+    ...     loss = (x * x).sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> loss = optimizer.step(closure)
+    >>> abs(x.item()) < 1e-3
+    True
     """
 
     def __init__(

@@ -12,7 +12,17 @@ from metaop.unified_graph.node import Node
 
 
 class Rprop(UpdateRule):
-    """Steps that grow while the gradient keeps its sign and shrink when it changes (1993)."""
+    """Steps that grow while the gradient keeps its sign and shrink when it changes (1993).
+
+    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+
+    >>> x = metaop.tensor([1.0], requires_grad=True)
+    >>> optimizer = metaop.optim.Rprop([x], lr=0.1)
+    >>> (x * x).sum().backward()
+    >>> optimizer.step()
+    >>> round(x.item(), 2)
+    0.9
+    """
 
     def __init__(
         self,

@@ -15,6 +15,15 @@ class SGD(UpdateRule):
 
     `buffer = momentum · buffer + (1 - dampening) · gradient`, `parameter -= lr · buffer`.
     `foreach`, `fused` and `differentiable` are accepted for PyTorch's sake and change nothing.
+
+    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+
+    >>> x = metaop.tensor([1.0], requires_grad=True)
+    >>> optimizer = metaop.optim.SGD([x], lr=0.25)
+    >>> (x * x).sum().backward()
+    >>> optimizer.step()
+    >>> round(x.item(), 2)
+    0.5
     """
 
     counters = ()
