@@ -32,6 +32,12 @@ class DataLoader:
     that needs more than `timeout` seconds for a batch, raises RuntimeError.
 
     Example: `for images, labels in DataLoader(dataset, batch_size=64, shuffle=True): …`
+
+    Its length is the number of batches, where the data set has one.
+
+    >>> loader = metaop.data.DataLoader(range(5), batch_size=2)
+    >>> len(loader), [batch.tolist() for batch in loader]
+    (3, [[0, 1], [2, 3], [4]])
     """
 
     def __init__(

@@ -17,7 +17,18 @@ Index = TypeVar("Index", covariant=True)
 
 
 class Sampler(Generic[Index]):
-    """An order of samples: a subclass defines `__iter__` and, where it can, `__len__`."""
+    """An order of samples: a subclass defines `__iter__` and, where it can, `__len__`.
+
+    A sampler without a length cannot tell how many batches there are.
+
+    >>> class Backwards(metaop.data.Sampler):
+    ...     def __init__(self, samples):
+    ...         self.samples = samples
+    ...     def __iter__(self):
+    ...         return iter(range(len(self.samples) - 1, -1, -1))
+    >>> list(Backwards(["a", "b", "c"]))
+    [2, 1, 0]
+    """
 
     def __iter__(self) -> Iterator[Index]:
         raise NotImplementedError("Subclasses of Sampler should implement __iter__.")

@@ -42,7 +42,13 @@ class ReLU(_InPlaceActivation):
 
 
 class SELU(_InPlaceActivation):
-    """Scaled exponential linear unit (Klambauer et al. 2017)."""
+    """Scaled exponential linear unit (Klambauer et al. 2017).
+
+    The result has the shape of the input.
+
+    >>> nn.SELU()(metaop.tensor([0.0])).tolist()
+    [0.0]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.selu(input, self.inplace)
@@ -62,14 +68,26 @@ class SiLU(_InPlaceActivation):
 
 
 class Mish(_InPlaceActivation):
-    """x · tanh(softplus(x))."""
+    """x · tanh(softplus(x)).
+
+    The result has the shape of the input.
+
+    >>> nn.Mish()(metaop.tensor([0.0])).tolist()
+    [0.0]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.mish(input, self.inplace)
 
 
 class Hardswish(_InPlaceActivation):
-    """x · relu6(x + 3) / 6."""
+    """x · relu6(x + 3) / 6.
+
+    The result has the shape of the input.
+
+    >>> nn.Hardswish()(metaop.tensor([0.0, 3.0])).tolist()
+    [0.0, 3.0]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardswish(input, self.inplace)
@@ -78,7 +96,13 @@ class Hardswish(_InPlaceActivation):
 
 
 class Hardsigmoid(_InPlaceActivation):
-    """relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6.
+
+    The result has the shape of the input.
+
+    >>> nn.Hardsigmoid()(metaop.tensor([-3.0, 3.0])).tolist()
+    [0.0, 1.0]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardsigmoid(input, self.inplace)
@@ -87,7 +111,13 @@ class Hardsigmoid(_InPlaceActivation):
 
 
 class Threshold(Module):
-    """x where x > threshold, else `value`."""
+    """x where x > threshold, else `value`.
+
+    The result has the shape of the input.
+
+    >>> nn.Threshold(1.0, 7.0)(metaop.tensor([0.5, 2.0])).tolist()
+    [7.0, 2.0]
+    """
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         super().__init__()
@@ -122,7 +152,13 @@ class RReLU(Module):
 
 
 class Hardtanh(Module):
-    """x limited to [min_val, max_val]."""
+    """x limited to [min_val, max_val].
+
+    The result has the shape of the input.
+
+    >>> nn.Hardtanh()(metaop.tensor([-3.0, 0.5])).tolist()
+    [-1.0, 0.5]
+    """
 
     def __init__(
         self,
@@ -151,7 +187,13 @@ class Hardtanh(Module):
 
 
 class ReLU6(Hardtanh):
-    """x limited to [0, 6]."""
+    """x limited to [0, 6].
+
+    The result has the shape of the input.
+
+    >>> nn.ReLU6()(metaop.tensor([-1.0, 9.0])).tolist()
+    [0.0, 6.0]
+    """
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(0.0, 6.0, inplace)
@@ -194,14 +236,26 @@ class _ExponentialUnit(Module):
 
 
 class ELU(_ExponentialUnit):
-    """x where x > 0, else alpha · (exp(x) - 1)."""
+    """x where x > 0, else alpha · (exp(x) - 1).
+
+    The result has the shape of the input.
+
+    >>> nn.ELU()(metaop.tensor([0.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.elu(input, self.alpha, self.inplace)
 
 
 class CELU(_ExponentialUnit):
-    """x where x > 0, else alpha · (exp(x / alpha) - 1)."""
+    """x where x > 0, else alpha · (exp(x / alpha) - 1).
+
+    The result has the shape of the input.
+
+    >>> nn.CELU()(metaop.tensor([0.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.celu(input, self.alpha, self.inplace)
@@ -228,7 +282,13 @@ class GELU(Module):
 
 
 class GLU(Module):
-    """The first half of `dim` times the sigmoid of the second."""
+    """The first half of `dim` times the sigmoid of the second.
+
+    The dimension becomes half as long. Raises ShapeError when its size is odd.
+
+    >>> nn.GLU()(metaop.tensor([[4.0, 0.0]])).tolist()
+    [[2.0]]
+    """
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
@@ -242,7 +302,13 @@ class GLU(Module):
 
 
 class PReLU(Module):
-    """Leaky ReLU whose slope is learned, one for all channels or one for each."""
+    """Leaky ReLU whose slope is learned, one for all channels or one for each.
+
+    The result has the shape of the input.
+
+    >>> nn.PReLU()(metaop.tensor([-4.0, 2.0])).detach().tolist()
+    [-1.0, 2.0]
+    """
 
     def __init__(
         self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None
@@ -265,7 +331,13 @@ class PReLU(Module):
 
 
 class Softplus(Module):
-    """log(1 + exp(beta · x)) / beta, and x itself above the threshold."""
+    """log(1 + exp(beta · x)) / beta, and x itself above the threshold.
+
+    The result has the shape of the input.
+
+    >>> nn.Softplus()(metaop.tensor([30.0])).tolist()
+    [30.0]
+    """
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__()
@@ -291,14 +363,26 @@ class _Shrink(Module):
 
 
 class Hardshrink(_Shrink):
-    """x where |x| > lambd, else 0."""
+    """x where |x| > lambd, else 0.
+
+    The result has the shape of the input.
+
+    >>> nn.Hardshrink()(metaop.tensor([0.25, 2.0])).tolist()
+    [0.0, 2.0]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardshrink(input, self.lambd)
 
 
 class Softshrink(_Shrink):
-    """x moved by lambd towards 0, and 0 in between."""
+    """x moved by lambd towards 0, and 0 in between.
+
+    The result has the shape of the input.
+
+    >>> nn.Softshrink()(metaop.tensor([0.25, 2.0])).tolist()
+    [0.0, 1.5]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softshrink(input, self.lambd)
@@ -318,7 +402,13 @@ class Sigmoid(Module):
 
 
 class LogSigmoid(Module):
-    """log(sigmoid(x))."""
+    """log(sigmoid(x)).
+
+    The result has the shape of the input.
+
+    >>> round(nn.LogSigmoid()(metaop.zeros(1)).exp().item(), 3)
+    0.5
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.logsigmoid(input)
@@ -338,14 +428,26 @@ class Tanh(Module):
 
 
 class Tanhshrink(Module):
-    """x - tanh(x)."""
+    """x - tanh(x).
+
+    The result has the shape of the input.
+
+    >>> nn.Tanhshrink()(metaop.tensor([0.0])).tolist()
+    [0.0]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.tanhshrink(input)
 
 
 class Softsign(Module):
-    """x / (1 + |x|)."""
+    """x / (1 + |x|).
+
+    The result has the shape of the input.
+
+    >>> nn.Softsign()(metaop.tensor([1.0, -3.0])).tolist()
+    [0.5, -0.75]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softsign(input)
@@ -376,14 +478,26 @@ class Softmax(_AlongDimension):
 
 
 class LogSoftmax(_AlongDimension):
-    """The logarithm of softmax along `dim`."""
+    """The logarithm of softmax along `dim`.
+
+    The result has the shape of the input.
+
+    >>> nn.LogSoftmax(1)(metaop.ones(2, 4)).exp().sum(1).round().tolist()
+    [1.0, 1.0]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.log_softmax(input, self.dim, _stacklevel=5)
 
 
 class Softmin(_AlongDimension):
-    """Softmax of -x along `dim`."""
+    """Softmax of -x along `dim`.
+
+    The result has the shape of the input.
+
+    >>> nn.Softmin(1)(metaop.zeros(1, 4)).tolist()
+    [[0.25, 0.25, 0.25, 0.25]]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softmin(input, self.dim, _stacklevel=5)

@@ -52,6 +52,11 @@ class Sequential(_InOrder):
     """Modules called one after the other, each with the result of the one before.
 
     Example: `Sequential(Linear(8, 4), ReLU())`, or with an OrderedDict of names and modules.
+
+    Shapes are those of the first input and of the last result.
+
+    >>> nn.Sequential(nn.Linear(8, 4), nn.ReLU())(metaop.ones(2, 8)).shape
+    metaop.Size([2, 4])
     """
 
     def __init__(self, *args: Any) -> None:

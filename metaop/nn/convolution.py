@@ -179,7 +179,13 @@ class Conv2d(_Forward):
 
 
 class Conv3d(_Forward):
-    """Convolution of (N, C, D, H, W)."""
+    """Convolution of (N, C, D, H, W).
+
+    The result is (N, out_channels, D', H', W'), with sizes as those of `Conv2d`.
+
+    >>> nn.Conv3d(3, 8, 3, padding=1)(metaop.ones(1, 3, 4, 8, 8)).shape
+    metaop.Size([1, 8, 4, 8, 8])
+    """
 
     dimensions = 3
     convolve = staticmethod(F.conv3d)
@@ -270,7 +276,13 @@ class _Transposed(_Convolution):
 
 
 class ConvTranspose1d(_Transposed):
-    """Transposed convolution of (N, C, L)."""
+    """Transposed convolution of (N, C, L).
+
+    The result is (N, out_channels, L'), with a length as those of `ConvTranspose2d`.
+
+    >>> nn.ConvTranspose1d(8, 3, 4, stride=2, padding=1)(metaop.ones(1, 8, 16)).shape
+    metaop.Size([1, 3, 32])
+    """
 
     dimensions = 1
     convolve = staticmethod(F.conv_transpose1d)

@@ -8,7 +8,13 @@ from metaop.tensor.core import Tensor
 
 
 class PairwiseDistance(Module):
-    """The p-norm of x1 - x2 over the last dimension."""
+    """The p-norm of x1 - x2 over the last dimension.
+
+    Inputs (N, D) give (N).
+
+    >>> nn.PairwiseDistance()(metaop.tensor([[3.0, 4.0]]), metaop.zeros(1, 2)).round().tolist()
+    [5.0]
+    """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__()

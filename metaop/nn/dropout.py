@@ -53,7 +53,13 @@ class Dropout1d(_Dropout):
 
 
 class Dropout2d(_Dropout):
-    """Whole channels of (N, C, H, W) are dropped."""
+    """Whole channels of (N, C, H, W) are dropped.
+
+    As `Dropout`, with one draw for each channel. The result has the shape of the input.
+
+    >>> nn.Dropout2d()(metaop.ones(2, 3, 4, 4)).shape
+    metaop.Size([2, 3, 4, 4])
+    """
 
     function = staticmethod(F.dropout2d)
 

@@ -147,7 +147,13 @@ class Embedding(_Table):
 
 
 class EmbeddingBag(_Table):
-    """Sums, means or maxima of rows: one result for every bag of indices."""
+    """Sums, means or maxima of rows: one result for every bag of indices.
+
+    Indices (N, L) give (N, embedding_dim); in one row they need `offsets`, where bags begin.
+
+    >>> nn.EmbeddingBag(10, 4)(metaop.tensor([[1, 2], [3, 4]])).shape
+    metaop.Size([2, 4])
+    """
 
     def __init__(
         self,

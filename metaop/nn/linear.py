@@ -78,7 +78,13 @@ class NonDynamicallyQuantizableLinear(Linear):
 
 
 class Bilinear(Module):
-    """`y[o] = x1 @ weight[o] @ x2 + bias[o]`; weight is (out, in1, in2)."""
+    """`y[o] = x1 @ weight[o] @ x2 + bias[o]`; weight is (out, in1, in2).
+
+    Inputs (N, in1) and (N, in2) give (N, out).
+
+    >>> nn.Bilinear(3, 4, 2)(metaop.ones(5, 3), metaop.ones(5, 4)).shape
+    metaop.Size([5, 2])
+    """
 
     def __init__(
         self,

@@ -228,7 +228,14 @@ class BCEWithLogitsLoss(_Loss):
 
 
 class KLDivLoss(_Loss):
-    """Kullback-Leibler divergence of log-probabilities `input` from `target`."""
+    """Kullback-Leibler divergence of log-probabilities `input` from `target`.
+
+    The result has no dimensions, or the shape of the input with `reduction="none"`.
+    `reduction="batchmean"` divides the sum by the first size, as the definition does.
+
+    >>> nn.KLDivLoss(reduction="batchmean")(metaop.zeros(1, 1), metaop.ones(1, 1)).item()
+    0.0
+    """
 
     def __init__(
         self,
@@ -273,7 +280,13 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """Negative log-likelihood of a normal distribution with mean `input` and variance `var`."""
+    """Negative log-likelihood of a normal distribution with mean `input` and variance `var`.
+
+    The result has no dimensions, or the shape of the input with `reduction="none"`.
+
+    >>> nn.GaussianNLLLoss()(metaop.zeros(2), 2 * metaop.ones(2), metaop.ones(2)).item()
+    2.0
+    """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)

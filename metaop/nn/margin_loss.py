@@ -27,7 +27,13 @@ class _MarginLoss(_Loss):
 
 
 class HingeEmbeddingLoss(_MarginLoss):
-    """Distances pulled to 0 (target 1) or pushed beyond the margin (target -1)."""
+    """Distances pulled to 0 (target 1) or pushed beyond the margin (target -1).
+
+    The result has no dimensions, or the shape of the input with `reduction="none"`.
+
+    >>> nn.HingeEmbeddingLoss()(metaop.tensor([0.5, 0.25]), metaop.tensor([1, -1])).item()
+    0.625
+    """
 
     def __init__(
         self,
@@ -43,7 +49,14 @@ class HingeEmbeddingLoss(_MarginLoss):
 
 
 class CosineEmbeddingLoss(_MarginLoss):
-    """Cosines pulled to 1 (target 1) or pushed below the margin (target -1)."""
+    """Cosines pulled to 1 (target 1) or pushed below the margin (target -1).
+
+    The result has no dimensions, or one loss a sample with `reduction="none"`.
+
+    >>> x = metaop.ones(1, 2)
+    >>> round(nn.CosineEmbeddingLoss()(x, -x, metaop.ones(1)).item(), 2)
+    2.0
+    """
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return F.cosine_embedding_loss(
@@ -52,7 +65,13 @@ class CosineEmbeddingLoss(_MarginLoss):
 
 
 class MarginRankingLoss(_MarginLoss):
-    """max(0, margin - target · (input1 - input2))."""
+    """max(0, margin - target · (input1 - input2)).
+
+    The result has no dimensions, or the shape of the input with `reduction="none"`.
+
+    >>> nn.MarginRankingLoss(1.0)(metaop.ones(1), metaop.zeros(1), -metaop.ones(1)).item()
+    2.0
+    """
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return F.margin_ranking_loss(
@@ -118,7 +137,13 @@ class MultiMarginLoss(_WeightedLoss):
 
 
 class TripletMarginLoss(_Loss):
-    """The anchor nearer to the positive than to the negative by `margin`, in the p-norm."""
+    """The anchor nearer to the positive than to the negative by `margin`, in the p-norm.
+
+    The result has no dimensions, or one loss a sample with `reduction="none"`.
+
+    >>> nn.TripletMarginLoss()(metaop.zeros(1, 2), metaop.zeros(1, 2), 9 * metaop.ones(1, 2)).item()
+    0.0
+    """
 
     def __init__(
         self,

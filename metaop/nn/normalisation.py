@@ -182,7 +182,13 @@ class BatchNorm2d(_BatchNorm):
 
 
 class BatchNorm3d(_BatchNorm):
-    """Batch normalisation of (N, C, D, H, W)."""
+    """Batch normalisation of (N, C, D, H, W).
+
+    As `BatchNorm2d`, over batch and voxels. The result has the shape of the input.
+
+    >>> nn.BatchNorm3d(4)(metaop.randn(2, 4, 3, 8, 8)).shape
+    metaop.Size([2, 4, 3, 8, 8])
+    """
 
     ranks = (5,)
     ranks_text = "5D"

@@ -49,7 +49,13 @@ class ConstantPad1d(_ConstantPad):
 
 
 class ConstantPad2d(_ConstantPad):
-    """A number around the last two dimensions."""
+    """A number around the last two dimensions.
+
+    `padding` counts left, right, top and bottom: they are added to the sizes.
+
+    >>> nn.ConstantPad2d(2, 1.5)(metaop.ones(1, 3, 4, 4)).shape
+    metaop.Size([1, 3, 8, 8])
+    """
 
     dimensions = 2
 
@@ -71,7 +77,13 @@ class _ZeroPad(_ConstantPad):
 
 
 class ZeroPad1d(_ZeroPad):
-    """Zeros around the last dimension."""
+    """Zeros around the last dimension.
+
+    `padding` counts left and right: they are added to the size.
+
+    >>> nn.ZeroPad1d((1, 2))(metaop.ones(1, 3, 4)).shape
+    metaop.Size([1, 3, 7])
+    """
 
     dimensions = 1
 
@@ -108,7 +120,13 @@ class ReflectionPad1d(_ReflectionPad):
 
 
 class ReflectionPad2d(_ReflectionPad):
-    """(N, C, H, W) or (C, H, W) mirrored at the edges."""
+    """(N, C, H, W) or (C, H, W) mirrored at the edges.
+
+    `padding` counts left, right, top and bottom, each smaller than the size beside it.
+
+    >>> nn.ReflectionPad2d(2)(metaop.ones(1, 3, 4, 4)).shape
+    metaop.Size([1, 3, 8, 8])
+    """
 
     dimensions = 2
 
@@ -132,7 +150,13 @@ class ReplicationPad1d(_ReplicationPad):
 
 
 class ReplicationPad2d(_ReplicationPad):
-    """(N, C, H, W) or (C, H, W) with repeated edges."""
+    """(N, C, H, W) or (C, H, W) with repeated edges.
+
+    `padding` counts left, right, top and bottom: they are added to the sizes.
+
+    >>> nn.ReplicationPad2d(2)(metaop.ones(1, 3, 4, 4)).shape
+    metaop.Size([1, 3, 8, 8])
+    """
 
     dimensions = 2
 

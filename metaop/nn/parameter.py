@@ -74,6 +74,11 @@ class Parameter(_Owned):
     """A tensor that a module registers as a parameter when it is assigned as an attribute.
 
     Example: `self.scale = Parameter(metaop.ones(3))`
+
+    It has the shape of the tensor, and requires a gradient.
+
+    >>> nn.Parameter(metaop.ones(3)).requires_grad
+    True
     """
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:

@@ -53,7 +53,13 @@ class _MaxPool(Module):
 
 
 class MaxPool1d(_MaxPool):
-    """Max pooling of (N, C, L)."""
+    """Max pooling of (N, C, L).
+
+    The result is (N, C, L'), with a length as those of `MaxPool2d`.
+
+    >>> nn.MaxPool1d(2)(metaop.ones(1, 3, 8)).shape
+    metaop.Size([1, 3, 4])
+    """
 
     function = staticmethod(F.max_pool1d)
 
@@ -73,7 +79,13 @@ class MaxPool2d(_MaxPool):
 
 
 class MaxPool3d(_MaxPool):
-    """Max pooling of (N, C, D, H, W)."""
+    """Max pooling of (N, C, D, H, W).
+
+    The result is (N, C, D', H', W'), with sizes as those of `MaxPool2d`.
+
+    >>> nn.MaxPool3d(2)(metaop.ones(1, 3, 4, 8, 8)).shape
+    metaop.Size([1, 3, 2, 4, 4])
+    """
 
     function = staticmethod(F.max_pool3d)
 
@@ -121,7 +133,13 @@ class MaxUnpool3d(_MaxUnpool):
 
 
 class AvgPool1d(Module):
-    """Means of the windows of (N, C, L)."""
+    """Means of the windows of (N, C, L).
+
+    The result is (N, C, L'), with a length as those of `AvgPool2d`.
+
+    >>> nn.AvgPool1d(2)(metaop.ones(1, 3, 8)).shape
+    metaop.Size([1, 3, 4])
+    """
 
     def __init__(
         self,
@@ -203,7 +221,13 @@ class AvgPool2d(_AvgPool):
 
 
 class AvgPool3d(_AvgPool):
-    """Means of the windows of (N, C, D, H, W)."""
+    """Means of the windows of (N, C, D, H, W).
+
+    The result is (N, C, D', H', W'), with sizes as those of `AvgPool2d`.
+
+    >>> nn.AvgPool3d(2)(metaop.ones(1, 3, 4, 8, 8)).shape
+    metaop.Size([1, 3, 2, 4, 4])
+    """
 
     function = staticmethod(F.avg_pool3d)
 
@@ -327,7 +351,13 @@ class _AdaptivePool(Module):
 
 
 class AdaptiveAvgPool1d(_AdaptivePool):
-    """Mean pooling of (N, C, L) to a wanted length."""
+    """Mean pooling of (N, C, L) to a wanted length.
+
+    The result is (N, C, output_size).
+
+    >>> nn.AdaptiveAvgPool1d(2)(metaop.ones(1, 3, 7)).shape
+    metaop.Size([1, 3, 2])
+    """
 
     function = staticmethod(F.adaptive_avg_pool1d)
 
@@ -343,7 +373,13 @@ class AdaptiveAvgPool2d(_AdaptivePool):
 
 
 class AdaptiveAvgPool3d(_AdaptivePool):
-    """Mean pooling of (N, C, D, H, W) to a wanted size; None keeps a dimension."""
+    """Mean pooling of (N, C, D, H, W) to a wanted size; None keeps a dimension.
+
+    The result is (N, C, *output_size).
+
+    >>> nn.AdaptiveAvgPool3d(1)(metaop.ones(1, 3, 4, 5, 6)).shape
+    metaop.Size([1, 3, 1, 1, 1])
+    """
 
     function = staticmethod(F.adaptive_avg_pool3d)
 
@@ -364,7 +400,13 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """Max pooling of (N, C, H, W) to a wanted size; None keeps a dimension."""
+    """Max pooling of (N, C, H, W) to a wanted size; None keeps a dimension.
+
+    The result is (N, C, *output_size).
+
+    >>> nn.AdaptiveMaxPool2d((1, None))(metaop.ones(2, 3, 7, 5)).shape
+    metaop.Size([2, 3, 1, 5])
+    """
 
     function = staticmethod(F.adaptive_max_pool2d)
 

@@ -90,7 +90,13 @@ class RNNCellBase(Module):
 
 
 class RNNCell(RNNCellBase):
-    """One step of RNN."""
+    """One step of RNN.
+
+    Inputs (N, input_size) and (N, hidden_size) give (N, hidden_size).
+
+    >>> nn.RNNCell(8, 16)(metaop.ones(2, 8)).shape
+    metaop.Size([2, 16])
+    """
 
     def __init__(
         self,
@@ -138,7 +144,13 @@ class LSTMCell(RNNCellBase):
 
 
 class GRUCell(RNNCellBase):
-    """One step of GRU."""
+    """One step of GRU.
+
+    Inputs (N, input_size) and (N, hidden_size) give (N, hidden_size).
+
+    >>> nn.GRUCell(8, 16)(metaop.ones(2, 8)).shape
+    metaop.Size([2, 16])
+    """
 
     def __init__(
         self,

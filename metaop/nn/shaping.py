@@ -67,7 +67,13 @@ class Unflatten(Module):
 
 
 class Fold(Module):
-    """Columns of sliding blocks summed back into images: (N, C·k·k, L) to (N, C, H, W)."""
+    """Columns of sliding blocks summed back into images: (N, C·k·k, L) to (N, C, H, W).
+
+    L is the number of blocks that `output_size` has.
+
+    >>> nn.Fold((8, 8), 3)(metaop.ones(1, 18, 36)).shape
+    metaop.Size([1, 2, 8, 8])
+    """
 
     def __init__(
         self,
@@ -97,7 +103,13 @@ class Fold(Module):
 
 
 class Unfold(Module):
-    """Sliding blocks of images as columns: (N, C, H, W) to (N, C·k·k, L)."""
+    """Sliding blocks of images as columns: (N, C, H, W) to (N, C·k·k, L).
+
+    L is the number of blocks.
+
+    >>> nn.Unfold(3)(metaop.ones(1, 2, 8, 8)).shape
+    metaop.Size([1, 18, 36])
+    """
 
     def __init__(
         self, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1

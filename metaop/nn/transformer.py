@@ -143,7 +143,13 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self-attention, attention to the encoder's output, then feed-forward."""
+    """Self-attention, attention to the encoder's output, then feed-forward.
+
+    The target is (T, N, d_model), the encoder's output (S, N, d_model), or both batch first.
+
+    >>> nn.TransformerDecoderLayer(8, 2)(metaop.randn(5, 2, 8), metaop.randn(6, 2, 8)).shape
+    metaop.Size([5, 2, 8])
+    """
 
     def __init__(
         self,
@@ -210,7 +216,13 @@ class TransformerDecoderLayer(_Layer):
 
 
 class TransformerEncoder(Module):
-    """`num_layers` copies of a layer one after the other, and an optional normalisation."""
+    """`num_layers` copies of a layer one after the other, and an optional normalisation.
+
+    Inputs and results are those of the layer: (L, N, d_model), or batch first.
+
+    >>> nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2), 2)(metaop.randn(5, 2, 8)).shape
+    metaop.Size([5, 2, 8])
+    """
 
     def __init__(
         self,

@@ -81,6 +81,11 @@ class ASGD(UpdateRule):
     """Gradient descent that also keeps the average of the parameters (Polyak & Juditsky 1992).
 
     The averages are the state tensors "ax".
+
+    Raises ArgumentError for settings outside their range.
+
+    >>> metaop.optim.ASGD([nn.Parameter(metaop.ones(1))]).param_groups[0]["lr"]
+    0.01
     """
 
     counters = ("step", "eta", "mu")

@@ -18,7 +18,12 @@ import metaop
 from metaop import nn
 
 # Those that are complete. Raise a number when you complete more; it never goes down.
-COMPLETE = {"metaop.data": 16, "metaop.nn": 42, "metaop.optim": 11}
+COMPLETE = {
+    "metaop.data": 18,
+    "metaop.nn": 93,
+    "metaop.optim": 12,
+    "metaop.optim.lr_scheduler": 10,
+}
 # A word about shapes, units or errors.
 LIMITS = re.compile(
     r"\bshapes?\b|\bsizes?\b|\bdimensions?\b|\blength\b|\bRaises\b|\braises\b|Error\b|"

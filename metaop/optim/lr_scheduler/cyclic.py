@@ -241,7 +241,20 @@ def _total_steps(total: int | None, epochs: int | None, per_epoch: int | None) -
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half cosines down to `eta_min`, each `T_mult` times as long as the one before (SGDR)."""
+    """Half cosines down to `eta_min`, each `T_mult` times as long as the one before (SGDR).
+
+    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+
+    >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
+    >>> schedule = metaop.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=2)
+    >>> rates = []
+    >>> for epoch in range(4):
+    ...     rates.append(round(schedule.get_last_lr()[0], 4))
+    ...     optimizer.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 1.0, 0.5]
+    """
 
     def __init__(
         self,

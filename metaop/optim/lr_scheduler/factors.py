@@ -54,7 +54,20 @@ class _Functions(GroupSchedule):
 
 
 class LambdaLR(_Functions):
-    """The initial rate times `lr_lambda(epoch)`."""
+    """The initial rate times `lr_lambda(epoch)`.
+
+    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+
+    >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
+    >>> schedule = metaop.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / (1 + epoch))
+    >>> rates = []
+    >>> for epoch in range(3):
+    ...     rates.append(round(schedule.get_last_lr()[0], 4))
+    ...     optimizer.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.3333]
+    """
 
     def get_lr(self) -> list[float]:
         return [
@@ -64,7 +77,20 @@ class LambdaLR(_Functions):
 
 
 class MultiplicativeLR(_Functions):
-    """The present rate times `lr_lambda(epoch)`."""
+    """The present rate times `lr_lambda(epoch)`.
+
+    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+
+    >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
+    >>> schedule = metaop.optim.lr_scheduler.MultiplicativeLR(optimizer, lambda epoch: 0.5)
+    >>> rates = []
+    >>> for epoch in range(3):
+    ...     rates.append(round(schedule.get_last_lr()[0], 4))
+    ...     optimizer.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.25]
+    """
 
     def get_lr(self) -> list[float]:
         rates = self.current()
@@ -74,7 +100,20 @@ class MultiplicativeLR(_Functions):
 
 
 class StepLR(GroupSchedule):
-    """Times `gamma` every `step_size` epochs."""
+    """Times `gamma` every `step_size` epochs.
+
+    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+
+    >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
+    >>> schedule = metaop.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+    >>> rates = []
+    >>> for epoch in range(5):
+    ...     rates.append(round(schedule.get_last_lr()[0], 4))
+    ...     optimizer.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 1.0, 0.5, 0.5, 0.25]
+    """
 
     def __init__(
         self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
@@ -92,7 +131,20 @@ class StepLR(GroupSchedule):
 
 
 class MultiStepLR(GroupSchedule):
-    """Times `gamma` at every milestone."""
+    """Times `gamma` at every milestone.
+
+    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+
+    >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
+    >>> schedule = metaop.optim.lr_scheduler.MultiStepLR(optimizer, [1, 3], gamma=0.5)
+    >>> rates = []
+    >>> for epoch in range(4):
+    ...     rates.append(round(schedule.get_last_lr()[0], 4))
+    ...     optimizer.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.5, 0.25]
+    """
 
     def __init__(
         self,
@@ -116,7 +168,20 @@ class MultiStepLR(GroupSchedule):
 
 
 class ConstantLR(GroupSchedule):
-    """Times `factor` until epoch `total_iters`, then as it was."""
+    """Times `factor` until epoch `total_iters`, then as it was.
+
+    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+
+    >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
+    >>> schedule = metaop.optim.lr_scheduler.ConstantLR(optimizer, 0.5, total_iters=2)
+    >>> rates = []
+    >>> for epoch in range(4):
+    ...     rates.append(round(schedule.get_last_lr()[0], 4))
+    ...     optimizer.step()
+    ...     schedule.step()
+    >>> rates
+    [0.5, 0.5, 1.0, 1.0]
+    """
 
     def __init__(
         self,
@@ -144,7 +209,20 @@ class ConstantLR(GroupSchedule):
 
 
 class LinearLR(GroupSchedule):
-    """Times a factor that goes from `start_factor` to `end_factor` in `total_iters` epochs."""
+    """Times a factor that goes from `start_factor` to `end_factor` in `total_iters` epochs.
+
+    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+
+    >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
+    >>> schedule = metaop.optim.lr_scheduler.LinearLR(optimizer, 0.5, total_iters=2)
+    >>> rates = []
+    >>> for epoch in range(4):
+    ...     rates.append(round(schedule.get_last_lr()[0], 4))
+    ...     optimizer.step()
+    ...     schedule.step()
+    >>> rates
+    [0.5, 0.75, 1.0, 1.0]
+    """
 
     def __init__(
         self,
@@ -185,7 +263,20 @@ class LinearLR(GroupSchedule):
 
 
 class ExponentialLR(GroupSchedule):
-    """Times `gamma` every epoch."""
+    """Times `gamma` every epoch.
+
+    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+
+    >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
+    >>> schedule = metaop.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    >>> rates = []
+    >>> for epoch in range(3):
+    ...     rates.append(round(schedule.get_last_lr()[0], 4))
+    ...     optimizer.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.25]
+    """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
@@ -199,7 +290,20 @@ class ExponentialLR(GroupSchedule):
 
 
 class PolynomialLR(GroupSchedule):
-    """Down to 0 in `total_iters` epochs, as a power of what remains."""
+    """Down to 0 in `total_iters` epochs, as a power of what remains.
+
+    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+
+    >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
+    >>> schedule = metaop.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=2)
+    >>> rates = []
+    >>> for epoch in range(3):
+    ...     rates.append(round(schedule.get_last_lr()[0], 4))
+    ...     optimizer.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.0]
+    """
 
     def __init__(
         self,
@@ -225,7 +329,20 @@ class PolynomialLR(GroupSchedule):
 
 
 class CosineAnnealingLR(GroupSchedule):
-    """Half a cosine from the initial rate to `eta_min` in `T_max` epochs, and back."""
+    """Half a cosine from the initial rate to `eta_min` in `T_max` epochs, and back.
+
+    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+
+    >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
+    >>> schedule = metaop.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2)
+    >>> rates = []
+    >>> for epoch in range(3):
+    ...     rates.append(round(schedule.get_last_lr()[0], 4))
+    ...     optimizer.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.0]
+    """
 
     def __init__(
         self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1
