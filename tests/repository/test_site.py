@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import html.parser
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -85,6 +87,16 @@ def test_every_page_is_in_the_contents(site: Path) -> None:
         name = path.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
         if name != "index.html":
             assert name in {urlsplit(link).path for link in first.links}, f"{name} is not listed"
+
+
+def test_pages_that_no_list_names_are_put_under_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    configuration = runpy.run_path(str(ROOT / "docs" / "conf.py"))
+    pages = {"index", "sizes", "serving", "tutorials/porting", "tutorials/new", "reference/index"}
+    app = SimpleNamespace(env=SimpleNamespace(found_docs=pages))
+    text = [(ROOT / "docs" / "index.md").read_text()]
+    configuration["add_unlisted_pages"](app, "index", text)
+    assert text[0].endswith(":caption: More\n\nserving\ntutorials/new\n```\n")
 
 
 def test_plots_show_the_numbers_of_the_page(request: pytest.FixtureRequest) -> None:
