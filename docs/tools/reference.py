@@ -101,7 +101,9 @@ def _root_page() -> str:
         if inspect.isroutine(value) and inspect.getdoc(value):
             sections.setdefault(_defining_module(name, value), []).append(name)
     parts = ["# `metaop`\n"]
-    for module, names in sorted(sections.items()):
+    # Functions on tensors come before those that other modules pass on.
+    order = sorted(sections, key=lambda module: (not module.startswith("metaop.tensor."), module))
+    for module, names in ((module, sections[module]) for module in order):
         parts.append(f"## {_first_sentence(module).rstrip('.')}\n")
         parts.append(_directives(*(f".. autofunction:: metaop.{name}" for name in sorted(names))))
     return "\n".join(parts)
