@@ -17,123 +17,27 @@ from typing import Any as _Any
 from metaop import dist as _dist
 from metaop import settings as _settings
 from metaop.dist.environment import adopt as _adopt
-from metaop.tensor.activations import hardshrink, log_softmax, prelu, softmax
-from metaop.tensor.comparison import (
-    allclose, eq, equal, ge, greater, greater_equal, gt, isclose, isfinite, isinf, isnan,
-    isneginf, isposinf, isreal, le, less, less_equal, logical_and, logical_not, logical_or,
-    logical_xor, lt, ne, not_equal, signbit,
-)
-from metaop.tensor.complex_functions import accept_complex
-from metaop.tensor.complex_tensor import complex, imag, polar, real, view_as_complex, view_as_real
 from metaop.tensor.contractions import dist as _distance
-from metaop.tensor.contractions import (
-    addr, cdist, chain_matmul, cross, einsum, ger, inner, kron, outer, pdist, tensordot, trace,
-    vdot,
-)
-from metaop.tensor.conversion import (
-    angle, can_cast, conj, conj_physical, get_default_dtype, is_complex, is_floating_point,
-    is_nonzero, is_signed, is_tensor, numel, promote_types, resolve_conj, resolve_neg,
-    set_default_dtype,
-)
+from metaop.tensor.conversion import get_default_dtype, set_default_dtype
 from metaop.tensor.core import Tensor
-from metaop.tensor.counting import (
-    bincount, bucketize, corrcoef, cov, histc, histogram, histogramdd, isin, searchsorted,
-    unique, unique_consecutive,
-)
-from metaop.tensor.creation import (
-    as_tensor, asarray, empty, empty_like, empty_strided, from_numpy, frombuffer, full,
-    full_like, ones, ones_like, scalar_tensor, tensor, zeros, zeros_like,
-)
-from metaop.tensor.decompositions import (
-    inverse, legacy_cholesky as cholesky, legacy_qr as qr, legacy_svd as svd,
-)
-from metaop.tensor.determinants import det, logdet, slogdet
-from metaop.tensor.dlpack import from_dlpack
-from metaop.tensor.finite_differences import gradient
+from metaop.tensor.exports import *  # noqa: F403
 from metaop.tensor.generator import (
     Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state,
 )
 from metaop.tensor.gradients import (
     enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled,
 )
-from metaop.tensor.host_pointwise import frexp, gcd, igamma, igammac, lcm
-from metaop.tensor.householder import geqrf, orgqr, ormqr
-from metaop.tensor.joining import (
-    atleast_1d, atleast_2d, atleast_3d, broadcast_shapes, broadcast_tensors, cat, chunk,
-    column_stack, concat, concatenate, dsplit, dstack, hsplit, hstack, meshgrid, row_stack,
-    split, split_with_sizes, stack, tensor_split, unbind, vsplit, vstack,
-)
 from metaop.tensor.layouts import (
     channels_last, channels_last_3d, contiguous_format, layout, memory_format, preserve_format,
     sparse_coo, sparse_csr, strided,
 )
 from metaop.tensor.legacy import set_default_tensor_type, typed_tensors
-from metaop.tensor.linear_algebra import addbmm, addmm, addmv, baddbmm, bmm, dot, matmul, mm, mv
-from metaop.tensor.low_rank import pca_lowrank, svd_lowrank
-from metaop.tensor.lu import legacy_lu as lu, legacy_lu_solve as lu_solve, lu_unpack
-from metaop.tensor.matrix_functions import matrix_exp, matrix_power
-from metaop.tensor.norms import norm, renorm
 from metaop.tensor.options import get_default_device, set_default_device
-from metaop.tensor.ordering import (
-    argsort, kthvalue, median, mode, msort, nanmedian, nanquantile, quantile, sort, topk,
-)
-from metaop.tensor.out import IN_PLACE_FUNCTIONS, TAKING_OUT, offer_out
 from metaop.tensor.placing import global_mode as _global_mode
-from metaop.tensor.places import argwhere, nonzero, nonzero_static
-from metaop.tensor.pointwise import (
-    abs, absolute, acos, acosh, add, arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh,
-    asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or,
-    bitwise_right_shift, bitwise_xor, ceil, copysign, cos, cosh, deg2rad, digamma, div, divide,
-    erf, erfc, erfinv, exp, exp2, expm1, fix, float_power, floor, floor_divide, fmax, fmin,
-    fmod, frac, heaviside, hypot, ldexp, lgamma, log, log10, log1p, log2, logaddexp, logaddexp2,
-    logit, maximum, minimum, mul, multiply, nan_to_num, neg, negative, nextafter, positive, pow,
-    rad2deg, reciprocal, relu, remainder, round, rsqrt, rsub, sgn, sigmoid, sign, sin, sinc,
-    sinh, sqrt, square, sub, subtract, tan, tanh, true_divide, trunc, xlogy,
-)
 from metaop.tensor.printing import set_printoptions
-from metaop.tensor.promotion import result_type
-from metaop.tensor.random import (
-    bernoulli, multinomial, normal, poisson, rand, rand_like, randint, randint_like, randn,
-    randn_like, randperm,
-)
-from metaop.tensor.ranges import (
-    arange, eye, linspace, logspace, tril_indices, triu_indices, unravel_index,
-)
-from metaop.tensor.rearranging import (
-    diag, diag_embed, diagflat, flip, fliplr, flipud, repeat_interleave, roll, rot90, tile,
-    tril, triu,
-)
-from metaop.tensor.reductions import (
-    all, amax, amin, aminmax, any, argmax, argmin, count_nonzero, logsumexp, max, mean, min,
-    nanmean, nansum, prod, std, std_mean, sum, var, var_mean,
-)
-from metaop.tensor.scans import (
-    cummax, cummin, cumprod, cumsum, cumulative_trapezoid, diff, logcumsumexp, trapezoid, trapz,
-)
-from metaop.tensor.scattering import (
-    diagonal_scatter, fill, gather, index_add, index_copy, index_fill, index_put,
-    index_reduce, index_select, masked_fill, masked_scatter, masked_select, put,
-    scatter, scatter_add, scatter_reduce, select_scatter, slice_scatter, take, take_along_dim,
-)
-from metaop.tensor.selection import addcdiv, addcmul, clamp, clamp_max, clamp_min, clip, lerp, where
-from metaop.tensor.shaping import (
-    adjoint, as_strided, as_strided_scatter, broadcast_to, clone, diagonal, flatten, moveaxis,
-    movedim, narrow, permute, ravel, reshape, select, squeeze, swapaxes, swapdims, t, transpose,
-    unflatten, unsqueeze,
-)
 from metaop.tensor.size import Size
-from metaop.tensor.solutions import (
-    cholesky_inverse, cholesky_solve, matrix_rank, pinverse, triangular_solve,
-)
-from metaop.tensor.sparse_creation import sparse_coo_tensor, sparse_csr_tensor
-from metaop.tensor.special_functions import i0, mvlgamma, polygamma
-from metaop.tensor.spectrograms import istft, stft
 from metaop.tensor.storage import TypedStorage, UntypedStorage
 from metaop.tensor.type_info import finfo, iinfo
-from metaop.tensor.windows import (
-    bartlett_window, blackman_window, block_diag, cartesian_prod, combinations, hamming_window,
-    hann_window, kaiser_window, vander,
-)
 from metaop.unified_graph.dtype import (
     DType as dtype, bfloat16, complex64, complex128, float16, float32, float64, int8, int16,
     int32, int64, uint8, bool_ as bool,
@@ -141,10 +45,6 @@ from metaop.unified_graph.dtype import (
 from metaop.unified_graph.tensor_type import Device as device
 # fmt: on
 
-offer_out(globals(), (*TAKING_OUT, "complex", "polar"))
-accept_complex(globals())
-# `metaop.relu_(x)` is `x.relu_()`.
-globals().update({name: getattr(Tensor, name) for name in IN_PLACE_FUNCTIONS})
 _settings.check()
 _adopt()
 globals().update(typed_tensors("cpu", __name__))
@@ -198,7 +98,6 @@ _ELSEWHERE |= dict.fromkeys(
     ("associative_scan", "cond", "fori_loop", "map", "scan", "while_loop"), "control_flow"
 )
 _ELSEWHERE["load_program"] = "export"
-_ELSEWHERE["fetch"] = "tensor.fetching"
 _ELSEWHERE["spmm"] = "sparse"
 _ELSEWHERE |= dict.fromkeys(("placement", "sbp"), "distributed")
 _ELSEWHERE["tune"] = "tuning"
@@ -261,10 +160,9 @@ def _starred() -> list[str]:
     own = {"associative_scan", "fetch", "fori_loop", "iterate", "load_program", "map", "scan"}
     own |= {"jit", "tune", "placement", "sbp", "kernel", "code", "profile", "annotations"}
     own.add("while_loop")
-    helpers = {"IN_PLACE_FUNCTIONS", "TAKING_OUT", "accept_complex", "offer_out", "typed_tensors"}
     here = {name for name, value in globals().items() if not isinstance(value, type(_math))}
     named = {name for name in here | {*_ELSEWHERE} if not name.startswith("_")}
-    return sorted(named - own - helpers)
+    return sorted(named - own - {"typed_tensors"})
 
 
 __all__ = _starred()

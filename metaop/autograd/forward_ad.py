@@ -126,7 +126,8 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     tracked = [(slope, part) for slope, part in pairs if slope.requires_grad]
     if not tracked:
         return UnpackedDualTensor(primal, zeros_like(tensor))
-    total = sum((slope * part).sum() for slope, part in tracked)
+    first, *others = [(slope * part).sum() for slope, part in tracked]
+    total = sum(others, first)
     (tangent,) = grad(total, [weight], create_graph=True, materialize_grads=True)
     assert tangent is not None
     return UnpackedDualTensor(primal, tangent if _has_other_history(sources) else tangent.detach())

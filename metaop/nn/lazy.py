@@ -104,9 +104,9 @@ class LazyLinear(LazyModuleMixin, Linear):
         if not self.has_uninitialized_params():
             return
         self.in_features = input.shape[-1]
-        self.weight.materialize((self.out_features, self.in_features))
+        self.weight.materialize((self.out_features, self.in_features))  # type: ignore[attr-defined]
         if self.bias is not None:
-            self.bias.materialize((self.out_features,))
+            self.bias.materialize((self.out_features,))  # type: ignore[attr-defined]
         self.reset_parameters()
 
 

@@ -5,28 +5,30 @@ from __future__ import annotations
 from metaop.operators import activations as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.surface import public
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record
 
 
+@public(method=True, out=True, float32_on_cuda="softmax")
 def softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
     """exp(x) over its sum along `dim`; `dtype` converts the input first."""
     return wrap(record(operators.softmax, (input.call,), (wrap_dim(dim, input.ndim), dtype)))
 
 
+@public(method=True, out=True, float32_on_cuda="log_softmax")
 def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
     """log(softmax(x)), stable for large x."""
     return wrap(record(operators.log_softmax, (input.call,), (wrap_dim(dim, input.ndim), dtype)))
 
 
+@public(method=True, low_precision="prelu")
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where it is positive, else x times the slope of its channel."""
     return wrap(record(operators.prelu, (input.call, weight.call)))
 
 
+@public(method=True)
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x where it lies outside -lambd … lambd, else 0."""
     return wrap(record(operators.hardshrink, (input.call,), (float(lambd),)))
-
-
-METHODS = ("softmax", "log_softmax", "prelu", "hardshrink")

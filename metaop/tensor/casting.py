@@ -2,9 +2,10 @@
 
 PyTorch has a list of functions per device type: contractions run in the low precision, functions
 that need range run in float32, functions of several operands take the widest type. Everything
-else keeps the types that it is given. A function that is one composite is listed here by the
-composite's name. A function of several composites, or one whose composite serves others too, is
-decorated with `casts_on_cpu` where it is defined.
+else keeps the types that it is given. A function of tensors that is one composite names it in its
+declaration (`surface.public`); a layer's is listed here. A function of several composites, or one
+whose composite serves others too, has a `precision` in its declaration, or is decorated with
+`casts_on_cpu` where it is not declared.
 """
 
 from __future__ import annotations
@@ -25,32 +26,25 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # The type to which a function's operands are converted; None keeps the types that are given.
 Policy = Callable[[list[Tensor], DType], "DType | None"]
 
-_CONTRACTIONS = frozenset(
-    (
-        *("matmul", "add_product", "add_batched_products", "linear", "convolution"),
-        *("transposed_convolution", "einsum", "attention", "attention_with_weights"),
-        *("recurrent_cell", "recurrent_layer", "prelu", "affine_grid"),
-    )
-)
-_LOSSES = frozenset(
-    (
-        *("cosine_embedding_loss", "nll_loss", "cross_entropy_of_classes", "mse_loss", "l1_loss"),
-        *("cross_entropy_of_probabilities", "huber_loss", "smooth_l1_loss", "kl_div", "ctc_loss"),
-        *("binary_cross_entropy", "binary_cross_entropy_with_logits", "poisson_nll_loss"),
-        *("hinge_embedding_loss", "margin_ranking_loss", "soft_margin_loss", "multi_margin_loss"),
-        *("multilabel_margin_loss", "triplet_margin_loss", "grid_sample"),
-    )
-)
-IN_LOW_PRECISION = {"cpu": _CONTRACTIONS, "cuda": _CONTRACTIONS | {"bilinear"}}
+_CONTRACTIONS = {
+    *("linear", "convolution", "transposed_convolution", "attention", "attention_with_weights"),
+    *("recurrent_cell", "recurrent_layer", "affine_grid"),
+}
+_LOSSES = {
+    *("cosine_embedding_loss", "nll_loss", "cross_entropy_of_classes", "mse_loss", "l1_loss"),
+    *("cross_entropy_of_probabilities", "huber_loss", "smooth_l1_loss", "kl_div", "ctc_loss"),
+    *("binary_cross_entropy", "binary_cross_entropy_with_logits", "poisson_nll_loss"),
+    *("hinge_embedding_loss", "margin_ranking_loss", "soft_margin_loss", "multi_margin_loss"),
+    *("multilabel_margin_loss", "triplet_margin_loss", "grid_sample"),
+}
+# Composites of layers; those of tensors are added by the declarations of functions.
+IN_LOW_PRECISION = {"cpu": {*_CONTRACTIONS}, "cuda": {*_CONTRACTIONS, "bilinear"}}
 IN_FLOAT32 = {
     "cpu": _LOSSES | {"max_unpool", "fractional_max_pool"},
     "cuda": _LOSSES
     | {
-        *("acos", "asin", "cosh", "tan", "exp", "exp2", "expm1", "log", "log10", "log2", "log1p"),
-        *("pow", "reciprocal", "rsqrt", "sinh", "erfinv", "softmax", "log_softmax", "softplus"),
-        *("layer_norm", "group_norm", "rms_norm", "instance_norm", "vector_norm", "cumulative"),
-        *("sum", "prod", "nansum", "moments", "logsumexp", "cosine_similarity", "normalize"),
-        *("pair_distances", "pairwise_distance", "gaussian_nll_loss"),
+        *("softplus", "layer_norm", "group_norm", "rms_norm", "instance_norm", "normalize"),
+        *("cosine_similarity", "pairwise_distance", "gaussian_nll_loss"),
         *("multilabel_soft_margin_loss", "batch_norm_training", "batch_norm_evaluation"),
     },
 }

@@ -6,51 +6,59 @@ from metaop.operators import pointwise as operators
 from metaop.operators.pointwise import POINTWISE
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.promotion import binary_function, mixed, unary_function
+from metaop.tensor.surface import in_every_form, public, synonym
 from metaop.unified_graph.recording import record
 
-eq = binary_function("eq")
-ne = binary_function("ne")
-lt = binary_function("lt")
-le = binary_function("le")
-gt = binary_function("gt")
-ge = binary_function("ge")
-isnan = unary_function("isnan")
-isinf = unary_function("isinf")
-isfinite = unary_function("isfinite")
-signbit = unary_function("signbit")
-logical_not = unary_function("logical_not")
+eq = in_every_form()(binary_function("eq"))
+ne = in_every_form()(binary_function("ne"))
+lt = in_every_form()(binary_function("lt"))
+le = in_every_form()(binary_function("le"))
+gt = in_every_form()(binary_function("gt"))
+ge = in_every_form()(binary_function("ge"))
+isnan = public(method=True)(unary_function("isnan"))
+isinf = public(method=True)(unary_function("isinf"))
+isfinite = public(method=True)(unary_function("isfinite"))
+signbit = public(method=True, out=True)(unary_function("signbit"))
+logical_not = in_every_form()(unary_function("logical_not"))
 
 
+@in_every_form()
 def logical_and(input: Tensor, other: Tensor) -> Tensor:
     """Whether both elements are nonzero."""
     return mixed(POINTWISE["logical_and"], (input, other))
 
 
+@in_every_form()
 def logical_or(input: Tensor, other: Tensor) -> Tensor:
     """Whether one of the elements is nonzero."""
     return mixed(POINTWISE["logical_or"], (input, other))
 
 
+@in_every_form()
 def logical_xor(input: Tensor, other: Tensor) -> Tensor:
     """Whether exactly one of the elements is nonzero."""
     return mixed(POINTWISE["logical_xor"], (input, other))
 
 
+@public(method=True, out=True)
 def isposinf(input: Tensor) -> Tensor:
     """Whether an element is positive infinity."""
     return isinf(input) & (input > 0)
 
 
+@public(method=True, out=True)
 def isneginf(input: Tensor) -> Tensor:
     """Whether an element is negative infinity."""
     return isinf(input) & (input < 0)
 
 
+@public(method=True)
 def isreal(input: Tensor) -> Tensor:
     """True everywhere: there are no complex tensors."""
     return input.eq(input) | True
 
 
+@public(method=True)
 def isclose(
     input: Tensor,
     other: Tensor,
@@ -63,6 +71,7 @@ def isclose(
     return wrap(record(step, (input.call, other.call), (rtol, atol, equal_nan)))
 
 
+@public(method=True)
 def allclose(
     input: Tensor,
     other: Tensor,
@@ -74,24 +83,14 @@ def allclose(
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
+@public(method=True)
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape and the same elements."""
     return input.shape == other.shape and bool(eq(input, other).all())
 
 
-greater = gt
-greater_equal = ge
-less = lt
-less_equal = le
-not_equal = ne
-
-_COMPARISONS = (
-    *("eq", "ne", "lt", "le", "gt", "ge", "greater", "greater_equal", "less", "less_equal"),
-    *("not_equal", "logical_and", "logical_or", "logical_xor", "logical_not"),
-)
-IN_PLACE = _COMPARISONS
-METHODS = (
-    *_COMPARISONS,
-    *("isnan", "isinf", "isfinite", "isposinf", "isneginf", "isreal", "isclose", "allclose"),
-    *("equal", "signbit"),
-)
+greater = synonym("greater", gt)
+greater_equal = synonym("greater_equal", ge)
+less = synonym("less", lt)
+less_equal = synonym("less_equal", le)
+not_equal = synonym("not_equal", ne)

@@ -52,7 +52,8 @@ def _mul(input: Any, other: Any) -> ComplexTensor:
 def _einsum(*args: Any) -> ComplexTensor:
     equation, tensors = equation_of(args)
     if len(tensors) == 1:
-        return complex(*(einsum_real(equation, x) for x in (tensors[0].real, tensors[0].imag)))
+        whole = as_complex(tensors[0])
+        return complex(*(einsum_real(equation, x) for x in (whole.real, whole.imag)))
     if len(tensors) != 2:
         raise UnsupportedError("einsum of complex tensors takes one or two of them")
     return bilinear(lambda x, y: einsum_real(equation, x, y))(*tensors)
@@ -241,12 +242,12 @@ def _equal(input: Any, other: Any) -> bool:
     return input.shape == other.shape and bool(_eq(input, other).all())
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+# What the functions of real tensors do with complex ones, by name.
+FORMS: dict[str, Callable[..., Any]] = {
     "add": _add,
     "sub": _sub,
     "mul": _mul,
     "div": _div,
-    "true_divide": _div,
     "pow": _pow,
     "matmul": _matmul,
     "mm": _matmul,
@@ -255,11 +256,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "neg": _neg,
     "reciprocal": _reciprocal,
     "conj": _conj,
-    "conj_physical": _conj,
     "resolve_conj": lambda input: input,
     "resolve_neg": lambda input: input,
     "abs": _abs,
-    "absolute": _abs,
     "angle": _angle,
     "exp": _exp,
     "log": _log,
@@ -329,39 +328,41 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "retain_grad": lambda input: input._pair.retain_grad(),
 }
 for _name in ("add", "sub", "mul", "div", "pow"):
-    _FUNCTIONS[_name + "_"] = _written(_FUNCTIONS[_name])
+    FORMS[_name + "_"] = _written(FORMS[_name])
 _OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow"}
-for _name, _function in _FUNCTIONS.items():
+for _name, _function in FORMS.items():
     setattr(ComplexTensor, _name, _function)
 for _name, _called in {**_OPERATORS, "matmul": "matmul"}.items():
-    _function = _FUNCTIONS[_called]
+    _function = FORMS[_called]
     setattr(ComplexTensor, f"__{_name}__", _function)
     setattr(ComplexTensor, f"__r{_name}__", lambda x, y, f=_function: f(y, x))
 for _name, _called in _OPERATORS.items():
-    setattr(ComplexTensor, f"__i{_name}__", _FUNCTIONS[_called + "_"])
-_adjoint = _FUNCTIONS["adjoint"]
+    setattr(ComplexTensor, f"__i{_name}__", FORMS[_called + "_"])
+_adjoint = FORMS["adjoint"]
 for _name, _function in {"T": _reversed, "mT": _transposed, "H": _adjoint, "mH": _adjoint}.items():
     setattr(ComplexTensor, _name, property(_function))
 for _name in ("neg", "abs", "eq", "ne"):
-    setattr(ComplexTensor, f"__{_name}__", _FUNCTIONS[_name])
+    setattr(ComplexTensor, f"__{_name}__", FORMS[_name])
 ComplexTensor.__hash__ = Tensor.__hash__  # type: ignore[method-assign]
-ComplexTensor.nelement = ComplexTensor.numel  # type: ignore[attr-defined]
+ComplexTensor.nelement = ComplexTensor.numel  # type: ignore[method-assign]
 
 
 def accept_complex(namespace: dict[str, Any]) -> None:
     """Makes the functions of a module take complex tensors where tensors have such a method."""
-    for name, function in _FUNCTIONS.items():
+    for name, function in FORMS.items():
         if callable(namespace.get(name)):
-            namespace[name] = _dispatching(namespace[name], function)
+            namespace[name] = taking_complex(namespace[name], function)
 
 
 def accept_complex_factors(namespace: dict[str, Any], names: Iterable[str]) -> None:
     """Makes functions of (input, weight, bias, …) that are linear in both take complex tensors."""
     for name in names:
-        namespace[name] = _dispatching(namespace[name], with_bias(namespace[name]))
+        namespace[name] = taking_complex(namespace[name], with_bias(namespace[name]))
 
 
-def _dispatching(real: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+def taking_complex(real: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+    """The function `real`, and `other` where an argument is complex or a list with complex ones."""
+
     @wraps(real)
     def function(*args: Any, **kwargs: Any) -> Any:
         for value in args:

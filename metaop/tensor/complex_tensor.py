@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from metaop.errors import ArgumentTypeError, DTypeError, UnsupportedError
-from metaop.tensor.casting import casts_on_cpu, in_float32
+from metaop.tensor.casting import in_float32
 from metaop.tensor.core import Tensor
 from metaop.tensor.creation import full, tensor, zeros_like
 from metaop.tensor.joining import stack as stack_real
 from metaop.tensor.promotion import defaults
 from metaop.tensor.size import Size
+from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType, complex64, complex128
 from metaop.unified_graph.recording import Call
@@ -165,7 +166,7 @@ def _pair_key(key: Any) -> Any:
 # --- making them ----------------------------------------------------------------------------
 
 
-@casts_on_cpu(in_float32)
+@public(precision=in_float32)
 def view_as_complex(input: Tensor) -> ComplexTensor:
     """The pairs along the last dimension, of size 2, as complex numbers; storage is shared."""
     if input.shape[-1:] != (2,) or input.dtype not in _WHOLE:
@@ -179,6 +180,7 @@ def view_as_complex(input: Tensor) -> ComplexTensor:
     return result
 
 
+@public()
 def view_as_real(input: Tensor) -> Tensor:
     """Real and imaginary parts along a new last dimension; storage is shared."""
     if not isinstance(input, ComplexTensor):
@@ -186,6 +188,7 @@ def view_as_real(input: Tensor) -> Tensor:
     return input._pair
 
 
+@public(out=True)
 def complex(real: Tensor, imag: Tensor) -> ComplexTensor:
     """Complex numbers from their real and imaginary parts."""
     if real.dtype is not imag.dtype:
@@ -198,7 +201,7 @@ def complex(real: Tensor, imag: Tensor) -> ComplexTensor:
     return view_as_complex(stack_real([real.expand(shape), imag.expand(shape)], -1))
 
 
-@casts_on_cpu(in_float32)
+@public(out=True, precision=in_float32)
 def polar(abs: Tensor, angle: Tensor) -> ComplexTensor:
     """Complex numbers from their magnitudes and angles."""
     return complex(abs * angle.cos(), abs * angle.sin())
@@ -235,6 +238,7 @@ def filled_complex(shape: Sequence[int], value: Any, dtype: DType, device: Any) 
     return complex(*(full(tuple(shape), x, **options) for x in (number.real, number.imag)))
 
 
+@public()
 def imag(input: Tensor) -> Tensor:
     """The imaginary parts of a complex tensor, a view."""
     if not isinstance(input, ComplexTensor):
@@ -242,6 +246,7 @@ def imag(input: Tensor) -> Tensor:
     return input.imag
 
 
+@public()
 def real(input: Tensor) -> Tensor:
     """The real parts, a view; a real tensor itself."""
     return input.real if isinstance(input, ComplexTensor) else input

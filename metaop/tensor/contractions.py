@@ -15,9 +15,11 @@ from metaop.tensor.casting import casts_on_cpu, in_float32, in_widest_type
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.promotion import result_type
 from metaop.tensor.ranges import triu_indices
+from metaop.tensor.surface import in_every_form, method, public, synonym
 from metaop.unified_graph.recording import modes, record
 
 
+@public(low_precision="einsum")
 def einsum(*args: Any) -> Tensor:
     """The Einstein sum: `einsum("bik,bkj->bij", a, b)` is a batched matrix product.
 
@@ -75,6 +77,7 @@ def _spelled(subscripts: Sequence[Any]) -> str:
     return "".join("..." if number is ... else letters[number] for number in subscripts)
 
 
+@public(method=True, out=True)
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """All products of the elements of two vectors: (n), (m) -> (n, m)."""
     if input.ndim != 1 or vec2.ndim != 1:
@@ -85,6 +88,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return input.unsqueeze(1) * vec2
 
 
+@public(method=True, out=True)
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """The sum of products over the last dimensions."""
     if input.ndim == 0 or other.ndim == 0:
@@ -95,6 +99,7 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     return tensordot(input, other, dims)
 
 
+@public(out=True)
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """The sum of products over the given dimensions: the last of `a` and first of `b`, or lists."""
     if isinstance(dims, int):
@@ -129,6 +134,7 @@ def _listed(dims: Any) -> Sequence[int]:
     return [dims] if isinstance(dims, int) else dims
 
 
+@public(out=True)
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """The product of several matrices, in the cheapest order that pairs allow."""
     letters = [chr(ord("a") + k) for k in range(len(matrices) + 1)]
@@ -136,12 +142,14 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
     return einsum(f"{terms}->{letters[0]}{letters[-1]}", *matrices)
 
 
+@public(method=True, out=True)
 def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product."""
     calls = input.call, other.call
     return wrap(record(linear_algebra.kron, calls, (result_type(input, other),)))
 
 
+@public(method=True, out=True)
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The cross product of vectors along `dim` (the first of size 3 when None)."""
     if dim is None:
@@ -158,7 +166,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     )
 
 
-@casts_on_cpu(in_float32)
+@public(method=True, precision=in_float32)
 def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix."""
     if input.ndim != 2:
@@ -166,11 +174,13 @@ def trace(input: Tensor) -> Tensor:
     return input.diagonal().sum()
 
 
+@public(method=True, out=True)
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """The sum of the products of two vectors."""
     return input.dot(other)
 
 
+@in_every_form()
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * outer(vec1, vec2)`."""
     product = outer(vec1, vec2)
@@ -182,12 +192,13 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: f
     return product if beta == 0 else (input if beta == 1 else input * beta) + product
 
 
+@method()
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of the difference."""
     return (input - other).norm(p)
 
 
-@casts_on_cpu(in_float32)
+@public(precision=in_float32, float32_on_cuda="pair_distances")
 def cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist"
 ) -> Tensor:
@@ -201,13 +212,11 @@ def cdist(
     return wrap(record(distances.pairwise, (x1.call, x2.call), (float(p),)))
 
 
+@public(float32_on_cuda="pair_distances")
 def pdist(input: Tensor, p: float = 2) -> Tensor:
     """The distances between all pairs of different rows, in the order of the upper triangle."""
     rows, columns = triu_indices(len(input), len(input), 1)
     return (input.index_select(0, rows) - input.index_select(0, columns)).norm(p, 1)
 
 
-ger = outer
-
-IN_PLACE = ("addr",)
-METHODS = ("outer", "ger", "inner", "kron", "cross", "trace", "vdot", "dist", "addr")
+ger = synonym("ger", outer)

@@ -16,6 +16,7 @@ from metaop.tensor.devices import moved
 from metaop.tensor.options import default_device, device_of
 from metaop.tensor.promotion import defaults
 from metaop.tensor.selection import where
+from metaop.tensor.surface import method, public, synonym
 from metaop.tensor.writing import in_place
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
@@ -24,6 +25,7 @@ from metaop.unified_graph.tensor_type import Device
 from metaop.unified_graph.tracing import configured
 
 
+@method()
 def to(
     input: Tensor,
     *args: Any,
@@ -77,23 +79,25 @@ def _converter(dtype: DType, name: str) -> Any:
     return function
 
 
-bool = _converter(dtypes.bool_, "bool")
-byte = _converter(dtypes.uint8, "byte")
-char = _converter(dtypes.int8, "char")
-short = _converter(dtypes.int16, "short")
-int = _converter(dtypes.int32, "int")
-long = _converter(dtypes.int64, "long")
-half = _converter(dtypes.float16, "half")
-bfloat16 = _converter(dtypes.bfloat16, "bfloat16")
-float = _converter(dtypes.float32, "float")
-double = _converter(dtypes.float64, "double")
+bool = method()(_converter(dtypes.bool_, "bool"))
+byte = method()(_converter(dtypes.uint8, "byte"))
+char = method()(_converter(dtypes.int8, "char"))
+short = method()(_converter(dtypes.int16, "short"))
+int = method()(_converter(dtypes.int32, "int"))
+long = method()(_converter(dtypes.int64, "long"))
+half = method()(_converter(dtypes.float16, "half"))
+bfloat16 = method()(_converter(dtypes.bfloat16, "bfloat16"))
+float = method()(_converter(dtypes.float32, "float"))
+double = method()(_converter(dtypes.float64, "double"))
 
 
+@method()
 def cfloat(input: Tensor, memory_format: Any = None) -> Tensor:
     """The values as complex64."""
     return to(input, dtypes.complex64)
 
 
+@method()
 def cdouble(input: Tensor, memory_format: Any = None) -> Tensor:
     """The values as complex128."""
     return to(input, dtypes.complex128)
@@ -114,6 +118,7 @@ _TYPE_NAMES = {
 _TYPES_BY_NAME = {f"{name}Tensor": dtype for dtype, name in _TYPE_NAMES.items()}
 
 
+@method()
 def type(input: Tensor, dtype: Any = None, non_blocking: Any = False) -> Any:
     """The name of the tensor's type ("metaop.FloatTensor"), or the values as another type."""
     if dtype is None:
@@ -130,21 +135,25 @@ def type(input: Tensor, dtype: Any = None, non_blocking: Any = False) -> Any:
     return to(input, getattr(dtype, "dtype", dtype), device=getattr(dtype, "place", None))
 
 
+@method()
 def type_as(input: Tensor, other: Tensor) -> Tensor:
     """The values in the type of `other`."""
     return to(input, other)
 
 
+@method()
 def cpu(input: Tensor, memory_format: Any = None) -> Tensor:
     """The tensor on the CPU."""
     return to(input, device="cpu")
 
 
+@method()
 def cuda(input: Tensor, device: Any = None, non_blocking: Any = False) -> Tensor:
     """The tensor on a CUDA device, the first one unless `device` says otherwise."""
     return to(input, device="cuda" if device is None else device)
 
 
+@method()
 def size(input: Tensor, dim: Any = None) -> Any:
     """The shape, or the extent of one dimension."""
     if dim is None:
@@ -152,51 +161,61 @@ def size(input: Tensor, dim: Any = None) -> Any:
     return input.shape[wrap_dim(dim, input.ndim)]
 
 
+@public(method=True)
 def numel(input: Tensor) -> builtins.int:
     """The number of elements."""
     return input.call.type.size
 
 
+@method()
 def dim(input: Tensor) -> builtins.int:
     """The number of dimensions."""
     return input.ndim
 
 
+@method()
 def element_size(input: Tensor) -> builtins.int:
     """The bytes of one element."""
     return input.dtype.itemsize
 
 
+@public(method=True)
 def is_floating_point(input: Tensor) -> builtins.bool:
     """Whether the elements are floating-point numbers."""
     return input.dtype.kind == "float"
 
 
+@public(method=True)
 def is_complex(input: Tensor) -> builtins.bool:
     """Whether the elements are complex: never."""
     return False
 
 
+@public(method=True)
 def is_signed(input: Tensor) -> builtins.bool:
     """Whether the element type has negative numbers."""
     return input.dtype.signed
 
 
+@public(method=True)
 def is_nonzero(input: Tensor) -> builtins.bool:
     """Whether the single element differs from zero."""
     return input.item() != 0
 
 
+@public()
 def is_tensor(obj: Any) -> builtins.bool:
     """Whether `obj` is a metaop tensor."""
     return isinstance(obj, Tensor)
 
 
-def real(input: Tensor) -> Tensor:
-    """The tensor itself: there are no complex tensors."""
+@public(method=True)
+def conj(input: Tensor) -> Tensor:
+    """The tensor itself, whose numbers are real."""
     return input
 
 
+@public(method=True, out=True)
 def angle(input: Tensor) -> Tensor:
     """The angle in the complex plane: 0, or pi for negative numbers."""
     values = input if input.dtype.kind == "float" else input.to(defaults.dtype)
@@ -204,11 +223,14 @@ def angle(input: Tensor) -> Tensor:
     return where(values < 0, math.pi, values * 0.0)
 
 
-conj = conj_physical = resolve_conj = resolve_neg = real
-nelement = numel
-ndimension = dim
+conj_physical = synonym("conj_physical", conj, in_place=True, in_place_function=True, out=True)
+resolve_conj = synonym("resolve_conj", conj)
+resolve_neg = synonym("resolve_neg", conj)
+nelement = method("nelement")(numel)
+ndimension = method("ndimension")(dim)
 
 
+@method()
 def copy_(input: Tensor, src: Any, non_blocking: Any = False) -> Tensor:
     """Writes the values of `src` into the tensor, converted, broadcast and moved to its device."""
     source = src.to(input.device, input.dtype) if isinstance(src, Tensor) else src
@@ -222,11 +244,13 @@ def _copied(input: Tensor, source: Tensor) -> Tensor:
 _copied.__name__ = "copy"
 
 
+@public()
 def can_cast(from_: DType, to: DType) -> builtins.bool:
     """Whether a value of one type may be written into a tensor of the other."""
     return dtypes.kind_rank(from_) <= dtypes.kind_rank(to)
 
 
+@public()
 def promote_types(type1: DType, type2: DType) -> DType:
     """The smallest type that both types can be converted to."""
     return dtypes.promote(type1, type2)
@@ -263,26 +287,31 @@ def wrapped(
     return array if dtype is None else from_array(np.asarray(array), dtype)
 
 
+@method()
 def get_device(input: Tensor) -> builtins.int:
     """The number of the CUDA device, -1 on the CPU."""
     return -1 if input.device.index is None else input.device.index
 
 
+@method()
 def pin_memory(input: Tensor, device: Any = None) -> Tensor:
     """The tensor itself: transfers choose their own staging memory."""
     return input
 
 
+@method()
 def is_pinned(input: Tensor, device: Any = None) -> builtins.bool:
     """Whether the memory is locked for transfers: never."""
     return False
 
 
+@method()
 def is_same_size(input: Tensor, other: Tensor) -> builtins.bool:
     """Whether two tensors have the same shape."""
     return input.shape == other.shape
 
 
+@method()
 def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     """The sum over the dimensions that broadcasting `size` to this shape would repeat."""
     target = sizes(size)
@@ -291,14 +320,3 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     extra = input.ndim - len(target)
     dims = [k for k in range(input.ndim) if k < extra or target[k - extra] != input.shape[k]]
     return input.sum(dims, True).reshape(target) if dims else input
-
-
-METHODS = (
-    *("get_device", "pin_memory", "is_pinned", "is_same_size", "sum_to_size"),
-    *("cfloat", "cdouble"),
-    *("to", "bool", "byte", "char", "short", "int", "long", "half", "bfloat16", "float"),
-    *("double", "type", "type_as", "cpu", "cuda", "size", "numel", "nelement", "dim"),
-    *("ndimension", "element_size", "is_floating_point", "is_complex", "is_signed"),
-    *("is_nonzero", "copy_", "angle", "conj", "conj_physical", "resolve_conj", "resolve_neg"),
-)
-IN_PLACE = ("conj_physical",)

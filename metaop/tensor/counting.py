@@ -16,11 +16,13 @@ from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.creation import full, tensor
 from metaop.tensor.promotion import defaults, result_type
 from metaop.tensor.selection import where
+from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.faults import NO_RANGE
 from metaop.unified_graph.recording import record, results, scalar_leaf
 
 
+@public(method=True)
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, … occurs in a 1-d integer tensor, or the sums of `weights`."""
     if input.ndim != 1 or input.dtype.kind != "int":
@@ -42,6 +44,7 @@ def _only_counts() -> ShapeError:
     )
 
 
+@public(method=True, out=True)
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """The number of elements in each of `bins` equal intervals between `min` and `max`.
 
@@ -72,6 +75,7 @@ class Histogram(NamedTuple):
     bin_edges: Tensor
 
 
+@public(method=True, out=True)
 def histogram(
     input: Tensor,
     bins: Any,
@@ -98,6 +102,7 @@ class HistogramOfPoints(NamedTuple):
     bin_edges: tuple[Tensor, ...]
 
 
+@public(out=True)
 def histogramdd(
     input: Tensor,
     bins: Any,
@@ -158,7 +163,8 @@ def _cells(points: Any, edges: Sequence[Any], weight: Any) -> Any:
     """The number (or weight) of the points in each cell between edges; the last edges belong."""
     counts = [len(one) - 1 for one in edges]
     total = math.prod(counts)
-    cell, inside = 0, points[:, :0].eq(0).all(1)
+    cell: Any = 0
+    inside = points[:, :0].eq(0).all(1)
     for axis, (one, count) in enumerate(zip(edges, counts)):
         values = points[:, axis].contiguous()
         inside = inside & (values >= one[0]) & (values <= one[-1])
@@ -169,6 +175,7 @@ def _cells(points: Any, edges: Sequence[Any], weight: Any) -> Any:
     return found[:total].reshape(counts)
 
 
+@public(method=True)
 def unique(
     input: Tensor,
     sorted: bool = True,
@@ -183,6 +190,7 @@ def unique(
     return _distinct("unique", input, dim, True, return_inverse, return_counts)
 
 
+@public(method=True)
 def unique_consecutive(
     input: Tensor,
     return_inverse: bool = False,
@@ -226,7 +234,7 @@ def _distinct(
     shape = input._shape if axis is None else (slices._shape[0],)
     if not slices.numel():
         none = full((0,), 0, dtype=dtypes.int64, device=input.device)
-        found = [slices, none.reshape(shape), none]
+        found: list[Any] = [slices, none.reshape(shape), none]
     else:
         counts, total, *order = results(record(distinct.runs, (rows.call,), (in_order,)))
         which = order[0] if order else None
@@ -241,6 +249,7 @@ def _distinct(
     return asked[0] if len(asked) == 1 else tuple(asked)
 
 
+@public(out=True)
 def searchsorted(
     sorted_sequence: Tensor,
     input: Any,
@@ -271,6 +280,7 @@ def searchsorted(
     return found.to(dtypes.int32) if out_int32 else found
 
 
+@public(method=True, out=True)
 def bucketize(
     input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
@@ -278,6 +288,7 @@ def bucketize(
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
+@public(out=True)
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
 ) -> Tensor:
@@ -294,6 +305,7 @@ def isin(
     return wrap(record(distinct.is_among, (left.to(dtype).call, others.call), (invert,)))
 
 
+@public(method=True)
 def cov(
     input: Tensor,
     *,
@@ -323,6 +335,7 @@ def cov(
     return product.squeeze()
 
 
+@public(method=True)
 def corrcoef(input: Tensor) -> Tensor:
     """The correlation matrix of variables (rows) from observations (columns)."""
     covariance = cov(input)
@@ -330,9 +343,3 @@ def corrcoef(input: Tensor) -> Tensor:
         return covariance / covariance
     deviation = covariance.diagonal().sqrt()
     return (covariance / deviation.unsqueeze(1) / deviation.unsqueeze(0)).clamp(-1, 1)
-
-
-METHODS = (
-    *("bincount", "histc", "histogram", "unique", "unique_consecutive", "bucketize"),
-    *("cov", "corrcoef"),
-)

@@ -15,6 +15,7 @@ from metaop.tensor.placing import placeable, placeable_from_host
 from metaop.tensor.promotion import Number, check_fits, default_dtype_of, defaults, fitting_call
 from metaop.tensor.shaping import as_strided
 from metaop.tensor.strides import contiguous_strides
+from metaop.tensor.surface import method, public, synonym
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Shape
@@ -22,6 +23,7 @@ from metaop.unified_graph.recording import Call, record
 from metaop.unified_graph.tensor_type import CPU, Device
 
 
+@public()
 @placeable_from_host
 def tensor(
     data: Any,
@@ -43,6 +45,7 @@ def tensor(
     return result.requires_grad_() if requires_grad else result
 
 
+@public()
 @placeable_from_host
 def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
     """`data` as a tensor, sharing memory with an array or tensor of the right type and device."""
@@ -51,9 +54,10 @@ def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) 
     return _from_data(data, dtype, copy=False).to(device=device_of(device))
 
 
-asarray = as_tensor
+asarray = synonym("asarray", as_tensor)
 
 
+@public()
 @placeable_from_host
 def from_numpy(ndarray: np.ndarray) -> Tensor:
     """A tensor on the memory of a NumPy array."""
@@ -64,6 +68,7 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
     return _from_data(ndarray, None, copy=False)
 
 
+@public()
 @placeable_from_host
 def frombuffer(
     buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False
@@ -73,6 +78,7 @@ def frombuffer(
     return result.requires_grad_() if requires_grad else result
 
 
+@public()
 @placeable_from_host
 def scalar_tensor(
     s: Number,
@@ -188,6 +194,7 @@ def _filled(
     return _finish(call, requires_grad)
 
 
+@public(out=True)
 @placeable
 def zeros(
     *sizes: Any,
@@ -203,6 +210,7 @@ def zeros(
     return _filled(shape, 0, dtype or defaults.dtype, device_of(device), requires_grad)
 
 
+@public(out=True)
 @placeable
 def ones(
     *sizes: Any,
@@ -218,6 +226,7 @@ def ones(
     return _filled(shape, 1, dtype or defaults.dtype, device_of(device), requires_grad)
 
 
+@public(out=True)
 @placeable
 def full(
     size: Sequence[int],
@@ -235,6 +244,7 @@ def full(
     return _filled(shape_of((size,)), fill_value, dtype, device_of(device), requires_grad)
 
 
+@public(out=True)
 @placeable
 def empty(
     *sizes: Any,
@@ -251,25 +261,28 @@ def empty(
     return _filled(shape, 0, dtype or defaults.dtype, device_of(device), requires_grad)
 
 
+@public()
 @placeable
 def zeros_like(input: Tensor, **options: Any) -> Tensor:
     """Zeros of the shape, dtype and device of `input`, unless the options say otherwise."""
     return _like(input, 0, **options)
 
 
+@public()
 @placeable
 def ones_like(input: Tensor, **options: Any) -> Tensor:
     """Ones of the shape, dtype and device of `input`, unless the options say otherwise."""
     return _like(input, 1, **options)
 
 
+@public()
 @placeable
 def full_like(input: Tensor, fill_value: Number, **options: Any) -> Tensor:
     """One number in the shape, dtype and device of `input`."""
     return _like(input, fill_value, **options)
 
 
-empty_like = zeros_like
+empty_like = synonym("empty_like", zeros_like)
 
 
 def _like(
@@ -287,27 +300,31 @@ def _like(
     return _filled(kind.shape, value, dtype or kind.dtype, place, requires_grad)
 
 
+@method()
 @placeable
 def new_zeros(input: Tensor, *size: Any, **options: Any) -> Tensor:
     """Zeros of another shape with the dtype and device of `input`."""
     return _new(input, size, 0, **options)
 
 
+@method()
 @placeable
 def new_ones(input: Tensor, *size: Any, **options: Any) -> Tensor:
     """Ones of another shape with the dtype and device of `input`."""
     return _new(input, size, 1, **options)
 
 
+@method()
 @placeable
 def new_full(input: Tensor, size: Sequence[int], fill_value: Number, **options: Any) -> Tensor:
     """One number in another shape with the dtype and device of `input`."""
     return _new(input, (size,), fill_value, **options)
 
 
-new_empty = new_zeros
+new_empty = method("new_empty")(new_zeros)
 
 
+@public()
 def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
     """A tensor to be filled later, laid out with the given strides."""
     size, stride = shape_of((size,)), tuple(stride)
@@ -317,6 +334,7 @@ def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) ->
     return as_strided(empty(extent, **options), size, stride)
 
 
+@method()
 def new_empty_strided(
     input: Tensor, size: Sequence[int], stride: Sequence[int], **options: Any
 ) -> Tensor:
@@ -325,6 +343,7 @@ def new_empty_strided(
     return empty_strided(size, stride, **{"dtype": kind.dtype, "device": kind.device, **options})
 
 
+@method()
 @placeable_from_host
 def new_tensor(
     input: Tensor,
@@ -353,6 +372,7 @@ def _new(
     return _filled(shape_of(size), value, dtype or input.dtype, place, requires_grad)
 
 
+@public(in_place=True, export=False, in_place_function=True)
 def fill(input: Tensor, value: Number | Tensor) -> Tensor:
     """`input` with every element replaced by a number or a 0-d tensor."""
     kind = input.call.type
@@ -367,10 +387,7 @@ def fill(input: Tensor, value: Number | Tensor) -> Tensor:
     return _filled(kind.shape, value, kind.dtype, kind.device)
 
 
+@public(in_place=True, export=False, in_place_function=True)
 def zero(input: Tensor) -> Tensor:
     """Zeros in place of every element."""
     return fill(input, 0)
-
-
-METHODS = (*("new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided", "new_tensor"),)
-IN_PLACE = ("fill", "zero")

@@ -20,6 +20,7 @@ from metaop.tensor.host_function import host_function
 from metaop.tensor.joining import cat
 from metaop.tensor.ranges import eye
 from metaop.tensor.rearranging import diag_embed, tril, triu
+from metaop.tensor.surface import public
 
 Cotangents = Sequence["Tensor | None"]
 
@@ -292,12 +293,13 @@ def qr(A: Tensor, mode: str = "reduced") -> Orthogonal:
     return Orthogonal(*host_function([A], arrays, backward))
 
 
-@casts_on_cpu(in_float32)
+@public(method=True, out=True, precision=in_float32)
 def inverse(input: Tensor) -> Tensor:
     """The inverse of a square matrix: `linalg.inv` under its older name."""
     return inv(input)
 
 
+@public("svd", method=True, out=True)
 def legacy_svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SingularColumns:
     """`U @ diag(S) @ V.T`, with V by columns; zeros for U and V unless `compute_uv`."""
     U, S, Vh = svd(input, full_matrices=not some and compute_uv)
@@ -309,16 +311,16 @@ def legacy_svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Sin
     return SingularColumns(U, S, transposed(Vh))
 
 
+@public("cholesky", method=True, out=True)
 def legacy_cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """The Cholesky factor: `linalg.cholesky` in its older form."""
     return cholesky(input, upper=upper)
 
 
+@public("qr", method=True, out=True)
 def legacy_qr(input: Tensor, some: bool = True) -> Orthogonal:
     """`linalg.qr`, complete unless `some`."""
     return qr(input, "reduced" if some else "complete")
 
 
 legacy_svd.__name__, legacy_cholesky.__name__, legacy_qr.__name__ = "svd", "cholesky", "qr"
-SPECIAL = {"svd": legacy_svd, "cholesky": legacy_cholesky, "qr": legacy_qr}
-METHODS = ("inverse",)

@@ -13,6 +13,7 @@ from metaop.tensor.decompositions import Cotangents, LinAlgError, host_matrix, i
 from metaop.tensor.host_function import host_function
 from metaop.tensor.ranges import eye
 from metaop.tensor.selection import where
+from metaop.tensor.surface import public
 
 
 class SignAndLogarithm(NamedTuple):
@@ -22,6 +23,7 @@ class SignAndLogarithm(NamedTuple):
     logabsdet: Tensor
 
 
+@public(method=True)
 def det(A: Tensor) -> Tensor:
     """The determinant of a square matrix, or of each one of a batch.
 
@@ -118,6 +120,7 @@ def _no_third(
     )
 
 
+@public(method=True)
 def slogdet(A: Tensor) -> SignAndLogarithm:
     """Sign and logarithm of the magnitude of the determinant.
 
@@ -139,10 +142,8 @@ def slogdet(A: Tensor) -> SignAndLogarithm:
     return SignAndLogarithm(*host_function([A], found, backward))
 
 
+@public(method=True)
 def logdet(A: Tensor) -> Tensor:
     """The logarithm of the determinant, NaN where that is negative."""
     sign, logarithm = slogdet(A)
     return where(sign < 0, float("nan"), logarithm)
-
-
-METHODS = ("det", "slogdet", "logdet")

@@ -17,6 +17,7 @@ from metaop.errors import ArgumentTypeError, UnsupportedError
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.devices import moved
 from metaop.tensor.options import DeviceLike, device_of
+from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.recording import leaf
 from metaop.unified_graph.tensor_type import CPU, Device, TensorType
@@ -146,6 +147,7 @@ class _Writable:
         self.__array_interface__ = interface
 
 
+@public()
 def from_dlpack(ext_tensor: Any, *, device: DeviceLike = None, copy: bool | None = None) -> Tensor:
     """A tensor on the memory of another library's: NumPy, PyTorch, JAX, cupy, ….
 

@@ -62,7 +62,7 @@ def _gradient(
     """`V^-H (diag(gL) + (V^H gV - V^H V diag(Re(V^H gV))) / conj(gaps)) V^H`, its real part."""
     adjoint = V.conj().transpose(-2, -1)
     identity = eye(L.shape[-1], dtype=V.real.dtype, device=V.device)
-    inner: ComplexTensor | None = None
+    inner: Tensor | None = None
     if of_L is not None:
         inner = of_L.unsqueeze(-1) * identity
     if of_V is not None:
@@ -77,7 +77,7 @@ def _gradient(
     return _solved(adjoint, inner @ adjoint).real
 
 
-def _solved(A: ComplexTensor, B: ComplexTensor) -> ComplexTensor:
+def _solved(A: Tensor, B: Tensor) -> ComplexTensor:
     """X with `A @ X = B`, as a real system of twice the size."""
     A, B = as_complex(A), as_complex(B)
     top, bottom = cat([A.real, -A.imag], -1), cat([A.imag, A.real], -1)

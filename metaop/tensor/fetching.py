@@ -18,6 +18,7 @@ from metaop.errors import ArgumentTypeError, CaptureError, UnsupportedError
 from metaop.executor import awaited, realize
 from metaop.tensor.complex_tensor import ComplexTensor, view_as_complex
 from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.surface import public
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import state
 
@@ -128,6 +129,7 @@ class _Fetcher:
 _fetcher = _Fetcher()
 
 
+@public(method=True)
 def fetch(input: Any, callback: Callback | None = None) -> Future[Any]:
     """A future of the values that tensors have now; Python goes on meanwhile.
 
@@ -189,5 +191,3 @@ def _in_child() -> None:
 
 os.register_at_fork(after_in_child=_in_child)
 atexit.register(lambda: _fetcher.finish())
-
-METHODS = ("fetch",)

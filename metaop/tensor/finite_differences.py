@@ -10,8 +10,10 @@ from metaop.tensor.arguments import wrap_dims
 from metaop.tensor.core import Tensor
 from metaop.tensor.joining import cat
 from metaop.tensor.promotion import defaults
+from metaop.tensor.surface import public
 
 
+@public()
 def gradient(
     input: Tensor,
     *,

@@ -21,6 +21,7 @@ from metaop.errors import ArgumentError, DistributedError
 from metaop.executor import realize
 from metaop.tensor.arrays import array_in, tensor_on
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.surface import attribute, method
 from metaop.unified_graph.recording import Call, leaf, modes, record
 from metaop.unified_graph.reshard import reshard, reshard_gradient
 from metaop.unified_graph.tensor_type import TensorType
@@ -28,6 +29,7 @@ from metaop.unified_graph.tensor_type import TensorType
 SbpLike = Sbp | Sequence[Sbp]
 
 
+@method()
 def to_global(
     input: Tensor,
     placement: Placement | None = None,
@@ -132,6 +134,7 @@ def spread(input: Tensor, placement: Placement, sbp: SbpLike) -> Tensor:
     return _kept(input, value, placement, _states(states, input.ndim, placement))
 
 
+@method()
 def to_local(input: Tensor, *, copy: bool = False, grad_sbp: SbpLike | None = None) -> Tensor:
     """What this rank holds of a global tensor, in memory of its own when `copy`.
 
@@ -150,6 +153,7 @@ def to_local(input: Tensor, *, copy: bool = False, grad_sbp: SbpLike | None = No
     return _linked(result, input, lambda gradient: _from_parts(gradient, placement, back, back))
 
 
+@method()
 def full_tensor(input: Tensor) -> Tensor:
     """The whole value of a global tensor as a local one, on every rank and its device."""
     placement = _placement_of(input)
@@ -160,6 +164,7 @@ def full_tensor(input: Tensor) -> Tensor:
     return _linked(result, input, lambda gradient: distribute_tensor(gradient, placement, whole))
 
 
+@attribute("sbp")
 def _sbp_of(input: Tensor) -> Sbp | NdSbp:
     """How a global tensor lies; it is computed now if it is not there yet.
 
@@ -290,25 +295,22 @@ def _linked(result: Tensor, source: Tensor, back: Callable[[Tensor], Tensor]) ->
     return result
 
 
+@attribute()
 def is_global(input: Tensor) -> bool:
     """Whether the tensor lies on the ranks of a placement."""
     return input.device.placement is not None
 
 
+@attribute()
 def is_local(input: Tensor) -> bool:
     """Whether the tensor belongs to this process alone."""
     return input.device.placement is None
 
 
+@attribute("placement")
 def _placement_of(input: Tensor) -> Placement:
     """The ranks on which a global tensor lies."""
     if input.device.placement is None:
         raise _no_global(input)
     found: Placement = input.device.placement
     return found
-
-
-placement, sbp = _placement_of, _sbp_of
-
-METHODS = ("to_global", "to_local", "full_tensor")
-PROPERTIES = ("is_global", "is_local", "placement", "sbp")

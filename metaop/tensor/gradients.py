@@ -14,6 +14,7 @@ from metaop.errors import GradientError, ShapeError, UnsupportedError
 from metaop.operators.basic import constant_fill, filled
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.grad_fn import GradFn
+from metaop.tensor.surface import attribute, method, public
 from metaop.unified_graph.recording import Call, modes, record, scalar_leaf
 from metaop.unified_graph.tensor_type import CPU
 
@@ -190,6 +191,7 @@ def start_of(outputs: Sequence[Tensor], gradients: Sequence[Any]) -> list[tuple[
     return roots
 
 
+@method()
 def backward(
     input: Tensor,
     gradient: Tensor | None = None,
@@ -260,6 +262,7 @@ def _entry(input: Tensor, purpose: str) -> TapeEntry:
     return call.tape
 
 
+@method()
 def register_hook(input: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
     """Calls `hook(gradient)` when the gradient of this tensor is known; it may replace it."""
     entry = _entry(input, "register a hook on")
@@ -272,8 +275,9 @@ def register_hook(input: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Rem
     return RemovableHandle(entry.hooks, on_call)
 
 
+@method()
 def register_post_accumulate_grad_hook(
-    input: Tensor, hook: Callable[[Tensor], None]
+    input: Tensor, hook: Callable[[Any], None]
 ) -> RemovableHandle:
     """Calls `hook(tensor)` after a backward pass has added to the `.grad` of a leaf."""
     if not input.is_leaf or not input.requires_grad:
@@ -290,6 +294,7 @@ def register_post_accumulate_grad_hook(
     return RemovableHandle(entry.after, after)
 
 
+@method()
 def retain_grad(input: Tensor) -> None:
     """Keeps the gradient of a tensor that is no leaf in its `.grad`."""
     entry = _entry(input, "retain_grad on")
@@ -305,18 +310,21 @@ def retain_grad(input: Tensor) -> None:
     entry.retains.append(keep)
 
 
+@attribute()
 def retains_grad(input: Tensor) -> bool:
     """Whether `retain_grad()` was called on this tensor."""
     entry = origin(input.call).tape
     return entry is not None and bool(entry.retains)
 
 
+@attribute()
 def grad_fn(input: Tensor) -> GradFn | None:
     """What computed this tensor, as seen by gradients; None for leaves."""
     call = input.call
     return None if not call.requires_grad or input.is_leaf else GradFn(call)
 
 
+@public(method=True)
 def detach_(input: Tensor) -> Tensor:
     """Cuts this tensor off from its history, in place."""
     if input._base is not None:
@@ -327,9 +335,3 @@ def detach_(input: Tensor) -> Tensor:
     if call.requires_grad:
         input._call = input.detach()._call
     return input
-
-
-METHODS = (
-    "backward", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "detach_",
-)  # fmt: skip
-PROPERTIES = ("retains_grad", "grad_fn")

@@ -14,6 +14,7 @@ from metaop.tensor.decompositions import Cotangents
 from metaop.tensor.host_function import host_function
 from metaop.tensor.pointwise import ldexp, lgamma
 from metaop.tensor.promotion import Operand, defaults, result_type, tensor_argument
+from metaop.tensor.surface import in_every_form, public
 
 
 def _of_integers(
@@ -31,8 +32,12 @@ def _of_integers(
     return on_host
 
 
-gcd = _of_integers("gcd", np.gcd, "The greatest common divisor.")
-lcm = _of_integers("lcm", np.lcm, "The least common multiple.")
+gcd = in_every_form(in_place_function=True)(
+    _of_integers("gcd", np.gcd, "The greatest common divisor.")
+)
+lcm = in_every_form(in_place_function=True)(
+    _of_integers("lcm", np.lcm, "The least common multiple.")
+)
 
 
 class Decomposed(NamedTuple):
@@ -42,6 +47,7 @@ class Decomposed(NamedTuple):
     exponent: Tensor
 
 
+@public(method=True, out=True)
 def frexp(input: Tensor) -> Decomposed:
     """Mantissa and exponent: `input == mantissa * 2 ** exponent`."""
     if tensor_argument(input, "frexp").dtype.kind != "float":
@@ -59,6 +65,7 @@ def frexp(input: Tensor) -> Decomposed:
     return Decomposed(*host_function([input], found, backward))
 
 
+@in_every_form()
 def igamma(input: Tensor, other: Tensor) -> Tensor:
     """The regularised lower incomplete gamma function P(input, other).
 
@@ -67,6 +74,7 @@ def igamma(input: Tensor, other: Tensor) -> Tensor:
     return _incomplete_gamma(input, other, 0)
 
 
+@in_every_form()
 def igammac(input: Tensor, other: Tensor) -> Tensor:
     """The regularised upper incomplete gamma function Q(input, other) = 1 - P(input, other)."""
     return _incomplete_gamma(input, other, 1)
@@ -145,7 +153,3 @@ def _gamma_fraction(a: np.ndarray, x: np.ndarray) -> np.ndarray:
         change = d * c
         total = total * change
     return total * _gamma_factor(a, x)
-
-
-IN_PLACE = ("gcd", "lcm", "igamma", "igammac")
-METHODS = (*IN_PLACE, "frexp")

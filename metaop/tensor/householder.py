@@ -11,6 +11,7 @@ from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.decompositions import host_matrix, solve_triangular, transposed
 from metaop.tensor.ranges import eye
 from metaop.tensor.rearranging import tril, triu
+from metaop.tensor.surface import public
 
 
 class Reflections(NamedTuple):
@@ -20,7 +21,7 @@ class Reflections(NamedTuple):
     tau: Tensor
 
 
-@casts_on_cpu(in_float32)
+@public(method=True, out=True, precision=in_float32)
 def geqrf(input: Tensor) -> Reflections:
     """The QR decomposition as LAPACK keeps it, without a gradient, as in PyTorch."""
     packed, factors = np.linalg.qr(host_matrix("geqrf", input, square=False), "raw")
@@ -60,10 +61,10 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     return _reflected(A, tau, identity, False)
 
 
-orgqr = householder_product
+orgqr = public("orgqr", method=True, out=True)(householder_product)
 
 
-@casts_on_cpu(in_float32)
+@public(method=True, out=True, precision=in_float32)
 def ormqr(
     input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False
 ) -> Tensor:
@@ -71,6 +72,3 @@ def ormqr(
     if left:
         return _reflected(input, tau, other, transpose)
     return transposed(_reflected(input, tau, transposed(other), not transpose))
-
-
-METHODS = ("geqrf", "orgqr", "ormqr")

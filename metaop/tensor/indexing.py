@@ -14,6 +14,7 @@ from metaop.tensor.core import Tensor, from_array, view, wrap
 from metaop.tensor.creation import as_tensor
 from metaop.tensor.places import indices_of
 from metaop.tensor.promotion import fitting_call
+from metaop.tensor.surface import method
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Shape
 from metaop.unified_graph.recording import next_sequence, record
@@ -28,6 +29,7 @@ def host_tensor(array: np.ndarray, device: Device = CPU) -> Tensor:
     return from_array(np.ascontiguousarray(array, np.int64), dtypes.int64, device)
 
 
+@method("__getitem__")
 def getitem(input: Tensor, key: Any) -> Tensor:
     """`input[key]`: a view for integers, slices, None and Ellipsis, else a copy."""
     items = key if type(key) is tuple else (key,)
@@ -184,6 +186,7 @@ def _index_tensors(index: Tensor, extents: Sequence[int], dim: int) -> list[Tens
     return indices_of(index)
 
 
+@method("__setitem__")
 def setitem(input: Tensor, key: Any, value: Any) -> None:
     """`input[key] = value`, the value converted and expanded to what the key selects."""
     items = _as_tuple(key)
@@ -237,6 +240,3 @@ def put(
     calls = (target.call, _value_call(target, value), *(index.call for index in indices))
     call = record(operators.index_put, calls, (dims, accumulate))
     target._rebind(call, "index_put_", started)
-
-
-SPECIAL = {"__getitem__": getitem, "__setitem__": setitem}

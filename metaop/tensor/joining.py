@@ -13,10 +13,12 @@ from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.shaping import expand, narrow, select, unsqueeze
 from metaop.tensor.size import Size
+from metaop.tensor.surface import public, synonym
 from metaop.unified_graph.dtype import DType, promote
 from metaop.unified_graph.recording import record
 
 
+@public(method=True)
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """All slices along `dim`, which disappears: views."""
     if not input.ndim:
@@ -25,6 +27,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple([select(input, dim, k) for k in range(input._shape[dim])])
 
 
+@public(method=True)
 def split(
     tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
@@ -47,11 +50,13 @@ def split(
     return _pieces(tensor, lengths, dim)
 
 
+@public(method=True)
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces of the given sizes: views."""
     return split(input, list(split_sizes), dim)
 
 
+@public(method=True)
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` pieces of equal size (the last may be smaller): views."""
     if chunks <= 0:
@@ -62,6 +67,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return _pieces(input, [0] * chunks, dim) if size == 0 else split(input, size, dim)
 
 
+@public(method=True)
 def tensor_split(
     input: Tensor,
     indices_or_sections: int | Sequence[int] | Tensor,
@@ -85,16 +91,19 @@ def tensor_split(
     return tuple(pieces)
 
 
+@public(method=True)
 def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     """`tensor_split` along dimension 1 (0 for vectors); a number has to divide the extent."""
     return _split_exactly("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1)
 
 
+@public(method=True)
 def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     """`tensor_split` along dimension 0; a number has to divide the extent."""
     return _split_exactly("vsplit", input, indices_or_sections, 0)
 
 
+@public(method=True)
 def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     """`tensor_split` along dimension 2; a number has to divide the extent."""
     return _split_exactly("dsplit", input, indices_or_sections, 2)
@@ -120,6 +129,7 @@ def _pieces(input: Tensor, lengths: Sequence[int], dim: int) -> tuple[Tensor, ..
     return tuple([narrow(input, dim, start, n) for start, n in zip(starts, lengths)])
 
 
+@public(out=True)
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors behind each other along `dim`; their other sizes have to agree."""
     pieces = _checked("cat", tensors)
@@ -140,9 +150,11 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return wrap(record(operators.concatenate, calls, (dim, _dtype(tensors))))
 
 
-concat = concatenate = cat
+concat = synonym("concat", cat)
+concatenate = synonym("concatenate", cat)
 
 
+@public(out=True)
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape behind each other along a new dimension `dim`."""
     pieces = _checked("stack", tensors)
@@ -174,16 +186,19 @@ def _dtype(tensors: Sequence[Tensor]) -> DType:
     return reduce(promote, [tensor.dtype for tensor in tensors])
 
 
+@public()
 def atleast_1d(*tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
     """Numbers become vectors."""
     return _each(tensors, lambda x: x if x.ndim else unsqueeze(x, 0))
 
 
+@public()
 def atleast_2d(*tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
     """Numbers and vectors become matrices with one row."""
     return _each(tensors, _two_dimensional)
 
 
+@public()
 def atleast_3d(*tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
     """Matrices get a last dimension of extent 1, vectors one on both sides."""
     return _each(tensors, _three_dimensional)
@@ -206,43 +221,50 @@ def _each(tensors, function):  # type: ignore[no-untyped-def]
     return tuple([function(x) for x in listed])
 
 
+@public(out=True)
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """Joined along dimension 1 (0 for vectors)."""
     pieces = [x if x.ndim else unsqueeze(x, 0) for x in _checked("hstack", tensors)]
     return cat(pieces, 0 if pieces[0].ndim == 1 else 1)
 
 
+@public(out=True)
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """Joined along dimension 0; vectors are rows."""
     return cat([_two_dimensional(x) for x in _checked("vstack", tensors)], 0)
 
 
-row_stack = vstack
+row_stack = synonym("row_stack", vstack)
 
 
+@public(out=True)
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """Joined along dimension 2."""
     return cat([_three_dimensional(x) for x in _checked("dstack", tensors)], 2)
 
 
+@public(out=True)
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     """Vectors as columns, and matrices, joined along dimension 1."""
     pieces = _checked("column_stack", tensors)
     return cat([x if x.ndim > 1 else x.reshape(-1, 1) for x in pieces], 1)
 
 
+@public()
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All tensors expanded to their common shape."""
     shape = common_shape("broadcast_tensors", *[x._shape for x in tensors])
     return tuple([expand(x, shape) for x in tensors])
 
 
+@public()
 def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
     """The shape that tensors of these shapes broadcast to; a number is a shape of one dimension."""
     listed = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
     return Size(common_shape("broadcast_shapes", *listed) if listed else ())
 
 
+@public()
 def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Coordinate grids of vectors; `indexing="xy"` exchanges the first two dimensions."""
     listed = list(tensors[0]) if isinstance(tensors[0], (list, tuple)) else list(tensors)
@@ -260,8 +282,3 @@ def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
     if swapped:
         grids[:2] = grids[1::-1]
     return tuple(grids)
-
-
-METHODS = (
-    "unbind", "split", "split_with_sizes", "chunk", "tensor_split", "hsplit", "vsplit", "dsplit",
-)  # fmt: skip

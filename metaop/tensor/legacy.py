@@ -11,6 +11,7 @@ from metaop.tensor.core import Tensor
 from metaop.tensor.creation import empty, tensor
 from metaop.tensor.options import DeviceLike, default_device, device_of
 from metaop.tensor.promotion import defaults
+from metaop.tensor.surface import method
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import CPU
@@ -89,11 +90,13 @@ def set_default_tensor_type(t: Any) -> None:
     default_device.device = CPU if place == "cpu" else device_of(place)
 
 
+@method()
 def new(input: Tensor, *arguments: Any) -> Tensor:
     """A tensor of data or of a size, with the type and device of `input`."""
     return construct(input.dtype, input.device, arguments)
 
 
+@method()
 def as_subclass(input: Tensor, cls: type) -> Any:
     """The same value as an instance of a subclass of Tensor."""
     result: Any = object.__new__(cls)
@@ -101,10 +104,12 @@ def as_subclass(input: Tensor, cls: type) -> Any:
     return result
 
 
+@method()
 def record_stream(input: Tensor, stream: Any) -> None:
     """Accepted: memory is reused in the order of the program's work."""
 
 
+@method()
 def resize(input: Tensor, *sizes: Any) -> Tensor:
     """The elements under another shape of the same size; the old name of `reshape`."""
     return input.reshape(*sizes)
@@ -116,5 +121,3 @@ def _new_tensor(cls: type, *arguments: Any, **options: Any) -> Any:
 
 
 Tensor.__new__ = staticmethod(_new_tensor)  # type: ignore[method-assign, assignment]
-
-METHODS = ("new", "as_subclass", "record_stream", "resize")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from metaop.errors import ShapeError
 from metaop.operators import linear_algebra as operators
-from metaop.tensor.casting import as_given, casts_on_cpu
+from metaop.tensor.casting import as_given
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.promotion import Number, number_call, tensor_argument
 from metaop.tensor.sparse import SparseTensor
+from metaop.tensor.surface import in_every_form, public
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.recording import Call, record
 
 
+@public(method=True, out=True, low_precision="matmul")
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product: (…, M, K) and (…, K, N) -> (…, M, N); vectors lose their dimension."""
     if isinstance(input, SparseTensor):
@@ -39,6 +41,7 @@ def _check_ranks(name: str, ranks: tuple[int, int], input: Tensor, other: Tensor
         )
 
 
+@public(method=True, out=True, low_precision="matmul")
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of two matrices, of which the first may be sparse."""
     if isinstance(input, SparseTensor):
@@ -46,18 +49,19 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
     return _product("mm", (2, 2), input, mat2)
 
 
+@public(method=True, out=True, low_precision="matmul")
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """The products of two batches of matrices."""
     return _product("bmm", (3, 3), input, mat2)
 
 
-@casts_on_cpu(as_given)
+@public(method=True, out=True, precision=as_given, low_precision="matmul")
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """A matrix times a vector."""
     return _product("mv", (2, 1), input, vec)
 
 
-@casts_on_cpu(as_given)
+@public(method=True, out=True, precision=as_given, low_precision="matmul")
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The sum of the products of two vectors."""
     return _product("dot", (1, 1), input, tensor)
@@ -86,6 +90,7 @@ def _added(
     return result
 
 
+@in_every_form(low_precision="add_product")
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -94,7 +99,7 @@ def addmm(
     return _added("addmm", step, (2, 2), (input, mat1, mat2), beta, alpha)
 
 
-@casts_on_cpu(as_given)
+@in_every_form(in_place_function=True, precision=as_given, low_precision="add_product")
 def addmv(
     input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -102,6 +107,7 @@ def addmv(
     return _added("addmv", operators.add_product, (2, 1), (input, mat, vec), beta, alpha)
 
 
+@in_every_form(low_precision="add_product")
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -110,13 +116,10 @@ def baddbmm(
     return _added("baddbmm", operators.add_product, (3, 3), operands, beta, alpha)
 
 
+@in_every_form(low_precision="add_batched_products")
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
     """`beta * input + alpha * sum(batch1 @ batch2)`, summed over the batch."""
     operands = (input, batch1, batch2)
     return _added("addbmm", operators.add_batched_products, (3, 3), operands, beta, alpha)
-
-
-IN_PLACE = ("addmm", "addmv", "baddbmm", "addbmm")
-METHODS = ("matmul", "mm", "bmm", "mv", "dot", *IN_PLACE)

@@ -10,8 +10,10 @@ from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
 from metaop.tensor.decompositions import SingularColumns, qr, svd, transposed
 from metaop.tensor.random import randn
+from metaop.tensor.surface import public
 
 
+@public()
 def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) -> SingularColumns:
     """The `q` largest singular values of `A - M` with their vectors, approximately.
 
@@ -30,6 +32,7 @@ def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) 
     return SingularColumns(Q @ U, S, transposed(Vh))
 
 
+@public()
 def pca_lowrank(
     A: Tensor, q: int | None = None, center: bool = True, niter: int = 2
 ) -> SingularColumns:

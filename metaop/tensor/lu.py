@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from metaop.errors import ArgumentError
-from metaop.tensor.casting import casts_on_cpu, in_float32
+from metaop.tensor.casting import in_float32
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.decompositions import (
     Cotangents,
@@ -23,6 +23,7 @@ from metaop.tensor.joining import cat
 from metaop.tensor.ranges import eye
 from metaop.tensor.rearranging import tril, triu
 from metaop.tensor.scattering import take_along_dim
+from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
 
 
@@ -179,6 +180,7 @@ def _as_info(info: np.ndarray, like: Tensor) -> Tensor:
     return from_array(np.asarray(info, np.int32), dtypes.int32).to(device=like.device)
 
 
+@public(out=True)
 def lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Factors:
@@ -219,7 +221,7 @@ def lu_solve(
     return solve_triangular(LU, inner, upper=True)
 
 
-@casts_on_cpu(in_float32)
+@public("lu", method=True, out=True, precision=in_float32)
 def legacy_lu(
     A: Tensor, pivot: bool = True, get_infos: bool = False
 ) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]:
@@ -228,11 +230,10 @@ def legacy_lu(
     return (*found,) if get_infos else (found.LU, found.pivots)
 
 
-@casts_on_cpu(in_float32)
+@public("lu_solve", method=True, out=True, precision=in_float32)
 def legacy_lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """`linalg.lu_solve` with the right side first: `torch.lu_solve`."""
     return lu_solve(LU_data, LU_pivots, b)
 
 
 legacy_lu.__name__, legacy_lu_solve.__name__ = "lu", "lu_solve"
-SPECIAL = {"lu": legacy_lu, "lu_solve": legacy_lu_solve}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 from metaop.errors import ShapeError
-from metaop.tensor.casting import as_given, casts_on_cpu
+from metaop.tensor.casting import as_given
 from metaop.tensor.core import Tensor
 from metaop.tensor.decompositions import inv
 from metaop.tensor.ranges import eye
+from metaop.tensor.surface import public
 
 
+@public(method=True, out=True)
 def matrix_power(A: Tensor, n: int) -> Tensor:
     """The `n`-th power of a square matrix by repeated squaring; a negative one of its inverse."""
     if n < 0:
@@ -30,7 +32,7 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
     return result
 
 
-@casts_on_cpu(as_given)
+@public(method=True, precision=as_given)
 def matrix_exp(A: Tensor) -> Tensor:
     """The matrix exponential: a Taylor polynomial of degree 18 of A scaled down, then squared.
 
@@ -54,6 +56,3 @@ def matrix_exp(A: Tensor) -> Tensor:
     for _ in range(squarings):
         result = result @ result
     return result
-
-
-METHODS = ("matrix_exp", "matrix_power")

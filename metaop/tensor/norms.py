@@ -11,6 +11,7 @@ from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.options import Dimensions, reduced_dimensions
 from metaop.tensor.selection import where
+from metaop.tensor.surface import in_every_form, public
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record
 
@@ -39,6 +40,7 @@ def vector_norm(
     return wrap(record(operators.vector_norm, (x.call,), (float(ord), dims, keepdim, dtype)))
 
 
+@public(method=True, out=True, float32_on_cuda="vector_norm")
 def norm(
     input: Tensor,
     p: Any = "fro",
@@ -57,6 +59,7 @@ def norm(
     return vector_norm(input, order, dim, keepdim, dtype=dtype)
 
 
+@in_every_form()
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Slices along `dim` whose `p`-norm exceeds `maxnorm` scaled down to it."""
     if input.ndim < 2:
@@ -67,7 +70,3 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     others = [k for k in range(input.ndim) if k != wrap_dim(dim, input.ndim)]
     lengths = vector_norm(input, p, others, True)
     return input * where(lengths > maxnorm, maxnorm / (lengths + 1e-7), 1.0)
-
-
-IN_PLACE = ("renorm",)
-METHODS = ("norm", "renorm")

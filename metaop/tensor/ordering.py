@@ -16,10 +16,11 @@ from metaop.errors import (
 from metaop.operators import distinct, ordering
 from metaop.operators import scan as operators
 from metaop.tensor.arguments import wrap_dim
-from metaop.tensor.casting import casts_on_cpu, in_float32
+from metaop.tensor.casting import in_float32
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.joining import stack
 from metaop.tensor.reductions import ValuesAndIndices
+from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.faults import QUANTILE_OUTSIDE_UNIT
@@ -27,6 +28,7 @@ from metaop.unified_graph.recording import Call, record, results, scalar_leaf
 from metaop.unified_graph.tensor_type import Device
 
 
+@public(method=True, out=True)
 def sort(
     input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> ValuesAndIndices:
@@ -34,11 +36,13 @@ def sort(
     return _ordered(ordering.sort, input, wrap_dim(dim, input.ndim), descending)
 
 
+@public(method=True)
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The indices that sort along `dim`."""
     return sort(input, dim, descending, stable).indices
 
 
+@public(method=True, out=True)
 def msort(input: Tensor) -> Tensor:
     """The elements in order along the first dimension."""
     return sort(input, 0).values
@@ -50,6 +54,7 @@ def _ordered(step: Composite, input: Tensor, *attributes: Any) -> ValuesAndIndic
     return ValuesAndIndices(wrap(values), wrap(indices))
 
 
+@public(method=True, out=True)
 def topk(
     input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> ValuesAndIndices:
@@ -87,6 +92,7 @@ def _require_elements(name: str, input: Tensor, dim: int) -> None:
         )
 
 
+@public(method=True, out=True)
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
     """The `k`-th smallest element along `dim` (counted from 1) and its index."""
     extent = input.shape[wrap_dim(dim, input.ndim)] if input.ndim else 1
@@ -98,11 +104,13 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Val
     return _chosen("kthvalue", ordering.ranked, input, dim, keepdim, k - 1)
 
 
+@public(method=True, out=True)
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median of all elements, or along `dim` with its index; NaN wins."""
     return _median("median", input, dim, keepdim, False)
 
 
+@public(method=True, out=True)
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median of the elements that are not NaN."""
     return _median("nanmedian", input, dim, keepdim, True)
@@ -120,6 +128,7 @@ def _median(name: str, input: Tensor, dim: int | None, keepdim: bool, skip: bool
     return _chosen(name, ordering.median, input, dim, keepdim, skip)
 
 
+@public(method=True, out=True)
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
     """The most frequent element along `dim` (the smallest of them) and its last index."""
     position = wrap_dim(dim, input.ndim)
@@ -134,7 +143,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesAndIndice
     return ValuesAndIndices(values.squeeze(position), wrap(places).squeeze(position))
 
 
-@casts_on_cpu(in_float32)
+@public(method=True, out=True, precision=in_float32)
 def quantile(
     input: Tensor,
     q: Any,
@@ -151,7 +160,7 @@ def quantile(
     return _quantile(input, q, dim, keepdim, interpolation, False)
 
 
-@casts_on_cpu(in_float32)
+@public(method=True, out=True, precision=in_float32)
 def nanquantile(
     input: Tensor,
     q: Any,
@@ -220,9 +229,3 @@ def _one_quantile(input: Tensor, part: Call, dim: int, interpolation: str, skip:
     call = record(ordering.quantile, (input.call, part), (dim, interpolation, skip))
     below, above, weight = map(wrap, results(call))
     return below.lerp(above, weight)
-
-
-METHODS = (
-    *("sort", "argsort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode"),
-    *("quantile", "nanquantile"),
-)

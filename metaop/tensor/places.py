@@ -9,6 +9,7 @@ from metaop.operators import places as operators
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.creation import full
 from metaop.tensor.joining import stack
+from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Shape
 from metaop.unified_graph.recording import record, results
@@ -50,6 +51,7 @@ def _rows(input: Tensor, place: Tensor, absent: int = -1) -> Tensor:
     return stack(_along_dimensions(place, input._shape, absent), 1)
 
 
+@public(method=True, out=True)
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """The indices of all elements that are not zero, one row each; their number is read.
 
@@ -58,6 +60,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     return tuple(indices_of(input)) if as_tuple else _rows(input, held_places(input))
 
 
+@public(method=True)
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """The first `size` rows of `nonzero(input)`, and rows of `fill_value` when there are fewer.
 
@@ -72,9 +75,7 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     return _rows(input, place, fill_value)
 
 
+@public(method=True)
 def argwhere(input: Tensor) -> Tensor:
     """The indices of all elements that are not zero, one row each."""
     return nonzero(input)
-
-
-METHODS = ("nonzero", "argwhere", "nonzero_static")

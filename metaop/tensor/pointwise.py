@@ -22,79 +22,85 @@ from metaop.tensor.promotion import (
     tensor_argument,
     unary_function,
 )
+from metaop.tensor.surface import in_every_form, public, synonym
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.recording import record
 
 __all__ = ["Number", "Operand", "defaults", "number_call", "pointwise", "result_type"]
 
 
-abs = unary_function("abs")
-acos = unary_function("acos")
-acosh = unary_function("acosh")
-asin = unary_function("asin")
-asinh = unary_function("asinh")
-atan = unary_function("atan")
-atanh = unary_function("atanh")
-bitwise_not = unary_function("bitwise_not")
-ceil = unary_function("ceil")
-cos = unary_function("cos")
-cosh = unary_function("cosh")
-digamma = unary_function("digamma")
-erf = unary_function("erf")
-erfc = unary_function("erfc")
-erfinv = unary_function("erfinv")
-exp = unary_function("exp")
-exp2 = unary_function("exp2")
-expm1 = unary_function("expm1")
-floor = unary_function("floor")
-frac = unary_function("frac")
-lgamma = unary_function("lgamma")
-log = unary_function("log")
-log10 = unary_function("log10")
-log1p = unary_function("log1p")
-log2 = unary_function("log2")
-neg = unary_function("neg")
-reciprocal = unary_function("reciprocal")
-relu = unary_function("relu")
-rsqrt = unary_function("rsqrt")
-sgn = unary_function("sgn")
-sigmoid = unary_function("sigmoid")
-sign = unary_function("sign")
-sin = unary_function("sin")
-sinh = unary_function("sinh")
-sqrt = unary_function("sqrt")
-tan = unary_function("tan")
-tanh = unary_function("tanh")
-trunc = unary_function("trunc")
+abs = in_every_form(in_place_function=True)(unary_function("abs"))
+acos = in_every_form(in_place_function=True, float32_on_cuda="acos")(unary_function("acos"))
+acosh = in_every_form(in_place_function=True)(unary_function("acosh"))
+asin = in_every_form(in_place_function=True, float32_on_cuda="asin")(unary_function("asin"))
+asinh = in_every_form(in_place_function=True)(unary_function("asinh"))
+atan = in_every_form(in_place_function=True)(unary_function("atan"))
+atanh = in_every_form(in_place_function=True)(unary_function("atanh"))
+bitwise_not = in_every_form()(unary_function("bitwise_not"))
+ceil = in_every_form(in_place_function=True)(unary_function("ceil"))
+cos = in_every_form(in_place_function=True)(unary_function("cos"))
+cosh = in_every_form(in_place_function=True, float32_on_cuda="cosh")(unary_function("cosh"))
+digamma = in_every_form()(unary_function("digamma"))
+erf = in_every_form(in_place_function=True)(unary_function("erf"))
+erfc = in_every_form(in_place_function=True)(unary_function("erfc"))
+erfinv = in_every_form(float32_on_cuda="erfinv")(unary_function("erfinv"))
+exp = in_every_form(in_place_function=True, float32_on_cuda="exp")(unary_function("exp"))
+exp2 = in_every_form(in_place_function=True, float32_on_cuda="exp2")(unary_function("exp2"))
+expm1 = in_every_form(in_place_function=True, float32_on_cuda="expm1")(unary_function("expm1"))
+floor = in_every_form(in_place_function=True)(unary_function("floor"))
+frac = in_every_form(in_place_function=True)(unary_function("frac"))
+lgamma = in_every_form()(unary_function("lgamma"))
+log = in_every_form(in_place_function=True, float32_on_cuda="log")(unary_function("log"))
+log10 = in_every_form(in_place_function=True, float32_on_cuda="log10")(unary_function("log10"))
+log1p = in_every_form(in_place_function=True, float32_on_cuda="log1p")(unary_function("log1p"))
+log2 = in_every_form(in_place_function=True, float32_on_cuda="log2")(unary_function("log2"))
+neg = in_every_form(in_place_function=True)(unary_function("neg"))
+reciprocal = in_every_form(in_place_function=True, float32_on_cuda="reciprocal")(
+    unary_function("reciprocal")
+)
+relu = public(method=True, in_place=True, in_place_function=True)(unary_function("relu"))
+rsqrt = in_every_form(in_place_function=True, float32_on_cuda="rsqrt")(unary_function("rsqrt"))
+sgn = in_every_form()(unary_function("sgn"))
+sigmoid = in_every_form(in_place_function=True)(unary_function("sigmoid"))
+sign = in_every_form()(unary_function("sign"))
+sin = in_every_form(in_place_function=True)(unary_function("sin"))
+sinh = in_every_form(in_place_function=True, float32_on_cuda="sinh")(unary_function("sinh"))
+sqrt = in_every_form(in_place_function=True)(unary_function("sqrt"))
+tan = in_every_form(in_place_function=True, float32_on_cuda="tan")(unary_function("tan"))
+tanh = in_every_form(in_place_function=True)(unary_function("tanh"))
+trunc = in_every_form(in_place_function=True)(unary_function("trunc"))
 
-bitwise_and = binary_function("bitwise_and")
-bitwise_or = binary_function("bitwise_or")
-bitwise_xor = binary_function("bitwise_xor")
-bitwise_left_shift = binary_function("bitwise_left_shift", "left_shift")
-bitwise_right_shift = binary_function("bitwise_right_shift", "right_shift")
-fmod = binary_function("fmod")
-hypot = binary_function("hypot")
-logaddexp = binary_function("logaddexp")
-maximum = binary_function("maximum")
-minimum = binary_function("minimum")
-fmax = binary_function("fmax")
-fmin = binary_function("fmin")
-mul = binary_function("mul")
-nextafter = binary_function("nextafter")
-remainder = binary_function("remainder")
-floor_divide = binary_function("floor_divide")
+bitwise_and = in_every_form()(binary_function("bitwise_and"))
+bitwise_or = in_every_form()(binary_function("bitwise_or"))
+bitwise_xor = in_every_form()(binary_function("bitwise_xor"))
+bitwise_left_shift = in_every_form()(binary_function("bitwise_left_shift", "left_shift"))
+bitwise_right_shift = in_every_form()(binary_function("bitwise_right_shift", "right_shift"))
+fmod = in_every_form()(binary_function("fmod"))
+hypot = in_every_form()(binary_function("hypot"))
+logaddexp = public(method=True, out=True)(binary_function("logaddexp"))
+maximum = public(method=True, out=True)(binary_function("maximum"))
+minimum = public(method=True, out=True)(binary_function("minimum"))
+fmax = public(method=True, out=True)(binary_function("fmax"))
+fmin = public(method=True, out=True)(binary_function("fmin"))
+mul = in_every_form()(binary_function("mul"))
+nextafter = in_every_form()(binary_function("nextafter"))
+remainder = in_every_form()(binary_function("remainder"))
+floor_divide = in_every_form()(binary_function("floor_divide"))
 
 
+@in_every_form()
 def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     """`input + alpha * other`."""
     return binary(POINTWISE["add"], input, other if alpha == 1 else _scaled(input, other, alpha))
 
 
+@in_every_form()
 def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     """`input - alpha * other`."""
     return binary(POINTWISE["sub"], input, other if alpha == 1 else _scaled(input, other, alpha))
 
 
+@public()
 def rsub(input: Tensor, other: Operand, *, alpha: Number = 1) -> Tensor:
     """`other - alpha * input`."""
     return binary(POINTWISE["sub"], other, input if alpha == 1 else _scaled(other, input, alpha))
@@ -109,6 +115,7 @@ def _scaled(input: Operand, other: Operand, alpha: Number) -> Operand:
     return other * alpha
 
 
+@in_every_form()
 def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Tensor:
     """The quotient: true division, or rounded ("floor" or "trunc" as `rounding_mode`)."""
     if rounding_mode is None:
@@ -134,16 +141,19 @@ def _in_floats(name: str, input: Operand, other: Operand) -> Tensor:
     return mixed(POINTWISE[name], (input, other), floating)
 
 
+@in_every_form()
 def copysign(input: Operand, other: Operand) -> Tensor:
     """The magnitude of `input` with the sign of `other`."""
     return _in_floats("copysign", input, other)
 
 
+@in_every_form(in_place_function=True)
 def xlogy(input: Operand, other: Operand) -> Tensor:
     """`input * log(other)`, 0 where `input` is 0."""
     return _in_floats("xlogy", input, other)
 
 
+@in_every_form(in_place_function=True)
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """`input * 2 ** other`; integers are converted to the default float type."""
     operands = tensor_argument(input, "ldexp"), tensor_argument(other, "ldexp")
@@ -152,21 +162,25 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
     return wrap(record(operators.ldexp, (input.call, other.call), (floating,)))
 
 
+@in_every_form()
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 where `input` is negative, 1 where it is positive, else `values`."""
     return binary(POINTWISE["heaviside"], input, values)
 
 
+@in_every_form()
 def atan2(input: Tensor, other: Tensor) -> Tensor:
     """The angle of the point (other, input) with the first axis."""
     return _in_floats("atan2", input, other)
 
 
+@public(method=True, out=True)
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """`log2(2**input + 2**other)` without overflow."""
     return logaddexp(input * math.log(2), other * math.log(2)) / math.log(2)
 
 
+@in_every_form(float32_on_cuda="pow")
 def pow(input: Operand, exponent: Operand) -> Tensor:
     """`input ** exponent`; small whole exponents are compiled in."""
     if isinstance(exponent, (int, float)) and isinstance(input, Tensor):
@@ -182,11 +196,13 @@ def pow(input: Operand, exponent: Operand) -> Tensor:
     return binary(POINTWISE["pow"], input, exponent)
 
 
+@in_every_form()
 def float_power(input: Operand, exponent: Operand) -> Tensor:
     """`input ** exponent` in float64."""
     return mixed(POINTWISE["pow"], (input, exponent), dtypes.float64)
 
 
+@in_every_form(in_place_function=True)
 def square(input: Tensor) -> Tensor:
     """The square of every element."""
     if tensor_argument(input, "square").dtype.kind == "bool":
@@ -194,6 +210,7 @@ def square(input: Tensor) -> Tensor:
     return wrap(record(POINTWISE["square"], (input.call,)))
 
 
+@public(method=True)
 def positive(input: Tensor) -> Tensor:
     """The tensor itself; booleans have no sign."""
     if input.dtype.kind == "bool":
@@ -203,6 +220,7 @@ def positive(input: Tensor) -> Tensor:
     return input
 
 
+@in_every_form(in_place_function=True)
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """Rounded to the nearest integer, or to `decimals` places; halves go to the even neighbour."""
     step = POINTWISE["round"]
@@ -212,26 +230,31 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     return wrap(record(step, ((input * scale).call,))) / scale
 
 
+@in_every_form(in_place_function=True)
 def deg2rad(input: Tensor) -> Tensor:
     """Degrees to radians."""
     return input * (math.pi / 180)
 
 
+@in_every_form(in_place_function=True)
 def rad2deg(input: Tensor) -> Tensor:
     """Radians to degrees."""
     return input * (180 / math.pi)
 
 
+@in_every_form(in_place_function=True)
 def sinc(input: Tensor) -> Tensor:
     """`sin(pi x) / (pi x)`, 1 at 0."""
     return _composed(operators.sinc, input)
 
 
+@in_every_form(in_place_function=True)
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """`log(x / (1 - x))`; with `eps`, x is first clamped to [eps, 1 - eps]."""
     return _composed(operators.logit, input, eps)
 
 
+@in_every_form(in_place_function=True)
 def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
@@ -246,37 +269,17 @@ def _composed(step: Any, input: Tensor, *attributes: Any) -> Tensor:
     return wrap(record(step, (input.call,), attributes))
 
 
-absolute = abs
-arccos = acos
-arccosh = acosh
-arcsin = asin
-arcsinh = asinh
-arctan = atan
-arctan2 = atan2
-arctanh = atanh
-divide = div
-fix = trunc
-multiply = mul
-negative = neg
-subtract = sub
-true_divide = div
-
-_UNARY = (
-    *("abs", "absolute", "acos", "acosh", "arccos", "arccosh", "arcsin", "arcsinh", "arctan"),
-    *("arctanh", "asin", "asinh", "atan", "atanh", "bitwise_not", "ceil", "cos", "cosh"),
-    *("deg2rad", "digamma", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "fix", "floor"),
-    *("frac", "lgamma", "log", "log10", "log1p", "log2", "logit", "nan_to_num", "neg"),
-    *("negative", "rad2deg", "reciprocal", "relu", "round", "rsqrt", "sgn", "sigmoid", "sign"),
-    *("sin", "sinc", "sinh", "sqrt", "square", "tan", "tanh", "trunc"),
-)
-_BINARY = (
-    *("add", "arctan2", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or"),
-    *("bitwise_right_shift", "bitwise_xor", "copysign", "div", "divide", "float_power"),
-    *("floor_divide", "fmod", "heaviside", "hypot", "ldexp", "mul", "multiply", "nextafter"),
-    *("pow", "remainder", "sub", "subtract", "true_divide", "xlogy"),
-)
-IN_PLACE = (*_UNARY, *_BINARY)
-METHODS = (
-    *IN_PLACE,
-    *("fmax", "fmin", "logaddexp", "logaddexp2", "maximum", "minimum", "positive"),
-)
+absolute = synonym("absolute", abs, in_place_function=False)
+arccos = synonym("arccos", acos)
+arccosh = synonym("arccosh", acosh)
+arcsin = synonym("arcsin", asin)
+arcsinh = synonym("arcsinh", asinh)
+arctan = synonym("arctan", atan)
+arctan2 = synonym("arctan2", atan2)
+arctanh = synonym("arctanh", atanh)
+divide = synonym("divide", div)
+fix = synonym("fix", trunc)
+multiply = synonym("multiply", mul)
+negative = synonym("negative", neg)
+subtract = synonym("subtract", sub)
+true_divide = synonym("true_divide", div)

@@ -13,6 +13,7 @@ from metaop.elementwise.scalar_function import to_float
 from metaop.errors import ArgumentTypeError, DivisionError, DTypeError
 from metaop.operators.pointwise import POINTWISE
 from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.dtype import DType, kind_rank, promote
@@ -52,6 +53,7 @@ def default_dtype_of(number: Number) -> DType:
     return defaults.dtype
 
 
+@public()
 def result_type(*operands: Operand) -> DType:
     """PyTorch's result type: tensors with dimensions first, then 0-d tensors, then numbers.
 

@@ -13,6 +13,7 @@ from metaop.tensor.generator import Generator, host_random, seed_call
 from metaop.tensor.options import DeviceLike, device_of, shape_of
 from metaop.tensor.placing import placeable, placeable_from_host
 from metaop.tensor.promotion import Number, defaults
+from metaop.tensor.surface import method, public
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.dtype import DType
@@ -45,6 +46,7 @@ def _number(value: Number, device: Device, dtype: DType = dtypes.float64) -> Cal
     return scalar_leaf(value, dtype, device)
 
 
+@public(out=True)
 @placeable
 def rand(
     *sizes: Any,
@@ -62,6 +64,7 @@ def rand(
     return _draw(operators.uniform, (None, None), shape, dtype, place, generator, requires_grad)
 
 
+@public(out=True)
 @placeable
 def randn(
     *sizes: Any,
@@ -79,18 +82,21 @@ def randn(
     return _draw(operators.normal, (None, None), shape, dtype, place, generator, requires_grad)
 
 
+@public()
 @placeable
 def rand_like(input: Tensor, **options: Any) -> Tensor:
     """Uniform numbers in [0, 1) of the shape, dtype and device of `input`."""
     return rand(input.shape, **_options(input, options))
 
 
+@public()
 @placeable
 def randn_like(input: Tensor, **options: Any) -> Tensor:
     """Normal numbers of the shape, dtype and device of `input`."""
     return randn(input.shape, **_options(input, options))
 
 
+@public()
 @placeable
 def randint_like(input: Tensor, low: int, high: int | None = None, **options: Any) -> Tensor:
     """Whole numbers of the shape, dtype and device of `input`."""
@@ -103,6 +109,7 @@ def _options(input: Tensor, options: dict[str, Any]) -> dict[str, Any]:
     return {"dtype": input.dtype, "device": input.device, **options}
 
 
+@public(out=True)
 @placeable
 def randint(
     low: int,
@@ -138,6 +145,7 @@ def _span(low: int, high: int, device: Device) -> tuple[Call, Call]:
     )
 
 
+@public(out=True)
 @placeable_from_host
 def randperm(
     n: int,
@@ -154,6 +162,7 @@ def randperm(
     return wrap(record(operators.permutation, (seed,), (n, dtype or dtypes.int64)))
 
 
+@public(out=True)
 @placeable
 def normal(
     mean: Any = 0.0,
@@ -186,6 +195,7 @@ def _check_deviation(name: str, std: Any) -> None:
         raise ArgumentError(f"{name} expects std >= 0.0, but found std {std}", fix="negate it")
 
 
+@public(method=True, out=True)
 def bernoulli(
     input: Tensor, p: float | None = None, *, generator: Generator | None = None
 ) -> Tensor:
@@ -195,6 +205,7 @@ def bernoulli(
     return _draw(operators.bernoulli, (probability,), shape, dtype, input.device, generator)
 
 
+@public(method=True, out=True)
 def multinomial(
     input: Tensor,
     num_samples: int,
@@ -224,6 +235,7 @@ def multinomial(
     return wrap(record(step, (seed, input.call), (num_samples,)))
 
 
+@public()
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Poisson numbers with the rates in `input`."""
     found = host_random(generator).poisson(input.detach()._array())
@@ -238,6 +250,7 @@ def _redrawn(
     return _draw(step, calls, kind.shape, kind.dtype, kind.device, generator)
 
 
+@method()
 def uniform_(
     input: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -250,6 +263,7 @@ def uniform_(
     return _write(input, "uniform_", _redrawn(input, operators.uniform, (low, high), generator))
 
 
+@method()
 def normal_(
     input: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -258,6 +272,7 @@ def normal_(
     return _write(input, "normal_", _redrawn(input, operators.normal, (mean, std), generator))
 
 
+@method()
 def log_normal_(
     input: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -266,6 +281,7 @@ def log_normal_(
     return _write(input, "log_normal_", drawn.exp())
 
 
+@method()
 def bernoulli_(input: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fills the tensor with ones of probability `p` and zeros."""
     if not isinstance(p, Tensor) and not 0 <= p <= 1:
@@ -276,6 +292,7 @@ def bernoulli_(input: Tensor, p: Any = 0.5, *, generator: Generator | None = Non
     return _write(input, "bernoulli_", _draw(operators.bernoulli, (probability,), *attributes))
 
 
+@method()
 def exponential_(
     input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -285,6 +302,7 @@ def exponential_(
     )
 
 
+@method()
 def cauchy_(
     input: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -292,11 +310,13 @@ def cauchy_(
     return _write(input, "cauchy_", _redrawn(input, operators.cauchy, (median, sigma), generator))
 
 
+@method()
 def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """Fills the tensor with the number of trials up to the first success."""
     return _write(input, "geometric_", _redrawn(input, operators.geometric, (p,), generator))
 
 
+@method()
 def random_(
     input: Tensor,
     low: int = 0,
@@ -320,9 +340,3 @@ def random_(
 def _write(input: Tensor, name: str, drawn: Tensor) -> Tensor:
     input._rebind(drawn.call, name)
     return input
-
-
-METHODS = (
-    *("bernoulli", "multinomial", "uniform_", "normal_", "log_normal_", "bernoulli_"),
-    *("exponential_", "cauchy_", "geometric_", "random_"),
-)

@@ -13,6 +13,7 @@ from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.options import DeviceLike, device_of
 from metaop.tensor.placing import placeable, placeable_from_host
 from metaop.tensor.promotion import Number, defaults, number_call
+from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import Call, record
@@ -28,6 +29,7 @@ def _number(value: Any) -> Number:
     return value.item() if isinstance(value, Tensor) else value
 
 
+@public(out=True)
 @placeable
 def arange(
     start: Number,
@@ -67,6 +69,7 @@ def arange(
     return _finish(record(operators.arange, numbers, (extent, dtype)), requires_grad)
 
 
+@public(out=True)
 @placeable
 def linspace(
     start: Number,
@@ -89,6 +92,7 @@ def linspace(
     return _finish(call, requires_grad)
 
 
+@public(out=True)
 @placeable
 def logspace(
     start: Number,
@@ -106,6 +110,7 @@ def logspace(
     return _finish(result.call, requires_grad)
 
 
+@public(out=True)
 @placeable
 def eye(
     n: int,
@@ -124,18 +129,21 @@ def eye(
     return _finish(record(operators.eye, one, (n, n if m is None else m, dtype)), requires_grad)
 
 
+@public()
 @placeable_from_host
 def tril_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
     """The row and column numbers of the lower triangle, int64 (2, count)."""
     return _indices(np.tril_indices(row, offset, col), **options)
 
 
+@public()
 @placeable_from_host
 def triu_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
     """The row and column numbers of the upper triangle, int64 (2, count)."""
     return _indices(np.triu_indices(row, offset, col), **options)
 
 
+@public()
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """The coordinates, one tensor per dimension of `shape`, of row-major positions."""
     extents = shape.tolist() if isinstance(shape, Tensor) else shape

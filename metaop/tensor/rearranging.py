@@ -15,9 +15,11 @@ from metaop.tensor.indexing import host_tensor
 from metaop.tensor.scattering import index_select
 from metaop.tensor.shaping import diagonal as diagonal_of
 from metaop.tensor.shaping import ravel, transpose
+from metaop.tensor.surface import in_every_form, method, public
 from metaop.unified_graph.recording import record
 
 
+@method()
 def repeat(input: Tensor, *repeats: Any) -> Tensor:
     """The tensor laid out `repeats[k]` times along dimension `k`; new dimensions come first."""
     counts = sizes(repeats)
@@ -29,12 +31,14 @@ def repeat(input: Tensor, *repeats: Any) -> Tensor:
     return wrap(record(operators.repeat, (input.call,), (counts,)))
 
 
+@public(method=True)
 def tile(input: Tensor, *dims: Any) -> Tensor:
     """`repeat`, with missing leading counts taken as 1."""
     counts = sizes(dims)
     return repeat(input, (1,) * (input.ndim - len(counts)) + counts)
 
 
+@public(method=True)
 def repeat_interleave(
     input: Tensor, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
@@ -53,17 +57,20 @@ def repeat_interleave(
     return index_select(input, dim, host_tensor(places))
 
 
+@public(method=True)
 def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """The order of the elements reversed along the dimensions: `flip(0, 1)`, `flip((0, 1))`."""
     order = wrap_dims(sizes(axes if dims is None else (dims,)), input.ndim)
     return wrap(record(operators.flip, (input.call,), (order if input.ndim else (),)))
 
 
+@public(method=True)
 def fliplr(input: Tensor) -> Tensor:
     """Mirrored along dimension 1."""
     return flip(input, 1)
 
 
+@public(method=True)
 def flipud(input: Tensor) -> Tensor:
     """Mirrored along dimension 0."""
     if not input.ndim:
@@ -71,6 +78,7 @@ def flipud(input: Tensor) -> Tensor:
     return flip(input, 0)
 
 
+@public(method=True)
 def roll(
     input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> Tensor:
@@ -89,6 +97,7 @@ def roll(
     return wrap(record(operators.roll, (input.call,), (steps, order)))
 
 
+@public(method=True)
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Turned by `k` quarter turns in the plane of `dims`, from the first towards the second."""
     first, second = wrap_dims(dims, input.ndim)
@@ -102,11 +111,13 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     return flip(transpose(input, first, second), second)
 
 
+@in_every_form()
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The matrices with zeros above diagonal number `diagonal`."""
     return _triangle(input, diagonal, False)
 
 
+@in_every_form()
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The matrices with zeros below diagonal number `diagonal`."""
     return _triangle(input, diagonal, True)
@@ -119,6 +130,7 @@ def _triangle(input: Tensor, diagonal: int, upper: bool) -> Tensor:
     return wrap(record(operators.triangle, (input.call,), (diagonal, upper)))
 
 
+@public(method=True)
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Matrices over dimensions `dim1`, `dim2` with the last dimension on a diagonal."""
     first, second = wrap_dim(dim1, input.ndim + 1), wrap_dim(dim2, input.ndim + 1)
@@ -127,6 +139,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     return wrap(record(operators.diagonal_embed, (input.call,), (offset, first, second)))
 
 
+@public(method=True, out=True)
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
     if input.ndim == 1:
@@ -136,13 +149,7 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     return diagonal_of(input, diagonal).clone()
 
 
+@public(method=True)
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """The flattened tensor as the diagonal of a matrix."""
     return diag_embed(ravel(input), offset)
-
-
-METHODS = (
-    "repeat", "tile", "repeat_interleave", "flip", "fliplr", "flipud", "roll", "rot90", "tril",
-    "triu", "diag", "diag_embed", "diagflat",
-)  # fmt: skip
-IN_PLACE = ("tril", "triu")

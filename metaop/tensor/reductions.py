@@ -8,10 +8,11 @@ from metaop.errors import ArgumentTypeError, DimensionError, DTypeError, ShapeEr
 from metaop.operators import reduction as operators
 from metaop.tensor import pointwise
 from metaop.tensor.arguments import wrap_dim
-from metaop.tensor.casting import casts_on_cpu, in_float32
+from metaop.tensor.casting import in_float32
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.options import Dimensions, reduced_dimensions
 from metaop.tensor.promotion import Number, tensor_argument
+from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.dtype import DType
@@ -25,6 +26,7 @@ class ValuesAndIndices(NamedTuple):
     indices: Tensor
 
 
+@public(method=True, out=True, float32_on_cuda="sum")
 def sum(
     input: Tensor, dim: Dimensions = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -32,6 +34,7 @@ def sum(
     return _total(operators.sum, input, dim, keepdim, dtype)
 
 
+@public(method=True, out=True, float32_on_cuda="nansum")
 def nansum(
     input: Tensor, dim: Dimensions = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -39,7 +42,7 @@ def nansum(
     return _total(operators.nansum, input, dim, keepdim, dtype)
 
 
-@casts_on_cpu(in_float32)
+@public(method=True, out=True, precision=in_float32, float32_on_cuda="prod")
 def prod(
     input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -58,6 +61,7 @@ def _total(
     return wrap(record(step, (call,), (dims, keepdim, dtype)))
 
 
+@public(method=True, out=True)
 def mean(
     input: Tensor, dim: Dimensions = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -65,6 +69,7 @@ def mean(
     return _average(operators.mean, input, dim, keepdim, dtype)
 
 
+@public(method=True, out=True)
 def nanmean(
     input: Tensor, dim: Dimensions = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -111,6 +116,7 @@ def _moments(
     return wrap(first), wrap(second)
 
 
+@public(method=True, out=True, float32_on_cuda="moments")
 def var(
     input: Tensor,
     dim: Dimensions = None,
@@ -123,6 +129,7 @@ def var(
     return _moments("var", input, dim, unbiased, correction, keepdim)[0]
 
 
+@public(method=True, out=True, float32_on_cuda="moments")
 def std(
     input: Tensor,
     dim: Dimensions = None,
@@ -135,6 +142,7 @@ def std(
     return _moments("std", input, dim, unbiased, correction, keepdim)[0]
 
 
+@public(float32_on_cuda="moments")
 def var_mean(
     input: Tensor,
     dim: Dimensions = None,
@@ -147,6 +155,7 @@ def var_mean(
     return _moments("var_mean", input, dim, unbiased, correction, keepdim)
 
 
+@public(float32_on_cuda="moments")
 def std_mean(
     input: Tensor,
     dim: Dimensions = None,
@@ -159,11 +168,13 @@ def std_mean(
     return _moments("std_mean", input, dim, unbiased, correction, keepdim)
 
 
+@public(method=True, out=True)
 def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """The largest element; with `dim`, values and indices; with a second tensor, the maximum."""
     return _extreme("max", input, dim if other is None else other, keepdim)
 
 
+@public(method=True, out=True)
 def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """The smallest element; with `dim`, values and indices; with a second tensor, the minimum."""
     return _extreme("min", input, dim if other is None else other, keepdim)
@@ -199,11 +210,13 @@ def _check_not_empty(name: str, input: Tensor, dims: tuple[int, ...]) -> None:
             )
 
 
+@public(method=True, out=True)
 def amax(input: Tensor, dim: Dimensions = (), keepdim: bool = False) -> Tensor:
     """The largest elements over `dim`; equal ones share the gradient."""
     return _shared_extreme("amax", input, dim, keepdim)
 
 
+@public(method=True, out=True)
 def amin(input: Tensor, dim: Dimensions = (), keepdim: bool = False) -> Tensor:
     """The smallest elements over `dim`; equal ones share the gradient."""
     return _shared_extreme("amin", input, dim, keepdim)
@@ -222,16 +235,19 @@ class Extremes(NamedTuple):
     max: Tensor
 
 
+@public(method=True, out=True)
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Extremes:
     """The smallest and the largest elements over `dim` or over all dimensions."""
     return Extremes(amin(input, dim, keepdim), amax(input, dim, keepdim))
 
 
+@public(method=True, out=True)
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The index of the first largest element along `dim`, or in the flattened tensor."""
     return _extreme_index("max", input, dim, keepdim)
 
 
+@public(method=True, out=True)
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The index of the first smallest element along `dim`, or in the flattened tensor."""
     return _extreme_index("min", input, dim, keepdim)
@@ -250,11 +266,13 @@ def _extreme_index(reducer: str, input: Tensor, dim: int | None, keepdim: bool) 
     return wrap(record(operators.extreme_index, (input.call,), (reducer, dim, keepdim)))
 
 
+@public(method=True, out=True)
 def all(input: Tensor, dim: Dimensions = None, keepdim: bool = False) -> Tensor:
     """Whether all elements over `dim` are nonzero; True over none."""
     return _truth("and", input, dim, keepdim)
 
 
+@public(method=True, out=True)
 def any(input: Tensor, dim: Dimensions = None, keepdim: bool = False) -> Tensor:
     """Whether any element over `dim` is nonzero; False over none."""
     return _truth("or", input, dim, keepdim)
@@ -266,21 +284,17 @@ def _truth(reducer: str, input: Tensor, dim: Dimensions, keepdim: bool) -> Tenso
     return wrap(record(operators.truth, (input.call,), (reducer, dims, keepdim)))
 
 
+@public(method=True)
 def count_nonzero(input: Tensor, dim: Dimensions = None) -> Tensor:
     """How many elements over `dim` differ from zero."""
     dims = reduced_dimensions(dim, input.ndim)
     return wrap(record(operators.count_nonzero, (input.call,), (dims,)))
 
 
+@public(method=True, out=True, float32_on_cuda="logsumexp")
 def logsumexp(input: Tensor, dim: Dimensions, keepdim: bool = False) -> Tensor:
     """`log(sum(exp(x)))` over `dim` without overflow."""
     if input.dtype.kind != "float":
         input = input.to(pointwise.defaults.dtype)  # type: ignore[attr-defined]
     dims = reduced_dimensions(dim, input.ndim)
     return wrap(record(operators.logsumexp, (input.call,), (dims, keepdim)))
-
-
-METHODS = (
-    *("sum", "nansum", "prod", "mean", "nanmean", "var", "std", "max", "min", "amax", "amin"),
-    *("aminmax", "argmax", "argmin", "all", "any", "count_nonzero", "logsumexp"),
-)

@@ -8,9 +8,11 @@ from metaop.errors import GradientError, UnsupportedError
 from metaop.operators import shaping as operators
 from metaop.tensor.core import Tensor
 from metaop.tensor.options import shape_of
+from metaop.tensor.surface import method, public
 from metaop.unified_graph.recording import record
 
 
+@method()
 def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     """Gives the tensor another shape: elements keep their row-major order, new ones are 0.
 
@@ -39,9 +41,7 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     return input
 
 
+@public(method=True)
 def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
     """`resize_` to the shape of another tensor."""
     return resize_(input, the_template.shape)
-
-
-METHODS = ("resize_", "resize_as_")

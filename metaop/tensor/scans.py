@@ -9,21 +9,25 @@ from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.joining import cat
 from metaop.tensor.promotion import defaults
 from metaop.tensor.reductions import ValuesAndIndices
+from metaop.tensor.surface import in_every_form, public, synonym
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record, results
 
 
+@in_every_form(float32_on_cuda="cumulative")
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """The sums of all elements up to each one along `dim`; integers are summed in int64."""
     return _cumulative("add", input, dim, dtype)
 
 
+@in_every_form(float32_on_cuda="cumulative")
 def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """The products of all elements up to each one along `dim`."""
     return _cumulative("mul", input, dim, dtype)
 
 
+@public(method=True, out=True)
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """The logarithm of the cumulative sum of exponentials along `dim`."""
     dtype = input.dtype if input.dtype.kind == "float" else defaults.dtype
@@ -38,11 +42,13 @@ def _cumulative(function: str, input: Tensor, dim: int, dtype: DType | None) -> 
     return wrap(record(operators.cumulative, (input.call,), (function, position, dtype)))
 
 
+@public(method=True, out=True)
 def cummax(input: Tensor, dim: int) -> ValuesAndIndices:
     """The largest element so far along `dim` and where it stands (the last of equal ones)."""
     return _cumulative_extreme(input, True, dim)
 
 
+@public(method=True, out=True)
 def cummin(input: Tensor, dim: int) -> ValuesAndIndices:
     """The smallest element so far along `dim` and where it stands (the last of equal ones)."""
     return _cumulative_extreme(input, False, dim)
@@ -56,6 +62,7 @@ def _cumulative_extreme(input: Tensor, largest: bool, dim: int) -> ValuesAndIndi
     return ValuesAndIndices(*map(wrap, found))
 
 
+@public(method=True, out=True)
 def diff(
     input: Tensor,
     n: int = 1,
@@ -79,6 +86,7 @@ def diff(
     return input
 
 
+@public()
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """The integral of samples `y` at places `x` (or `dx` apart) along `dim`."""
     if y.ndim and not y.shape[dim]:
@@ -105,6 +113,7 @@ def _trapezoids(y: Tensor, x: Tensor | None, dim: int) -> Tensor:
     return heights * widths
 
 
+@public()
 def cumulative_trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1
 ) -> Tensor:
@@ -113,7 +122,4 @@ def cumulative_trapezoid(
     return (areas if x is not None else areas * dx).cumsum(dim)
 
 
-trapz = trapezoid
-
-IN_PLACE = ("cumsum", "cumprod")
-METHODS = ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "diff")
+trapz = synonym("trapz", trapezoid)

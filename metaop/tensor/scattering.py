@@ -12,7 +12,7 @@ from metaop.operators import indexing as operators
 from metaop.operators import places
 from metaop.operators.basic import convert
 from metaop.tensor.arguments import wrap_dim
-from metaop.tensor.casting import casts_on_cpu, in_widest_type
+from metaop.tensor.casting import in_widest_type
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.indexing import getitem, host_tensor, split_key
 from metaop.tensor.indexing import put as put_at
@@ -20,6 +20,7 @@ from metaop.tensor.places import held_places
 from metaop.tensor.promotion import fitting_call
 from metaop.tensor.selection import where
 from metaop.tensor.shaping import broadcast_to, clone, diagonal, flatten, reshape, select
+from metaop.tensor.surface import in_every_form, method, public
 from metaop.unified_graph.dtype import int64
 from metaop.unified_graph.recording import Call, record
 
@@ -43,6 +44,7 @@ def _value(input: Tensor, value: Value) -> Call:
     return fitting_call(value, input.dtype, input.device)
 
 
+@public(method=True, out=True)
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """`y[i][j] = input[i][index[i][j]]` for dim 1; `index` has the shape of the result."""
     dim = wrap_dim(dim, input.ndim)
@@ -69,6 +71,7 @@ def _check_index(name: str, input: Tensor, dim: int, index: Tensor) -> None:
         )
 
 
+@in_every_form()
 def scatter(
     input: Tensor, dim: int, index: Tensor, src: Value | None = None, *,
     value: Value | None = None, reduce: str | None = None,
@@ -80,11 +83,13 @@ def scatter(
     return _scatter("scatter", input, dim, index, src if value is None else value, reduce, True)
 
 
+@in_every_form()
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """`scatter` that adds to what is there."""
     return _scatter("scatter_add", input, dim, index, src, "sum", True)
 
 
+@in_every_form()
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -121,6 +126,7 @@ def _scatter(
     return wrap(record(operators.scatter, calls, (dim, reduce, own)))
 
 
+@public(method=True, out=True)
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """Slices of `dim` chosen by a vector of positions."""
     if index.ndim > 1:
@@ -160,6 +166,7 @@ def _rows(
     return wrap(record(operators.scatter_rows, calls, (dim, reduce, include_self)))
 
 
+@in_every_form()
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Value = 1
 ) -> Tensor:
@@ -168,17 +175,19 @@ def index_add(
     return _rows("index_add", input, dim, index, scaled, "sum")
 
 
-@casts_on_cpu(in_widest_type)
+@in_every_form(precision=in_widest_type)
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """`source[k]` written to slice `index[k]` of `dim`, for every k."""
     return _rows("index_copy", input, dim, index, source, None)
 
 
+@public(method=True, in_place=True)
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Value) -> Tensor:
     """Slices `index` of `dim` filled with a number."""
     return _rows("index_fill", input, dim, index, value, None)
 
 
+@in_every_form()
 def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
     include_self: bool = True,
@@ -187,6 +196,7 @@ def index_reduce(
     return _rows("index_reduce", input, dim, index, source, reduce, include_self)
 
 
+@public(method=True)
 def index_put(
     input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False
 ) -> Tensor:
@@ -194,6 +204,7 @@ def index_put(
     return index_put_(clone(input), indices, values, accumulate)
 
 
+@public(method=True)
 def index_put_(
     input: Tensor, indices: Sequence[Tensor], values: Value, accumulate: bool = False
 ) -> Tensor:
@@ -204,6 +215,7 @@ def index_put_(
     return input
 
 
+@public(method=True, out=True)
 def take(input: Tensor, index: Tensor) -> Tensor:
     """Elements by their number in the flattened tensor."""
     if index.numel() and not input.numel():
@@ -211,6 +223,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     return getitem(flatten(input), index) if index.ndim else getitem(flatten(input), int(index))
 
 
+@public(method=True, in_place=True)
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """`source` written (or added) at numbers of the flattened tensor."""
     flat = clone(flatten(input))
@@ -218,6 +231,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     return reshape(flat, input.shape)
 
 
+@public(method=True, out=True)
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather` whose operands are broadcast; over the flattened tensor without `dim`."""
     if dim is None:
@@ -243,6 +257,7 @@ def _mask(name: str, mask: Tensor) -> Tensor:
     return mask if mask.dtype.name == "bool" else mask.bool()  # type: ignore[attr-defined]
 
 
+@public(method=True, in_place=True)
 def masked_fill(input: Tensor, mask: Tensor, value: Value) -> Tensor:
     """`value` where the mask holds, else `input`."""
     if isinstance(value, Tensor) and value.ndim:
@@ -254,6 +269,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Value) -> Tensor:
     return wrap(record(operators.select_by_mask, calls))
 
 
+@public(method=True, out=True)
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where the mask holds, in one dimension; their number is read."""
     mask = _mask("masked_select", mask)
@@ -262,6 +278,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     return index_select(flat, 0, held_places(broadcast_to(mask, shape)))
 
 
+@public(method=True, in_place=True)
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """The elements of `source`, in order, at the places where the mask holds."""
     mask = _mask("masked_scatter", mask)
@@ -272,11 +289,13 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     return wrap(record(places.masked_scatter, (mask.call, values.call, whole.call)))
 
 
+@public()
 def fill(input: Tensor, value: Any) -> Tensor:
     """A tensor like `input` with `value`, a number or a 0-d tensor, everywhere."""
     return input.clone().fill_(value)
 
 
+@public(method=True)
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of `input` with `src` in slice `index` of `dim`."""
     result = clone(input)
@@ -284,6 +303,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     return result
 
 
+@method()
 def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
     """Writes a number on the main diagonal; with `wrap`, again below the square of a tall matrix.
 
@@ -303,6 +323,7 @@ def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor
     return input
 
 
+@public(method=True, out=True)
 def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
     step: int = 1,
@@ -314,6 +335,7 @@ def slice_scatter(
     return result
 
 
+@public(method=True)
 def diagonal_scatter(
     input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
@@ -321,15 +343,3 @@ def diagonal_scatter(
     result = clone(input)
     diagonal(result, offset, dim1, dim2).copy_(src)  # type: ignore[attr-defined]
     return result
-
-
-IN_PLACE = (
-    "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill",
-    "index_reduce", "put", "masked_fill", "masked_scatter",
-)  # fmt: skip
-METHODS = (
-    "fill_diagonal_",
-    *IN_PLACE, "gather", "index_select", "index_put", "index_put_", "take", "take_along_dim",
-    "masked_select", "select_scatter", "slice_scatter",
-    "diagonal_scatter",
-)  # fmt: skip

@@ -18,11 +18,13 @@ from metaop.tensor.promotion import (
     operand_argument,
     result_type,
 )
+from metaop.tensor.surface import in_every_form, method, public, synonym
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import Call, record
 from metaop.unified_graph.tensor_type import Device
 
 
+@in_every_form(in_place_function=True)
 def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """Limited to [min, max]; either bound may be a number, a tensor that broadcasts, or None.
 
@@ -42,16 +44,19 @@ def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None)
     return result
 
 
+@in_every_form(in_place_function=True)
 def clamp_min(input: Tensor, min: Operand) -> Tensor:
     """Limited from below."""
     return clamp(input, min, None)
 
 
+@in_every_form(in_place_function=True)
 def clamp_max(input: Tensor, max: Operand) -> Tensor:
     """Limited from above."""
     return clamp(input, None, max)
 
 
+@public(out=True)
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where `condition` holds, else `other`; the indices of `condition` when alone."""
     if input is None and other is None:
@@ -76,10 +81,12 @@ def operand_call(operand: Operand, dtype: DType, device: Device) -> Call:
     return fitting_call(operand, dtype, device)
 
 
+@method("where")
 def _where_method(input: Tensor, condition: Tensor, other: Operand) -> Tensor:
     return where(condition, input, other)
 
 
+@in_every_form()
 def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
     """`input + weight * (end - input)`."""
     if input.dtype is not end.dtype:
@@ -91,11 +98,13 @@ def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
     return wrap(record(operators.lerp, (input.call, end.call, factor)))
 
 
+@in_every_form()
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """`input + value * tensor1 * tensor2`."""
     return _combined(operators.addcmul, input, tensor1, tensor2, value)
 
 
+@in_every_form()
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """`input + value * tensor1 / tensor2`."""
     if result_type(tensor1, tensor2).kind != "float":
@@ -112,8 +121,4 @@ def _combined(step: Any, input: Tensor, tensor1: Tensor, tensor2: Tensor, value:
     return wrap(record(step, (input.call, tensor1.call, tensor2.call, scale), (dtype,)))
 
 
-clip = clamp
-
-IN_PLACE = ("clamp", "clip", "clamp_min", "clamp_max", "lerp", "addcmul", "addcdiv")
-METHODS = IN_PLACE
-Tensor.where = _where_method  # type: ignore[attr-defined]
+clip = synonym("clip", clamp)

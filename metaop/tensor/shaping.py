@@ -17,11 +17,13 @@ from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.core import view as view_of
 from metaop.tensor.storage import owner_and_layout
 from metaop.tensor.strides import is_row_major, view_layout
+from metaop.tensor.surface import attribute, method, public, synonym
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Shape
 from metaop.unified_graph.recording import record
 
 
+@public(method=True)
 def reshape(input: Tensor, *shape: Any) -> Tensor:
     """The elements in row-major order under another shape (one size may be -1).
 
@@ -37,6 +39,7 @@ def _reshaped(input: Tensor, shape: Shape) -> Tensor:
     return wrap(record(operators.reshape, (input.call,), (shape,)))
 
 
+@method()
 def view(input: Tensor, *shape: Any) -> Tensor:
     """`reshape` that never copies: ShapeError when the layout does not allow a view.
 
@@ -80,11 +83,13 @@ def _bytes_as(input: Tensor, dtype: DType) -> Tensor:
     return from_array(array.copy(), dtype).to(device=input.device)  # type: ignore[attr-defined]
 
 
+@method()
 def view_as(input: Tensor, other: Tensor) -> Tensor:
     """`view` with the shape of `other`."""
     return view(input, other.shape)
 
 
+@method()
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """`reshape` to the shape of `other`."""
     return reshape(input, other.shape)
@@ -95,6 +100,7 @@ def alias(input: Tensor) -> Tensor:
     return view_of(input, basic.alias)
 
 
+@public(method=True)
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dimensions `start_dim` to `end_dim` merged into one."""
     shape = input._shape
@@ -111,11 +117,13 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return _reshaped(input, (*shape[:first], merged, *shape[last + 1 :]))
 
 
+@public(method=True)
 def ravel(input: Tensor) -> Tensor:
     """All elements in one dimension."""
     return _reshaped(input, (input.numel(),))
 
 
+@public(method=True)
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Dimension `dim` divided into several of `sizes` (one may be -1)."""
     shape = input._shape
@@ -124,6 +132,7 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     return _reshaped(input, (*shape[:dim], *inner, *shape[dim + 1 :]))
 
 
+@public(method=True)
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """The dimensions of extent 1 (all, or those in `dim`) dropped."""
     shape = input._shape
@@ -133,6 +142,7 @@ def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     return view_of(input, operators.reshape, (kept,))
 
 
+@public(method=True)
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """A new dimension of extent 1 at `dim`."""
     shape = input._shape
@@ -140,6 +150,7 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     return view_of(input, operators.reshape, ((*shape[:dim], 1, *shape[dim:]),))
 
 
+@public(method=True)
 def permute(input: Tensor, *dims: Any) -> Tensor:
     """The dimensions in another order: dimension `k` of the result is `dims[k]`."""
     order = sizes(dims)
@@ -153,6 +164,7 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
     return view_of(input, operators.permute, (wrap_dims(order, ndim),))
 
 
+@public(method=True)
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged."""
     ndim = len(input._shape)
@@ -163,6 +175,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     return view_of(input, operators.permute, (tuple(order),))
 
 
+@public(method=True)
 def t(input: Tensor) -> Tensor:
     """A matrix transposed; vectors and numbers as they are."""
     if input.ndim > 2:
@@ -173,11 +186,14 @@ def t(input: Tensor) -> Tensor:
     return transpose(input, 0, 1) if input.ndim == 2 else alias(input)
 
 
+@public(method=True)
+@attribute("mT", "mH")
 def adjoint(input: Tensor) -> Tensor:
     """The last two dimensions exchanged."""
     return transpose(input, -2, -1)
 
 
+@public(method=True)
 def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """Dimensions `source` moved to `destination`; the others keep their order."""
     ndim = len(input._shape)
@@ -193,6 +209,7 @@ def movedim(input: Tensor, source: int | Sequence[int], destination: int | Seque
     return view_of(input, operators.permute, (order,))
 
 
+@method()
 def expand(input: Tensor, *size: Any) -> Tensor:
     """Dimensions of extent 1 repeated without copying; -1 keeps a size."""
     wanted = sizes(size)
@@ -218,16 +235,19 @@ def expand(input: Tensor, *size: Any) -> Tensor:
     return view_of(input, basic.expand, (tuple(result),))
 
 
+@method()
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
     """`expand` to the shape of `other`."""
     return expand(input, other.shape)
 
 
+@public(method=True)
 def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
     """`expand` under NumPy's name."""
     return expand(input, tuple(size))
 
 
+@public(method=True)
 def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """`length` elements of dimension `dim` from `start` (negative counts from the end)."""
     shape = input._shape
@@ -247,6 +267,7 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     return view_of(input, operators.narrow, (dim, start, length))
 
 
+@public(method=True)
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """Element `index` of dimension `dim`, which disappears."""
     shape = input._shape
@@ -263,6 +284,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     return view_of(input, operators.select, (dim, index % extent))
 
 
+@public(method=True)
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonal of dimensions `dim1` and `dim2`, as a new last dimension."""
     ndim = len(input._shape)
@@ -272,6 +294,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     return view_of(input, operators.diagonal, (offset, first, second))
 
 
+@method()
 def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """All windows of `size` elements along `dimension`, `step` apart, as a last dimension."""
     if not input._shape:
@@ -287,6 +310,7 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     return view_of(input, operators.unfold, (dimension, size, step))
 
 
+@public(method=True)
 def as_strided(
     input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
@@ -303,6 +327,7 @@ def as_strided(
     return view_of(source, operators.as_strided, (size, stride, offset))
 
 
+@public(method=True)
 def as_strided_scatter(
     input: Tensor,
     src: Tensor,
@@ -315,17 +340,20 @@ def as_strided_scatter(
     return wrap(record(view_write, (input.call, src.call), (steps,)))
 
 
+@method()
 def stride(input: Tensor, dim: int | None = None) -> Any:
     """The distances between neighbours along each dimension (or `dim`), in elements."""
     strides = owner_and_layout(input)[1][0]
     return strides if dim is None else strides[wrap_dim(dim, len(strides))]
 
 
+@method()
 def storage_offset(input: Tensor) -> int:
     """Where the first element lies in the storage of the base."""
     return owner_and_layout(input)[1][1]
 
 
+@public(method=True)
 def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
     """`transpose` under NumPy's name."""
     return transpose(input, axis0, axis1)
@@ -341,13 +369,15 @@ def _in_place_form(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return method
 
 
-squeeze_ = _in_place_form(squeeze)
-unsqueeze_ = _in_place_form(unsqueeze)
-transpose_ = swapdims_ = _in_place_form(transpose)
-swapaxes_ = _in_place_form(swapaxes)
-t_ = _in_place_form(t)
+squeeze_ = method("squeeze_")(_in_place_form(squeeze))
+unsqueeze_ = method("unsqueeze_")(_in_place_form(unsqueeze))
+transpose_ = method("transpose_")(_in_place_form(transpose))
+swapdims_ = method("swapdims_")(transpose_)
+swapaxes_ = method("swapaxes_")(_in_place_form(swapaxes))
+t_ = method("t_")(_in_place_form(t))
 
 
+@public(method=True)
 def as_strided_(
     input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
@@ -360,38 +390,29 @@ def as_strided_(
     return input
 
 
+@method()
 def is_contiguous(input: Tensor, memory_format: object = None) -> bool:
     """Whether the elements lie in row-major order without gaps."""
     return input._base is None or is_row_major(input._shape, stride(input))
 
 
+@method()
 def contiguous(input: Tensor, memory_format: object = None) -> Tensor:
     """The tensor itself when it is contiguous, else a copy that is."""
     return input if is_contiguous(input) else clone(input)
 
 
+@public(method=True)
 def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
     """A copy with storage of its own; gradients flow through."""
     return wrap(record(basic.clone, (input.call,)))
 
 
+@attribute("T", "H")
 def reversed_dims(input: Tensor) -> Tensor:
     """The dimensions in reverse order: the transpose of a matrix."""
     return permute(input, tuple(reversed(range(input.ndim))))
 
 
-moveaxis = movedim
-swapdims = transpose
-
-T = H = reversed_dims
-mT = mH = adjoint
-
-PROPERTIES = ("T", "H", "mT", "mH")
-METHODS = (
-    "reshape", "view", "view_as", "reshape_as", "flatten", "ravel", "unflatten", "squeeze",
-    "unsqueeze", "permute", "transpose", "t", "adjoint", "movedim", "moveaxis", "swapaxes",
-    "swapdims", "expand", "expand_as", "broadcast_to", "narrow", "select", "diagonal", "unfold",
-    "as_strided", "stride", "storage_offset", "is_contiguous", "contiguous", "clone",
-    "squeeze_", "unsqueeze_", "transpose_", "swapaxes_", "swapdims_", "t_",
-    "as_strided_", "as_strided_scatter",
-)  # fmt: skip
+moveaxis = synonym("moveaxis", movedim)
+swapdims = synonym("swapdims", transpose)

@@ -14,10 +14,12 @@ from metaop.codegen.shared_memory import SharedMemory
 from metaop.errors import UnsupportedError
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.shared_storage import settle, share
+from metaop.tensor.surface import method
 from metaop.unified_graph.recording import leaf
 from metaop.unified_graph.tensor_type import CPU, TensorType
 
 
+@method()
 def share_memory_(input: Tensor) -> Tensor:
     """Moves the tensor's storage into memory that processes share; returns the tensor.
 
@@ -35,6 +37,7 @@ def share_memory_(input: Tensor) -> Tensor:
     return input
 
 
+@method()
 def is_shared(input: Tensor) -> bool:
     """Whether other processes can see what is written into the tensor."""
     return (input if input._base is None else input._base)._shared is not None
@@ -62,6 +65,3 @@ def _attached(
     # What is passed on to a further process shares the memory too.
     ForkingPickler.register(cls, _reduce)
     return result.requires_grad_() if tracked else result
-
-
-METHODS = ("share_memory_", "is_shared")

@@ -26,6 +26,7 @@ from metaop.tensor.decompositions import (
 )
 from metaop.tensor.host_function import host_function
 from metaop.tensor.lu import first_zero, lu_factor_ex
+from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
 
 Tolerance = float | Tensor | None
@@ -122,13 +123,13 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
     return Solved(B * math.nan, _info(_singular(A), A))
 
 
-@casts_on_cpu(in_float32)
+@public(method=True, out=True, precision=in_float32)
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of the matrix of which L is the Cholesky factor."""
     return inv(transposed(L) @ L if upper else L @ transposed(L))
 
 
-@casts_on_cpu(in_float32)
+@public(method=True, out=True, precision=in_float32)
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with `A @ X = B`, where L is the Cholesky factor of A."""
     lower = transposed(L) if upper else L
@@ -136,7 +137,7 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     return solve_triangular(transposed(lower), inner, upper=True)
 
 
-@casts_on_cpu(in_float32)
+@public(method=True, out=True, precision=in_float32)
 def triangular_solve(
     b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularSolution:
@@ -192,7 +193,7 @@ def _column(tolerance: float | Tensor) -> float | Tensor:
     return tolerance.unsqueeze(-1) if isinstance(tolerance, Tensor) else tolerance
 
 
-@casts_on_cpu(in_float32)
+@public(precision=in_float32)
 def matrix_rank(
     A: Tensor,
     tol: Tolerance = None,
@@ -253,7 +254,7 @@ def pinv(
     return host_function([A], [found._array()], backward)[0]
 
 
-@casts_on_cpu(in_float32)
+@public(method=True, precision=in_float32)
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """`linalg.pinv` in its older form."""
     return pinv(input, rcond)
@@ -289,6 +290,3 @@ def lstsq(
     if rows > columns and driver != "gelsy" and whole:
         residuals = (A @ solution - right).square().sum(-2)
     return LeastSquares(solution.squeeze(-1) if vector else solution, residuals, rank, values)
-
-
-METHODS = (*("cholesky_inverse", "cholesky_solve", "pinverse", "triangular_solve"),)

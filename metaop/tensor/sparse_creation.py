@@ -12,6 +12,7 @@ from metaop.tensor.core import Tensor
 from metaop.tensor.creation import as_tensor, zeros
 from metaop.tensor.layouts import layout, sparse_coo, sparse_csr
 from metaop.tensor.sparse import SparseTensor
+from metaop.tensor.surface import method, public
 from metaop.unified_graph.dtype import DType
 
 
@@ -23,6 +24,7 @@ def _places(indices: Any, what: str) -> np.ndarray:
     return array.astype(np.int64)
 
 
+@public()
 def sparse_coo_tensor(
     indices: Any,
     values: Any = None,
@@ -71,6 +73,7 @@ def _check_places(places: np.ndarray, values: Tensor, size: tuple[int, ...]) -> 
         raise DimensionError(f"an index lies outside the size {list(size)}")
 
 
+@public()
 def sparse_csr_tensor(
     crow_indices: Any,
     col_indices: Any,
@@ -101,6 +104,7 @@ def sparse_csr_tensor(
     return SparseTensor(places, held, size, sparse_csr, True)
 
 
+@method()
 def to_sparse(input: Tensor, sparseDims: Any = None, *, layout: layout | None = None) -> Any:
     """The elements that are not zero; `sparseDims` of the dimensions are sparse, all by default."""
     count = input.ndim if sparseDims is None else sparseDims
@@ -114,26 +118,31 @@ def to_sparse(input: Tensor, sparseDims: Any = None, *, layout: layout | None = 
     return found
 
 
+@method()
 def to_sparse_coo(input: Tensor) -> SparseTensor:
     """The elements that are not zero, by coordinates."""
     return to_sparse(input)
 
 
+@method()
 def to_sparse_csr(input: Tensor) -> SparseTensor:
     """The elements of a matrix that are not zero, by rows."""
     return to_sparse(input).to_sparse_csr()
 
 
+@method()
 def to_dense(input: Tensor, dtype: DType | None = None) -> Tensor:
     """The tensor itself, which is dense."""
     return input if dtype is None else input.to(dtype)  # type: ignore[attr-defined]
 
 
+@method()
 def indices(input: Tensor) -> Tensor:
     """The coordinates of a sparse tensor's values: an error for dense ones."""
     raise _dense("indices")
 
 
+@method()
 def values(input: Tensor) -> Tensor:
     """The values of a sparse tensor: an error for dense ones."""
     raise _dense("values")
@@ -143,6 +152,3 @@ def _dense(name: str) -> UnsupportedError:
     return UnsupportedError(
         f"{name} expected sparse tensor layout but got Strided", fix="call .to_sparse() first"
     )
-
-
-METHODS = ("indices", "values", "to_sparse", "to_sparse_coo", "to_sparse_csr", "to_dense")

@@ -14,6 +14,7 @@ from metaop.operators import special as operators
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.pointwise import digamma, lgamma
 from metaop.tensor.promotion import Operand, defaults, result_type, tensor_argument
+from metaop.tensor.surface import in_every_form, method, public
 from metaop.tensor.writing import in_place
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.recording import record
@@ -33,7 +34,7 @@ def _unary(name: str, step: Composite) -> Callable[..., Tensor]:
     return function
 
 
-i0 = _unary("i0", operators.bessel_i0)
+i0 = in_every_form(in_place_function=True)(_unary("i0", operators.bessel_i0))
 i0e = _unary("i0e", operators.bessel_i0e)
 i1 = _unary("i1", operators.bessel_i1)
 i1e = _unary("i1e", operators.bessel_i1e)
@@ -76,6 +77,7 @@ def zeta(input: Operand, other: Operand) -> Tensor:
     return _two(operators.zeta, input, other)
 
 
+@public(out=True)
 def polygamma(n: int, input: Tensor) -> Tensor:
     """The derivative of order `n` of digamma."""
     if n < 0:
@@ -85,14 +87,17 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     return wrap(record(operators.polygamma, (_floating(input, "polygamma").call,), (int(n),)))
 
 
+@method("polygamma")
 def _polygamma_method(input: Tensor, n: int) -> Tensor:
     return polygamma(n, input)
 
 
+@method("polygamma_")
 def _polygamma_in_place(input: Tensor, n: int) -> Tensor:
     return in_place(input, _polygamma_method, n)
 
 
+@in_every_form()
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension `p`."""
     input = _floating(input, "mvlgamma")
@@ -186,7 +191,3 @@ _POLYNOMIALS["legendre_polynomial_p"] = _polynomial(
 )
 globals().update(_POLYNOMIALS)
 POLYNOMIALS = tuple(_POLYNOMIALS)
-
-IN_PLACE = ("i0", "mvlgamma")
-METHODS = IN_PLACE
-SPECIAL = {"polygamma": _polygamma_method, "polygamma_": _polygamma_in_place}

@@ -41,10 +41,10 @@ def _whole(value: Any) -> Tensor:
     return as_complex(value)
 
 
-def _forward(function: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Any], Any]:
+def _forward(function: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Any], Tensor]:
     operator = f"__{_OPERATOR_NAMES.get(function.__name__, function.__name__)}__"
 
-    def method(self: Tensor, other: Any) -> Any:
+    def method(self: Tensor, other: Any) -> Tensor:
         if _is_operand(other):
             return function(self, other)
         return getattr(_whole(self), operator)(other) if _is_complex(other) else NotImplemented
@@ -52,10 +52,10 @@ def _forward(function: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Any], 
     return method
 
 
-def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Any], Any]:
+def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Any], Tensor]:
     operator = f"__{_OPERATOR_NAMES.get(function.__name__, function.__name__)}__"
 
-    def method(self: Tensor, other: Any) -> Any:
+    def method(self: Tensor, other: Any) -> Tensor:
         if _is_operand(other):
             return function(other, self)
         return getattr(_whole(other), operator)(self) if _is_complex(other) else NotImplemented
@@ -63,8 +63,8 @@ def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Any]
     return method
 
 
-def _in_place(function: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Any], Any]:
-    def method(self: Tensor, other: Any) -> Any:
+def _in_place(function: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Any], Tensor]:
+    def method(self: Tensor, other: Any) -> Tensor:
         return in_place(self, function, other) if _is_operand(other) else NotImplemented
 
     return method
@@ -92,13 +92,13 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(Tensor, f"__{_name}__", _forward(getattr(comparison, _name)))
 
 
-def _add(self: Tensor, other: Any) -> Any:
+def _add(self: Tensor, other: Any) -> Tensor:
     if _is_operand(other):
         return binary(_ADD, self, other)
     return _whole(self) + other if _is_complex(other) else NotImplemented
 
 
-def _sub(self: Tensor, other: Any) -> Any:
+def _sub(self: Tensor, other: Any) -> Tensor:
     if _is_operand(other):
         return binary(_SUB, self, other)
     return _whole(self) - other if _is_complex(other) else NotImplemented
@@ -107,7 +107,7 @@ def _sub(self: Tensor, other: Any) -> Any:
 _ADD, _SUB = POINTWISE["add"], POINTWISE["sub"]
 
 
-def _divided_into(self: Tensor, other: Any) -> Any:
+def _divided_into(self: Tensor, other: Any) -> Tensor:
     """`number / tensor`, as PyTorch computes it: the gradient needs the result, not the tensor."""
     if _is_operand(other):
         return binary(_MUL, pointwise.reciprocal(self), other)
@@ -117,15 +117,15 @@ def _divided_into(self: Tensor, other: Any) -> Any:
 _MUL = POINTWISE["mul"]
 
 
-def _matmul(self: Tensor, other: Any) -> Any:
-    return self.matmul(other) if isinstance(other, Tensor) else NotImplemented  # type: ignore
+def _matmul(self: Tensor, other: Any) -> Tensor:
+    return self.matmul(other) if isinstance(other, Tensor) else NotImplemented
 
 
-def _reflected_matmul(self: Tensor, other: Any) -> Any:
+def _reflected_matmul(self: Tensor, other: Any) -> Tensor:
     return other.matmul(self) if isinstance(other, Tensor) else NotImplemented
 
 
-def _in_place_matmul(self: Tensor, other: Any) -> Any:
+def _in_place_matmul(self: Tensor, other: Any) -> Tensor:
     return (
         in_place(self, linear_algebra.matmul, other)
         if isinstance(other, Tensor)
@@ -284,6 +284,7 @@ _METHODS: dict[str, Any] = {
     "__add__": _add,
     "__sub__": _sub,
     "__rtruediv__": _divided_into,
+    "__rdiv__": _divided_into,
     "__neg__": pointwise.neg,
     "__pos__": pointwise.positive,
     "__abs__": pointwise.abs,
@@ -314,4 +315,3 @@ _METHODS: dict[str, Any] = {
 }
 for _name, _method in _METHODS.items():
     setattr(Tensor, _name, _method)
-Tensor.__rdiv__ = Tensor.__rtruediv__  # type: ignore[attr-defined]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from metaop.errors import ArgumentError, ShapeError
 from metaop.operators import padding
-from metaop.tensor.casting import casts_on_cpu, in_float32
+from metaop.tensor.casting import in_float32
 from metaop.tensor.complex_tensor import ComplexTensor, view_as_complex, view_as_real
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.fourier import fft, ifft, irfft, rfft
 from metaop.tensor.joining import cat
 from metaop.tensor.ranges import arange
+from metaop.tensor.surface import public
 from metaop.unified_graph.recording import record
 
 
@@ -31,7 +32,7 @@ def _padded(x: Tensor, before: int, after: int, mode: str) -> Tensor:
     return wrap(record(padding.pad, (x.call,), ((*rest, before), (*rest, after), mode, 0)))
 
 
-@casts_on_cpu(in_float32)
+@public(method=True, precision=in_float32)
 def stft(
     input: Tensor,
     n_fft: int,
@@ -104,11 +105,14 @@ def _complex_stft(
             return transform(signal, window)
         return transform(signal, window.real) + transform(signal, window.imag) * 1j
 
-    whole = isinstance(input, ComplexTensor)
-    found = of_window(input.real) + of_window(input.imag) * 1j if whole else of_window(input)
+    if isinstance(input, ComplexTensor):
+        found = of_window(input.real) + of_window(input.imag) * 1j
+    else:
+        found = of_window(input)
     return found if return_complex else view_as_real(found)
 
 
+@public(method=True)
 def istft(
     input: Tensor,
     n_fft: int,
@@ -169,6 +173,3 @@ def _shown(signal: Tensor, ndim: int, length: int | None) -> Tensor:
     if length is not None and signal.shape[1] < length:
         signal = _padded(signal, 0, length - signal.shape[1], "constant")
     return signal if ndim == 3 else signal.squeeze(0)
-
-
-METHODS = ("stft", "istft")

@@ -14,6 +14,7 @@ import numpy as np
 from metaop.errors import ArgumentTypeError, DimensionError, UnsupportedError
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.strides import Layout, contiguous_strides, view_layout
+from metaop.tensor.surface import method
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import META, Device
 
@@ -30,6 +31,7 @@ def owner_and_layout(tensor: Tensor) -> tuple[Tensor, Layout]:
     return base, layout
 
 
+@method()
 def data_ptr(input: Tensor) -> int:
     """The address of the first element, 0 where there is none; computes the value.
 
@@ -229,14 +231,13 @@ class TypedStorage(_Storage):
         return TypedStorage(self._owner.cpu()) if self.is_cuda else self
 
 
+@method()
 def untyped_storage(input: Tensor) -> UntypedStorage:
     """The memory of the tensor, or of the base of a view, as bytes."""
     return UntypedStorage(owner_and_layout(input)[0])
 
 
+@method()
 def storage(input: Tensor) -> TypedStorage:
     """The memory of the tensor, or of the base of a view, as elements."""
     return TypedStorage(owner_and_layout(input)[0])
-
-
-METHODS = ("data_ptr", "untyped_storage", "storage")

@@ -15,6 +15,7 @@ from metaop.tensor.creation import ones, zeros
 from metaop.tensor.joining import cat, meshgrid, stack
 from metaop.tensor.promotion import defaults
 from metaop.tensor.ranges import arange
+from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 
@@ -32,6 +33,7 @@ def _cosines(
     return from_array(np.asarray(values).astype(dtype.numpy), dtype).to(**options)
 
 
+@public()
 def hann_window(
     window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
@@ -39,6 +41,7 @@ def hann_window(
     return _cosines((0.5, 0.5), window_length, periodic, dtype, **options)
 
 
+@public()
 def hamming_window(
     window_length: int,
     periodic: bool = True,
@@ -52,6 +55,7 @@ def hamming_window(
     return _cosines((alpha, beta), window_length, periodic, dtype, **options)
 
 
+@public()
 def blackman_window(
     window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
@@ -59,6 +63,7 @@ def blackman_window(
     return _cosines((0.42, 0.5, 0.08), window_length, periodic, dtype, **options)
 
 
+@public()
 def bartlett_window(
     window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
@@ -71,6 +76,7 @@ def bartlett_window(
     return from_array(values.astype(dtype.numpy), dtype).to(**options)
 
 
+@public()
 def kaiser_window(
     window_length: int,
     periodic: bool = True,
@@ -87,6 +93,7 @@ def kaiser_window(
     return from_array(values.astype(dtype.numpy), dtype).to(**options)
 
 
+@public()
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All combinations of the elements of several vectors, one a row."""
     if len(tensors) == 1:
@@ -95,6 +102,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     return stack([grid.reshape(-1) for grid in grids], 1)
 
 
+@public()
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All choices of `r` elements of a vector, one a row."""
     if input.ndim != 1:
@@ -107,6 +115,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     return input[index]
 
 
+@public()
 def block_diag(*tensors: Tensor) -> Tensor:
     """Matrices along the diagonal of a larger one, zeros elsewhere."""
     matrices = [x.reshape(1, -1) if x.ndim < 2 else x for x in tensors]
@@ -120,6 +129,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
     return cat(rows, 0)
 
 
+@public()
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """The powers of a vector as the columns of a matrix, the highest first unless `increasing`."""
     if x.ndim != 1:

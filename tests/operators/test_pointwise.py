@@ -304,7 +304,7 @@ def test_in_place(name: str) -> None:
 
 
 def test_in_place_functions() -> None:
-    from metaop.tensor.out import IN_PLACE_FUNCTIONS
+    from metaop.tensor.surface import IN_PLACE_FUNCTIONS
 
     for name in IN_PLACE_FUNCTIONS:
         assert getattr(metaop, name) is getattr(metaop.Tensor, name) and hasattr(torch, name)

@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks import zoo
 from metaop.inspect import documents
+from tests.repository import stubs
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -21,17 +22,19 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.mark.parametrize(
     "name, generate",
     [
-        ("settings.md", documents.settings_document),
-        ("operators.md", documents.operators_document),
-        ("zoo.md", lambda: zoo.document(zoo.recorded())),
+        ("docs/settings.md", documents.settings_document),
+        ("docs/operators.md", documents.operators_document),
+        ("docs/zoo.md", lambda: zoo.document(zoo.recorded())),
+        ("metaop/tensor/bound_methods.pyi", stubs.methods),
+        ("metaop/tensor/exports.pyi", stubs.functions),
     ],
 )
 def test_generated_documents_are_up_to_date(
     name: str, generate: Callable[[], str], request: pytest.FixtureRequest
 ) -> None:
     if request.config.getoption("--update-golden"):
-        (DOCS / name).write_text(generate())
-    written = (DOCS / name).read_text()
+        (DOCS.parent / name).write_text(generate())
+    written = (DOCS.parent / name).read_text()
     assert generate() == written, "write it anew with ./test tests/repository --update-golden"
 
 
