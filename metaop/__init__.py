@@ -65,78 +65,51 @@ newaxis = None
 _dist.distance, _dist.global_mode = _distance, _global_mode
 
 _SUBMODULES = frozenset(
-    (
-        *("accelerator", "backends", "environment", "futures", "multiprocessing", "testing"),
-        *("array_api", "einops", "scripting", "sparse", "types", "version"),
-        *("absent", "amp", "autograd", "control_flow", "cuda", "data"),
-        *("dist", "distributed", "distributions"),
-        *(
-            "__config__",
-            "fx",
-            "onnx",
-            "storage",
-            "fft",
-            "func",
-            "export",
-            "graph",
-            "hub",
-            "inspect",
-            "kernels",
-            "linalg",
-            "models",
-            "nn",
-        ),
-        *("masked", "optim", "profiler", "random", "serialization", "signal", "special"),
-        *("utils", "vision"),
-    )
+    """
+    __config__ absent accelerator amp array_api autograd backends control_flow cuda data dist
+    distributed distributions einops environment export fft func futures fx graph hub inspect
+    kernels linalg masked models multiprocessing nn onnx optim profiler random scripting
+    serialization signal sparse special storage testing types utils version vision
+    """.split()
 )
 
 # Names that live in submodules which few programs need at once.
-_ELSEWHERE = {"load": "serialization", "save": "serialization", "profile": "inspect"}
-_ELSEWHERE |= {"jit": "capture", "iterate": "capture.iterate"}
-_ELSEWHERE |= dict.fromkeys(
-    ("associative_scan", "cond", "fori_loop", "map", "scan", "while_loop"), "control_flow"
-)
-_ELSEWHERE["load_program"] = "export"
-_ELSEWHERE["spmm"] = "sparse"
-_ELSEWHERE |= dict.fromkeys(("placement", "sbp"), "distributed")
-_ELSEWHERE["tune"] = "tuning"
-_ELSEWHERE["vmap"] = "func"
-_ELSEWHERE |= dict.fromkeys(("code", "kernel"), "kernels")
-_ELSEWHERE |= dict.fromkeys(
-    (
-        *("_assert", "_check", "_shape_as_tensor", "are_deterministic_algorithms_enabled"),
-        *("compile", "get_deterministic_debug_mode", "get_float32_matmul_precision"),
-        *("get_num_interop_threads", "get_num_threads", "is_warn_always_enabled"),
-        *("is_deterministic_algorithms_warn_only_enabled", "set_deterministic_debug_mode"),
-        *("set_float32_matmul_precision", "set_flush_denormal", "set_num_interop_threads"),
-        *("set_num_threads", "set_warn_always", "typename", "use_deterministic_algorithms"),
-    ),
-    "environment",
-)
-_ELSEWHERE |= dict.fromkeys(
-    ("autocast", "get_autocast_dtype", "is_autocast_enabled", "set_autocast_dtype"),
-    "amp.autocast",
-)
-_ELSEWHERE |= dict.fromkeys(
-    (
-        *("adaptive_avg_pool1d", "adaptive_max_pool1d", "alpha_dropout", "avg_pool1d"),
-        *("batch_norm", "bilinear", "binary_cross_entropy_with_logits", "celu", "channel_shuffle"),
-        *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"),
-        *("conv_transpose3d", "cosine_embedding_loss", "cosine_similarity", "ctc_loss", "dropout"),
-        *("embedding", "embedding_bag", "feature_alpha_dropout", "group_norm"),
-        *("hinge_embedding_loss", "instance_norm", "kl_div", "layer_norm", "margin_ranking_loss"),
-        *("max_pool1d", "max_pool1d_with_indices", "max_pool2d", "max_pool3d"),
-        *("pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "rms_norm"),
-        *("rrelu", "selu", "threshold", "triplet_margin_loss"),
-    ),
-    "nn.functional",
-)
-
-_ELSEWHERE |= dict.fromkeys(
-    ("constant_pad_nd", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d"),
-    "nn.functional.native",
-)
+_ELSEWHERE_BY_MODULE = {
+    "amp.autocast": "autocast get_autocast_dtype is_autocast_enabled set_autocast_dtype",
+    "capture": "jit",
+    "capture.iterate": "iterate",
+    "control_flow": "associative_scan cond fori_loop map scan while_loop",
+    "distributed": "placement sbp",
+    "environment": """
+        _assert _check _shape_as_tensor are_deterministic_algorithms_enabled compile
+        get_deterministic_debug_mode get_float32_matmul_precision get_num_interop_threads
+        get_num_threads is_deterministic_algorithms_warn_only_enabled is_warn_always_enabled
+        set_deterministic_debug_mode set_float32_matmul_precision set_flush_denormal
+        set_num_interop_threads set_num_threads set_warn_always typename
+        use_deterministic_algorithms
+    """,
+    "export": "load_program",
+    "func": "vmap",
+    "inspect": "profile",
+    "kernels": "code kernel",
+    "nn.functional": """
+        adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout avg_pool1d batch_norm bilinear
+        binary_cross_entropy_with_logits celu channel_shuffle conv1d conv2d conv3d
+        conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss
+        cosine_similarity ctc_loss dropout embedding embedding_bag feature_alpha_dropout
+        group_norm hinge_embedding_loss instance_norm kl_div layer_norm margin_ranking_loss
+        max_pool1d max_pool1d_with_indices max_pool2d max_pool3d pairwise_distance
+        pixel_shuffle pixel_unshuffle poisson_nll_loss rms_norm rrelu selu threshold
+        triplet_margin_loss
+    """,
+    "nn.functional.native": "constant_pad_nd grid_sampler grid_sampler_2d grid_sampler_3d",
+    "serialization": "load save",
+    "sparse": "spmm",
+    "tuning": "tune",
+}
+_ELSEWHERE = {
+    name: module for module, names in _ELSEWHERE_BY_MODULE.items() for name in names.split()
+}
 
 
 def __getattr__(name: str) -> _Any:
@@ -157,12 +130,13 @@ def __dir__() -> list[str]:
 
 def _starred() -> list[str]:
     """What `from metaop import *` gives: functions, types and numbers, no modules."""
-    own = {"associative_scan", "fetch", "fori_loop", "iterate", "load_program", "map", "scan"}
-    own |= {"jit", "tune", "placement", "sbp", "kernel", "code", "profile", "annotations"}
-    own.add("while_loop")
+    own = """
+        annotations associative_scan code fetch fori_loop iterate jit kernel load_program map
+        placement profile sbp scan tune typed_tensors while_loop
+    """.split()
     here = {name for name, value in globals().items() if not isinstance(value, type(_math))}
     named = {name for name in here | {*_ELSEWHERE} if not name.startswith("_")}
-    return sorted(named - own - {"typed_tensors"})
+    return sorted(named - {*own})
 
 
 __all__ = _starred()

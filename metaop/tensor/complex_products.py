@@ -44,7 +44,7 @@ def with_bias(function: Callable[..., Tensor]) -> Callable[..., ComplexTensor]:
         # A convolution puts the channels before its spatial dimensions.
         spatial = weight.ndim - 2
         shaped = bias.reshape(-1, *(1,) * spatial)
-        return found + shaped  # type: ignore[return-value]
+        return found + shaped
 
     return product
 

@@ -88,7 +88,7 @@ class ComplexTensor(Tensor):
         return self
 
     @property
-    def grad(self) -> Tensor | None:  # type: ignore[override]
+    def grad(self) -> Tensor | None:
         found = self._pair.grad
         return None if found is None else view_as_complex(found)
 
@@ -151,10 +151,10 @@ class ComplexTensor(Tensor):
     __str__ = __repr__
 
     def __getitem__(self, key: Any) -> Tensor:
-        return view_as_complex(self._pair[_pair_key(key)])  # type: ignore[index]
+        return view_as_complex(self._pair[_pair_key(key)])
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._pair[_pair_key(key)] = view_as_real(as_complex(value, self.dtype))  # type: ignore[index]
+        self._pair[_pair_key(key)] = view_as_real(as_complex(value, self.dtype))
 
 
 def _pair_key(key: Any) -> Any:

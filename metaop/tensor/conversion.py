@@ -69,6 +69,8 @@ def to(
 
 def _converter(dtype: DType, name: str) -> Any:
     def function(input: Tensor, memory_format: Any = None) -> Tensor:
+        if dtype.kind == "complex":
+            return to(input, dtype)
         call = input.call
         if call.type.dtype is dtype:
             return input
@@ -89,18 +91,8 @@ half = method()(_converter(dtypes.float16, "half"))
 bfloat16 = method()(_converter(dtypes.bfloat16, "bfloat16"))
 float = method()(_converter(dtypes.float32, "float"))
 double = method()(_converter(dtypes.float64, "double"))
-
-
-@method()
-def cfloat(input: Tensor, memory_format: Any = None) -> Tensor:
-    """The values as complex64."""
-    return to(input, dtypes.complex64)
-
-
-@method()
-def cdouble(input: Tensor, memory_format: Any = None) -> Tensor:
-    """The values as complex128."""
-    return to(input, dtypes.complex128)
+cfloat = method()(_converter(dtypes.complex64, "cfloat"))
+cdouble = method()(_converter(dtypes.complex128, "cdouble"))
 
 
 _TYPE_NAMES = {

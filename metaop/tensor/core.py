@@ -333,9 +333,9 @@ class Tensor(_Bound):
         if self.grad is None:
             self.grad = wrap(gradient)
         elif modes.gradients:
-            self.grad = self.grad + wrap(gradient)  # type: ignore[operator]
+            self.grad = self.grad + wrap(gradient)
         else:
-            self.grad.add_(wrap(gradient))  # type: ignore[attr-defined]
+            self.grad.add_(wrap(gradient))
 
     @property
     def is_leaf(self) -> bool:

@@ -229,7 +229,7 @@ def _distinct(
     if axis is None:
         slices = rows = input.reshape(-1)
     else:
-        slices = input.movedim(axis, 0)  # type: ignore[attr-defined]
+        slices = input.movedim(axis, 0)
         rows = slices.flatten(1) if input.ndim > 1 else slices
     shape = input._shape if axis is None else (slices._shape[0],)
     if not slices.numel():
@@ -266,7 +266,7 @@ def searchsorted(
     """
     edges = sorted_sequence
     if sorter is not None:
-        edges = edges.gather(-1, sorter)  # type: ignore[attr-defined]
+        edges = edges.gather(-1, sorter)
     values = input if isinstance(input, Tensor) else tensor(np.asarray(input), device=edges.device)
     if edges.ndim != 1 and (edges.ndim == 0 or edges.shape[:-1] != values.shape[:-1]):
         raise ShapeError(

@@ -321,6 +321,3 @@ def legacy_cholesky(input: Tensor, upper: bool = False) -> Tensor:
 def legacy_qr(input: Tensor, some: bool = True) -> Orthogonal:
     """`linalg.qr`, complete unless `some`."""
     return qr(input, "reduced" if some else "complete")
-
-
-legacy_svd.__name__, legacy_cholesky.__name__, legacy_qr.__name__ = "svd", "cholesky", "qr"

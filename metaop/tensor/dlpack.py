@@ -91,7 +91,7 @@ def dlpack(
     if dl_device is not None and tuple(dl_device) != dlpack_device(input):
         raise BufferError(f"a tensor on {input.device} cannot be exported to device {dl_device}")
     versions = {} if max_version is None else {"max_version": max_version}
-    source: Any = input.clone() if copy else input  # type: ignore[attr-defined]
+    source: Any = input.clone() if copy else input
     narrow = input.dtype is dtypes.bfloat16
     if input.device is CPU:
         array = source._array()
@@ -170,7 +170,7 @@ def from_dlpack(ext_tensor: Any, *, device: DeviceLike = None, copy: bool | None
                 f"from_dlpack: memory of DLPack's device type {kind}", fix="move it to the host"
             )
     if copy:
-        result = result.clone()  # type: ignore[attr-defined]
+        result = result.clone()
     return result if device is None else moved(result, device_of(device))
 
 

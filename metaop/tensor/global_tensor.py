@@ -264,7 +264,7 @@ def _from_parts(
 
 def _beside(input: Tensor, gradient: Tensor) -> Tensor:
     """The gradient on the device of what it belongs to, which may not be that of the placement."""
-    return gradient.to(input.device)  # type: ignore[attr-defined, no-any-return]
+    return gradient.to(input.device)
 
 
 def _moved(

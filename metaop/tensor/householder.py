@@ -11,7 +11,7 @@ from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.decompositions import host_matrix, solve_triangular, transposed
 from metaop.tensor.ranges import eye
 from metaop.tensor.rearranging import tril, triu
-from metaop.tensor.surface import public
+from metaop.tensor.surface import public, synonym
 
 
 class Reflections(NamedTuple):
@@ -61,7 +61,7 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     return _reflected(A, tau, identity, False)
 
 
-orgqr = public("orgqr", method=True, out=True)(householder_product)
+orgqr = synonym("orgqr", householder_product, method=True, out=True)
 
 
 @public(method=True, out=True, precision=in_float32)

@@ -110,7 +110,7 @@ def split_key(input: Tensor, key: Any) -> tuple[tuple[Any, ...], list[Tensor], t
         taken = _dims_of(item)
         if isinstance(item, Tensor):
             if item.device is CPU:
-                item = item.to(input.device)  # type: ignore[attr-defined]
+                item = item.to(input.device)
             found = _index_tensors(item, input._shape[source_dim : source_dim + taken], source_dim)
             # A mask without dimensions selects in a new dimension.
             basic.extend([_FULL] * taken or [None])
@@ -143,7 +143,7 @@ def _normalised(item: Any) -> Any:
     if isinstance(item, (bool, np.bool_)):
         return as_tensor(bool(item))
     if isinstance(item, (list, tuple, range, np.ndarray)):
-        item = as_tensor(np.asarray(item, np.int64) if len(item) == 0 else item)  # type: ignore
+        item = as_tensor(np.asarray(item, np.int64) if len(item) == 0 else item)
     if isinstance(item, Tensor):
         if item.dtype.kind == "float" or item.dtype.name in ("int8", "int16"):
             raise DimensionError(
@@ -207,22 +207,22 @@ def _is_single(value: Any) -> bool:
 
 def _write(target: Tensor, value: Any) -> None:
     if isinstance(value, (int, float)):
-        target.fill_(value)  # type: ignore[attr-defined]
+        target.fill_(value)
         return
     source = as_tensor(value)
     while source.ndim > target.ndim and source._shape[0] == 1:
-        source = source.squeeze(0)  # type: ignore[attr-defined]
-    target.copy_(source)  # type: ignore[attr-defined]
+        source = source.squeeze(0)
+    target.copy_(source)
 
 
 def _write_masked(input: Tensor, mask: Tensor, value: Any) -> None:
     if mask._shape != input._shape[: mask.ndim]:
         _index_tensors(mask, input._shape[: mask.ndim], 0)
     while mask.ndim < input.ndim:
-        mask = mask.unsqueeze(-1)  # type: ignore[attr-defined]
+        mask = mask.unsqueeze(-1)
     started = next_sequence()
     source = _value_call(input, value)
-    call = record(operators.select_by_mask, (mask.bool().call, source, input.call))  # type: ignore
+    call = record(operators.select_by_mask, (mask.bool().call, source, input.call))
     input._rebind(call, "index_put_", started)
 
 

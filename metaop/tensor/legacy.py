@@ -120,4 +120,4 @@ def _new_tensor(cls: type, *arguments: Any, **options: Any) -> Any:
     return made if cls is Tensor else as_subclass(made, cls)
 
 
-Tensor.__new__ = staticmethod(_new_tensor)  # type: ignore[method-assign, assignment]
+Tensor.__new__ = staticmethod(_new_tensor)  # type: ignore[method-assign]

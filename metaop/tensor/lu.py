@@ -234,6 +234,3 @@ def legacy_lu(
 def legacy_lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """`linalg.lu_solve` with the right side first: `torch.lu_solve`."""
     return lu_solve(LU_data, LU_pivots, b)
-
-
-legacy_lu.__name__, legacy_lu_solve.__name__ = "lu", "lu_solve"

@@ -16,8 +16,6 @@ from metaop.tensor.promotion import (
     binary_function,
     defaults,
     mixed,
-    number_call,
-    pointwise,
     result_type,
     tensor_argument,
     unary_function,
@@ -25,9 +23,6 @@ from metaop.tensor.promotion import (
 from metaop.tensor.surface import in_every_form, public, synonym
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.recording import record
-
-__all__ = ["Number", "Operand", "defaults", "number_call", "pointwise", "result_type"]
-
 
 abs = in_every_form(in_place_function=True)(unary_function("abs"))
 acos = in_every_form(in_place_function=True, float32_on_cuda="acos")(unary_function("acos"))

@@ -147,11 +147,11 @@ def text_of(input: Tensor, prefix: str = "tensor(") -> str:
         if not placement.world.owned:
             # This rank has nothing of the value.
             return _with_suffixes(f"{prefix}...", [f"size={tuple(input.shape)}", str(placement)], 0)
-        suffixes += [str(placement), f"sbp={input.sbp}"]  # type: ignore[attr-defined]
+        suffixes += [str(placement), f"sbp={input.sbp}"]
     elif input.device.type != "cpu":
         suffixes.append(f"device='{input.device}'")
     natural = input.dtype in (defaults.dtype, dtypes.int64, dtypes.bool_)
-    size = input.numel()  # type: ignore[attr-defined]
+    size = input.numel()
     if input.device is META:
         suffixes.append(f"size={tuple(input.shape)}")
         if input.dtype is not defaults.dtype:

@@ -295,6 +295,6 @@ def count_nonzero(input: Tensor, dim: Dimensions = None) -> Tensor:
 def logsumexp(input: Tensor, dim: Dimensions, keepdim: bool = False) -> Tensor:
     """`log(sum(exp(x)))` over `dim` without overflow."""
     if input.dtype.kind != "float":
-        input = input.to(pointwise.defaults.dtype)  # type: ignore[attr-defined]
+        input = input.to(pointwise.defaults.dtype)
     dims = reduced_dimensions(dim, input.ndim)
     return wrap(record(operators.logsumexp, (input.call,), (dims, keepdim)))

@@ -171,7 +171,7 @@ def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Value = 1
 ) -> Tensor:
     """`alpha * source[k]` added to slice `index[k]` of `dim`, for every k."""
-    scaled = source if alpha == 1 else source * alpha  # type: ignore[operator]
+    scaled = source if alpha == 1 else source * alpha
     return _rows("index_add", input, dim, index, scaled, "sum")
 
 
@@ -254,7 +254,7 @@ def _mask(name: str, mask: Tensor) -> Tensor:
             f"{name} only supports boolean masks, but got mask with dtype {mask.dtype.name}",
             fix="compare first, or convert with .bool()",
         )
-    return mask if mask.dtype.name == "bool" else mask.bool()  # type: ignore[attr-defined]
+    return mask if mask.dtype.name == "bool" else mask.bool()
 
 
 @public(method=True, in_place=True)
@@ -299,7 +299,7 @@ def fill(input: Tensor, value: Any) -> Tensor:
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of `input` with `src` in slice `index` of `dim`."""
     result = clone(input)
-    select(result, dim, index).copy_(src)  # type: ignore[attr-defined]
+    select(result, dim, index).copy_(src)
     return result
 
 
@@ -331,7 +331,7 @@ def slice_scatter(
     """A copy of `input` with `src` in a slice of `dim`."""
     result = clone(input)
     key = (slice(None),) * wrap_dim(dim, input.ndim) + (slice(start, end, step),)
-    getitem(result, key).copy_(src)  # type: ignore[attr-defined]
+    getitem(result, key).copy_(src)
     return result
 
 
@@ -341,5 +341,5 @@ def diagonal_scatter(
 ) -> Tensor:
     """A copy of `input` with `src` on a diagonal."""
     result = clone(input)
-    diagonal(result, offset, dim1, dim2).copy_(src)  # type: ignore[attr-defined]
+    diagonal(result, offset, dim1, dim2).copy_(src)
     return result

@@ -80,7 +80,7 @@ def _bytes_as(input: Tensor, dtype: DType) -> Tensor:
             fix="pad or slice the last dimension",
         )
     array = np.ascontiguousarray(input.detach()._array()).view(dtype.numpy)
-    return from_array(array.copy(), dtype).to(device=input.device)  # type: ignore[attr-defined]
+    return from_array(array.copy(), dtype).to(device=input.device)
 
 
 @method()

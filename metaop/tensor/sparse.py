@@ -117,7 +117,7 @@ class SparseTensor:
 
     def _index(self, array: np.ndarray) -> Tensor:
         index = from_array(np.ascontiguousarray(array), dtypes.int64)
-        return index.to(self.device)  # type: ignore[attr-defined]
+        return index.to(self.device)
 
     def _axis(self, dim: int) -> Tensor:
         """The places along one dimension, moved to the device once."""
@@ -265,7 +265,7 @@ class SparseTensor:
                     f"mul: a sparse tensor {list(self.shape)} and one of {list(other.shape)}"
                 )
             index = tuple(self._axis(dim) for dim in range(len(self._places)))
-            other = other[index]  # type: ignore[index]
+            other = other[index]
         return self._with(self._held * other)
 
     __mul__ = __rmul__ = mul
@@ -301,7 +301,7 @@ class SparseTensor:
     __matmul__ = mm = spmm = mv = matmul
 
     def __rmatmul__(self, other: Tensor) -> Tensor:
-        return sparse_matmul(self.t(), other.transpose(-2, -1)).transpose(-2, -1)  # type: ignore
+        return sparse_matmul(self.t(), other.transpose(-2, -1)).transpose(-2, -1)
 
     def sum(self, dim: int | Sequence[int] | None = None, dtype: DType | None = None) -> Any:
         """The sum of all elements, or along sparse dimensions (sparse) or all of them (dense)."""

@@ -114,7 +114,7 @@ def to_sparse(input: Tensor, sparseDims: Any = None, *, layout: layout | None = 
     kept = (array != 0).any(tuple(range(count, input.ndim)))
     places = np.stack(np.nonzero(kept)).astype(np.int64)
     found = SparseTensor(places, input, input.shape, sparse_coo, True)
-    found._held = input[tuple(found._index(place) for place in places)]  # type: ignore[index]
+    found._held = input[tuple(found._index(place) for place in places)]
     return found
 
 
@@ -133,7 +133,7 @@ def to_sparse_csr(input: Tensor) -> SparseTensor:
 @method()
 def to_dense(input: Tensor, dtype: DType | None = None) -> Tensor:
     """The tensor itself, which is dense."""
-    return input if dtype is None else input.to(dtype)  # type: ignore[attr-defined]
+    return input if dtype is None else input.to(dtype)
 
 
 @method()

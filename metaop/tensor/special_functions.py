@@ -15,7 +15,6 @@ from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.pointwise import digamma, lgamma
 from metaop.tensor.promotion import Operand, defaults, result_type, tensor_argument
 from metaop.tensor.surface import in_every_form, method, public
-from metaop.tensor.writing import in_place
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.recording import record
 
@@ -87,14 +86,9 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     return wrap(record(operators.polygamma, (_floating(input, "polygamma").call,), (int(n),)))
 
 
-@method("polygamma")
+@method("polygamma", in_place=True)
 def _polygamma_method(input: Tensor, n: int) -> Tensor:
     return polygamma(n, input)
-
-
-@method("polygamma_")
-def _polygamma_in_place(input: Tensor, n: int) -> Tensor:
-    return in_place(input, _polygamma_method, n)
 
 
 @in_every_form()

@@ -142,11 +142,11 @@ def _length(self: Tensor) -> int:
 def _iterate(self: Tensor) -> Iterator[Tensor]:
     if self.ndim == 0:
         raise ArgumentTypeError("iteration over a 0-d tensor", fix="use .item()")
-    return iter([self[k] for k in range(self.shape[0])])  # type: ignore[index]
+    return iter([self[k] for k in range(self.shape[0])])
 
 
 def _contains(self: Tensor, element: Any) -> bool:
-    return bool(comparison.eq(self, element).any())  # type: ignore[attr-defined]
+    return bool(comparison.eq(self, element).any())
 
 
 def _truth(self: Tensor) -> bool:
@@ -200,7 +200,7 @@ def _copied_storage(self: Tensor, memo: dict[int, Any]) -> Tensor:
     storage = root if root._cell is None else root._cell
     key: Any = ("storage", id(storage))
     if key not in memo:  # the storage stays alive, so that its number stays its own
-        memo[key] = root.detach().clone(), storage  # type: ignore[attr-defined]
+        memo[key] = root.detach().clone(), storage
     return _shown_alike(self, memo[key][0].detach())
 
 
@@ -254,7 +254,7 @@ def _rebuild(array: np.ndarray, dtype: Any, requires_grad: bool) -> Tensor:
 
 def _reduce(self: Tensor, protocol: Any) -> tuple[Any, ...]:
     # Bytes, because NumPy cannot pickle the types that it has from elsewhere (bfloat16).
-    values = np.array(self.detach()._array())  # type: ignore[attr-defined]
+    values = np.array(self.detach()._array())
     raw = values.view(np.uint16) if values.dtype.kind == "V" else values
     return _rebuild, (raw, self.dtype, self.requires_grad and self.is_leaf)
 

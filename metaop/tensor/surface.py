@@ -24,10 +24,10 @@ class Declaration(NamedTuple):
     """What a function of `metaop` has beside its name."""
 
     function: Callable[..., Any]
-    method: bool | str
-    in_place: bool
-    in_place_function: bool
-    out: bool
+    method: bool | str = False
+    in_place: bool = False
+    in_place_function: bool = False
+    out: bool = False
 
 
 # The functions of `metaop` by name.
@@ -65,13 +65,14 @@ def public(
     def declare(function: Function) -> Function:
         if precision is not None:
             function = casts_on_cpu(precision)(function)
+        function.__name__ = name or function.__name__
         if low_precision:
             for composites in IN_LOW_PRECISION.values():
                 composites.add(low_precision)
         if float32_on_cuda:
             IN_FLOAT32["cuda"].add(float32_on_cuda)
         found = Declaration(function, method, in_place, in_place_function, out)
-        _give(name or function.__name__, found, export)
+        _give(function.__name__, found, export)
         return function
 
     return declare
@@ -99,8 +100,11 @@ def attribute(*names: str) -> Callable[[Function], Function]:
 
 
 def synonym(name: str, function: Function, **changes: Any) -> Function:
-    """Declares another name of a declared function; `changes` are what it has otherwise."""
-    _give(name, DECLARED[function.__name__]._replace(**changes), True)
+    """Declares another name of a function; `changes` are what it has otherwise."""
+    found = DECLARED.get(function.__name__)
+    if found is None or found.function is not function:
+        found = Declaration(function)
+    _give(name, found._replace(**changes), True)
     return function
 
 
@@ -109,11 +113,11 @@ def _give(name: str, declared: Declaration, export: bool) -> None:
         if name in DECLARED:
             raise ValueError(f"two functions are declared as metaop.{name}")
         DECLARED[name] = declared
+    bound = declared.method if isinstance(declared.method, str) else name
     if declared.method:
-        bound = declared.method if isinstance(declared.method, str) else name
         _bind(bound, _taking_axis(declared.function))
     if declared.in_place:
-        _bind(name + "_", _in_place_form(declared.function))
+        _bind(bound + "_", _in_place_form(declared.function))
     if declared.in_place_function:
         IN_PLACE_FUNCTIONS.append(name + "_")
 
