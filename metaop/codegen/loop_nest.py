@@ -35,9 +35,10 @@ class Argument(NamedTuple):
 
 Integer = int | Argument
 
-# How many neighbouring bfloat16 processors multiply in one step: in each lane of a vector register
-# (AVX-512-BF16), or in each row of a matrix register (AMX).
-PAIR, MATRIX = 2, 32
+# How many neighbours processors multiply in one step: pairs of bfloat16 (AVX-512-BF16) or of whole
+# numbers of 16 bits, and four of 8 bits (VNNI), in each lane of a vector register; bfloat16 in each
+# row of a matrix register (AMX).
+PAIR, QUAD, MATRIX = 2, 4, 32
 
 # Lanes at most so many elements apart are read in whole vectors, others one by one.
 LONGEST_STRIDE = 4
@@ -361,10 +362,11 @@ class MicroKernel(NamedTuple):
     `left` is packed [k][rows], or its rows lie `left_stride` apart with neighbours along k;
     `right` is packed [k][columns]. With `accumulate` 0 the tile `target` [rows][stride] is
     overwritten, else added to. Offsets are in elements. There are `depth` steps, each of which
-    multiplies `step` neighbours along k: 1 number; or PAIR of bfloat16, which are packed as one
-    element of 32 bits; or as many as a row of a MATRIX register holds, where `right` is packed in
-    pairs and `left` has a `left_stride`. Meanwhile it asks for what is `ahead`: at each
-    turn for one element of each whose conditions hold.
+    multiplies `step` neighbours along k: 1 number; or PAIR of bfloat16, or of int16 where sums are
+    int32, or QUAD of 8 bits, which are packed as one element of 32 bits; or as many as a row of a
+    MATRIX register holds, where `right` is packed in pairs and `left` has a `left_stride`. Of
+    a QUAD `signs` tells for both factors whether numbers are "s"igned or "u"nsigned. Meanwhile it
+    asks for what is `ahead`: at each turn for one element of each whose conditions hold.
     """
 
     left: int
@@ -382,6 +384,12 @@ class MicroKernel(NamedTuple):
     left_stride: Integer | None = None
     step: int = 1
     ahead: tuple[Ahead, ...] = ()
+    signs: str = ""
+
+    @property
+    def packed_steps(self) -> int:
+        """How many packed elements of the right factor a step multiplies."""
+        return self.step // PAIR if self.step == MATRIX else 1
 
 
 class ForeignCall(NamedTuple):

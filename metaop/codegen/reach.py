@@ -171,8 +171,7 @@ class _Surveyor:
             start_of_last = (one.rows - 1) * _integer(one.left_stride)
             left = Interval(last, depth.high * one.step - 1 + start_of_last)
         self._touch(one.left, self._sum(one.left_offset, known), left)
-        # Packed elements are pairs where a step multiplies several neighbours.
-        steps = depth.high * max(one.step // ir.PAIR, 1)
+        steps = depth.high * one.packed_steps
         right = Interval(last, steps * one.columns - 1)
         self._touch(one.right, self._sum(one.right_offset, known), right)
         tile = self._up_to((one.rows - 1) * _integer(one.target_stride) + one.columns - 1)

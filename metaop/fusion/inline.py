@@ -42,10 +42,12 @@ def is_dear(node: Node) -> bool:
 
 
 def widened(node: Node) -> Node | None:
-    """The 16-bit floats of which a node is the same numbers in a wider type."""
+    """The 16-bit floats, or small whole numbers, of which a node is the same in a wider type."""
     is_cast = isinstance(node.op, Elementwise) and node.op.function.name == "cast"
     source = node.inputs[0] if is_cast else node
-    is_wider = source.dtype.compute is not source.dtype and node.dtype is source.dtype.compute
+    is_float = source.dtype.compute is not source.dtype and node.dtype is source.dtype.compute
+    is_whole = source.dtype.kind == node.dtype.kind == "int" and node.dtype.is_signed
+    is_wider = is_float or (is_whole and source.dtype.itemsize < node.dtype.itemsize)
     return source if is_cast and is_wider else None
 
 

@@ -17,6 +17,7 @@ from metaop.reduce.meta_op import Reduce
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard
+from metaop.unified_graph.dtype import int32
 from metaop.unified_graph.index_expr import Axis, IndexExpr, Lookup
 from metaop.unified_graph.node import Constant, Index, Input, Node, Shape
 from metaop.unified_graph.symbolic import usual_of
@@ -55,13 +56,13 @@ def recognise(node: Node, has_buffer: Callable[[Node], bool]) -> Contraction | N
 
 
 def sum_of_products(node: Node, has_buffer: Callable[[Node], bool]) -> Contraction | None:
-    """The axes of a sum of products of floats, None for all other nodes."""
+    """The axes of a sum of products of floats or int32, None for all other nodes."""
     op = node.op
     reduced = reduced_axes(node)
     if not (isinstance(op, Reduce) and reduced and op.reducer.name == "add"):
         return None
     product = node.inputs[0]
-    if node.dtype.kind != "float" or has_buffer(product):
+    if (node.dtype.kind != "float" and node.dtype is not int32) or has_buffer(product):
         return None
     if not (isinstance(product.op, Elementwise) and product.op.function.name == "mul"):
         return None

@@ -15,6 +15,7 @@ from metaop.codegen.schedule import Schedule
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.elementwise.meta_op import cast_reference
 from metaop.reduce.reducers import REDUCERS
+from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node
 
 
@@ -145,10 +146,14 @@ class Interpreter:
         depth = self.index(kernel.depth)
         left_start, right_start = self.index(kernel.left_offset), self.index(kernel.right_offset)
         left = self.left_panel(kernel, left_start, depth)
-        steps = depth * max(kernel.step // ir.PAIR, 1)
+        steps = depth * kernel.packed_steps
         right = self.buffers[kernel.right][right_start : right_start + steps * kernel.columns]
         right = right.reshape(steps, kernel.columns)
-        if kernel.step > 1:
+        if kernel.dtype == dtypes.int32:
+            signs = kernel.signs or "ss"
+            left = _whole(left, kernel.step, signs[0])
+            right = _whole(right.T, kernel.step, signs[1]).T
+        elif kernel.step > 1:
             left, right = _numbers(left), _numbers(right.T).T
         product = left @ right
         target, start = self.buffers[kernel.target], self.index(kernel.target_offset)
@@ -185,6 +190,16 @@ def _numbers(rows: np.ndarray) -> np.ndarray:
         return rows.astype(np.float32)
     halves = np.ascontiguousarray(rows).view(np.uint16).astype(np.uint32)
     return (halves << np.uint32(16)).view(np.float32)
+
+
+def _whole(rows: np.ndarray, step: int, sign: str) -> np.ndarray:
+    """Rows of whole numbers, or of as many as a step takes in 32 bits, as int32."""
+    parts = np.dtype(f"{'i' if sign == 's' else 'u'}{4 // step}")
+    return (
+        np.ascontiguousarray(rows)
+        .view(parts if rows.dtype == np.int32 else rows.dtype)
+        .astype(np.int32)
+    )
 
 
 def _accumulators(body: tuple[ir.Statement, ...]) -> list[ir.Accumulator]:

@@ -18,6 +18,7 @@ from metaop.codegen.memory import Buffer
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply
+from metaop.elementwise.meta_op import cast as apply_cast
 from metaop.operators.convolution import convolution, transposed_convolution
 from metaop.operators.linear_algebra import matmul
 from metaop.reindex import views
@@ -141,6 +142,64 @@ def test_bfloat16_is_multiplied_in_pairs() -> None:
     text = emit(launch.nest, AVX512, "kernel")
     assert "dpbf16ps.512" in text
     assert "llvm.fma" not in text
+
+
+WHOLE = (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.int32)
+
+
+def whole_values(nodes: list[Node]) -> list[np.ndarray]:
+    """Numbers from the whole range of a type, of int32 small ones."""
+    random, found = np.random.default_rng(0), []
+    for node in nodes:
+        range_of = np.iinfo(np.int16 if node.dtype is dtypes.int32 else node.dtype.numpy)
+        numbers = random.integers(range_of.min, range_of.max + 1, node.shape)
+        found.append(numbers.astype(node.dtype.numpy))
+    return found
+
+
+@pytest.mark.parametrize("shape", [(32, 40, 24), (33, 64, 77), (8, 32, 401), (15, 17, 130)])
+def test_whole_numbers(shape: tuple[int, int, int]) -> None:
+    tile = Tile(int8=Tile(step=ir.QUAD), int16=Tile(step=ir.PAIR))
+    for number, (one, other) in enumerate(itertools.product(WHOLE, repeat=2)):
+        left_turned, right_turned = number % 2 == 0, number % 4 < 2
+        nodes, _ = product(*shape, left_turned, right_turned, one)
+        nodes[1] = input_node(1, nodes[1].shape, other)
+        a, b = (apply_cast(node, dtypes.int32) for node in nodes)
+        a = views.transpose(a, 0, 1) if left_turned else a
+        b = views.transpose(b, 0, 1) if right_turned else b
+        output = matmul(a, b)
+        x, y = arrays = whole_values(nodes)
+        plan = schedule(nodes, [output], Machine(tile))
+        (launch,) = plan.launches
+        largest = max(one.itemsize, other.itemsize)
+        assert {tile.step for tile in micro_kernels(launch.nest.body)} == {4 // largest}
+        x, y = (z.astype(np.int64) for z in (x, y))
+        wanted = (x.T if left_turned else x) @ (y.T if right_turned else y)
+        (interpreted,) = run_schedule(plan, arrays)
+        compiled = run(schedule(nodes, [output], host_machine()), arrays, output)
+        for found in (interpreted, compiled):
+            np.testing.assert_array_equal(found, wanted.astype(np.int32))
+
+
+@pytest.mark.parametrize("size", [7, 12])
+def test_convolutions_of_whole_numbers(size: int) -> None:
+    image, weight = (
+        input_node(0, (2, 12, size, size), dtypes.uint8), input_node(1, (10, 12, 3, 3), dtypes.int8)
+    )  # fmt: skip
+    operands = (apply_cast(node, dtypes.int32) for node in (image, weight))
+    output = convolution(*operands, None, (1, 1), (1, 1), (1, 1), (1, 1), 1)
+    arrays = whole_values([image, weight])
+    tile = Tile(int8=Tile(step=ir.QUAD), int16=Tile(step=ir.PAIR))
+    plan = schedule([image, weight], [output], Machine(tile))
+    kernels = [tile for launch in plan.launches for tile in micro_kernels(launch.nest.body)]
+    assert {(tile.step, tile.signs) for tile in kernels} == {(ir.QUAD, "su")}
+    (interpreted,) = run_schedule(plan, arrays)
+    compiled = run(schedule([image, weight], [output], host_machine()), arrays, output)
+    padded = np.pad(arrays[0].astype(np.int64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    wanted = np.einsum("nchwyx,ocyx->nohw", windows, arrays[1].astype(np.int64))
+    for found in (interpreted, compiled):
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_a_left_factor_that_others_read_too_is_not_packed() -> None:

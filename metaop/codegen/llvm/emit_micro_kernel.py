@@ -10,8 +10,9 @@ from metaop.codegen.llvm.emit_index import IndexWriter
 from metaop.codegen.llvm.emit_loops import LoopWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_scalars import Coefficient
+from metaop.codegen.llvm.products import FLIP, product_of
 from metaop.codegen.llvm.value import Value, bits_of
-from metaop.codegen.loop_nest import PAIR, STEPS, Ahead, MicroKernel, Sum
+from metaop.codegen.loop_nest import STEPS, Ahead, MicroKernel, Sum
 
 
 def write_micro_kernel(
@@ -52,9 +53,9 @@ class _MicroKernel:
         self.memory = memory
         self.loops = loops
         self.element = compute_type(statement.dtype)
-        # What a step multiplies: a number, or a pair of them.
-        self.has_pairs = statement.step == PAIR
-        self.factor = "i32" if self.has_pairs else self.element
+        self.product = product_of(statement)
+        # What a step multiplies: a number, or several neighbours.
+        self.factor = self.product.element or self.element
         widest = loops.target.vector_bytes // statement.dtype.itemsize
         # The greatest power of two that divides the columns, up to a whole register.
         self.lanes = min(widest, statement.columns & -statement.columns)
@@ -67,7 +68,8 @@ class _MicroKernel:
         depth = self.index.total(self.index.resolve(statement.depth))
         asked = [self._asked(one) for one in statement.ahead]
         zero = code.constant(0, self.element, self.lanes)
-        sums = [zero] * (statement.rows * self.vectors)
+        # Where left numbers are moved, a further row sums up what that adds.
+        sums = [zero] * ((statement.rows + self.product.is_flipped) * self.vectors)
         # Pointers move along, so that a step computes no addresses.
         carried = [code.value(place, "ptr") for place in (left, right)] + sums
         target = frozenset({statement.target})
@@ -89,7 +91,7 @@ class _MicroKernel:
             whole, depth, 1, carried, target, lambda _, values: self._step(values)
         )
         sums = last[2:]
-        self._write_tile(sums)
+        self._write_tile(self._without_flips(sums))
         self.memory.stale(statement.target)
 
     def _start(self, buffer: int, offset: Sum) -> str:
@@ -136,28 +138,31 @@ class _MicroKernel:
         stride = statement.left_stride
         row_step = self.index.integer(stride or 1)
         # Rows that are not packed lie apart by numbers, also where steps take pairs.
-        unit = "i16" if self.has_pairs and stride is not None else self.factor
+        unit = self.factor if stride is None else self.product.number or self.factor
         columns = [self._load(right, k * self.lanes) for k in range(self.vectors)]
-        result = []
+        flip = code.constant(FLIP, "i32", self.lanes) if self.product.is_flipped else None
+        totals = iter(values)
+        result: list[Value] = []
+
+        def add(factor: Value) -> None:
+            result.extend(self.product.added(code, factor, one, next(totals)) for one in columns)
+
         for row in range(statement.rows):
             place = self._moved(left, binary("mul", row_step, row), unit)
             address = code.value(place, "ptr")
-            factor = code.splat(
-                code.load(address, self.factor, align=bits_of(unit) // 8), self.lanes
-            )
-            for k, column in enumerate(columns):
-                result.append(self._added(factor, column, values[row * self.vectors + k]))
+            factor = code.load(address, self.factor, align=bits_of(unit) // 8)
+            factor = code.splat(factor, self.lanes)
+            add(factor if flip is None else factor ^ flip)
+        if flip is not None:
+            add(flip)
         return result
 
-    def _added(self, factor: Value, column: Value, total: Value) -> Value:
-        if not self.has_pairs:
-            return self.code.fma(factor, column, total)
-        code, pairs = self.code, f"<{2 * self.lanes} x bfloat>"
-        left, right = (code.emit(f"bitcast {x.typed} to {pairs}") for x in (factor, column))
-        symbol = f"llvm.x86.avx512bf16.dpbf16ps.{32 * self.lanes}"
-        code.declare(f"declare {total.full_type} @{symbol}({total.full_type}, {pairs}, {pairs})")
-        operands = f"{total.typed}, {pairs} {left}, {pairs} {right}"
-        return code.like(total, code.emit(f"call {total.full_type} @{symbol}({operands})"))
+    def _without_flips(self, sums: list[Value]) -> list[Value]:
+        """The sums of the rows, without what flipped bits added to each column."""
+        if not self.product.is_flipped:
+            return sums
+        *rows, extra = (sums[k : k + self.vectors] for k in range(0, len(sums), self.vectors))
+        return [self.code.sub(total, more) for row in rows for total, more in zip(row, extra)]
 
     def _moved(self, start: str, offset: Coefficient, unit: str = "") -> str:
         if offset == 0:

@@ -11,7 +11,7 @@ from metaop.codegen.llvm import matrix_registers
 from metaop.codegen.llvm.emit_matrix_kernel import SIDE
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import Target, host_target
-from metaop.codegen.loop_nest import MATRIX, PAIR
+from metaop.codegen.loop_nest import MATRIX, PAIR, QUAD
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.blocks import Tile
 from metaop.settings import get
@@ -26,6 +26,10 @@ _TILES = {
 # and it takes long panels to keep them busy.
 PAIRS = Tile(rows=8, columns=32, block_columns=512, step=PAIR, rate=2)
 MATRICES = Tile(2 * SIDE, 2 * SIDE, depth=2048, block_columns=256, step=MATRIX, rate=16)
+# Whole numbers of 16 bits are multiplied in pairs everywhere, of 8 bits in fours where there are
+# instructions for them: a panel then holds four times as many, and about three times as many are
+# multiplied in the same time.
+BYTES_DEPTH, BYTES_RATE = 1536, 3
 # Others that the registers hold, for a tuner to try.
 _OTHER_TILES = {
     64: ((14, 32), (12, 32), (6, 64), (4, 64)),
@@ -55,11 +59,14 @@ def machine_for(target: Target) -> Machine:
 def _machine(
     target: Target, threads: int, near_bytes: int, cache_bytes: int, narrow: Tile | None
 ) -> Machine:
+    tile = replace(_TILES[target.vector_bytes], near_bytes=near_bytes)
+    fours = replace(tile, step=QUAD, rate=BYTES_RATE, depth=BYTES_DEPTH)
     return Machine(
         replace(
-            _TILES[target.vector_bytes],
-            near_bytes=near_bytes,
+            tile,
             narrow=narrow and replace(narrow, near_bytes=near_bytes),
+            int16=replace(tile, step=PAIR),
+            int8=fours if target.has_byte_products else None,
         ),
         _OTHER_TILES[target.vector_bytes],
         threads,

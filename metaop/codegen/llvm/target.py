@@ -53,6 +53,12 @@ class Target:
         return self.has_bfloat16_pairs and self.has("amx-tile") and self.has("amx-bf16")
 
     @property
+    def has_byte_products(self) -> bool:
+        """Sums of four products of unsigned and signed bytes, in vectors of the usual width."""
+        is_wide = self.has_avx512 and self.vector_bytes == 64
+        return self.has("avx512vnni") if is_wide else self.has("avxvnni")
+
+    @property
     def has_fma(self) -> bool:
         """Fused multiply-add of 32-byte vectors or wider."""
         return self.has("fma")

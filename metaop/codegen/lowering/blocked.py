@@ -5,8 +5,9 @@ depth then end where a run of neighbours does. One that would have to be gathere
 is brought into that order first, by a launch of its own (`prepared.py`).
 
 Factors in bfloat16 are packed in pairs of neighbours along the depth if the machine has
-instructions that multiply pairs. Its matrix registers take rows of the left factor as they lie in
-memory, so a left factor that cannot be read in place is packed in rows as well.
+instructions that multiply pairs; whole numbers of 16 bits are packed in pairs, of 8 bits in fours.
+Matrix registers take rows of the left factor as they lie in memory, so a left factor that cannot be
+read in place is packed in rows as well.
 
 The depth of a convolution runs over the offsets of the window outside and over channels inside:
 then what a panel reads, and where its padding lies, changes with the offset only.
@@ -28,7 +29,7 @@ from metaop.codegen.lowering.blocks import (
     exact_block,
     window_block,
 )
-from metaop.codegen.lowering.positions import Positions
+from metaop.codegen.lowering.positions import Positions, narrowest
 from metaop.codegen.lowering.prepared import packed, relaid
 from metaop.fusion.cases import WHOLE, Case
 from metaop.fusion.kernel import Kernel
@@ -75,13 +76,20 @@ class Blocked(Positions):
             math.prod(extents) for extents in (self.rows, self.columns, self.depth)
         )
         windows = window_axes(self.contraction, self.kernel.shape, self.storage.has_buffer)
-        self.step, self.together = tile.step, min(tile.step, ir.PAIR)
-        if self.together == ir.PAIR:
-            self.in_place = dtypes.bfloat16
+        self.step = tile.step
+        self.together = ir.PAIR if tile.step == ir.MATRIX else tile.step
+        self.signs = ""
+        if self.together == ir.QUAD:
+            self.in_place, right = (
+                narrowest(x) for x in (self.contraction.left, self.contraction.right)
+            )
+            self.signs = "".join("s" if x.is_signed else "u" for x in (self.in_place, right))
+        elif self.together == ir.PAIR:
+            self.in_place = dtypes.int16 if self.scalar is dtypes.int32 else dtypes.bfloat16
         # The types of packed elements.
         self.panel = self.scalar if self.together == 1 else dtypes.int32
         self.left_panel = self.in_place if self.packs_rows else self.panel
-        width = tile.columns if self.scalar is dtypes.float32 else tile.columns // 2
+        width = tile.columns * 4 // self.scalar.itemsize
         self.tile_columns = width if usual_of(columns) > width // 2 else width // 2
         # One tile for all but the shortest: a changed batch size must not need another kernel.
         is_short = not is_symbolic(rows) and rows <= 2 * tile.rows

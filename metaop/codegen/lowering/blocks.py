@@ -20,8 +20,9 @@ class Tile:
     """The register tile of the machine's micro-kernel, and the block sizes around it.
 
     Its instructions multiply `step` neighbours along the depth, and in all `rate` times as many
-    elements as those that multiply numbers. `narrow` is the tile for factors in bfloat16 where
-    there are instructions for them. Launches run slice by slice if a slice of what they exchange
+    elements as those that multiply numbers. `narrow` is the tile for factors in bfloat16, `int16`
+    and `int8` those for whole numbers of at most so many bits, where there are instructions for
+    them. Launches run slice by slice if a slice of what they exchange
     takes at most `near_bytes`, which a thread has near by (0: never).
     """
 
@@ -33,6 +34,8 @@ class Tile:
     step: int = 1
     rate: int = 1
     narrow: Tile | None = None
+    int16: Tile | None = None
+    int8: Tile | None = None
     near_bytes: int = 0
 
     @property

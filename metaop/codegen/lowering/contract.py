@@ -6,8 +6,9 @@ their product to a tile in scratch memory. When the depth is done, the tile goes
 was fused behind the contraction and is stored. Packing evaluates the index maps, so padding,
 strides, gathers and elementwise producers cost no extra pass.
 
-Of factors in bfloat16, processors multiply neighbours along the depth in one step, if they know how
-to; the panels then hold pairs, and for matrix registers the left ones [panel][row][k].
+Of factors in bfloat16, or of whole numbers of 16 or 8 bits, processors multiply neighbours along
+the depth in one step, if they know how to; the panels then hold pairs or fours, and for matrix
+registers the left ones [panel][row][k].
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from metaop.codegen.lowering.tasks import DEPTH_BLOCK, TASK, Blocks, bind_tiles,
 from metaop.fusion.cases import cases
 from metaop.fusion.kernel import Kernel, box_axes
 from metaop.fusion.storage import Storage
+from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
@@ -219,15 +221,15 @@ class Contract(Blocked):
     def _packed_value(
         self, factor: Node, outer: Outer, bounds: tuple[IndexExpr, int], step: IndexExpr
     ) -> ir.Expr:
-        """The packed element of a step: a number, or a pair of neighbours along the depth."""
+        """The packed element of a step: a number, or neighbours along the depth."""
         start, depth = bounds
         places = (start + step * self.together + k for k in range(self.together))
-        value, *others = (self.factor(factor, outer, (place, depth)) for place in places)
-        return (
-            ir.Apply("bfloat16_pair", (value, *others), self.panel, self.scalar)
-            if others
-            else value
-        )
+        numbers = [self.factor(factor, outer, (place, depth)) for place in places]
+        if self.scalar is dtypes.int32:
+            return _side_by_side(numbers)
+        if len(numbers) == 1:
+            return numbers[0]
+        return ir.Apply("bfloat16_pair", tuple(numbers), self.panel, self.scalar)
 
     def pack(
         self,
@@ -309,6 +311,7 @@ class Contract(Blocked):
                 self.block_depth if rows_are_packed else self.left_stride,
                 self.step,
                 self._ahead((left, left_start), panel, strip),
+                self.signs,
             )
         )
         if not self.is_finished:
@@ -399,6 +402,18 @@ class Contract(Blocked):
         values.emit(ir.For("n", self.target_columns, "serial", values.close(), (), True))
         count = groups if self.is_finished else self.panels
         values.emit(ir.For("m", count, "serial", values.close()))
+
+
+def _side_by_side(numbers: list[ir.Expr]) -> ir.Expr:
+    """Whole numbers in equal parts of 32 bits, the first in the lowest."""
+    kind, bits = dtypes.int32, 32 // len(numbers)
+    total = numbers[-1]
+    for number in reversed(numbers[:-1]):
+        mask = ir.Number((1 << bits) - 1, kind)
+        total = ir.Apply("left_shift", (total, ir.Number(bits, kind)), kind, kind)
+        low = ir.Apply("bitwise_and", (number, mask), kind, kind)
+        total = ir.Apply("bitwise_or", (total, low), kind, kind)
+    return total
 
 
 def _filled(kernel: Kernel, storage: Storage) -> list[LoweredKernel]:

@@ -18,7 +18,6 @@ from metaop.errors import InternalError
 from metaop.fusion.cases import WHOLE, Case
 from metaop.fusion.inline import map_at, widened
 from metaop.fusion.kernel import Indices, Kernel
-from metaop.fusion.recognise import Contraction
 from metaop.fusion.storage import Storage
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph import dtype as dtypes
@@ -52,7 +51,8 @@ class Positions(Lowering):
         ]
         self.contraction = replace(contraction, batch=kept[0], rows=kept[1], columns=kept[2])
         self.root = kernel.roots[0]
-        self.scalar = dtypes.float64 if self.root.dtype is dtypes.float64 else dtypes.float32
+        is_itself = self.root.dtype in (dtypes.float64, dtypes.int32)
+        self.scalar = self.root.dtype if is_itself else dtypes.float32
         # The type of factors that can be read where they are.
         self.in_place = self.scalar
         shape = kernel.shape
@@ -267,13 +267,7 @@ def _looks_up(*_: object) -> IndexExpr:
     raise InternalError("a map without index operands looks something up")
 
 
-def are_narrow(contraction: Contraction) -> bool:
-    """Whether both factors have elements in bfloat16, that were widened at most."""
-    factors = contraction.left, contraction.right
-    return all(_narrowest(factor) is dtypes.bfloat16 for factor in factors)
-
-
-def _narrowest(factor: Node) -> DType:
+def narrowest(factor: Node) -> DType:
     """The type that holds all elements of a factor."""
     while isinstance(factor.op, Reindex) and not factor.op.fill:
         factor = factor.inputs[0]

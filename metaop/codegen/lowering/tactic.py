@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.lowering.machine import Machine
-from metaop.codegen.lowering.positions import are_narrow
+from metaop.codegen.lowering.positions import narrowest
 from metaop.codegen.lowering.stencil_geometry import Stencil, stencil_of
 from metaop.codegen.lowering.winograd_geometry import Geometry, geometries
 from metaop.codegen.lowering.winograd_geometry import excess_of_rounding as excess_of_short
@@ -95,10 +95,17 @@ def tactics(kernel: Kernel, storage: Storage, machine: Machine) -> Iterator[Tact
 
 def _fitting(kernel: Kernel, tile: Tile) -> Tile:
     """The register tile for the types of the factors."""
-    contraction = kernel.contraction
-    if tile.narrow is None or contraction is None or not are_narrow(contraction):
+    contraction, total = kernel.contraction, kernel.roots[0].dtype
+    if contraction is None:
         return tile
-    return tile if kernel.roots[0].dtype is dtypes.float64 else tile.narrow
+    types = {narrowest(contraction.left), narrowest(contraction.right)}
+    fitting: Tile | None = None
+    if total is dtypes.int32:
+        most = max(dtype.itemsize for dtype in types)
+        fitting = (most == 1 and tile.int8) or (most <= 2 and tile.int16) or None
+    elif total is not dtypes.float64 and types == {dtypes.bfloat16}:
+        fitting = tile.narrow
+    return fitting or tile
 
 
 def other_tiles(tactic: Tactic, machine: Machine) -> list[Tactic]:

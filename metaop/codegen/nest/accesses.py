@@ -307,14 +307,13 @@ class _Surveyor:
 
     def _micro_kernel(self, kernel: ir.MicroKernel, place: _Place) -> None:
         steps = int(self._index(kernel.depth, place).max(initial=0))
-        halves = max(kernel.step // ir.PAIR, 1)
         stride = kernel.left_stride
         left = (
             (("k", steps, kernel.rows), ("r", kernel.rows, 1))
             if stride is None
             else (("r", kernel.rows, self._integer(stride)), ("k", steps * kernel.step, 1))
         )
-        right = (("k", steps * halves, kernel.columns), ("c", kernel.columns, 1))
+        right = (("k", steps * kernel.packed_steps, kernel.columns), ("c", kernel.columns, 1))
         target = (
             ("r", kernel.rows, self._integer(kernel.target_stride)),
             ("c", kernel.columns, 1),

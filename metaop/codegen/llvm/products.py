@@ -1,0 +1,98 @@
+"""What a step of the micro-kernel adds to its sums: a table, by the neighbours that it multiplies.
+
+Packed elements have 32 bits where a step takes several neighbours along the depth. Products of
+unsigned and signed bytes are the only ones of bytes that processors have. Where both factors are
+signed, or both unsigned, the top bits of the left one are flipped, which moves its numbers by 128;
+what that adds to a column is one more sum, which is taken away in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from metaop.codegen.llvm.emit_code import Code
+from metaop.codegen.llvm.value import Value
+from metaop.codegen.loop_nest import PAIR, QUAD, MicroKernel
+
+# The top bits of four bytes, as an int32.
+FLIP = 0x80808080 - (1 << 32)
+
+
+class Product(NamedTuple):
+    """How a step multiplies: the types of a packed element and of one number of it, and the sum of
+    a total and the products of a left and a right element.
+
+    Empty types are those of the sums. A number `is_flipped` if its top bits have to be.
+    """
+
+    element: str
+    number: str
+    added: Callable[[Code, Value, Value, Value], Value]
+    is_flipped: bool = False
+
+
+def product_of(statement: MicroKernel) -> Product:
+    """The row of the table for a micro-kernel."""
+    return _PRODUCTS[statement.step, statement.dtype.kind, statement.signs]
+
+
+def _fused(code: Code, left: Value, right: Value, total: Value) -> Value:
+    return code.fma(left, right, total)
+
+
+def _whole(code: Code, left: Value, right: Value, total: Value) -> Value:
+    return code.add(code.mul(left, right), total)
+
+
+def _bfloat16_pairs(code: Code, left: Value, right: Value, total: Value) -> Value:
+    pairs = f"<{2 * total.lanes} x bfloat>"
+    one, other = (code.emit(f"bitcast {x.typed} to {pairs}") for x in (left, right))
+    return _called(code, "avx512bf16.dpbf16ps", total, pairs, (one, other))
+
+
+def _int16_pairs(code: Code, left: Value, right: Value, total: Value) -> Value:
+    """Written out: LLVM finds the instruction of the processor (`pmaddwd`, `vpdpwssd`)."""
+    count = PAIR * total.lanes
+    halves = (code.bitcast(x, "i16") for x in (left, right))
+    one, other = (code.to_type(x, "i32") for x in halves)
+    products = code.mul(one, other)
+    parts = []
+    for start in range(PAIR):
+        picked = ", ".join(f"i32 {k}" for k in range(start, count, PAIR))
+        operands = f"{products.typed}, {products.full_type} poison"
+        text = f"shufflevector {operands}, <{total.lanes} x i32> <{picked}>"
+        parts.append(code.like(total, code.emit(text)))
+    return code.add(total, code.add(*parts))
+
+
+def _bytes(code: Code, left: Value, right: Value, total: Value) -> Value:
+    """Of unsigned left and signed right numbers."""
+    return _called(code, "avx512.vpdpbusd", total, total.full_type, (left.text, right.text))
+
+
+def _turned_bytes(code: Code, left: Value, right: Value, total: Value) -> Value:
+    """Of signed left and unsigned right numbers."""
+    return _bytes(code, right, left, total)
+
+
+def _called(
+    code: Code, instruction: str, total: Value, type: str, factors: tuple[str, str]
+) -> Value:
+    """The sum of a total and the products of factors of a type."""
+    result, symbol = total.full_type, f"llvm.x86.{instruction}.{32 * total.lanes}"
+    code.declare(f"declare {result} @{symbol}({result}, {type}, {type})")
+    operands = ", ".join(f"{type} {factor}" for factor in factors)
+    return code.like(total, code.emit(f"call {result} @{symbol}({total.typed}, {operands})"))
+
+
+_PRODUCTS = {
+    (1, "float", ""): Product("", "", _fused),
+    (1, "int", ""): Product("", "", _whole),
+    (PAIR, "float", ""): Product("i32", "i16", _bfloat16_pairs),
+    (PAIR, "int", ""): Product("i32", "i16", _int16_pairs),
+    (QUAD, "int", "us"): Product("i32", "i8", _bytes),
+    (QUAD, "int", "su"): Product("i32", "i8", _turned_bytes),
+    (QUAD, "int", "ss"): Product("i32", "i8", _bytes, True),
+    (QUAD, "int", "uu"): Product("i32", "i8", _turned_bytes, True),
+}
