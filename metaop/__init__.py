@@ -66,7 +66,7 @@ _dist.distance, _dist.global_mode = _distance, _global_mode
 
 _SUBMODULES = frozenset(
     """
-    __config__ absent accelerator amp array_api autograd backends control_flow cuda data dist
+    __config__ absent accelerator amp ao array_api autograd backends control_flow cuda data dist
     distributed distributions einops environment export fft func futures fx graph hub inspect
     kernels linalg masked models multiprocessing nn onnx optim profiler random scripting
     serialization signal sparse special storage testing types utils version vision

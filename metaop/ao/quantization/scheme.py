@@ -1,0 +1,88 @@
+"""How numbers are mapped to quantised values, and the parameters that follow from a range."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from metaop.tensor.core import Tensor
+from metaop.tensor.pointwise import maximum, minimum, round
+from metaop.tensor.selection import clamp, where
+from metaop.unified_graph.dtype import DType, float32, int32, uint8
+
+
+class QScheme(Enum):
+    """PyTorch's schemes: one range or one for each channel, centred on zero or not.
+
+    With float parameters, zero points are floats, and zero need not be a quantised value.
+    """
+
+    per_tensor_affine = "per_tensor_affine"
+    per_tensor_symmetric = "per_tensor_symmetric"
+    per_channel_affine = "per_channel_affine"
+    per_channel_symmetric = "per_channel_symmetric"
+    per_channel_affine_float_qparams = "per_channel_affine_float_qparams"
+
+    @property
+    def is_per_channel(self) -> bool:
+        """Whether each channel has a scale and a zero point."""
+        return self.value.startswith("per_channel")
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether ranges are centred on zero."""
+        return self.value.endswith("symmetric")
+
+
+per_tensor_affine = QScheme.per_tensor_affine
+per_tensor_symmetric = QScheme.per_tensor_symmetric
+per_channel_affine = QScheme.per_channel_affine
+per_channel_symmetric = QScheme.per_channel_symmetric
+per_channel_affine_float_qparams = QScheme.per_channel_affine_float_qparams
+
+
+def parameters_of_range(
+    least: Tensor,
+    greatest: Tensor,
+    limits: tuple[int, int],
+    scheme: QScheme,
+    dtype: DType,
+    eps: Tensor | float,
+    is_customised: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Scale and zero point for numbers from `least` to `greatest`, as PyTorch's observers have
+    them.
+
+    `limits` are the smallest and the largest quantised value; a scale is at least `eps`. Ranges
+    that were never seen, of which the least is greater, have scale 1.
+    """
+    low, high = limits
+    is_seen = least <= greatest
+    below, above = clamp(least, max=0.0), clamp(greatest, min=0.0)
+    if scheme is per_channel_affine_float_qparams:
+        scale = (greatest - least) / float(high - low)
+        scale = where(scale > eps, scale, 1.0)
+        zero = -1 * least / scale
+        return where(is_seen, scale, 1.0), where(is_seen, zero, 0.0)
+    if scheme.is_symmetric:
+        scale = maximum(-below, above) / (float(high - low) / 2)
+        middle = 0
+        if dtype is uint8:
+            middle = (low + high) // 2 if is_customised else 128
+        scale = where(is_seen, _at_least(scale, eps), 1.0)
+        return scale, where(is_seen, middle, 0).expand(scale.shape).to(int32)
+    scale = _at_least((above - below) / float(high - low), eps)
+    zero = clamp(low - round(below / scale), low, high)
+    return where(is_seen, scale, 1.0), where(is_seen, zero, 0.0).to(int32)
+
+
+def _at_least(scale: Tensor, eps: Tensor | float) -> Tensor:
+    return maximum(scale, eps) if isinstance(eps, Tensor) else clamp(scale, min=eps)
+
+
+def dynamic_parameters(input: Tensor, limits: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Scale and zero point by the range of the numbers at hand, one for all of them."""
+    numbers = input.detach().to(float32)
+    below, above = minimum(numbers.amin(), 0), maximum(numbers.amax(), 0)
+    scale = (above - below) / float(limits[1] - limits[0])
+    scale = where(scale == 0, 0.1, scale)
+    return scale, clamp(round(limits[0] - below / scale), *limits).to(int32)
