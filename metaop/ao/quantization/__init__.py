@@ -69,6 +69,7 @@ from metaop.ao.quantization.scheme import (
     per_tensor_symmetric,
 )
 from metaop.ao.quantization.stubs import DeQuantStub, QuantStub
+from metaop.ao.quantization.weights import WeightOnlyLinear, quantize_weights
 
 __all__ = [
     "DeQuantStub",
@@ -85,6 +86,7 @@ __all__ = [
     "QScheme",
     "QuantStub",
     "UniformQuantizationObserverBase",
+    "WeightOnlyLinear",
     "convert",
     "default_dynamic_qconfig",
     "default_dynamic_quant_observer",
@@ -126,5 +128,6 @@ __all__ = [
     "quantize_per_channel",
     "quantize_per_tensor",
     "quantize_qat",
+    "quantize_weights",
     "weight_observer_range_neg_127_to_127",
 ]
