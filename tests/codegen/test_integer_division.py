@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 import metaop
+from metaop.codegen.llvm.emit_code import Code
+from metaop.codegen.llvm.emit_scalars import ScalarArithmetic
+from metaop.codegen.llvm.target import host_target
 from metaop.codegen.loop_nest import (
     Apply,
     IndexValue,
@@ -86,3 +91,12 @@ def test_windows_whose_bounds_are_quotients(sizes: tuple[int, int]) -> None:
         ((y @ w.t()) @ w).pow(2).mean().backward()
         found.append(x.grad.numpy())
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
+
+
+def test_a_product_with_zero_is_zero_whatever_the_other_factor() -> None:
+    scalars = ScalarArithmetic(Code(host_target()))
+    scalars.limits |= {"%nothing": 0, "%any": math.inf}
+    for factors in (("%nothing", "%any"), ("%any", "%nothing")):
+        product = scalars.binary("mul", *factors)
+        assert scalars.limit(product) == 0
+        assert scalars.binary("sdiv", product, 7) == 0

@@ -64,7 +64,7 @@ class ScalarArithmetic:
         elif operation == "add":
             self.limits[name] = first + second
         elif operation == "mul":
-            self.limits[name] = first * second
+            self.limits[name] = first * second if first and second else 0  # not NaN of 0 * inf
         elif operation[1:] in ("div", "rem"):
             self.limits[name] = first
 
