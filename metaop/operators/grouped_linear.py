@@ -8,10 +8,10 @@ from metaop.elementwise.meta_op import apply, cast
 from metaop.errors import ShapeError
 from metaop.operators.expressions import index_along
 from metaop.reduce.meta_op import reduce_axes
-from metaop.reindex.views import reshape, select, unsqueeze
+from metaop.reindex.views import broadcast_to, reshape, select, unsqueeze
 from metaop.unified_graph.composite import composite
 from metaop.unified_graph.dtype import float32, int8, uint8
-from metaop.unified_graph.node import Node, Shape
+from metaop.unified_graph.node import Node
 
 
 @composite
@@ -30,35 +30,29 @@ def linear_of_groups(input: Node, weight: Node, scale: Node, bits: int) -> Node:
         )
     lead, (groups, outputs) = input.shape[:-1], scale.shape
     packed = reshape(weight, (groups, weight.shape[0] // groups, outputs))
-    left, factors = cast(input, float32), unsqueeze(cast(scale, float32), 1)
-    if bits == 8:
-        total = _contracted(left, cast(packed, float32), factors, lead)
-    elif math.prod(lead) == 1:
+    left, factors = cast(input, float32), cast(scale, float32)
+    if bits == 4 and math.prod(lead) == 1:
         # Both numbers of a byte are used where it is read.
         lower, upper = _numbers(packed, 0), _numbers(packed, 4)
         halves = reshape(left, (groups, 2, packed.shape[1], 1))
         product = lower * select(halves, 1, 0) + upper * select(halves, 1, 1)
-        total = reshape(reduce_axes("add", product * factors, (0, 1)), (*lead, outputs))
-    else:
-        shape = (groups, 2, packed.shape[1], outputs)
-        shift = cast(index_along(shape, 1) * 4, uint8)
-        total = _contracted(left, _numbers(unsqueeze(packed, 1), shift), factors, lead)
-    return cast(total, input.dtype)
+        total = reduce_axes("add", product * unsqueeze(factors, 1), (0, 1))
+        return cast(reshape(total, (*lead, outputs)), input.dtype)
+    # Repeated for all rows first: so numbers are unpacked where the sum packs its panels.
+    halves = 8 // bits
+    shape = (*lead, groups, halves, packed.shape[1], outputs)
+    right = broadcast_to(unsqueeze(packed, 1), shape)
+    if bits == 4:
+        right = _numbers(right, cast(index_along((2, 1, 1), 0) * 4, uint8))
+    right = cast(right, float32)
+    if groups > 1:
+        right = right * reshape(factors, (groups, 1, 1, outputs))
+    product = reshape(left, (*lead, groups, halves, packed.shape[1], 1)) * right
+    total = reduce_axes("add", product, range(len(lead), len(lead) + 3))
+    return cast(total if groups > 1 else total * reshape(factors, (outputs,)), input.dtype)
 
 
 def _numbers(packed: Node, shift: Node | int) -> Node:
     """The numbers in the halves of bytes from the bits on that `shift` tells, float32."""
     half = apply("bitwise_and", apply("right_shift", packed, shift), 15)
     return cast(cast(half, int8) - 8, float32)
-
-
-def _contracted(left: Node, numbers: Node, factors: Node, lead: Shape) -> Node:
-    """The sum over groups (groups, …, out) of the products with a left factor (…, in)."""
-    groups, *split, outputs = numbers.shape
-    right = numbers
-    if groups > 1:
-        right = numbers * reshape(factors, (groups, *(1 for _ in split), outputs))
-    product = reshape(left, (*lead, groups, *split, 1)) * right
-    first = len(lead)
-    total = reduce_axes("add", product, range(first, first + 1 + len(split)))
-    return total if groups > 1 else total * reshape(factors, (outputs,))
