@@ -202,9 +202,9 @@ class Writer(nn.Module):
 
     def memory(self, batch: int) -> Memory:
         """An empty memory for so many sequences."""
-        weight = self.lm_head.weight
+        like = next(self.parameters())  # the weights of linear maps may be whole numbers
         shapes = self.memory_shapes(batch)
-        return [(weight.new_zeros(shape), weight.new_zeros(shape)) for shape in shapes]
+        return [(like.new_zeros(shape), like.new_zeros(shape)) for shape in shapes]
 
     def loss(
         self, tokens: metaop.Tensor, following: metaop.Tensor, network: Any = None
@@ -303,7 +303,7 @@ class GPT(Writer):
         return self.lm_head(parts["ln_f"](x))
 
     def memory_shapes(self, batch: int) -> list[tuple[int, ...]]:
-        width = self.lm_head.weight.shape[1]
+        width = self.transformer["wte"].weight.shape[1]
         heads = [block.attn.heads for block in self.transformer["h"]]
         return [(batch, count, self.context, width // count) for count in heads]
 
