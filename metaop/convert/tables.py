@@ -118,7 +118,7 @@ MEANINGS = {
 ABSENT_HINTS = {
     "torch": "not in metaop",
     "torch._C": "private to PyTorch",
-    "torch.ao": "quantisation is not in metaop; quantise the exported weights elsewhere",
+    "torch.ao": "metaop.ao.quantization has PyTorch's eager mode, without quantised tensors",
     "torch.distributed": "not in metaop.distributed, which has collectives and groups",
     "torch.distributed.rpc": "there are no remote calls; use metaop.distributed",
     "torch.fx": "there is no symbolic tracing; metaop.inspect.graph shows recorded operators",
@@ -128,7 +128,7 @@ ABSENT_HINTS = {
     "torch.onnx": "metaop.onnx has export and load; operators are expanded, not registered",
     "torch.profiler": "use metaop.profile",
     "torch.autograd.profiler": "use metaop.profile",
-    "torch.quantization": "quantisation is not in metaop",
+    "torch.quantization": "use metaop.ao.quantization",
     "torch.sparse": "metaop.sparse has mm, addmm, sum and softmax of coordinates and rows",
     "torch.utils.cpp_extension": "write an operator as a composition, or with autograd.Function",
     "torch.utils.ffi": "write an operator as a composition, or with autograd.Function",
