@@ -131,6 +131,12 @@ CASES: dict[str, Graph] = {
     "matmul float64": lambda: matmul(40, 33, 50, dtypes.float64),
     "matmul float16": lambda: matmul(40, 33, 50, dtypes.float16),
     "matmul bfloat16": lambda: matmul(40, 33, 50, dtypes.bfloat16),
+    "matmul of bytes": lambda: [
+        shared.matmul(
+            cast(tensor(0, 40, 33, dtype=dtypes.uint8), dtypes.int32),
+            cast(tensor(1, 33, 50, dtype=dtypes.int8), dtypes.int32),
+        )
+    ],
     "convolution gradient": lambda: shared.gradients(shared.conv, shared.IMAGE, shared.WEIGHT),
 }
 
