@@ -34,8 +34,8 @@ def linear_of_groups(input: Node, weight: Node, scale: Node, bits: int) -> Node:
     if bits == 4 and math.prod(lead) == 1:
         # Both numbers of a byte are used where it is read.
         lower, upper = _numbers(packed, 0), _numbers(packed, 4)
-        halves = reshape(left, (groups, 2, packed.shape[1], 1))
-        product = lower * select(halves, 1, 0) + upper * select(halves, 1, 1)
+        split = reshape(left, (groups, 2, packed.shape[1], 1))
+        product = lower * select(split, 1, 0) + upper * select(split, 1, 1)
         total = reduce_axes("add", product * unsqueeze(factors, 1), (0, 1))
         return cast(reshape(total, (*lead, outputs)), input.dtype)
     # Repeated for all rows first: so numbers are unpacked where the sum packs its panels.

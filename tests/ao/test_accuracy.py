@@ -26,7 +26,7 @@ def test_lenet_on_digits() -> None:
         loss.backward()
         optimizer.step()
     model.eval()
-    model.qconfig = quantization.get_default_qconfig()
+    model.qconfig = quantization.get_default_qconfig("onednn")
     observed = quantization.prepare(model)
     with metaop.no_grad():
         observed(metaop.tensor(learnt.images[:256]))
@@ -35,4 +35,6 @@ def test_lenet_on_digits() -> None:
         images = metaop.tensor(test.images)
         right = [(one(images).numpy().argmax(1) == test.labels).mean() for one in models]
     assert right[0] > 0.85
-    assert min(right[1:]) >= right[0] - 0.005
+    assert min(right[1:3]) >= right[0] - 0.005
+    # One scale for hundreds of weights in 4 bits is coarser.
+    assert right[3] >= right[0] - 0.02
