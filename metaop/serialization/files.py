@@ -131,7 +131,7 @@ def load(
     Raises CheckpointError, with the file and the reason, for damaged files and for objects that
     are not on the list of harmless types.
     """
-    placement = _placement_of(map_location)
+    placement = placement_of(map_location)
     trusted = weights_only is False
     if isinstance(f, (str, os.PathLike)):
         if global_src_rank is None and data_parallel.is_on() and not os.path.isdir(f):
@@ -169,7 +169,7 @@ def _content_on(file: str | os.PathLike[str], rank: int) -> bytes:
 def open_sharded(folder: Path) -> ShardedReader:
     """The reader of a sharded checkpoint; CheckpointError when there is none."""
     with Reading(str(folder)):
-        return ShardedReader(folder, lambda path: _load_here(path, _placement_of(None), False))
+        return ShardedReader(folder, lambda path: _load_here(path, placement_of(None), False))
 
 
 def _read_folder(folder: Path, placement: Placement) -> Any:
@@ -218,7 +218,9 @@ def _is_tar(file: IO[bytes]) -> bool:
         file.seek(position)
 
 
-def _placement_of(map_location: MapLocation) -> Placement:
+def placement_of(map_location: MapLocation) -> Placement:
+    """Where the tensors of a file belong, from what a caller of `load` says."""
+
     def placement(location: str) -> Device:
         if isinstance(map_location, Device):
             return map_location

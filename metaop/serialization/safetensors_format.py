@@ -117,19 +117,22 @@ def read_with_metadata(
     file.seek(place)
     header = read_header(file, size)
     content = np.frombuffer(bytearray(file.read()), np.uint8)
-    tensors = {name: _tensor(entry, content, placement) for name, entry in header.entries.items()}
+    tensors = {name: tensor_of(entry, content, placement) for name, entry in header.entries.items()}
     return tensors, header.metadata
 
 
-def _tensor(entry: Entry, content: np.ndarray, placement: Placement) -> Tensor:
+def tensor_of(entry: Entry, content: np.ndarray, placement: Placement) -> Tensor:
+    """One tensor of a file whose bytes after the header are `content`."""
     raw = content[entry.begin : entry.end]
     tensor = from_array(raw.view(entry.dtype.numpy).reshape(entry.shape), entry.dtype)
     device = placement("cpu")
     return tensor if device is CPU else tensor.to(device)  # type: ignore[attr-defined]
 
 
-def write_safetensors(file: IO[bytes], tensors: Any) -> None:
-    """Writes a flat mapping of names to tensors; tied tensors are written once each."""
+def write_safetensors(
+    file: IO[bytes], tensors: Any, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Writes a flat mapping of names to tensors, and texts; tied tensors are written once each."""
     from safetensors.numpy import save
 
     if not isinstance(tensors, Mapping):
@@ -139,7 +142,7 @@ def write_safetensors(file: IO[bytes], tensors: Any) -> None:
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
             raise _not_flat(f"{name!r} is a {type(tensor).__name__}")
         arrays[name] = tensor.detach()._array()
-    file.write(save(arrays))
+    file.write(save(arrays, None if metadata is None else dict(metadata)))
 
 
 def _not_flat(reason: str) -> CheckpointError:
