@@ -39,8 +39,8 @@ from metaop.tensor.size import Size
 from metaop.tensor.storage import TypedStorage, UntypedStorage
 from metaop.tensor.type_info import finfo, iinfo
 from metaop.unified_graph.dtype import (
-    DType as dtype, bfloat16, complex64, complex128, float16, float32, float64, int8, int16,
-    int32, int64, uint8, bool_ as bool,
+    DType as dtype, bfloat16, complex64, complex128, float8_e4m3fn, float8_e5m2, float16, float32,
+    float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool_ as bool,
 )
 from metaop.unified_graph.tensor_type import Device as device
 # fmt: on

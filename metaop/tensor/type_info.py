@@ -7,8 +7,13 @@ from metaop.tensor.promotion import defaults
 from metaop.unified_graph.dtype import DType
 
 # Bits of the significand, with the hidden one, and the largest exponent.
-_FORMATS = {"float16": (11, 15), "bfloat16": (8, 127), "float32": (24, 127), "float64": (53, 1023)}
+_FORMATS = {
+    **{"float16": (11, 15), "bfloat16": (8, 127), "float32": (24, 127), "float64": (53, 1023)},
+    **{"float8_e4m3fn": (4, 7), "float8_e5m2": (3, 15)},
+}
 _DIGITS = {"float16": 3, "bfloat16": 2, "float32": 6, "float64": 15}
+# This type has no infinity: the largest exponent has numbers too.
+_LARGEST = {"float8_e4m3fn": 448.0}
 
 
 class finfo:
@@ -25,10 +30,10 @@ class finfo:
         self.bits = 8 * dtype.itemsize
         self.dtype = dtype.name
         self.eps = 2.0 ** (1 - precision)
-        self.max = (2.0 - self.eps) * 2.0**exponent
+        self.max = _LARGEST.get(dtype.name, (2.0 - self.eps) * 2.0**exponent)
         self.min = -self.max
         self.tiny = self.smallest_normal = 2.0 ** (1 - exponent)
-        self.resolution = 10.0 ** -_DIGITS[dtype.name]
+        self.resolution = 10.0 ** -_DIGITS.get(dtype.name, 0)
 
     def __repr__(self) -> str:
         return (

@@ -37,10 +37,10 @@ class DType:
     def numpy(self) -> np.dtype:
         """The NumPy dtype (bfloat16 comes from ml_dtypes, imported when first asked for)."""
         if self._numpy is None:
-            if self.name == "bfloat16":
+            if self.name.startswith(("bfloat16", "float8")):
                 import ml_dtypes
 
-                self._numpy = np.dtype(ml_dtypes.bfloat16)
+                self._numpy = np.dtype(getattr(ml_dtypes, self.name))
             else:
                 self._numpy = np.dtype(self.name)
         return self._numpy
@@ -96,10 +96,18 @@ float64 = DType("float64", "float", 8)
 complex64 = DType("complex64", "complex", 8)
 complex128 = DType("complex128", "complex", 16)
 
+# Types that programs name and compare with; there are no tensors of them.
+uint16 = DType("uint16", "int", 2, signed=False)
+uint32 = DType("uint32", "int", 4, signed=False)
+uint64 = DType("uint64", "int", 8, signed=False)
+float8_e4m3fn = DType("float8_e4m3fn", "float", 1)
+float8_e5m2 = DType("float8_e5m2", "float", 1)
+NAMED = (uint16, uint32, uint64, float8_e4m3fn, float8_e5m2)
+
 ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
 FLOATS = (float16, bfloat16, float32, float64)
 INTEGERS = (uint8, int8, int16, int32, int64)
-_BY_NAME = {dtype.name: dtype for dtype in ALL}
+_BY_NAME = {dtype.name: dtype for dtype in (*ALL, *NAMED)}
 
 
 def dtype_named(name: str) -> DType:
@@ -110,7 +118,8 @@ def dtype_named(name: str) -> DType:
 @cache
 def from_numpy_dtype(dtype: np.dtype) -> DType | None:
     """The metaop dtype of a NumPy dtype; None when metaop has no such type."""
-    return _BY_NAME.get(dtype.name)
+    found = _BY_NAME.get(dtype.name)
+    return None if found in NAMED else found
 
 
 @cache

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from metaop.errors import ArgumentError
-from metaop.unified_graph.dtype import DType
+from metaop.errors import ArgumentError, UnsupportedError
+from metaop.unified_graph.dtype import NAMED, DType
 from metaop.unified_graph.interning import InternTable
 from metaop.unified_graph.node import Shape
+
+_WIDER = "use a type with more bits, such as int32, int64 or bfloat16"
 
 
 class Device:
@@ -91,6 +93,8 @@ class TensorType:
         key = (shape, dtype, device)
         found = cls._table.get(key) or cls._table.revive(key)
         if found is None:
+            if dtype in NAMED:
+                raise UnsupportedError(f"there are no tensors of {dtype.name}", fix=_WIDER)
             new = object.__new__(cls)
             new.shape, new.dtype, new.device = key
             new.differentiable = dtype.kind == "float"

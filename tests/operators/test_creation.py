@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import metaop
+from metaop.errors import UnsupportedError
 from tests.helpers import Versus, check, from_numpy, to_torch
 
 torch = pytest.importorskip("torch")
@@ -311,7 +312,9 @@ def test_dtype_of_a_copy() -> None:
     check("zeros_like", np.ones(2), gradient=False, dtype=Versus((metaop.int64, torch.int64)))
 
 
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "name", ["float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32", "float64"]
+)
 def test_limits_of_floats(name: str) -> None:
     ours, theirs = metaop.finfo(getattr(metaop, name)), torch.finfo(getattr(torch, name))
     for field in ("bits", "eps", "max", "min", "tiny", "smallest_normal", "resolution", "dtype"):
@@ -321,7 +324,20 @@ def test_limits_of_floats(name: str) -> None:
         metaop.finfo(metaop.int64)
 
 
-@pytest.mark.parametrize("name", ["uint8", "int8", "int16", "int32", "int64"])
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64"])
+def test_types_without_tensors_are_refused(name: str) -> None:
+    dtype, expected = getattr(metaop, name), getattr(torch, name)
+    assert repr(dtype) == f"metaop.{name}"
+    assert dtype.itemsize == expected.itemsize
+    assert dtype.is_floating_point == expected.is_floating_point
+    for make in (lambda: metaop.zeros(2, dtype=dtype), lambda: metaop.ones(2).to(dtype)):
+        with pytest.raises(UnsupportedError, match=f"there are no tensors of {name}"):
+            make()
+
+
+@pytest.mark.parametrize(
+    "name", ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
+)
 def test_limits_of_integers(name: str) -> None:
     ours, theirs = metaop.iinfo(getattr(metaop, name)), torch.iinfo(getattr(torch, name))
     assert (ours.bits, ours.min, ours.max) == (theirs.bits, theirs.min, theirs.max)
