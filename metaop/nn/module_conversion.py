@@ -29,11 +29,12 @@ class ConversionMixin:
 
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
-    children: Callable[[], Iterator[Module]]
-    parameters: Callable[..., Iterator[Parameter]]
-    named_parameters: Callable[..., Iterator[tuple[str, Parameter]]]
-    named_buffers: Callable[..., Iterator[tuple[str, Tensor]]]
-    named_modules: Callable[..., Iterator[tuple[str, Module]]]
+    if TYPE_CHECKING:
+        children: Callable[[], Iterator[Module]]
+        parameters: Callable[..., Iterator[Parameter]]
+        named_parameters: Callable[..., Iterator[tuple[str, Parameter]]]
+        named_buffers: Callable[..., Iterator[tuple[str, Tensor]]]
+        named_modules: Callable[..., Iterator[tuple[str, Module]]]
     training: bool
 
     @no_grad()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import typing
 from collections import OrderedDict
 
 import numpy as np
@@ -403,3 +404,14 @@ def test_batch_counter_computes_nothing():
     norm.load_state_dict({**norm.state_dict(), "num_batches_tracked": metaop.tensor(10)})
     norm(x)
     assert norm.num_batches_tracked.item() == 11
+
+
+def test_annotations_of_modules_can_be_read() -> None:
+    class Net(nn.Linear):
+        scale: float
+        extra: metaop.Tensor | None
+
+    hints = typing.get_type_hints(Net)
+    assert hints["scale"] is float
+    assert hints["extra"] == metaop.Tensor | None
+    assert hints["training"] is bool
