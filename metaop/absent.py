@@ -4,6 +4,9 @@ The converter writes `metaop.absent.torch.fx.symbolic_trace` where a program say
 `torch.fx.symbolic_trace`, and `from metaop.absent.torch.fx import symbolic_trace` for an import.
 So a program with one such name in a corner still starts, and the corner says what is missing.
 `hasattr` and `getattr` ask whether there is a name: for them none of these is there.
+
+A module that is being imported may call such a name, as a decorator or to fill a table. It gets
+another stand-in then, so that the rest of the module can be used.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 from metaop.errors import UnsupportedError
 
@@ -41,10 +44,17 @@ def _is_written(frame: FrameType) -> bool:
     return instruction.startswith(("LOAD_", "IMPORT_"))
 
 
+def _is_being_imported(frame: FrameType) -> bool:
+    """Whether a frame belongs to a module that is being imported."""
+    return getattr(frame.f_globals.get("__spec__"), "_initializing", False)
+
+
 class _AbsentType(type):
     """The type of stand-ins; they can be base classes, so that the module of a subclass loads."""
 
-    def __call__(cls, *arguments: Any, **keywords: Any) -> NoReturn:
+    def __call__(cls, *arguments: Any, **keywords: Any) -> Any:
+        if _is_being_imported(sys._getframe(1)):
+            return _stand_in(f"{cls.__qualname__}()")
         raise UnsupportedError(f"{cls.__qualname__} is not in metaop", fix=_FIX)
 
     def __getattr__(cls, name: str) -> Any:

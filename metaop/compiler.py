@@ -246,3 +246,22 @@ def disable(
 def is_compiling() -> bool:
     """Whether PyTorch's tracer runs: never."""
     return False
+
+
+def is_exporting() -> bool:
+    """Whether PyTorch's exporter runs: never."""
+    return False
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """Its argument: every function may be called in what is captured."""
+    return fn
+
+
+def assume_constant_result(fn: Any) -> Any:
+    """Its argument: the function is called whenever the program calls it."""
+    return fn
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Does nothing: the memory of results is never used again while they are there."""

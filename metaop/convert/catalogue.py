@@ -41,8 +41,7 @@ class Target:
 
 def is_foreign(name: str) -> bool:
     """Whether a dotted name belongs to a package that is converted, or to metaop itself."""
-    root = name.partition(".")[0]
-    return root == "metaop" or root in ROOTS
+    return name.partition(".")[0] in ("metaop", *ROOTS)
 
 
 def root_path(name: str) -> str:

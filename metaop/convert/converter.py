@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,15 +22,24 @@ from metaop.convert.dynamic import (
 from metaop.convert.findings import Finding, Verdict
 from metaop.convert.idioms import convert_call, convert_string, convert_subscript
 from metaop.convert.imports import convert_from_import, convert_import
-from metaop.convert.methods import missing_method
+from metaop.convert.methods import missing_attribute
+from metaop.convert.renaming import (
+    Renaming,
+    rename_formatted,
+    rename_from_import,
+    rename_import,
+    rename_string,
+)
 from metaop.convert.resolution import Resolver, dotted, module_name
 from metaop.convert.source import MARK, Source, modern_syntax
 from metaop.convert.survey import Survey
-from metaop.convert.tables import NEUTRAL_PACKAGES, THIRD_PARTY_HINTS
+from metaop.convert.tables import NEUTRAL_PACKAGES, ROOTS, THIRD_PARTY_HINTS
 
 _CATCHES_IMPORTS = frozenset(
     ("ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException")
 )
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass
@@ -44,21 +55,75 @@ def convert_source(
     local_packages: Sequence[str] = (),
     neighbours: Mapping[str, str] | None = None,
     kept: Collection[str] = (),
+    renaming: Renaming | None = None,
+    asks: bool = False,
 ) -> Conversion:
     """Converts the text of a module.
 
     `local_packages` are the top-level names of the project itself; `neighbours` says which foreign
     names the project's modules pass on, as {"layers.nn": "torch.nn"}; `kept` names those packages
-    whose name other modules use, so that `import torch` becomes `import metaop as torch`.
+    whose name other modules use, so that `import torch` becomes `import metaop as torch`;
+    `renaming` tells how the project's own package is called from now on; `asks` says that modules
+    of the project ask for packages by a text such as "torch", so that computed names can be it.
     Raises `SyntaxError` when the text is not Python 3.
     """
+    if not may_change(text, neighbours, renaming, asks):
+        return Conversion(text, plain_imports(text, local_packages))
     text, module = _parse(text)
     wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
     converter = _Converter(text, wrapper, local_packages, neighbours or {}, kept)
+    converter.renaming = renaming
+    converter.asks = asks or converter.asks
     module.visit(converter)
     result = converter.source.result()
     compile_check(result)
     return Conversion(result, sorted(set(converter.findings)))
+
+
+def may_change(
+    text: str, neighbours: Mapping[str, str] | None, renaming: Renaming | None, asks: bool
+) -> bool:
+    """Whether a text has a word that is converted; most modules of large projects have none."""
+    words = set(_WORD.findall(text))
+    if asks and not words.isdisjoint(("importlib", "importlib_metadata")):
+        return True
+    own = {local for known in getattr(neighbours, "exports", {}).values() for local in known}
+    if neighbours and not own:
+        return True
+    if renaming is not None:
+        own.add(renaming.old)
+    return not words.isdisjoint({"metaop", *(root for root in ROOTS if "." not in root), *own})
+
+
+def plain_imports(text: str, local_packages: Sequence[str]) -> list[Finding]:
+    """The imports of packages that are not known to work, of a text that has nothing to convert.
+
+    Raises `SyntaxError` when the text is not Python 3.
+    """
+    findings = []
+    for node in ast.walk(ast.parse(text)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names = [node.module]
+        for name in names:
+            hint = third_party_hint(name, local_packages)
+            if hint:
+                place = (node.lineno, node.col_offset + 1)  # type: ignore[attr-defined]
+                findings.append(Finding(*place, name, Verdict.THIRD_PARTY, hint))
+    return sorted(set(findings))
+
+
+def third_party_hint(module: str, local_packages: Collection[str]) -> str:
+    """What to say of an imported package that may not work with metaop, or an empty text."""
+    root = module.partition(".")[0]
+    if is_foreign(module) or root in local_packages:
+        return ""
+    if root in THIRD_PARTY_HINTS or module in THIRD_PARTY_HINTS:
+        return hint_for(module)
+    known = root in NEUTRAL_PACKAGES or root in sys.stdlib_module_names or not root
+    return "" if known else "not known to work with metaop"
 
 
 def _parse(text: str) -> tuple[str, cst.Module]:
@@ -99,11 +164,13 @@ class _Converter(cst.CSTVisitor):
         self.renamed_keywords: dict[cst.Arg, str] = {}
         self.guards = 0
         self.annotations = 0
-        self.defined = survey.functions
+        self.defined = survey.functions | {name.rpartition(".")[2] for name in survey.patched}
         self.patched = survey.patched
         scopes = (scope for scope in self.scopes.values() if scope is not None)
         self.global_scope = next((scope.globals for scope in scopes), None)
         self.foreign = False  # whether anything foreign has been imported so far
+        self.renaming: Renaming | None = None
+        self.asks = bool(survey.texts.intersection(ROOTS))
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """The characters of a node."""
@@ -141,6 +208,8 @@ class _Converter(cst.CSTVisitor):
         self.note(node, name, _verdict(target), target.meaning or _renaming(target))
 
     def visit_Import(self, node: cst.Import) -> bool:
+        if self.renaming is not None:
+            rename_import(self.source, self.span, node, self.renaming)
         scope = self.scopes.get(node)
         found = convert_import(
             self.source,
@@ -153,6 +222,8 @@ class _Converter(cst.CSTVisitor):
         return False
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        if self.renaming is not None:
+            rename_from_import(self.source, self.span, node, self.renaming)
         found = convert_from_import(self.source, self.span, node, bool(self.guards))
         roots = [] if node.relative else [module_name(node)]
         self._note_imports(found, roots, node)
@@ -165,15 +236,9 @@ class _Converter(cst.CSTVisitor):
             self.foreign = True
             self.note_name(place, name)
         for module in modules:
-            root = module.partition(".")[0]
-            hint = (
-                hint_for(module) if root in THIRD_PARTY_HINTS or module in THIRD_PARTY_HINTS else ""
-            )
-            known = is_foreign(module) or root in self.local_packages or root in NEUTRAL_PACKAGES
-            if hint and not is_foreign(module):
+            hint = third_party_hint(module, self.local_packages)
+            if hint:
                 self.note(node, module, Verdict.THIRD_PARTY, hint)
-            elif not known and root not in sys.stdlib_module_names:
-                self.note(node, module, Verdict.THIRD_PARTY, "not known to work with metaop")
 
     def visit_Try(self, node: cst.Try) -> bool:
         catches = any(_catches_imports(handler) for handler in node.handlers)
@@ -191,6 +256,10 @@ class _Converter(cst.CSTVisitor):
         if node.attr.value == "__dict__":
             note_listing(self, node.value, "vars")
         if not self._convert_reference(node):
+            missing = missing_attribute(node, self.defined) if self.foreign else ""
+            if missing:
+                hint = "tensors have no such attribute"
+                self.note(node.attr, f"Tensor.{missing}", Verdict.UNSUPPORTED, hint)
             node.value.visit(self)
         return False
 
@@ -236,10 +305,6 @@ class _Converter(cst.CSTVisitor):
         handled = convert_call(self, node, name) if self.foreign or reference else False
         if path is not None and not handled:
             self._check_arguments(node, name, path)
-        elif reference is None and self.foreign and isinstance(node.func, cst.Attribute):
-            method = missing_method(node, self.defined)
-            if method:
-                self.note(node.func.attr, f"Tensor.{method}", Verdict.UNSUPPORTED, "no such method")
         return None
 
     def _check_arguments(self, node: cst.Call, name: str, path: str) -> None:
@@ -273,7 +338,14 @@ class _Converter(cst.CSTVisitor):
     def leave_Annotation(self, original_node: cst.Annotation) -> None:
         self.annotations -= 1
 
+    def visit_FormattedString(self, node: cst.FormattedString) -> None:
+        if self.renaming is not None and node not in self.handled:
+            rename_formatted(self.source, self.span, node, self.renaming)
+
     def visit_SimpleString(self, node: cst.SimpleString) -> None:
+        if self.renaming is not None and node not in self.handled:
+            if rename_string(self.source, self.span, node, self.renaming):
+                return
         if node in self.handled or not self.foreign:
             return
         convert = convert_annotation_text if self.annotations else convert_string

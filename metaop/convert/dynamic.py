@@ -12,7 +12,7 @@ import libcst as cst
 from metaop.convert.catalogue import hint_for, is_foreign, lookup
 from metaop.convert.findings import Verdict
 from metaop.convert.resolution import Reference, bound_path, natural_path
-from metaop.convert.tables import ROOTS
+from metaop.convert.tables import PACKAGES, ROOTS
 
 if TYPE_CHECKING:
     from metaop.convert.converter import _Converter as Converter
@@ -26,6 +26,13 @@ _VERSIONS = (
     *("importlib.metadata.version", "importlib.metadata.distribution"),
     *("importlib_metadata.version", "pkg_resources.get_distribution"),
 )
+# Those that `metaop.convert.packages` answers when the program runs.
+_AT_RUN_TIME = {
+    "importlib.import_module": "import_module",
+    "importlib.util.find_spec": "find_spec",
+    "importlib.metadata.version": "version",
+    "importlib_metadata.version": "version",
+}
 _NAMESPACES = ("builtins.globals", "builtins.locals", "builtins.vars")
 _ACCESSES = ("get", "pop", "setdefault", "__getitem__")
 
@@ -45,6 +52,8 @@ def convert_named(converter: Converter, node: cst.Call) -> None:
         _convert_code(converter, node, function)
     elif function == "builtins.vars" and len(node.args) == 1:
         note_listing(converter, node.args[0].value, "vars")
+    elif function in _AT_RUN_TIME and _is_asked(converter, node):
+        _ask_at_run_time(converter, node, function)
     elif function in _VERSIONS and _mentions_root(_first(node)):
         hint = "metaop.version.torch is the version of PyTorch that is followed"
         converter.note(node, f"{function}()", Verdict.UNSUPPORTED, hint)
@@ -160,11 +169,30 @@ def _convert_member(
         converter.replace_whole(node, owner.text + target.path[len(f"{parent}") :])
 
 
+def _is_asked(converter: Converter, node: cst.Call) -> bool:
+    """Whether a package that is looked up by its name can be PyTorch or its kin."""
+    text = _first(node)
+    if isinstance(text, cst.SimpleString) or _mentions_root(text):
+        return _mentions_root(text)
+    # A name that begins with a dot or says where it lies is one of the program's own modules.
+    own = len(node.args) > 1 or isinstance(text, (cst.BinaryOperation, cst.FormattedString))
+    return converter.asks and text is not None and not own
+
+
+def _ask_at_run_time(converter: Converter, node: cst.Call, function: str) -> None:
+    """`find_spec(name)`: the name is looked up when the program runs."""
+    path = f'__import__("{PACKAGES}").{PACKAGES.partition(".")[2]}.{_AT_RUN_TIME[function]}'
+    converter.note(node, f"{function}(…)", Verdict.CONVERTED, f"asks {PACKAGES}")
+    converter.replace_whole(node.func, path)
+
+
 def _convert_import(converter: Converter, node: cst.Call, function: str) -> None:
     """`importlib.import_module("torch.nn")`: the text names what metaop has in its place."""
     text = _first(node)
     if not isinstance(text, cst.SimpleString):
-        if _mentions_root(text):
+        if function in _AT_RUN_TIME and _is_asked(converter, node):
+            _ask_at_run_time(converter, node, function)
+        elif _mentions_root(text):
             converter.note(node, f"{function}(…)", Verdict.UNSUPPORTED, _RUN_TIME)
         return
     name = text.raw_value

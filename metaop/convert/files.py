@@ -17,7 +17,15 @@ from tqdm import tqdm
 from metaop.convert.converter import Conversion, convert_source
 from metaop.convert.findings import FileReport
 from metaop.convert.notebook import convert_notebook
-from metaop.convert.project import local_packages, neighbours_of, passed_on, scan_project
+from metaop.convert.project import (
+    Neighbours,
+    asks_for_packages,
+    local_packages,
+    module_names,
+    passed_on,
+    scan_project,
+)
+from metaop.convert.renaming import Renaming
 
 _SUFFIXES = (".py", ".pyi", ".ipynb")
 _SKIPPED = frozenset((".git", ".hg", ".svn", "__pycache__", "node_modules", ".ipynb_checkpoints"))
@@ -26,7 +34,9 @@ _SKIPPED = frozenset((".git", ".hg", ".svn", "__pycache__", "node_modules", ".ip
 def convert_path(path: Path, out: Path | None = None, *, write: bool = True) -> list[FileReport]:
     """Converts a file or a folder; without `out` the files are replaced.
 
-    With `out` a folder is copied whole, other files included. `write=False` only reports.
+    With `out` a folder is copied whole, other files included; a package (a folder with an
+    `__init__.py`) whose folder is called otherwise there imports itself by its new name, and can
+    be used beside the original. `write=False` only reports.
     Raises `FileNotFoundError` when there is no such path.
     """
     if not path.exists():
@@ -37,21 +47,59 @@ def convert_path(path: Path, out: Path | None = None, *, write: bool = True) -> 
         return [convert_file(path, target, convert, write=write)]
     files = sorted(_files_below(path, out))
     programs = [file for file in files if file.suffix in _SUFFIXES]
-    packages = local_packages(path, programs)
-    modules = [file for file in programs if file.suffix == ".py"]
-    exports = scan_project(path, modules)
-    convert = partial(convert_source, local_packages=packages, kept=passed_on(modules))
     reports: list[FileReport] = []
+    converted = _project_converter(path, out, programs)
     for file in tqdm(files, desc="convert", unit="file", leave=False, disable=None):
         target = file if out is None else out / file.relative_to(path)
         if file.suffix in _SUFFIXES:
-            known = neighbours_of(path, file, exports)
-            here = partial(convert, neighbours=known)
-            reports.append(convert_file(file, target, here, write=write))
+            reports.append(convert_file(file, target, converted(file), write=write))
         elif write and target != file:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, target)
     return reports
+
+
+def _project_converter(
+    path: Path, out: Path | None, programs: list[Path]
+) -> Callable[[Path], Callable[[str], Conversion]]:
+    """What converts the text of each file of a project."""
+    modules = [file for file in programs if file.suffix == ".py"]
+    exports = scan_project(path, modules)
+    convert = partial(
+        convert_source,
+        local_packages=local_packages(path, programs),
+        kept=passed_on(modules),
+        renaming=_renaming(path, out, modules),
+        asks=asks_for_packages(modules),
+    )
+    return lambda file: partial(convert, neighbours=Neighbours(path, file, exports))
+
+
+def _renaming(path: Path, out: Path | None, modules: list[Path]) -> Renaming | None:
+    """How a package is called from now on, if its folder gets another name."""
+    old = path.resolve().name
+    if out is None or not (path / "__init__.py").is_file():
+        return None
+    new = out.resolve().name
+    if new == old or not new.isidentifier():
+        return None
+    return Renaming(old, new, module_names(path.resolve(), [file.resolve() for file in modules]))
+
+
+def convert_stream(content: bytes, name: str = "<stdin>") -> tuple[bytes, FileReport]:
+    """Converts what comes from a stream; what cannot be parsed stays as it is."""
+    report = FileReport(name)
+    try:
+        text, encoding = decode(content)
+        conversion = convert_source(text)
+    except (SyntaxError, UnicodeError) as error:
+        report.error = str(error)
+        return content, report
+    report.findings = conversion.findings
+    result = conversion.text.encode(encoding)
+    report.changed = result != content
+    report.texts = (text, conversion.text)
+    return result, report
 
 
 def _files_below(path: Path, out: Path | None) -> Iterator[Path]:
@@ -85,6 +133,8 @@ def convert_file(
         report.error = str(error)
         result = content if path.is_file() and "content" in locals() else b""
     report.changed = result != content
+    if report.changed and not write:
+        report.texts = (text, conversion.text)
     if write and (report.changed or target != path):
         write_atomically(target, result, path)
     return report

@@ -29,12 +29,16 @@ class Finding:
 
 @dataclass
 class FileReport:
-    """The findings of one file; `error` says why a file was left alone."""
+    """The findings of one file; `error` says why a file was left alone.
+
+    `texts` are the file before and after, of one that is only looked at and would change.
+    """
 
     path: str
     findings: list[Finding] = field(default_factory=list)
     error: str = ""
     changed: bool = False
+    texts: tuple[str, str] | None = None
 
     def count(self, verdict: Verdict) -> int:
         """How many findings have this verdict."""

@@ -1,7 +1,8 @@
-"""Tensor methods of PyTorch that metaop lacks, recognised by their unmistakable names."""
+"""Attributes of PyTorch's tensors that metaop lacks, recognised by their unmistakable names."""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import cache
 
 import libcst as cst
@@ -15,6 +16,7 @@ _TELLING_NAMES = (
     *("q_zero_point", "qscheme", "record_stream", "refine_names", "rename_", "resize_"),
     *("resize_as_", "set_", "share_memory_", "smm", "sparse_mask", "sparse_resize_"),
     *("sspaddmm", "stft", "symeig", "to_dense", "to_mkldnn", "to_sparse", "to_sparse_csr"),
+    *("grad_dtype", "output_nr", "unsafe_split_with_sizes", "volatile"),
     *("triangular_solve", "unfold", "unsafe_chunk", "unsafe_split", "untyped_storage"),
 )
 
@@ -30,12 +32,10 @@ def _missing_names() -> frozenset[str]:
     )
 
 
-def missing_method(node: cst.Call, defined: set[str]) -> str:
-    """The name of a tensor method that is called and missing, or an empty text.
+def missing_attribute(node: cst.Attribute, own: Container[str]) -> str:
+    """The name of a tensor's attribute that is missing, or an empty text.
 
-    `defined` are the functions that the program itself defines: they are not meant.
+    `own` are the functions and attributes that the program itself defines: they are not meant.
     """
-    if not isinstance(node.func, cst.Attribute):
-        return ""
-    name = node.func.attr.value
-    return name if name in _missing_names() and name not in defined else ""
+    name = node.attr.value
+    return name if name in _missing_names() and name not in own else ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from metaop.convert.catalogue import is_foreign
@@ -36,6 +37,16 @@ def scan_project(root: Path, programs: Iterable[Path]) -> Exports:
     return exports
 
 
+def asks_for_packages(programs: Iterable[Path]) -> bool:
+    """Whether a module looks PyTorch up by a text: `is_installed("torch")`."""
+    texts = [re.compile(rf"""\(\s*["']{re.escape(root)}["']""") for root in ROOTS]
+    for program in programs:
+        text = program.read_text(errors="replace")
+        if any(one.search(text) for one in texts):
+            return True
+    return False
+
+
 def passed_on(programs: Iterable[Path]) -> set[str]:
     """The packages whose name modules take from other modules: `from layers import torch`."""
     names: set[str] = set()
@@ -50,6 +61,15 @@ def passed_on(programs: Iterable[Path]) -> set[str]:
             elif isinstance(node, ast.ImportFrom) and not is_foreign(node.module or ""):
                 names.update(alias.name for alias in node.names)
     return names.intersection(ROOTS)
+
+
+def module_names(root: Path, programs: Iterable[Path]) -> set[str]:
+    """The dotted names of the modules of a package, and of the folders they lie in."""
+    names = {root.name}
+    for program in programs:
+        parts = [part for part in _module_of(root, program).split(".") if part]
+        names.update(".".join([root.name, *parts[:count]]) for count in range(len(parts) + 1))
+    return names
 
 
 def _imported(statement: ast.stmt) -> dict[str, str]:
@@ -73,24 +93,41 @@ def _module_of(root: Path, program: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def neighbours_of(root: Path, file: Path, exports: Exports) -> Mapping[str, str]:
-    """What a file can import from its project, under absolute and relative module names."""
-    package = list(file.relative_to(root).parts[:-1])
-    names: dict[str, str] = {}
-    for module, exported in exports.items():
-        for spelled in _spellings(module, package, root.resolve().name):
-            names.update({f"{spelled}.{local}": name for local, name in exported.items()})
-    return names
+class Neighbours(Mapping[str, str]):
+    """The foreign names that a file can import from its project: {".layers.nn": "torch.nn"}.
 
+    Module names are absolute or relative, as the file may write them.
+    """
 
-def _spellings(module: str, package: list[str], root: str) -> list[str]:
-    """How a file in `package` may write the name of a module of its project."""
-    spelled = [module, f"{root}.{module}" if module else root]
-    parts = module.split(".") if module else []
-    for level in range(1, len(package) + 2):
-        base = package[: len(package) - level + 1]
-        if parts[: len(base)] == base:
-            spelled.append("." * level + ".".join(parts[len(base) :]))
-    if package and parts[: len(package)] == package:
-        spelled.append(".".join(parts[len(package) :]))
-    return [name for name in spelled if name]
+    def __init__(self, root: Path, file: Path, exports: Exports) -> None:
+        self._root = root.resolve().name
+        self._package = list(file.relative_to(root).parts[:-1])
+        self.exports = exports
+
+    def __getitem__(self, name: str) -> str:
+        module, _, local = name.rpartition(".")
+        for known in self._meant(module):
+            if local in self.exports.get(known, {}):
+                return self.exports[known][local]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        for module, exported in self.exports.items():
+            yield from (f"{module}.{local}" if module else local for local in exported)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.exports.values()))
+
+    def _meant(self, module: str) -> list[str]:
+        """The modules of the project that a module name can mean in this file."""
+        inner = module.lstrip(".")
+        level = len(module) - len(inner)
+        if level:
+            if level > len(self._package) + 1:
+                return []
+            base = self._package[: len(self._package) - level + 1]
+            return [".".join([*base, inner] if inner else base)]
+        names = [inner, ".".join([*self._package, inner])]
+        if inner == self._root or inner.startswith(f"{self._root}."):
+            names.append(inner[len(self._root) + 1 :])
+        return names

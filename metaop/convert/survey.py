@@ -13,7 +13,7 @@ class Survey(cst.CSTVisitor):
     `stars` are the modules of `from MODULE import *`; `functions` the names of all functions;
     `kept` the names that `global` and `nonlocal` name, which no import may rename; `repeated` the
     targets of assignments like `torch = torch`; `patched` the attributes that the program sets, as
-    dotted texts.
+    dotted texts; `texts` the arguments that are texts.
     """
 
     def __init__(self, module: cst.Module) -> None:
@@ -23,6 +23,7 @@ class Survey(cst.CSTVisitor):
         self.kept: set[str] = set()
         self.repeated: set[cst.CSTNode] = set()
         self.patched: set[str] = set()
+        self.texts: set[str] = set()
         module.visit(self)
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
@@ -53,6 +54,8 @@ class Survey(cst.CSTVisitor):
             self.repeated.add(target)
 
     def visit_Call(self, node: cst.Call) -> None:
+        values = (arg.value for arg in node.args)
+        self.texts.update(one.raw_value for one in values if isinstance(one, cst.SimpleString))
         if dotted(node.func) != "setattr" or len(node.args) != 3:
             return
         owner, name = dotted(node.args[0].value), node.args[1].value

@@ -6,12 +6,22 @@ from __future__ import annotations
 ROOTS = {
     "torch": "metaop",
     "torch.jit": "metaop.scripting",
+    "torch._dynamo": "metaop.compiler",
     "torchvision": "metaop.vision",
     "tensorboardX": "metaop.utils.tensorboard",
     "einops": "metaop.einops",
     "einops.einops": "metaop.einops",
     "einops.layers.torch": "metaop.einops",
+    "safetensors": "metaop.serialization.safetensors",
+    "safetensors.torch": "metaop.serialization.safetensors",
+    "safetensors.numpy": "safetensors.numpy",
 }
+
+# The module that answers when a program runs.
+PACKAGES = "metaop.convert.packages"
+
+# The releases whose names metaop follows, for programs that ask; PyTorch's is in `metaop.version`.
+FOLLOWED = {"torchvision": "0.28.0"}
 
 _IN_PLACE_INITIALISERS = (
     *("constant", "dirac", "eye", "kaiming_normal", "kaiming_uniform", "normal", "orthogonal"),
@@ -166,7 +176,6 @@ THIRD_PARTY_HINTS = {
     "pytorch3d": "built on PyTorch",
     "pytorch_lightning": "write the training loop with metaop",
     "pytorch_msssim": "convert its source",
-    "safetensors.torch": "metaop.save and metaop.load read and write .safetensors",
     "segmentation_models_pytorch": "convert its source",
     "sentence_transformers": "built on PyTorch",
     "timm": "convert the source of the model",
@@ -187,7 +196,7 @@ NEUTRAL_PACKAGES = frozenset(
         *("PIL", "absl", "attr", "click", "cv2", "datasets", "gym", "gymnasium", "h5py", "hydra"),
         *("imageio", "joblib", "lmdb", "matplotlib", "metaop", "networkx", "nltk", "numba"),
         *("numpy", "omegaconf", "pandas", "plotly", "psutil", "pycocotools", "pytest", "regex"),
-        *("requests", "rich", "safetensors", "scipy", "seaborn", "sentencepiece", "six"),
+        *("requests", "rich", "scipy", "seaborn", "sentencepiece", "six"),
         *("skimage", "sklearn", "soundfile", "spacy", "sympy", "tabulate", "tensorboard"),
         *("termcolor",),
         *("tokenizers", "tqdm", "typing_extensions", "wandb", "yaml"),

@@ -270,3 +270,19 @@ def test_data_sets_that_are_downloaded_are_told() -> None:
     assert found["torchvision.datasets.MNIST"] is Verdict.SEMANTIC
     assert found["torchvision.datasets.ImageFolder"] is Verdict.SAME
     assert found["torchvision.datasets.Food101"] is Verdict.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("change = x.apply_\n", ["Tensor.apply_"]),
+        ("x.apply_(abs)\n", ["Tensor.apply_"]),
+        ("place = x.t().output_nr\n", ["Tensor.output_nr"]),
+        ("class Map:\n    def apply_(self): ...\nMap().apply_()\n", []),
+        ("net.volatile = True\nprint(net.volatile)\n", []),
+        ("x.add_(1)\nx.requires_grad\n", []),
+    ],
+)
+def test_attributes_that_tensors_lack_are_reported(text: str, found: list[str]) -> None:
+    findings = convert_source("import torch\n" + text).findings
+    assert [one.name for one in findings if one.verdict is Verdict.UNSUPPORTED] == found

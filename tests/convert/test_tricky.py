@@ -36,6 +36,34 @@ SAME: dict[str, str] = {
         import importlib
         result = importlib.import_module(".functional", package="torch.nn").relu is not None
         """,
+    "import_module of a computed name": """
+        import importlib
+        name = "nn"
+        result = importlib.import_module("torch." + name).Linear(1, 2).out_features
+        """,
+    "import_module of an f-string": """
+        from importlib import import_module
+        name = "nn"
+        result = import_module(f"torch.{name}").Linear(1, 2).out_features
+        """,
+    "a distribution's version": """
+        import importlib.metadata
+        result = importlib.metadata.version("torch").partition("+")[0]
+        """,
+    "a guard that is told the name of a package": """
+        import importlib.metadata
+        import importlib.util
+
+        def release(name):
+            if importlib.util.find_spec(name) is None:
+                return "not there"
+            return importlib.metadata.version(name).partition("+")[0]
+
+        def own(name):
+            return importlib.import_module("." + name, "email").__name__
+
+        result = release("torch"), release("no_such_package"), own("message")
+        """,
     "__import__": """
         torch = __import__("torch")
         result = torch.zeros(2).tolist()
@@ -276,16 +304,6 @@ SAME: dict[str, str] = {
 
 # What no conversion can do is told, and marked.
 REPORTED: dict[str, str] = {
-    "import_module of a computed name": """
-        import importlib
-        name = "nn"
-        result = importlib.import_module("torch." + name)
-        """,
-    "import_module of an f-string": """
-        from importlib import import_module
-        name = "nn"
-        result = import_module(f"torch.{name}")
-        """,
     "__import__ of another root": """
         result = __import__("torchvision.models")
         """,
@@ -296,10 +314,6 @@ REPORTED: dict[str, str] = {
         """,
     "exec": """
         exec("import torch\\nx = torch.fx.Tracer()")
-        """,
-    "a distribution's version": """
-        import importlib.metadata
-        result = importlib.metadata.version("torch")
         """,
 }
 
