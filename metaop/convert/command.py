@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_CONVERT = """converts programs written for PyTorch; without -o the files are replaced.
+if TYPE_CHECKING:
+    from metaop.convert.findings import FileReport
+
+_CONVERT = """converts programs written for PyTorch; without -o the files are replaced. A path is
+a file, a notebook, a folder, the name of an installed package (which needs -o), or - for a program
+on the standard input, which goes to the standard output.
 Exit status: 0, 1 when a name is unsupported (its line is marked), 2 when a file was left alone."""
 
 
 def add_commands(commands: Any) -> None:
     """Adds the subcommands to an argument parser."""
     convert = commands.add_parser("convert", help="convert PyTorch programs", description=_CONVERT)
-    convert.add_argument("path", type=Path, help="a .py file, a notebook, or a folder")
+    convert.add_argument("path", nargs="+", help="files, folders, packages, or -")
     convert.add_argument("-o", "--output", type=Path, help="where to write, a file or a folder")
     convert.add_argument("--report", choices=("text", "json"), default="text", help="its form")
     convert.add_argument("--all", action="store_true", help="also list names that stay the same")
     convert.add_argument("--check", action="store_true", help="report only, write nothing")
+    convert.add_argument("--diff", action="store_true", help="print a patch, write nothing")
     convert.add_argument("--verify", action="store_true", help="run both versions and compare")
     convert.set_defaults(run=run_convert)
     weights = commands.add_parser("convert-weights", help="write a .pth file as .safetensors")
@@ -34,32 +41,84 @@ def run_convert(arguments: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         print(f"{error}: pip install 'metaop[convert]'", file=sys.stderr)
         return 2
-    from metaop.convert.findings import Verdict
-    from metaop.convert.report import json_report, print_report, total
+    from metaop.convert.report import diff_report, json_report, print_report
 
-    write = not arguments.check
+    stream = arguments.path == ["-"]
     try:
-        originals = _originals(arguments)
-        reports = convert_path(arguments.path, arguments.output, write=write)
-    except FileNotFoundError as error:
+        paths = [] if stream else [_located(path, arguments) for path in arguments.path]
+        originals = _originals(paths) if arguments.verify else {}
+        write = not (arguments.check or arguments.diff)
+        if stream:
+            reports = [_convert_input(write)]
+        else:
+            reports = [
+                report
+                for path in paths
+                for report in convert_path(path, _target(path, arguments), write=write)
+            ]
+    except (FileNotFoundError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
+    aside = sys.stderr if arguments.diff or (stream and write) else None
+    if arguments.diff:
+        print(diff_report(reports), end="")
     if arguments.report == "json":
-        print(json_report(reports), end="")
+        print(json_report(reports), end="", file=aside)
     else:
-        print_report(reports, everything=arguments.all)
-    verified = _verify(originals) if arguments.verify else True
+        print_report(reports, everything=arguments.all, file=aside)
+    return _status(reports, _verify(originals))
+
+
+def _status(reports: list[FileReport], verified: bool) -> int:
+    from metaop.convert.findings import Verdict
+    from metaop.convert.report import total
+
     if any(report.error for report in reports):
         return 2
     return 1 if total(reports, Verdict.UNSUPPORTED) or not verified else 0
 
 
-def _originals(arguments: argparse.Namespace) -> dict[Path, bytes]:
+def _located(path: str, arguments: argparse.Namespace) -> Path:
+    """The file or folder of a path, or of the installed package of this name."""
+    if Path(path).exists():
+        return Path(path)
+    if path == "-":
+        raise ValueError("- is the standard input: give no other path beside it")
+    try:
+        spec = importlib.util.find_spec(path) if path.isidentifier() else None
+    except ValueError:
+        spec = None
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        raise FileNotFoundError(f"no such file, folder or installed package: {path}")
+    if arguments.output is None and not (arguments.check or arguments.diff):
+        raise ValueError(f"{path} is an installed package: say with -o where to write")
+    return Path(spec.origin).parent if spec.submodule_search_locations else Path(spec.origin)
+
+
+def _target(path: Path, arguments: argparse.Namespace) -> Path | None:
+    """Where a path goes: several go into the folder, each under its own name."""
+    if arguments.output is None or len(arguments.path) == 1:
+        return arguments.output
+    return arguments.output / path.resolve().name
+
+
+def _convert_input(write: bool) -> FileReport:
+    from metaop.convert.files import convert_stream
+
+    result, report = convert_stream(sys.stdin.buffer.read())
+    if write:
+        sys.stdout.buffer.write(result)
+        sys.stdout.flush()
+    return report
+
+
+def _originals(paths: list[Path]) -> dict[Path, bytes]:
     """The programs before they are converted, for --verify."""
-    if not arguments.verify or not arguments.path.exists():
-        return {}
-    path = arguments.path
-    files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+    files = [
+        file
+        for path in paths
+        for file in ([path] if path.is_file() else sorted(path.rglob("*.py")))
+    ]
     return {file: file.read_bytes() for file in files if file.suffix == ".py"}
 
 

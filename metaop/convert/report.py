@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import json
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from metaop.convert.findings import FileReport, Verdict
 
+_NO_END = "\\ No newline at end of file\n"
 _SILENT = (Verdict.SAME,)
 
 
@@ -27,6 +30,19 @@ def text_report(reports: Sequence[FileReport], *, everything: bool = False) -> s
                 hint = f": {finding.hint}" if finding.hint else ""
                 lines.append(f"{place}: {finding.verdict.value}: {finding.name}{hint}")
     return "\n".join([*lines, summary(reports)]) + "\n"
+
+
+def diff_report(reports: Sequence[FileReport]) -> str:
+    """What conversion changes, as a patch."""
+    pieces: list[str] = []
+    for report in reports:
+        if report.texts is not None:
+            before, after = (text.splitlines(keepends=True) for text in report.texts)
+            names = (f"a/{report.path}", f"b/{report.path}")
+            pieces += difflib.unified_diff(before, after, *names)
+    # A last line without an end would run into the next one.
+    ended = (piece if piece.endswith("\n") else f"{piece}\n{_NO_END}" for piece in pieces)
+    return "".join(ended)
 
 
 def summary(reports: Sequence[FileReport]) -> str:
@@ -49,9 +65,13 @@ def json_report(reports: Sequence[FileReport]) -> str:
     return json.dumps({"counts": counts, "files": files}, indent=2, ensure_ascii=False) + "\n"
 
 
-def print_report(reports: Sequence[FileReport], *, everything: bool = False) -> None:
+def print_report(
+    reports: Sequence[FileReport], *, everything: bool = False, file: TextIO | None = None
+) -> None:
     """Prints a table where the terminal and the package rich allow it, else plain lines."""
-    if sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
+    if file is not None:
+        print(text_report(reports, everything=everything), end="", file=file)
+    elif sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
         _print_table(reports, everything)
         print(summary(reports))
     else:

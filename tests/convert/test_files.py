@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from metaop.__main__ import main
 from metaop.errors import CheckpointError
 
 pytest.importorskip("libcst")
-from metaop.convert import convert_path
+from metaop.convert import convert_path, convert_source
 
 PROGRAM = "import torch\nprint(torch.ones(2))  # sum\n"
 
@@ -145,3 +147,72 @@ def test_weights_that_run_code_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError):
         convert_weights(source, tmp_path / "b.safetensors")
     assert main(["convert-weights", str(source), str(tmp_path / "b.safetensors")]) == 2
+
+
+def test_several_paths_go_into_a_folder(tmp_path: Path) -> None:
+    for name in ("one.py", "two.py"):
+        (tmp_path / name).write_text(PROGRAM)
+    (tmp_path / "three").mkdir()
+    (tmp_path / "three" / "inner.py").write_text(PROGRAM)
+    paths = [str(tmp_path / name) for name in ("one.py", "two.py", "three")]
+    assert main(["convert", *paths, "-o", str(tmp_path / "out")]) == 0
+    for name in ("one.py", "two.py", "three/inner.py"):
+        assert (tmp_path / "out" / name).read_text().startswith("import metaop\n")
+        assert (tmp_path / name).read_text() == PROGRAM
+    assert main(["convert", *paths]) == 0
+    assert (tmp_path / "three" / "inner.py").read_text().startswith("import metaop\n")
+
+
+def test_diff_prints_a_patch_that_makes_the_conversion(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM.rstrip("\n"))
+    assert main(["convert", str(path), "--diff"]) == 0
+    shown = capsys.readouterr()
+    assert path.read_text() == PROGRAM.rstrip("\n")
+    assert shown.out.splitlines() == [
+        f"--- a/{path}",
+        f"+++ b/{path}",
+        "@@ -1,2 +1,2 @@",
+        "-import torch",
+        "-print(torch.ones(2))  # sum",
+        "\\ No newline at end of file",
+        "+import metaop",
+        "+print(metaop.ones(2))  # sum",
+        "\\ No newline at end of file",
+    ]
+    assert "1 files" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [(PROGRAM, 0), (PROGRAM + "torch.fx.Proxy(1)\n", 1), ("print 'two'\n", 2)],
+)
+def test_a_program_on_the_standard_input(program: str, status: int) -> None:
+    command = [sys.executable, "-m", "metaop", "convert", "-"]
+    told = subprocess.run(command, input=program.encode(), capture_output=True, check=False)
+    assert told.returncode == status
+    expected = program if status == 2 else convert_source(program).text
+    assert told.stdout.decode() == expected
+    assert b"1 files" in told.stderr
+
+
+def test_an_installed_package_is_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / "site" / "installed_net"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from installed_net.parts import *\n")
+    (package / "parts.py").write_text("import torch\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    target = tmp_path / "out" / "net"
+    assert main(["convert", "installed_net", "-o", str(target)]) == 0
+    assert (target / "__init__.py").read_text() == "from net.parts import *\n"
+    assert (target / "parts.py").read_text() == "import metaop\n"
+    assert main(["convert", "installed_net", "--check"]) == 0
+    assert main(["convert", "installed_net"]) == 2
+    assert main(["convert", "no_such_package", "-o", str(target)]) == 2
+    assert main(["convert", "-", "installed_net", "-o", str(target)]) == 2
+    assert (package / "parts.py").read_text() == "import torch\n"
+    assert "say with -o where to write" in capsys.readouterr().err
