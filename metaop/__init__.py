@@ -75,7 +75,10 @@ _SUBMODULES = frozenset(
 
 # Names that live in submodules which few programs need at once.
 _ELSEWHERE_BY_MODULE = {
-    "amp.autocast": "autocast get_autocast_dtype is_autocast_enabled set_autocast_dtype",
+    "amp.autocast": """
+        autocast get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype
+        is_autocast_cpu_enabled is_autocast_enabled set_autocast_dtype
+    """,
     "capture": "jit",
     "capture.iterate": "iterate",
     "control_flow": "associative_scan cond fori_loop map scan while_loop",

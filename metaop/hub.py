@@ -17,7 +17,7 @@ from metaop.serialization import load
 
 __all__ = ["download_url_to_file", "get_dir", "load_state_dict_from_url", "set_dir"]
 
-_HASH = re.compile(r"-([a-f0-9]*)\.")
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")
 _chosen: list[str] = []
 
 
@@ -80,6 +80,6 @@ def load_state_dict_from_url(
     if not target.exists():
         if progress:
             sys.stderr.write(f'Downloading: "{url}" to {target}\n')
-        found = _HASH.search(name) if check_hash else None
+        found = HASH_REGEX.search(name) if check_hash else None
         download_url_to_file(url, str(target), found.group(1) if found else None, progress)
     return load(str(target), map_location=map_location)

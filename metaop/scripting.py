@@ -16,6 +16,7 @@ __all__ = [
     "Final",
     "ScriptFunction",
     "ScriptModule",
+    "annotate",
     "export",
     "freeze",
     "ignore",
@@ -54,6 +55,11 @@ def script(obj: _Anything, *_options: Any, **_more: Any) -> _Anything:
 def trace(func: _Anything, *_options: Any, **_more: Any) -> _Anything:
     """The function or module itself; it is not run on the example inputs."""
     return func
+
+
+def annotate(the_type: Any, the_value: _Anything) -> _Anything:
+    """The value: its type needs no telling."""
+    return the_value
 
 
 def ignore(drop: Any = False, **_options: Any) -> Any:

@@ -89,6 +89,21 @@ def get_autocast_dtype(device_type: str) -> DType:
     return _low_precision[device_type]
 
 
+def is_autocast_cpu_enabled() -> bool:
+    """Whether the program runs inside `autocast("cpu")`."""
+    return is_autocast_enabled("cpu")
+
+
+def get_autocast_cpu_dtype() -> DType:
+    """The low precision of the CPU."""
+    return get_autocast_dtype("cpu")
+
+
+def get_autocast_gpu_dtype() -> DType:
+    """The low precision of GPUs."""
+    return get_autocast_dtype("cuda")
+
+
 def set_autocast_dtype(device_type: str, dtype: DType) -> None:
     """Sets the low precision that `autocast` takes for a device type by default."""
     _low_precision[device_type] = dtype

@@ -6,6 +6,7 @@ from __future__ import annotations
 ROOTS = {
     "torch": "metaop",
     "torch.jit": "metaop.scripting",
+    "torch.jit.annotations": "typing",
     "torch._dynamo": "metaop.compiler",
     "torchvision": "metaop.vision",
     "tensorboardX": "metaop.utils.tensorboard",

@@ -64,6 +64,43 @@ SAME: dict[str, str] = {
 
         result = release("torch"), release("no_such_package"), own("message")
         """,
+    "types and words for TorchScript": """
+        import torch
+        from torch.jit.annotations import List
+        from typing import get_args
+
+        def first(xs: List[torch.Tensor]) -> torch.Tensor:
+            return torch.jit.annotate(torch.Tensor, xs[0])
+
+        one = get_args(first.__annotations__["xs"])[0] is torch.Tensor
+        result = one, first([torch.ones(2)]).tolist()
+        """,
+    "questions about autocast": """
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # PyTorch's, of its old names
+        import torch
+        outside = torch.is_autocast_cpu_enabled()
+        with torch.autocast("cpu", dtype=torch.float16):
+            inside = torch.is_autocast_cpu_enabled(), str(torch.get_autocast_cpu_dtype())[-8:]
+        result = outside, inside, str(torch.get_autocast_gpu_dtype()).partition(".")[2]
+        """,
+    "words for PyTorch's compiler": """
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # PyTorch's, of its old names
+        import torch
+        import torch._dynamo
+
+        @torch.compiler.disable
+        @torch.compiler.allow_in_graph
+        @torch.compiler.assume_constant_result
+        @torch._dynamo.disable
+        def doubled(x):
+            return 2 * x
+
+        asked = torch.compiler.is_compiling(), torch.compiler.is_exporting()
+        torch.compiler.cudagraph_mark_step_begin()
+        result = asked, doubled(torch.ones(2)).tolist()
+        """,
     "__import__": """
         torch = __import__("torch")
         result = torch.zeros(2).tolist()

@@ -18,7 +18,6 @@ MISSING: dict[str, str] = {
     "torch.FloatStorage": _STORAGE,
     "torch.LongStorage": _STORAGE,
     "torch.ByteStorage.from_buffer": _STORAGE,
-    "torch.uint16": "PyTorch itself computes nothing in this type",
     "torch.utils.cpp_extension": "C++ extensions build against PyTorch's library",
     "torch.utils.mobile_optimizer": "a tool for TorchScript on phones",
     "torch.utils.serialization": "a private configuration of PyTorch's files",
