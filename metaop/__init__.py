@@ -17,8 +17,8 @@ from typing import Any as _Any
 from metaop import dist as _dist
 from metaop import settings as _settings
 from metaop.dist.environment import adopt as _adopt
-from metaop.tensor.contractions import dist as _distance
-from metaop.tensor.conversion import get_default_dtype, set_default_dtype
+from metaop.tensor.linear_algebra.contractions import dist as _distance
+from metaop.tensor.functions.conversion import get_default_dtype, set_default_dtype
 from metaop.tensor.core import Tensor
 from metaop.tensor.exports import *  # noqa: F403
 from metaop.tensor.generator import (
@@ -27,13 +27,13 @@ from metaop.tensor.generator import (
 from metaop.tensor.gradients import (
     enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled,
 )
-from metaop.tensor.layouts import (
+from metaop.tensor.sparse.layouts import (
     channels_last, channels_last_3d, contiguous_format, layout, memory_format, preserve_format,
     sparse_coo, sparse_csr, strided,
 )
 from metaop.tensor.legacy import set_default_tensor_type, typed_tensors
 from metaop.tensor.options import get_default_device, set_default_device
-from metaop.tensor.placing import global_mode as _global_mode
+from metaop.tensor.sharded.placing import global_mode as _global_mode
 from metaop.tensor.printing import set_printoptions
 from metaop.tensor.size import Size
 from metaop.tensor.storage import TypedStorage, UntypedStorage

@@ -8,7 +8,7 @@ from typing import Any
 from metaop.codegen.llvm.runtime import runtime
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import tensor
+from metaop.tensor.functions.creation import tensor
 
 __all__ = [
     "are_deterministic_algorithms_enabled",

@@ -4,7 +4,7 @@ There is one transform, complex to complex, whose gradient is the transform with
 Those of real and of Hermitian inputs and outputs are cut out of it.
 """
 
-from metaop.tensor.fourier import (
+from metaop.tensor.functions.fourier import (
     fft,
     fft2,
     fftn,
@@ -24,7 +24,7 @@ from metaop.tensor.fourier import (
     rfft2,
     rfftn,
 )
-from metaop.tensor.frequencies import fftfreq, fftshift, ifftshift, rfftfreq
+from metaop.tensor.functions.frequencies import fftfreq, fftshift, ifftshift, rfftfreq
 from metaop.tensor.out import offer_out
 
 __all__ = [

@@ -16,10 +16,10 @@ from metaop.autograd.mapping import vmap
 from metaop.errors import ArgumentError, GradientError
 from metaop.nn.utils.stateless import functional_call
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import zeros_like
+from metaop.tensor.functions.creation import zeros_like
+from metaop.tensor.functions.joining import stack
+from metaop.tensor.functions.ranges import eye
 from metaop.tensor.gradients import enable_grad
-from metaop.tensor.joining import stack
-from metaop.tensor.ranges import eye
 from metaop.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 __all__ = [

@@ -8,10 +8,12 @@ from typing import Any
 from metaop.errors import ArgumentError, ShapeError
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.casting import casts_on_cpu, in_float32, in_low_precision
-from metaop.tensor.contractions import chain_matmul
-from metaop.tensor.contractions import cross as _cross
 from metaop.tensor.core import Tensor
-from metaop.tensor.decompositions import (
+from metaop.tensor.functions.joining import cat
+from metaop.tensor.functions.shaping import diagonal as _diagonal
+from metaop.tensor.linear_algebra.contractions import chain_matmul
+from metaop.tensor.linear_algebra.contractions import cross as _cross
+from metaop.tensor.linear_algebra.decompositions import (
     LinAlgError,
     cholesky,
     eigh,
@@ -23,18 +25,15 @@ from metaop.tensor.decompositions import (
     svd,
     svdvals,
 )
-from metaop.tensor.determinants import det, slogdet
-from metaop.tensor.eigen import eig, eigvals
-from metaop.tensor.householder import householder_product
-from metaop.tensor.joining import cat
-from metaop.tensor.ldl import ldl_factor, ldl_factor_ex, ldl_solve
-from metaop.tensor.linear_algebra import matmul
-from metaop.tensor.lu import lu, lu_factor, lu_factor_ex, lu_solve
-from metaop.tensor.matrix_functions import matrix_exp, matrix_power
-from metaop.tensor.norms import vector_norm
-from metaop.tensor.out import offer_out
-from metaop.tensor.shaping import diagonal as _diagonal
-from metaop.tensor.solutions import (
+from metaop.tensor.linear_algebra.determinants import det, slogdet
+from metaop.tensor.linear_algebra.eigen import eig, eigvals
+from metaop.tensor.linear_algebra.householder import householder_product
+from metaop.tensor.linear_algebra.ldl import ldl_factor, ldl_factor_ex, ldl_solve
+from metaop.tensor.linear_algebra.lu import lu, lu_factor, lu_factor_ex, lu_solve
+from metaop.tensor.linear_algebra.matrix_functions import matrix_exp, matrix_power
+from metaop.tensor.linear_algebra.norms import vector_norm
+from metaop.tensor.linear_algebra.products import matmul
+from metaop.tensor.linear_algebra.solutions import (
     cholesky_ex,
     inv_ex,
     lstsq,
@@ -44,6 +43,7 @@ from metaop.tensor.solutions import (
     tensorinv,
     tensorsolve,
 )
+from metaop.tensor.out import offer_out
 from metaop.unified_graph.dtype import DType, int64
 
 __all__ = [

@@ -14,8 +14,8 @@ import numpy as np
 import metaop
 from metaop.errors import UnsupportedError
 from metaop.tensor.core import Tensor
-from metaop.tensor.sparse import SparseTensor, sparse_matmul
-from metaop.tensor.sparse_creation import sparse_coo_tensor
+from metaop.tensor.sparse.making import sparse_coo_tensor
+from metaop.tensor.sparse.tensors import SparseTensor, sparse_matmul
 from metaop.unified_graph.dtype import DType
 
 __all__ = ["SparseTensor", "addmm", "log_softmax", "mm", "softmax", "spdiags", "sum"]

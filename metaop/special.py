@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from metaop.tensor import special_functions as _functions
-from metaop.tensor.activations import log_softmax, softmax
-from metaop.tensor.host_pointwise import igamma as gammainc
-from metaop.tensor.host_pointwise import igammac as gammaincc
-from metaop.tensor.out import offer_out
-from metaop.tensor.pointwise import (
+from metaop.tensor.functions import special_functions as _functions
+from metaop.tensor.functions.activations import log_softmax, softmax
+from metaop.tensor.functions.pointwise import (
     digamma,
     erf,
     erfc,
@@ -20,10 +17,10 @@ from metaop.tensor.pointwise import (
     sinc,
     xlogy,
 )
-from metaop.tensor.pointwise import lgamma as gammaln
-from metaop.tensor.pointwise import sigmoid as expit
-from metaop.tensor.reductions import logsumexp
-from metaop.tensor.special_functions import (
+from metaop.tensor.functions.pointwise import lgamma as gammaln
+from metaop.tensor.functions.pointwise import sigmoid as expit
+from metaop.tensor.functions.reductions import logsumexp
+from metaop.tensor.functions.special_functions import (
     airy_ai,
     bessel_j0,
     bessel_j1,
@@ -49,7 +46,10 @@ from metaop.tensor.special_functions import (
     xlog1py,
     zeta,
 )
-from metaop.tensor.special_functions import mvlgamma as multigammaln
+from metaop.tensor.functions.special_functions import mvlgamma as multigammaln
+from metaop.tensor.host.host_pointwise import igamma as gammainc
+from metaop.tensor.host.host_pointwise import igammac as gammaincc
+from metaop.tensor.out import offer_out
 
 __all__ = [
     "airy_ai",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import as_tensor, tensor
+from metaop.tensor.functions.creation import as_tensor, tensor
 from metaop.tensor.generator import host_random
 from metaop.tensor.options import DeviceLike
 from metaop.tensor.promotion import Number

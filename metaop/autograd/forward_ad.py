@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from metaop.autograd.gradients import grad
 from metaop.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import zeros_like
+from metaop.tensor.functions.creation import zeros_like
 from metaop.tensor.gradients import enable_grad
 from metaop.unified_graph.recording import modes
 

@@ -9,9 +9,9 @@ from metaop.autograd.gradients import grad, listed
 from metaop.autograd.mapping import vmap
 from metaop.errors import GradientError
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import ones_like, zeros_like
+from metaop.tensor.functions.creation import ones_like, zeros_like
+from metaop.tensor.functions.ranges import eye
 from metaop.tensor.gradients import enable_grad
-from metaop.tensor.ranges import eye
 
 Result = Any
 

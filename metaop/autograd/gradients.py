@@ -9,7 +9,7 @@ from metaop.autograd.mapping import vmap
 from metaop.differentiation import tape
 from metaop.errors import ArgumentError, GradientError
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.creation import zeros_like
+from metaop.tensor.functions.creation import zeros_like
 from metaop.tensor.gradients import run_backward, start_of
 
 Tensors = Tensor | Sequence[Tensor]

@@ -16,12 +16,12 @@ from metaop.batching.calls import depending, record_batched
 from metaop.errors import ArgumentError, UnsupportedError
 from metaop.operators.random import seeds
 from metaop.tensor.arguments import wrap_dim
-from metaop.tensor.complex_tensor import ComplexTensor
+from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.creation import zeros
+from metaop.tensor.functions.creation import zeros
+from metaop.tensor.functions.joining import cat, stack
+from metaop.tensor.functions.shaping import expand, movedim, narrow, select, unsqueeze
 from metaop.tensor.generator import default_generator
-from metaop.tensor.joining import cat, stack
-from metaop.tensor.shaping import expand, movedim, narrow, select, unsqueeze
 from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.recording import Call, record
 from metaop.unified_graph.tracing import Trace, state

@@ -6,7 +6,7 @@ from typing import Any
 
 from metaop.errors import ArgumentTypeError
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import empty
+from metaop.tensor.functions.creation import empty
 
 
 class _VariableType(type):

@@ -12,8 +12,8 @@ from metaop.capture.surroundings import PLAIN
 from metaop.capture.trace import Evidence, traced
 from metaop.codegen.llvm.run_ahead import report
 from metaop.errors import CaptureError
-from metaop.tensor import data_parallel
 from metaop.tensor.core import Tensor
+from metaop.tensor.sharded import data_parallel
 from metaop.tensor.shared_storage import settle
 from metaop.unified_graph.recording import Call, modes
 from metaop.unified_graph.tracing import configuration, state

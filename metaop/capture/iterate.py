@@ -14,9 +14,9 @@ from metaop.capture.repeated import NotRepeatableError, Repeated
 from metaop.capture.replay import Replay
 from metaop.errors import ArgumentError, ArgumentTypeError, CaptureError, ShapeError
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.indexing import host_tensor
-from metaop.tensor.joining import cat, stack
-from metaop.tensor.scattering import index_select
+from metaop.tensor.functions.indexing import host_tensor
+from metaop.tensor.functions.joining import cat, stack
+from metaop.tensor.functions.scattering import index_select
 from metaop.unified_graph.recording import leaf
 from metaop.unified_graph.tensor_type import TensorType
 from metaop.utils._pytree import TreeSpec, tree_flatten, tree_unflatten

@@ -16,7 +16,7 @@ from metaop.errors import ArgumentError, ArgumentTypeError, ControlFlowError, Sh
 from metaop.operators.repetition import choose, repeat
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.shaping import movedim
+from metaop.tensor.functions.shaping import movedim
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.loop import ENDLESS, Body, body_inputs
 from metaop.unified_graph.node import Node

@@ -14,9 +14,9 @@ from metaop.control_flow.tracing import flattened
 from metaop.errors import ArgumentError, ControlFlowError, ShapeError
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor
-from metaop.tensor.joining import cat, stack
-from metaop.tensor.rearranging import flip
-from metaop.tensor.shaping import movedim
+from metaop.tensor.functions.joining import cat, stack
+from metaop.tensor.functions.rearranging import flip
+from metaop.tensor.functions.shaping import movedim
 from metaop.utils._pytree import tree_unflatten
 
 _MODES = ("pointwise", "generic")

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from metaop.elementwise.meta_op import apply
 from metaop.errors import ArgumentTypeError, ControlFlowError
 from metaop.operators.basic import constant_fill
-from metaop.tensor.complex_tensor import ComplexTensor
+from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.creation import as_tensor
+from metaop.tensor.functions.creation import as_tensor
 from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import Call, modes, record

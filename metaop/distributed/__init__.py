@@ -43,8 +43,8 @@ from metaop.distributed.communication import (
 )
 from metaop.distributed.messages import recv, send
 from metaop.distributed.process_group import ProcessGroup, group
-from metaop.tensor.global_tensor import distribute_tensor
-from metaop.tensor.placing import global_mode
+from metaop.tensor.sharded.global_tensor import distribute_tensor
+from metaop.tensor.sharded.placing import global_mode
 
 _LAZY = {
     "CPUOffload": "fsdp",

@@ -22,8 +22,8 @@ from metaop.errors import CheckpointError
 from metaop.serialization.files import open_sharded, save_here
 from metaop.serialization.sharded_format import mapped
 from metaop.tensor.core import Tensor
-from metaop.tensor.global_tensor import full_tensor
 from metaop.tensor.gradients import no_grad
+from metaop.tensor.sharded.global_tensor import full_tensor
 
 PathLike = str | os.PathLike[str]
 

@@ -39,9 +39,9 @@ from metaop.distributed.values import (
     put,
 )
 from metaop.errors import ArgumentError
-from metaop.tensor import data_parallel
-from metaop.tensor.arrays import array_of
 from metaop.tensor.core import Tensor
+from metaop.tensor.host.arrays import array_of
+from metaop.tensor.sharded import data_parallel
 
 Group = ProcessGroup | None
 _BACKENDS = {"gloo", "mpi", "nccl", "ucc", "xccl"}

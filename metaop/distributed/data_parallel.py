@@ -1,8 +1,8 @@
 """`metaop run --data-parallel train.py`: a program for one device, trained by all ranks.
 
-Nothing is changed in the program; `metaop.tensor.data_parallel` says what becomes of its tensors.
-Here stands the rest: ranks that draw the same random numbers, speak with one voice, and do not
-write the same file twice.
+Nothing is changed in the program; `metaop.tensor.sharded.data_parallel` says what becomes of its
+tensors. Here stands the rest: ranks that draw the same random numbers, speak with one voice, and do
+not write the same file twice.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from metaop.dist.own_files import keep_files_apart
 from metaop.dist.sbp import BROADCAST
 from metaop.nn.hooks import register_module_buffer_registration_hook
 from metaop.nn.module import Module
-from metaop.tensor import data_parallel
 from metaop.tensor.core import Tensor
-from metaop.tensor.data_parallel import home_of, split_all
-from metaop.tensor.global_tensor import distribute_tensor
+from metaop.tensor.sharded import data_parallel
+from metaop.tensor.sharded.data_parallel import home_of, split_all
+from metaop.tensor.sharded.global_tensor import distribute_tensor
 
 __all__ = ["become_one", "begin", "home_of", "run_program", "split_all"]
 

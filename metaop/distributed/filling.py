@@ -10,9 +10,9 @@ from metaop.errors import CheckpointError
 from metaop.nn.module import Module
 from metaop.optim.optimizer import Optimizer
 from metaop.serialization.sharded_format import below, mapped
-from metaop.tensor.conversion import can_cast
 from metaop.tensor.core import Tensor
-from metaop.tensor.global_tensor import spread
+from metaop.tensor.functions.conversion import can_cast
+from metaop.tensor.sharded.global_tensor import spread
 from metaop.unified_graph.dtype import DType
 
 

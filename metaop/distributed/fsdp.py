@@ -14,7 +14,7 @@ from metaop.errors import ArgumentError
 from metaop.nn.module import Module
 from metaop.nn.utils.stateless import functional_call
 from metaop.tensor.core import Tensor
-from metaop.tensor.global_tensor import to_global, to_local
+from metaop.tensor.sharded.global_tensor import to_global, to_local
 from metaop.unified_graph.dtype import DType
 from metaop.utils._pytree import tree_leaves, tree_map
 

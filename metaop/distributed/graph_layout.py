@@ -21,8 +21,8 @@ from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.random import fork_rng
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.global_tensor import distribute_tensor, to_global
 from metaop.tensor.gradients import no_grad
+from metaop.tensor.sharded.global_tensor import distribute_tensor, to_global
 from metaop.unified_graph.cut import cut_at
 from metaop.unified_graph.recording import Call
 from metaop.utils._pytree import tree_flatten, tree_map

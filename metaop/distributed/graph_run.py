@@ -21,8 +21,8 @@ from metaop.executor import realize, realize_in_turns
 from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.functions.joining import cat, tensor_split
 from metaop.tensor.gradients import no_grad
-from metaop.tensor.joining import cat, tensor_split
 from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.recording import Call, leaf
 from metaop.unified_graph.tensor_type import TensorType

@@ -12,8 +12,8 @@ from metaop.dist.job import job
 from metaop.dist.memory import HOST_MEMORY, Memory, memory_of
 from metaop.distributed.process_group import ProcessGroup, world_group
 from metaop.distributed.values import put
-from metaop.tensor.arrays import array_of
 from metaop.tensor.core import Tensor
+from metaop.tensor.host.arrays import array_of
 from metaop.unified_graph.tensor_type import CPU
 
 _ANSWER = 32006

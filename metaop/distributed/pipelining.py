@@ -27,7 +27,7 @@ from metaop.nn.parallel.devices import check_devices
 from metaop.nn.parallel.distributed import DistributedDataParallel
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.devices import moved
-from metaop.tensor.joining import cat, tensor_split
+from metaop.tensor.functions.joining import cat, tensor_split
 from metaop.tensor.options import device_of
 from metaop.unified_graph.dtype import from_numpy_dtype
 from metaop.unified_graph.tensor_type import Device

@@ -14,8 +14,8 @@ from metaop.dist.placement import Placement
 from metaop.dist.sbp import BROADCAST, PARTIAL, Sbp, Split
 from metaop.nn.functional import pad
 from metaop.tensor.core import Tensor
-from metaop.tensor.global_tensor import to_global, to_local
-from metaop.tensor.joining import cat
+from metaop.tensor.functions.joining import cat
+from metaop.tensor.sharded.global_tensor import to_global, to_local
 
 
 class Shares:

@@ -12,9 +12,9 @@ from metaop.dist.memory import memory_of
 from metaop.dist.packing import Packed
 from metaop.distributed.process_group import ProcessGroup
 from metaop.errors import ArgumentError
-from metaop.tensor.arrays import array_of, tensor_on
 from metaop.tensor.core import Tensor
 from metaop.tensor.gradients import no_grad
+from metaop.tensor.host.arrays import array_of, tensor_on
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.tensor_type import CPU, Device
 

@@ -11,9 +11,9 @@ from metaop.distributions.distribution import Distribution, ExponentialFamily, b
 from metaop.distributions.gamma_samples import standard_gamma
 from metaop.distributions.location_scale import Normal
 from metaop.tensor.core import Tensor
-from metaop.tensor.pointwise import digamma, lgamma
-from metaop.tensor.random import rand, randn
-from metaop.tensor.selection import where
+from metaop.tensor.functions.pointwise import digamma, lgamma
+from metaop.tensor.functions.random import rand, randn
+from metaop.tensor.functions.selection import where
 from metaop.tensor.type_info import finfo
 
 

@@ -10,11 +10,11 @@ from metaop.distributions.distribution import Distribution, ExponentialFamily, b
 from metaop.errors import ArgumentError
 from metaop.nn import functional as F
 from metaop.tensor.core import Tensor
+from metaop.tensor.functions.pointwise import lgamma, logit, xlogy
+from metaop.tensor.functions.random import bernoulli as draw_bernoulli
+from metaop.tensor.functions.random import multinomial, poisson, rand
+from metaop.tensor.functions.ranges import arange
 from metaop.tensor.gradients import no_grad
-from metaop.tensor.pointwise import lgamma, logit, xlogy
-from metaop.tensor.random import bernoulli as draw_bernoulli
-from metaop.tensor.random import multinomial, poisson, rand
-from metaop.tensor.ranges import arange
 
 
 def _given(name: str, probs: Any, logits: Any) -> str:

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from metaop.distributions.constraints import Constraint
 from metaop.errors import ArgumentError, UnsupportedError
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import as_tensor
+from metaop.tensor.functions.creation import as_tensor
+from metaop.tensor.functions.joining import broadcast_tensors
 from metaop.tensor.gradients import no_grad
-from metaop.tensor.joining import broadcast_tensors
 from metaop.tensor.promotion import defaults
 from metaop.tensor.size import Size
 

@@ -9,7 +9,7 @@ import numpy as np
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.generator import host_random
-from metaop.tensor.host_function import host_function
+from metaop.tensor.host.host_function import host_function
 
 # Exponents below minus this number count for nothing; the quadrature over [0, 1] takes 64 points.
 _RANGE = 45.0

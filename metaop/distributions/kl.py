@@ -14,9 +14,9 @@ from metaop.distributions.multivariate import Dirichlet, Independent, Multivaria
 from metaop.errors import UnsupportedError
 from metaop.nn.functional import softplus
 from metaop.tensor.core import Tensor
-from metaop.tensor.decompositions import solve_triangular
-from metaop.tensor.pointwise import digamma, lgamma
-from metaop.tensor.selection import where
+from metaop.tensor.functions.pointwise import digamma, lgamma
+from metaop.tensor.functions.selection import where
+from metaop.tensor.linear_algebra.decompositions import solve_triangular
 
 _FORMULAS: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}
 

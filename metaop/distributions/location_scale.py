@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from metaop.distributions import constraints
 from metaop.distributions.distribution import Distribution, ExponentialFamily, broadcast_all
 from metaop.tensor.core import Tensor
-from metaop.tensor.random import rand, randn
+from metaop.tensor.functions.random import rand, randn
 from metaop.tensor.type_info import finfo
 
 _EULER = 0.57721566490153286060

@@ -11,9 +11,9 @@ from metaop.distributions.distribution import Distribution, ExponentialFamily
 from metaop.distributions.gamma_samples import standard_gamma
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
-from metaop.tensor.decompositions import cholesky, inv, solve_triangular
-from metaop.tensor.pointwise import digamma, lgamma
-from metaop.tensor.random import randn
+from metaop.tensor.functions.pointwise import digamma, lgamma
+from metaop.tensor.functions.random import randn
+from metaop.tensor.linear_algebra.decompositions import cholesky, inv, solve_triangular
 
 
 class Dirichlet(ExponentialFamily):

@@ -20,7 +20,7 @@ from metaop.graph.message_passing import (
 )
 from metaop.graph.structure import Structure
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import from_numpy
+from metaop.tensor.functions.creation import from_numpy
 from metaop.unified_graph.tensor_type import CPU, Device
 
 # Where transformations note which node or edge of the original one was.

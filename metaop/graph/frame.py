@@ -7,7 +7,7 @@ from typing import Any
 
 from metaop.errors import ShapeError
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import as_tensor
+from metaop.tensor.functions.creation import as_tensor
 
 
 class Frame(dict[str, Tensor]):

@@ -11,7 +11,7 @@ from metaop.errors import ArgumentError
 from metaop.graph.built_in import BinaryMessage, CopyMessage, Message, Reduction, combine
 from metaop.operators import segments
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.creation import from_numpy
+from metaop.tensor.functions.creation import from_numpy
 from metaop.unified_graph.recording import record
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from metaop.graph.built_in import combine
 from metaop.graph.core import Graph, node_numbers
 from metaop.graph.message_passing import segment_reduce as reduce_numbered
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import from_numpy
+from metaop.tensor.functions.creation import from_numpy
 
 _REDUCERS = {"sum": "add", "mean": "mean", "prod": "mul", "max": "amax", "min": "amin"}
 

@@ -7,7 +7,7 @@ import numpy as np
 from metaop.graph.core import Graph
 from metaop.graph.ops import segment_reduce
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import from_numpy
+from metaop.tensor.functions.creation import from_numpy
 
 
 def readout_nodes(graph: Graph, feat: str, weight: str | None = None, *, op: str = "sum") -> Tensor:

@@ -11,8 +11,8 @@ from metaop.errors import ArgumentError
 from metaop.graph.core import EID, NID, Graph, create_block, node_numbers
 from metaop.graph.transforms import edge_subgraph
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import from_numpy
-from metaop.tensor.random import randint
+from metaop.tensor.functions.creation import from_numpy
+from metaop.tensor.functions.random import randint
 
 
 def _random() -> np.random.Generator:

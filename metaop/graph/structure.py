@@ -9,7 +9,7 @@ import numpy as np
 
 from metaop.errors import ArgumentError, ShapeError
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import from_numpy
+from metaop.tensor.functions.creation import from_numpy
 from metaop.unified_graph.tensor_type import CPU, Device
 
 

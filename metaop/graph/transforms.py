@@ -12,9 +12,9 @@ from metaop.graph.core import EID, NID, Graph, graph, node_numbers
 from metaop.graph.frame import Frame
 from metaop.graph.structure import Structure
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import from_numpy
-from metaop.tensor.joining import cat
-from metaop.tensor.random import randint
+from metaop.tensor.functions.creation import from_numpy
+from metaop.tensor.functions.joining import cat
+from metaop.tensor.functions.random import randint
 
 
 def _common(frames: Sequence[Frame]) -> dict[str, Tensor]:

@@ -6,13 +6,13 @@ import math
 from typing import Any
 
 from metaop.nn import functional as F
-from metaop.tensor import pointwise, reductions, scans
 from metaop.tensor.core import Tensor
-from metaop.tensor.norms import vector_norm
+from metaop.tensor.functions import pointwise, reductions, scans
+from metaop.tensor.functions.ordering import nanmedian
+from metaop.tensor.functions.selection import where
+from metaop.tensor.linear_algebra.norms import vector_norm
 from metaop.tensor.options import Dimensions, reduced_dimensions
-from metaop.tensor.ordering import nanmedian
 from metaop.tensor.promotion import defaults
-from metaop.tensor.selection import where
 from metaop.unified_graph.dtype import DType
 
 

@@ -10,7 +10,7 @@ from metaop.nn.init import constant_
 from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import full
+from metaop.tensor.functions.creation import full
 
 
 def _inplace_text(inplace: bool, separator: str = "") -> str:

@@ -15,8 +15,8 @@ from metaop.nn.linear import Linear
 from metaop.nn.loss import _WeightedLoss
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor
-from metaop.tensor.joining import cat
-from metaop.tensor.selection import where
+from metaop.tensor.functions.joining import cat
+from metaop.tensor.functions.selection import where
 from metaop.unified_graph.dtype import DType
 
 

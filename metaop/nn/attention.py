@@ -14,7 +14,7 @@ from metaop.nn.linear import NonDynamicallyQuantizableLinear
 from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import empty
+from metaop.tensor.functions.creation import empty
 
 _WEIGHTS = ("q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_weight")
 _PROJECTIONS = (*_WEIGHTS, "in_proj_bias")

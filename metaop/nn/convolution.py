@@ -13,7 +13,7 @@ from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.nn.sizes import Size, many
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import empty
+from metaop.tensor.functions.creation import empty
 
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 

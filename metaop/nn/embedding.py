@@ -10,7 +10,7 @@ from metaop.nn import init
 from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import empty
+from metaop.tensor.functions.creation import empty
 from metaop.tensor.gradients import no_grad
 
 Self = TypeVar("Self", bound="_Table")

@@ -14,7 +14,7 @@ import numpy as np
 
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import from_numpy, zeros_like
+from metaop.tensor.functions.creation import from_numpy, zeros_like
 from metaop.tensor.gradients import no_grad
 
 _LINEAR = ("linear", "sigmoid")

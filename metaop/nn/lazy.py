@@ -27,7 +27,7 @@ from metaop.nn.normalisation import (
 from metaop.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 from metaop.nn.sizes import Size
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import tensor
+from metaop.tensor.functions.creation import tensor
 from metaop.tensor.gradients import no_grad
 from metaop.unified_graph import dtype as dtypes
 

@@ -10,10 +10,10 @@ from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.nn.parameter import Parameter
 from metaop.nn.signature_choice import SbpChoice, signature_by_name
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import empty_like
-from metaop.tensor.global_tensor import spread_first
+from metaop.tensor.functions.creation import empty_like
 from metaop.tensor.gradients import no_grad
 from metaop.tensor.options import device_of
+from metaop.tensor.sharded.global_tensor import spread_first
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import Device

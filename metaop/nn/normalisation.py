@@ -11,7 +11,7 @@ from metaop.nn.counter import increased
 from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import empty, ones, tensor, zeros
+from metaop.tensor.functions.creation import empty, ones, tensor, zeros
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.tracing import refuse
 

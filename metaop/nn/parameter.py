@@ -10,9 +10,9 @@ import numpy as np
 from metaop.differentiation.tape import TapeEntry
 from metaop.errors import ArgumentError, ArgumentTypeError, GradientError
 from metaop.tensor.core import Tensor, from_array
-from metaop.tensor.creation import empty
+from metaop.tensor.functions.creation import empty
+from metaop.tensor.functions.pointwise import defaults
 from metaop.tensor.history import accumulator, own
-from metaop.tensor.pointwise import defaults
 from metaop.tensor.size import Size
 from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.dtype import DType, dtype_named

@@ -8,7 +8,7 @@ from metaop.errors import UnsupportedError
 from metaop.nn.linear import Identity
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor
-from metaop.tensor.joining import cat
+from metaop.tensor.functions.joining import cat
 
 
 class FloatFunctional(Module):

@@ -15,8 +15,8 @@ from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.nn.utils.rnn import PackedSequence, packed_steps, padded_steps, sequence_lengths
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import empty, tensor, zeros
-from metaop.tensor.joining import cat, stack
+from metaop.tensor.functions.creation import empty, tensor, zeros
+from metaop.tensor.functions.joining import cat, stack
 
 # What goes from step to step: (hidden,) or (hidden, cell).
 State = tuple[Tensor, ...]

@@ -12,7 +12,7 @@ from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.nn.recurrent import State
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import empty, zeros
+from metaop.tensor.functions.creation import empty, zeros
 
 
 class RNNCellBase(Module):

@@ -11,7 +11,7 @@ from metaop.nn import init
 from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import empty
+from metaop.tensor.functions.creation import empty
 
 
 class LayerNorm(Module):

@@ -10,9 +10,9 @@ from metaop.nn.functional.over_ranks import stack_over_ranks
 from metaop.nn.module import Module
 from metaop.nn.normalisation import _BatchNorm
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import tensor
+from metaop.tensor.functions.creation import tensor
+from metaop.tensor.functions.joining import cat
 from metaop.tensor.gradients import no_grad
-from metaop.tensor.joining import cat
 
 
 class SyncBatchNorm(_BatchNorm):

@@ -16,7 +16,7 @@ from metaop.nn.linear import Linear
 from metaop.nn.module import Module
 from metaop.nn.sample_normalisation import LayerNorm
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import full
+from metaop.tensor.functions.creation import full
 from metaop.tensor.promotion import defaults
 
 Activation = Callable[[Tensor], Tensor]

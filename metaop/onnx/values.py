@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from metaop.errors import ArgumentTypeError, UnsupportedError
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import from_numpy
+from metaop.tensor.functions.creation import from_numpy
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import Device

@@ -10,9 +10,9 @@ from metaop.optim.line_search import strong_wolfe
 from metaop.optim.optimizer import Optimizer
 from metaop.optim.update import check, run_closure
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import zeros_like
+from metaop.tensor.functions.creation import zeros_like
+from metaop.tensor.functions.joining import cat
 from metaop.tensor.gradients import no_grad
-from metaop.tensor.joining import cat
 
 
 class LBFGS(Optimizer):

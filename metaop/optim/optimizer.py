@@ -19,7 +19,7 @@ from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.executor import realize
 from metaop.nn.hooks import HookTable, RemovableHandle
 from metaop.tensor.core import Tensor
-from metaop.tensor.global_tensor import spread
+from metaop.tensor.sharded.global_tensor import spread
 
 Group = dict[str, Any]
 

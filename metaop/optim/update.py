@@ -19,7 +19,7 @@ from metaop.executor import realize
 from metaop.nn.counter import count_of, show_count
 from metaop.optim.optimizer import Group, Optimizer
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.creation import full_like
+from metaop.tensor.functions.creation import full_like
 from metaop.tensor.shared_storage import settle
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import Composite

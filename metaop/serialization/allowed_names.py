@@ -13,7 +13,7 @@ from metaop.serialization.builder import Builder, Region, StorageReference, Surv
 from metaop.serialization.damage import Damage
 from metaop.serialization.objects import HOME
 from metaop.serialization.storage_types import DTYPE_NAMES, STORAGE_CLASSES
-from metaop.tensor.complex_tensor import PARTS, view_as_complex
+from metaop.tensor.complex_numbers.complex_tensor import PARTS, view_as_complex
 from metaop.tensor.core import Tensor
 from metaop.tensor.size import Size
 from metaop.unified_graph.dtype import DType

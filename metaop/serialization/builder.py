@@ -14,7 +14,7 @@ import numpy as np
 from metaop.nn.parameter import Parameter
 from metaop.serialization import objects
 from metaop.serialization.damage import Damage
-from metaop.tensor.complex_tensor import PARTS
+from metaop.tensor.complex_numbers.complex_tensor import PARTS
 from metaop.tensor.core import Tensor, from_array
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import CPU, Device

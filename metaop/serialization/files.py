@@ -24,9 +24,9 @@ from metaop.serialization.safetensors_format import (
 )
 from metaop.serialization.sharded_format import ShardedReader, mapped
 from metaop.serialization.zip_format import read_zip, write_zip
-from metaop.tensor import data_parallel
 from metaop.tensor.core import Tensor, from_array
-from metaop.tensor.global_tensor import full_tensor
+from metaop.tensor.sharded import data_parallel
+from metaop.tensor.sharded.global_tensor import full_tensor
 from metaop.unified_graph.tensor_type import CPU, Device
 
 File = Union[str, "os.PathLike[str]", IO[bytes]]

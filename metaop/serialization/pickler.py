@@ -14,7 +14,7 @@ from metaop.errors import CheckpointError
 from metaop.nn.parameter import Parameter
 from metaop.serialization import objects
 from metaop.serialization.storage_types import CLASS_OF_DTYPE
-from metaop.tensor.complex_tensor import ComplexTensor
+from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor
 from metaop.tensor.core import Tensor
 from metaop.tensor.history import Cell
 from metaop.tensor.size import Size

@@ -3,10 +3,18 @@
 # ruff: noqa: I001
 # fmt: off
 from metaop.tensor import (
-    activations, comparison, complex_tensor, contractions, conversion, counting, creation,
-    decompositions, determinants, dlpack, fetching, finite_differences, global_tensor, gradients,
-    host_pointwise, householder, indexing, joining, legacy, linear_algebra, low_rank, lu,
-    matrix_functions, norms, ordering, places, pointwise, promotion, random, ranges, rearranging,
-    reductions, resizing, scans, scattering, selection, shaping, sharing, solutions,
-    sparse_creation, special_functions, special_methods, spectrograms, storage, windows,
+    fetching, gradients, legacy, promotion, resizing, sharing, special_methods, storage,
 )
+from metaop.tensor.complex_numbers import complex_tensor
+from metaop.tensor.functions import (
+    activations, comparison, conversion, counting, creation, finite_differences, indexing,
+    joining, ordering, places, pointwise, random, ranges, rearranging, reductions, scans,
+    scattering, selection, shaping, special_functions, spectrograms, windows,
+)
+from metaop.tensor.host import dlpack, host_pointwise
+from metaop.tensor.linear_algebra import (
+    contractions, decompositions, determinants, householder, products, low_rank,
+    lu, matrix_functions, norms, solutions,
+)
+from metaop.tensor.sharded import global_tensor
+from metaop.tensor.sparse import making

@@ -8,24 +8,24 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures._base import Future
 from metaop.dist.placement import Placement
 from metaop.tensor.core import Tensor
-from metaop.tensor.counting import Histogram
-from metaop.tensor.creation import DeviceLike
-from metaop.tensor.decompositions import Orthogonal, SingularColumns
-from metaop.tensor.determinants import SignAndLogarithm
 from metaop.tensor.fetching import Callback
+from metaop.tensor.functions.counting import Histogram
+from metaop.tensor.functions.creation import DeviceLike
+from metaop.tensor.functions.pointwise import Number, Operand
+from metaop.tensor.functions.reductions import Dimensions, Extremes, ValuesAndIndices
+from metaop.tensor.functions.scattering import Value
 from metaop.tensor.generator import Generator
-from metaop.tensor.global_tensor import NdSbp, Sbp
 from metaop.tensor.grad_fn import GradFn
 from metaop.tensor.gradients import RemovableHandle
-from metaop.tensor.host_pointwise import Decomposed
-from metaop.tensor.householder import Reflections
-from metaop.tensor.layouts import layout as _layout
-from metaop.tensor.placing import SbpLike
-from metaop.tensor.pointwise import Number, Operand
-from metaop.tensor.reductions import Dimensions, Extremes, ValuesAndIndices
-from metaop.tensor.scattering import Value
-from metaop.tensor.solutions import TriangularSolution
-from metaop.tensor.sparse import SparseTensor
+from metaop.tensor.host.host_pointwise import Decomposed
+from metaop.tensor.linear_algebra.decompositions import Orthogonal, SingularColumns
+from metaop.tensor.linear_algebra.determinants import SignAndLogarithm
+from metaop.tensor.linear_algebra.householder import Reflections
+from metaop.tensor.linear_algebra.solutions import TriangularSolution
+from metaop.tensor.sharded.global_tensor import NdSbp, Sbp
+from metaop.tensor.sharded.placing import SbpLike
+from metaop.tensor.sparse.layouts import layout as _layout
+from metaop.tensor.sparse.tensors import SparseTensor
 from metaop.tensor.storage import TypedStorage, UntypedStorage
 from metaop.unified_graph.dtype import DType
 from typing import Any

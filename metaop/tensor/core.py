@@ -32,7 +32,7 @@ from metaop.operators.view_write import view_write
 from metaop.reindex.strided import strided_values
 from metaop.tensor import history
 from metaop.tensor.history import Cell
-from metaop.tensor.kept_signature import keep_signature
+from metaop.tensor.sharded.kept_signature import keep_signature
 from metaop.tensor.shared_storage import settle, unsettled
 from metaop.tensor.size import Size
 from metaop.tensor.strides import has_overlap

@@ -9,9 +9,9 @@ from metaop.codegen.cuda.device import DeviceBuffer, runtime
 from metaop.codegen.memory import Buffer
 from metaop.differentiation.tape import TapeEntry
 from metaop.dist.sbp import BROADCAST
-from metaop.tensor import data_parallel
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.global_tensor import distribute_tensor, full_tensor, to_global
+from metaop.tensor.sharded import data_parallel
+from metaop.tensor.sharded.global_tensor import distribute_tensor, full_tensor, to_global
 from metaop.unified_graph.recording import Call, leaf, modes
 from metaop.unified_graph.tensor_type import CPU, META, Device, TensorType
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from metaop.tensor.complex_functions import FORMS, taking_complex
-from metaop.tensor.complex_tensor import ComplexTensor
+from metaop.tensor.complex_numbers.complex_functions import FORMS, taking_complex
+from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor
 from metaop.tensor.core import Tensor
 from metaop.tensor.out import takes_out
 from metaop.tensor.surface import DECLARED, IN_PLACE_FUNCTIONS

@@ -7,24 +7,24 @@ import numpy as np
 from collections.abc import Sequence
 from concurrent.futures._base import Future
 from metaop.dist.placement import Placement
-from metaop.tensor.complex_tensor import ComplexTensor
+from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor
 from metaop.tensor.core import Tensor
-from metaop.tensor.counting import Histogram, HistogramOfPoints
-from metaop.tensor.decompositions import Orthogonal, SingularColumns
-from metaop.tensor.determinants import SignAndLogarithm
 from metaop.tensor.fetching import Callback
+from metaop.tensor.functions.counting import Histogram, HistogramOfPoints
+from metaop.tensor.functions.pointwise import Number, Operand
+from metaop.tensor.functions.ranges import DeviceLike
+from metaop.tensor.functions.reductions import Dimensions, Extremes, ValuesAndIndices
+from metaop.tensor.functions.scattering import Value
 from metaop.tensor.generator import Generator
-from metaop.tensor.host_pointwise import Decomposed
-from metaop.tensor.householder import Reflections
-from metaop.tensor.lu import Factors
-from metaop.tensor.placing import SbpLike
-from metaop.tensor.pointwise import Number, Operand
-from metaop.tensor.ranges import DeviceLike
-from metaop.tensor.reductions import Dimensions, Extremes, ValuesAndIndices
-from metaop.tensor.scattering import Value
+from metaop.tensor.host.host_pointwise import Decomposed
+from metaop.tensor.linear_algebra.decompositions import Orthogonal, SingularColumns
+from metaop.tensor.linear_algebra.determinants import SignAndLogarithm
+from metaop.tensor.linear_algebra.householder import Reflections
+from metaop.tensor.linear_algebra.lu import Factors
+from metaop.tensor.linear_algebra.solutions import Tolerance, TriangularSolution
+from metaop.tensor.sharded.placing import SbpLike
 from metaop.tensor.size import Size
-from metaop.tensor.solutions import Tolerance, TriangularSolution
-from metaop.tensor.sparse import SparseTensor
+from metaop.tensor.sparse.tensors import SparseTensor
 from metaop.unified_graph.dtype import DType
 from typing import Any
 

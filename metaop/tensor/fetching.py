@@ -16,7 +16,7 @@ from typing import Any
 
 from metaop.errors import ArgumentTypeError, CaptureError, UnsupportedError
 from metaop.executor import awaited, realize
-from metaop.tensor.complex_tensor import ComplexTensor, view_as_complex
+from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor, view_as_complex
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.surface import public
 from metaop.unified_graph.recording import Call

@@ -8,7 +8,7 @@ import numpy as np
 
 from metaop.errors import ArgumentTypeError
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import empty, tensor
+from metaop.tensor.functions.creation import empty, tensor
 from metaop.tensor.options import DeviceLike, default_device, device_of
 from metaop.tensor.promotion import defaults
 from metaop.tensor.surface import method

@@ -10,19 +10,14 @@ import numpy as np
 
 from metaop.errors import ArgumentError, ArgumentTypeError, GradientError, ShapeError
 from metaop.operators.pointwise import POINTWISE
-from metaop.tensor import (
-    comparison,
-    conversion,
-    dlpack,
-    layouts,
-    linear_algebra,
-    pointwise,
-    printing,
-    shaping,
-)
-from metaop.tensor.complex_tensor import as_complex
+from metaop.tensor import printing
+from metaop.tensor.complex_numbers.complex_tensor import as_complex
 from metaop.tensor.core import Tensor, from_array, view
+from metaop.tensor.functions import comparison, conversion, pointwise, shaping
+from metaop.tensor.host import dlpack
+from metaop.tensor.linear_algebra import products as linear_algebra
 from metaop.tensor.promotion import binary
+from metaop.tensor.sparse import layouts
 from metaop.tensor.writing import in_place
 
 _OPERATOR_NAMES = {"div": "truediv"}

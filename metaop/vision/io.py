@@ -11,7 +11,7 @@ import numpy as np
 
 from metaop.errors import ArgumentError, DTypeError
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import from_numpy
+from metaop.tensor.functions.creation import from_numpy
 from metaop.vision.transforms.conversion import pil_to_tensor, to_pil_image
 
 Path = str | os.PathLike[str]

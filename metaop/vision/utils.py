@@ -11,9 +11,9 @@ import numpy as np
 
 from metaop.errors import ShapeError
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import from_numpy
+from metaop.tensor.functions.creation import from_numpy
+from metaop.tensor.functions.joining import stack
 from metaop.tensor.gradients import no_grad
-from metaop.tensor.joining import stack
 
 
 def _batch(tensor: Tensor | Sequence[Tensor]) -> Tensor:

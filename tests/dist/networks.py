@@ -8,7 +8,7 @@ import metaop
 from metaop import nn
 from metaop.dist.placement import Placement
 from metaop.dist.sbp import Sbp
-from metaop.tensor.global_tensor import distribute_tensor
+from metaop.tensor.sharded.global_tensor import distribute_tensor
 
 BATCH, CLASSES = 9, 10
 

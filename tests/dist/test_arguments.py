@@ -29,8 +29,8 @@ ROOMS = (
     "metaop.dist",
     "metaop.multiprocessing",
     "metaop.nn.parallel",
-    "metaop.tensor.global_tensor",
-    "metaop.tensor.placing",
+    "metaop.tensor.sharded.global_tensor",
+    "metaop.tensor.sharded.placing",
 )
 PLACES: list[ModuleType] = [
     metaop.distributed,

@@ -10,7 +10,7 @@ import pytest
 import metaop
 from metaop.dist.placement import Placement
 from metaop.dist.sbp import BROADCAST, PARTIAL, Sbp, Split
-from metaop.tensor.global_tensor import distribute_tensor
+from metaop.tensor.sharded.global_tensor import distribute_tensor
 
 functional = metaop.nn.functional
 STATES = [BROADCAST, PARTIAL, Split(0), Split(1)]

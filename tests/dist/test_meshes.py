@@ -20,7 +20,7 @@ from metaop.dist.sbp import (
     partial_min,
 )
 from metaop.errors import ArgumentError
-from metaop.tensor.global_tensor import distribute_tensor
+from metaop.tensor.sharded.global_tensor import distribute_tensor
 from tests.dist.networks import train
 
 SINGLE = [BROADCAST, PARTIAL, Split(0), Split(1)]

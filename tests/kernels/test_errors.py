@@ -12,7 +12,7 @@ from metaop.dist.placement import Placement
 from metaop.dist.sbp import BROADCAST
 from metaop.errors import ArgumentError, ArgumentTypeError, KernelError, UnsupportedError
 from metaop.kernels import Output, barrier, kernel, scratch, task
-from metaop.tensor.global_tensor import distribute_tensor
+from metaop.tensor.sharded.global_tensor import distribute_tensor
 
 # A body, of which the marked line is wrong, and what the message says.
 REFUSED = {

@@ -16,8 +16,9 @@ from types import ModuleType
 from typing import Any
 
 import metaop
-from metaop.tensor import core, exports, placing
+from metaop.tensor import core, exports
 from metaop.tensor.core import Tensor
+from metaop.tensor.sharded import placing
 from metaop.tensor.surface import DECLARED, IN_PLACE_FUNCTIONS
 
 HEAD = '''"""{} Written by ./test tests/repository --update-golden."""

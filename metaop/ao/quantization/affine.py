@@ -10,8 +10,8 @@ import numpy as np
 
 from metaop.errors import ArgumentError, DTypeError
 from metaop.tensor.core import Tensor
-from metaop.tensor.pointwise import round
-from metaop.tensor.selection import clamp, where
+from metaop.tensor.functions.pointwise import round
+from metaop.tensor.functions.selection import clamp, where
 from metaop.unified_graph.dtype import DType, float32, float64, int8, uint8
 
 # A scale or a zero point: one for all elements, or one for each index of an axis.

@@ -10,8 +10,8 @@ from metaop.ao.quantization.observer import UniformQuantizationObserverBase
 from metaop.ao.quantization.scheme import QScheme
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
-from metaop.tensor.counting import histc
-from metaop.tensor.creation import tensor, zeros
+from metaop.tensor.functions.counting import histc
+from metaop.tensor.functions.creation import tensor, zeros
 from metaop.tensor.gradients import no_grad
 from metaop.unified_graph.dtype import float32
 

@@ -18,10 +18,10 @@ from metaop.ao.quantization.scheme import (
 from metaop.errors import ArgumentError, UnsupportedError
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import full, tensor
+from metaop.tensor.functions.creation import full, tensor
+from metaop.tensor.functions.pointwise import maximum, minimum
+from metaop.tensor.functions.selection import where
 from metaop.tensor.gradients import no_grad
-from metaop.tensor.pointwise import maximum, minimum
-from metaop.tensor.selection import where
 from metaop.unified_graph.dtype import DType, float32, int8, uint8
 
 _EPS = 2.0**-23

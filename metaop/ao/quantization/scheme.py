@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import Enum
 
 from metaop.tensor.core import Tensor
-from metaop.tensor.pointwise import maximum, minimum, round
-from metaop.tensor.selection import clamp, where
+from metaop.tensor.functions.pointwise import maximum, minimum, round
+from metaop.tensor.functions.selection import clamp, where
 from metaop.unified_graph.dtype import DType, float32, int32, uint8
 
 

@@ -11,10 +11,10 @@ from metaop.errors import ArgumentError
 from metaop.nn.module import Module
 from metaop.operators.grouped_linear import linear_of_groups
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.creation import full, zeros
+from metaop.tensor.functions.creation import full, zeros
+from metaop.tensor.functions.pointwise import round
+from metaop.tensor.functions.selection import clamp, where
 from metaop.tensor.gradients import no_grad
-from metaop.tensor.pointwise import round
-from metaop.tensor.selection import clamp, where
 from metaop.unified_graph.dtype import float32, int8, uint8
 from metaop.unified_graph.recording import record
 

@@ -17,7 +17,7 @@ from metaop.graph.nn.sides import (
 )
 from metaop.graph.ops import edge_softmax
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import empty
+from metaop.tensor.functions.creation import empty
 
 
 class GATConv(nn.Module):

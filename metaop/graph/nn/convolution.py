@@ -9,7 +9,7 @@ from metaop.graph.built_in import Message
 from metaop.graph.core import Graph
 from metaop.graph.nn.sides import Activation, Features, both_sides, refuse_lonely_nodes
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import empty
+from metaop.tensor.functions.creation import empty
 
 
 class GraphConv(nn.Module):

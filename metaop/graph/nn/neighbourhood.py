@@ -17,7 +17,7 @@ from metaop.graph.nn.sides import (
     refuse_lonely_nodes,
 )
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import tensor, zeros
+from metaop.tensor.functions.creation import tensor, zeros
 
 
 class SAGEConv(nn.Module):

@@ -13,7 +13,7 @@ from metaop.graph.core import Graph
 from metaop.graph.message_passing import EdgeBatch
 from metaop.graph.nn.sides import Activation
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import empty, from_numpy
+from metaop.tensor.functions.creation import empty, from_numpy
 
 
 class TypedLinear(nn.Module):

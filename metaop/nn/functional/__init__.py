@@ -140,7 +140,7 @@ from metaop.nn.functional.vision import (
     upsample_bilinear,
     upsample_nearest,
 )
-from metaop.tensor.complex_functions import accept_complex, accept_complex_factors
+from metaop.tensor.complex_numbers.complex_functions import accept_complex, accept_complex_factors
 from metaop.tensor.out import offer_out
 
 _TAKING_OUT = (

@@ -12,8 +12,8 @@ from metaop.operators import activations as operators
 from metaop.operators.pointwise import POINTWISE
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.functions.selection import operand_call
 from metaop.tensor.generator import seed_call
-from metaop.tensor.selection import operand_call
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record

@@ -10,7 +10,7 @@ from metaop.nn.functional.arguments import optional, reduction_of
 from metaop.nn.functional.linear import linear
 from metaop.operators import losses as operators
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.creation import full_like
+from metaop.tensor.functions.creation import full_like
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.recording import record
 

@@ -10,9 +10,9 @@ from metaop.nn.functional.linear import linear
 from metaop.nn.functional.vision import pad
 from metaop.operators import attention as operators
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.creation import zeros
+from metaop.tensor.functions.creation import zeros
+from metaop.tensor.functions.joining import cat
 from metaop.tensor.generator import seed_call
-from metaop.tensor.joining import cat
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record, results
 

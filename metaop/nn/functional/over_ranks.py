@@ -11,8 +11,8 @@ from metaop.dist.collectives import MPIWorld
 from metaop.dist.memory import memory_of
 from metaop.dist.packing import Packed
 from metaop.nn.functional.vision import pad
-from metaop.tensor.arrays import array_of, tensor_on
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.host.arrays import array_of, tensor_on
 from metaop.unified_graph.recording import Call, modes
 
 

@@ -12,7 +12,7 @@ from metaop.operators import fractional_pooling
 from metaop.operators import pooling as operators
 from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.random import rand
+from metaop.tensor.functions.random import rand
 from metaop.unified_graph.recording import record, results
 
 Pooled = Tensor | tuple[Tensor, Tensor]

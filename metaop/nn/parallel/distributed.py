@@ -16,9 +16,9 @@ from metaop.nn.module import Module
 from metaop.nn.parallel.devices import check_devices
 from metaop.nn.parallel.reducer import GradientReducer
 from metaop.nn.parameter import Parameter
-from metaop.tensor import data_parallel
-from metaop.tensor.arrays import array_of, tensor_on
 from metaop.tensor.core import Tensor
+from metaop.tensor.host.arrays import array_of, tensor_on
+from metaop.tensor.sharded import data_parallel
 from metaop.unified_graph.tensor_type import CPU
 
 

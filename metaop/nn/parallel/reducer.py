@@ -13,7 +13,7 @@ from metaop.dist.memory import memory_of
 from metaop.dist.packing import Packed, Packing
 from metaop.executor import realize_and_watch
 from metaop.nn.parameter import Parameter
-from metaop.tensor.arrays import array_at, array_of, tensor_on
+from metaop.tensor.host.arrays import array_at, array_of, tensor_on
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tensor_type import CPU, Device

@@ -10,7 +10,7 @@ from metaop.errors import ArgumentError, GradientError
 from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.views import reshape
 from metaop.tensor.core import Tensor, wrap
-from metaop.tensor.creation import tensor
+from metaop.tensor.functions.creation import tensor
 from metaop.tensor.gradients import no_grad
 from metaop.tensor.shared_storage import settle
 from metaop.unified_graph.composite import composite

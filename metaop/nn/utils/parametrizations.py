@@ -10,13 +10,13 @@ from metaop.nn.module import Module
 from metaop.nn.utils import parametrize
 from metaop.nn.utils.weight_norm import norm_except_dim
 from metaop.tensor.core import Tensor
-from metaop.tensor.decompositions import solve
+from metaop.tensor.functions.joining import cat
+from metaop.tensor.functions.random import randn
+from metaop.tensor.functions.ranges import eye
 from metaop.tensor.gradients import no_grad
-from metaop.tensor.householder import geqrf, householder_product
-from metaop.tensor.joining import cat
-from metaop.tensor.matrix_functions import matrix_exp
-from metaop.tensor.random import randn
-from metaop.tensor.ranges import eye
+from metaop.tensor.linear_algebra.decompositions import solve
+from metaop.tensor.linear_algebra.householder import geqrf, householder_product
+from metaop.tensor.linear_algebra.matrix_functions import matrix_exp
 
 AnyModule = TypeVar("AnyModule", bound=Module)
 

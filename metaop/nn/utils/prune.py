@@ -11,8 +11,8 @@ from metaop.errors import ArgumentError, ArgumentTypeError, DimensionError, Shap
 from metaop.nn.module import Module
 from metaop.nn.utils.vectors import parameters_to_vector
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import ones_like
-from metaop.tensor.random import rand, rand_like
+from metaop.tensor.functions.creation import ones_like
+from metaop.tensor.functions.random import rand, rand_like
 
 AnyModule = TypeVar("AnyModule", bound=Module)
 Amount = int | float

@@ -10,8 +10,8 @@ import numpy as np
 
 from metaop.errors import ArgumentError, ShapeError
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import from_numpy, full, tensor
-from metaop.tensor.joining import cat, stack
+from metaop.tensor.functions.creation import from_numpy, full, tensor
+from metaop.tensor.functions.joining import cat, stack
 
 
 class PackedSequence(NamedTuple):

@@ -10,7 +10,7 @@ from metaop.nn.convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspos
 from metaop.nn.module import Module
 from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import empty
+from metaop.tensor.functions.creation import empty
 from metaop.tensor.gradients import no_grad
 
 AnyModule = TypeVar("AnyModule", bound=Module)

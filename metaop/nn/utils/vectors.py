@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from metaop.tensor.core import Tensor
+from metaop.tensor.functions.joining import cat
 from metaop.tensor.gradients import no_grad
-from metaop.tensor.joining import cat
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

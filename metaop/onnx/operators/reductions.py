@@ -12,7 +12,7 @@ from metaop.onnx.operators.shaping import shape_of
 from metaop.onnx.table import Node, operator
 from metaop.onnx.values import Host, integers
 from metaop.tensor.core import Tensor
-from metaop.tensor.reductions import amax, amin, logsumexp
+from metaop.tensor.functions.reductions import amax, amin, logsumexp
 
 Reducer = Callable[[Tensor, Sequence[int], bool], Any]
 

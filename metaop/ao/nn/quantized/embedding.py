@@ -11,7 +11,7 @@ from metaop.errors import UnsupportedError
 from metaop.nn import functional as F
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import full, zeros
+from metaop.tensor.functions.creation import full, zeros
 from metaop.tensor.gradients import no_grad
 from metaop.unified_graph.dtype import float32, uint8
 

@@ -15,7 +15,7 @@ from metaop.ao.quantization.fake_quantize import FakeQuantize
 from metaop.errors import ArgumentError, UnsupportedError
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor
-from metaop.tensor.creation import full, zeros
+from metaop.tensor.functions.creation import full, zeros
 from metaop.tensor.gradients import no_grad
 from metaop.unified_graph.dtype import DType, float32, int8, int32
 

@@ -1,0 +1,1 @@
+"""Complex tensors, as pairs of real ones."""

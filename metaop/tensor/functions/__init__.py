@@ -1,0 +1,1 @@
+"""The functions on tensors: of elements, along dimensions, of places, and what makes tensors."""

@@ -1,0 +1,314 @@
+"""Element types and devices of tensors, conversions between them, and facts about a tensor."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import Any
+
+import numpy as np
+
+from metaop.errors import ArgumentTypeError
+from metaop.operators.basic import convert
+from metaop.tensor.arguments import sizes, wrap_dim
+from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.devices import moved
+from metaop.tensor.functions.selection import where
+from metaop.tensor.options import default_device, device_of
+from metaop.tensor.promotion import defaults
+from metaop.tensor.surface import method, public, synonym
+from metaop.tensor.writing import in_place
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.recording import record
+from metaop.unified_graph.tensor_type import Device
+from metaop.unified_graph.tracing import configured
+
+
+@method()
+def to(
+    input: Tensor,
+    *args: Any,
+    dtype: DType | None = None,
+    device: Any = None,
+    non_blocking: builtins.bool = False,
+    copy: builtins.bool = False,
+    memory_format: Any = None,
+) -> Tensor:
+    """`input` as another dtype or on another device; itself when it is there already.
+
+    Accepts what PyTorch's `to` accepts: a dtype, a device, a device and a dtype, another tensor.
+    """
+    for argument in args:
+        if isinstance(argument, DType):
+            dtype = argument
+        elif isinstance(argument, Tensor):
+            dtype, device = argument.dtype, argument.device
+        elif isinstance(argument, builtins.bool):
+            # Positional flags are non_blocking and then copy.
+            copy = copy or (argument and isinstance(args[-2], builtins.bool))
+        elif isinstance(argument, (Device, str, builtins.int)):
+            device = argument
+        elif argument is not None:
+            raise ArgumentTypeError(
+                f"to() received {type(argument).__name__}",
+                fix="pass a dtype, a device or a tensor",
+            )
+    if dtype is not None and dtype.kind == "complex":
+        from metaop.tensor.complex_numbers.complex_tensor import as_complex
+
+        return as_complex(to(input, device=device), dtype)
+    call = input.call
+    result = input
+    if dtype is not None and dtype is not call.type.dtype:
+        result = wrap(record(convert, (call,), (dtype,)))
+    if device is not None:
+        result = moved(result, device_of(device))
+    return result.clone() if copy and result is input else result
+
+
+def _converter(dtype: DType, name: str) -> Any:
+    def function(input: Tensor, memory_format: Any = None) -> Tensor:
+        if dtype.kind == "complex":
+            return to(input, dtype)
+        call = input.call
+        if call.type.dtype is dtype:
+            return input
+        return wrap(record(convert, (call,), (dtype,)))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The values as {dtype.name}."
+    return function
+
+
+bool = method()(_converter(dtypes.bool_, "bool"))
+byte = method()(_converter(dtypes.uint8, "byte"))
+char = method()(_converter(dtypes.int8, "char"))
+short = method()(_converter(dtypes.int16, "short"))
+int = method()(_converter(dtypes.int32, "int"))
+long = method()(_converter(dtypes.int64, "long"))
+half = method()(_converter(dtypes.float16, "half"))
+bfloat16 = method()(_converter(dtypes.bfloat16, "bfloat16"))
+float = method()(_converter(dtypes.float32, "float"))
+double = method()(_converter(dtypes.float64, "double"))
+cfloat = method()(_converter(dtypes.complex64, "cfloat"))
+cdouble = method()(_converter(dtypes.complex128, "cdouble"))
+
+
+_TYPE_NAMES = {
+    dtypes.bool_: "Bool",
+    dtypes.uint8: "Byte",
+    dtypes.int8: "Char",
+    dtypes.int16: "Short",
+    dtypes.int32: "Int",
+    dtypes.int64: "Long",
+    dtypes.float16: "Half",
+    dtypes.bfloat16: "BFloat16",
+    dtypes.float32: "Float",
+    dtypes.float64: "Double",
+}
+_TYPES_BY_NAME = {f"{name}Tensor": dtype for dtype, name in _TYPE_NAMES.items()}
+
+
+@method()
+def type(input: Tensor, dtype: Any = None, non_blocking: Any = False) -> Any:
+    """The name of the tensor's type ("metaop.FloatTensor"), or the values as another type."""
+    if dtype is None:
+        place = "" if input.device.type == "cpu" else f"{input.device.type}."
+        return f"metaop.{place}{_TYPE_NAMES[input.dtype]}Tensor"
+    if isinstance(dtype, str):
+        name = dtype.rpartition(".")[2]
+        if name not in _TYPES_BY_NAME:
+            raise ArgumentTypeError(f"invalid type: {dtype!r}", fix="pass a dtype")
+        return to(input, _TYPES_BY_NAME[name], device="cuda" if ".cuda." in dtype else None)
+    if dtype is Tensor:
+        return to(input, defaults.dtype, device=default_device.device)
+    # FloatTensor and its kin stand for a dtype on a kind of device.
+    return to(input, getattr(dtype, "dtype", dtype), device=getattr(dtype, "place", None))
+
+
+@method()
+def type_as(input: Tensor, other: Tensor) -> Tensor:
+    """The values in the type of `other`."""
+    return to(input, other)
+
+
+@method()
+def cpu(input: Tensor, memory_format: Any = None) -> Tensor:
+    """The tensor on the CPU."""
+    return to(input, device="cpu")
+
+
+@method()
+def cuda(input: Tensor, device: Any = None, non_blocking: Any = False) -> Tensor:
+    """The tensor on a CUDA device, the first one unless `device` says otherwise."""
+    return to(input, device="cuda" if device is None else device)
+
+
+@method()
+def size(input: Tensor, dim: Any = None) -> Any:
+    """The shape, or the extent of one dimension."""
+    if dim is None:
+        return input.shape
+    return input.shape[wrap_dim(dim, input.ndim)]
+
+
+@public(method=True)
+def numel(input: Tensor) -> builtins.int:
+    """The number of elements."""
+    return input.call.type.size
+
+
+@method()
+def dim(input: Tensor) -> builtins.int:
+    """The number of dimensions."""
+    return input.ndim
+
+
+@method()
+def element_size(input: Tensor) -> builtins.int:
+    """The bytes of one element."""
+    return input.dtype.itemsize
+
+
+@public(method=True)
+def is_floating_point(input: Tensor) -> builtins.bool:
+    """Whether the elements are floating-point numbers."""
+    return input.dtype.kind == "float"
+
+
+@public(method=True)
+def is_complex(input: Tensor) -> builtins.bool:
+    """Whether the elements are complex: never."""
+    return False
+
+
+@public(method=True)
+def is_signed(input: Tensor) -> builtins.bool:
+    """Whether the element type has negative numbers."""
+    return input.dtype.signed
+
+
+@public(method=True)
+def is_nonzero(input: Tensor) -> builtins.bool:
+    """Whether the single element differs from zero."""
+    return input.item() != 0
+
+
+@public()
+def is_tensor(obj: Any) -> builtins.bool:
+    """Whether `obj` is a metaop tensor."""
+    return isinstance(obj, Tensor)
+
+
+@public(method=True)
+def conj(input: Tensor) -> Tensor:
+    """The tensor itself, whose numbers are real."""
+    return input
+
+
+@public(method=True, out=True)
+def angle(input: Tensor) -> Tensor:
+    """The angle in the complex plane: 0, or pi for negative numbers."""
+    values = input if input.dtype.kind == "float" else input.to(defaults.dtype)
+    # The product keeps NaN, and a gradient of 0.
+    return where(values < 0, math.pi, values * 0.0)
+
+
+conj_physical = synonym("conj_physical", conj, in_place=True, in_place_function=True, out=True)
+resolve_conj = synonym("resolve_conj", conj)
+resolve_neg = synonym("resolve_neg", conj)
+nelement = method("nelement")(numel)
+ndimension = method("ndimension")(dim)
+
+
+@method()
+def copy_(input: Tensor, src: Any, non_blocking: Any = False) -> Tensor:
+    """Writes the values of `src` into the tensor, converted, broadcast and moved to its device."""
+    source = src.to(input.device, input.dtype) if isinstance(src, Tensor) else src
+    return in_place(input, _copied, source)
+
+
+def _copied(input: Tensor, source: Tensor) -> Tensor:
+    return source.expand(input.shape) if source.shape != input.shape else source
+
+
+_copied.__name__ = "copy"
+
+
+@public()
+def can_cast(from_: DType, to: DType) -> builtins.bool:
+    """Whether a value of one type may be written into a tensor of the other."""
+    return dtypes.kind_rank(from_) <= dtypes.kind_rank(to)
+
+
+@public()
+def promote_types(type1: DType, type2: DType) -> DType:
+    """The smallest type that both types can be converted to."""
+    return dtypes.promote(type1, type2)
+
+
+def get_default_dtype() -> DType:
+    """The type of float tensors made without a dtype."""
+    return defaults.dtype
+
+
+def set_default_dtype(d: DType) -> None:
+    """Sets the type of float tensors made without a dtype."""
+    if d.kind != "float":
+        raise ArgumentTypeError(
+            "only floating-point types are supported as the default type", fix="pass a float dtype"
+        )
+    defaults.dtype = d
+    configured("the default dtype")
+
+
+def array(input: Tensor, dtype: Any = None, copy: Any = None) -> np.ndarray:
+    """What `numpy.asarray(tensor)` gives."""
+    values = input.numpy()
+    if dtype is not None and values.dtype != dtype:
+        return values.astype(dtype)
+    return values.copy() if copy else values
+
+
+def wrapped(
+    input: Tensor, array: np.ndarray, context: Any = None, return_scalar: builtins.bool = False
+) -> Tensor | np.ndarray:
+    """What a NumPy function of the tensor gives: a tensor again, when its type has one."""
+    dtype = dtypes.from_numpy_dtype(array.dtype)
+    return array if dtype is None else from_array(np.asarray(array), dtype)
+
+
+@method()
+def get_device(input: Tensor) -> builtins.int:
+    """The number of the CUDA device, -1 on the CPU."""
+    return -1 if input.device.index is None else input.device.index
+
+
+@method()
+def pin_memory(input: Tensor, device: Any = None) -> Tensor:
+    """The tensor itself: transfers choose their own staging memory."""
+    return input
+
+
+@method()
+def is_pinned(input: Tensor, device: Any = None) -> builtins.bool:
+    """Whether the memory is locked for transfers: never."""
+    return False
+
+
+@method()
+def is_same_size(input: Tensor, other: Tensor) -> builtins.bool:
+    """Whether two tensors have the same shape."""
+    return input.shape == other.shape
+
+
+@method()
+def sum_to_size(input: Tensor, *size: Any) -> Tensor:
+    """The sum over the dimensions that broadcasting `size` to this shape would repeat."""
+    target = sizes(size)
+    if not target:
+        return input.sum()
+    extra = input.ndim - len(target)
+    dims = [k for k in range(input.ndim) if k < extra or target[k - extra] != input.shape[k]]
+    return input.sum(dims, True).reshape(target) if dims else input

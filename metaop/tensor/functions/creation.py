@@ -1,0 +1,393 @@
+"""Making tensors: from data, filled, ranges, triangles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
+from metaop.operators.basic import constant_fill, filled
+from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.functions.shaping import as_strided
+from metaop.tensor.options import DeviceLike, device_of, shape_of
+from metaop.tensor.promotion import Number, check_fits, default_dtype_of, defaults, fitting_call
+from metaop.tensor.sharded.placing import placeable, placeable_from_host
+from metaop.tensor.strides import contiguous_strides
+from metaop.tensor.surface import method, public, synonym
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.node import Shape
+from metaop.unified_graph.recording import Call, record
+from metaop.unified_graph.tensor_type import CPU, Device
+
+
+@public()
+@placeable_from_host
+def tensor(
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A new tensor with a copy of `data`: numbers, nested sequences, NumPy arrays or tensors.
+
+    Without `dtype`, Python floats get the default float type, integers int64, truth values bool;
+    arrays keep their type.
+    """
+    if isinstance(data, Tensor):
+        result = data.detach().clone().to(dtype=dtype, device=device)
+    else:
+        result = _from_data(data, dtype, copy=True).to(device=device_of(device))
+    return result.requires_grad_() if requires_grad else result
+
+
+@public()
+@placeable_from_host
+def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
+    """`data` as a tensor, sharing memory with an array or tensor of the right type and device."""
+    if isinstance(data, Tensor):
+        return data.to(dtype=dtype, device=device)
+    return _from_data(data, dtype, copy=False).to(device=device_of(device))
+
+
+asarray = synonym("asarray", as_tensor)
+
+
+@public()
+@placeable_from_host
+def from_numpy(ndarray: np.ndarray) -> Tensor:
+    """A tensor on the memory of a NumPy array."""
+    if not isinstance(ndarray, np.ndarray):
+        raise ArgumentTypeError(
+            f"expected np.ndarray (got {type(ndarray).__name__})", fix="use metaop.tensor(data)"
+        )
+    return _from_data(ndarray, None, copy=False)
+
+
+@public()
+@placeable_from_host
+def frombuffer(
+    buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
+    """A 1-d tensor on the bytes of a Python buffer."""
+    result = from_array(np.frombuffer(buffer, dtype.numpy, count, offset), dtype)
+    return result.requires_grad_() if requires_grad else result
+
+
+@public()
+@placeable_from_host
+def scalar_tensor(
+    s: Number,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A 0-d tensor of a number, of the default float type unless `dtype` says otherwise."""
+    kind = dtype or defaults.dtype
+    return tensor(s, dtype=kind, device=device, requires_grad=requires_grad)
+
+
+def _from_data(data: Any, dtype: DType | None, copy: bool) -> Tensor:
+    if isinstance(data, np.ndarray):
+        array = data
+    else:
+        array, copy = _array_of(data, dtype), False
+    if array.dtype.kind == "c" or (dtype is not None and dtype.kind == "complex"):
+        from metaop.tensor.complex_numbers.complex_tensor import as_complex, from_complex_array
+
+        return as_complex(from_complex_array(array), dtype)
+    kind = dtypes.from_numpy_dtype(array.dtype)
+    if kind is None:
+        raise ArgumentTypeError(
+            f"can't convert data of type {array.dtype} to a tensor",
+            fix="supported types are " + ", ".join(known.name for known in dtypes.ALL),
+        )
+    if dtype is not None and dtype is not kind:
+        with np.errstate(all="ignore"):
+            return from_array(array.astype(dtype.numpy), dtype)
+    return from_array(array.copy() if copy else array, kind)
+
+
+def _array_of(data: Any, dtype: DType | None) -> np.ndarray:
+    """Nested sequences as an array of the type that PyTorch would infer."""
+    if isinstance(data, (list, tuple)) and all(isinstance(item, np.ndarray) for item in data):
+        # Images and the like are taken as a whole, not number by number.
+        if len({(item.shape, item.dtype) for item in data}) == 1:
+            stacked = np.stack(data)
+            return stacked if dtype is None else stacked.astype(dtype.numpy, copy=False)
+    leaves: list[Any] = []
+    shape = _flatten(data, leaves, 0)
+    if any(isinstance(value, (complex, np.complexfloating)) for value in leaves):
+        return np.array(leaves, np.complex64 if dtype is None else dtype.numpy).reshape(shape)
+    if dtype is not None:
+        if dtype.kind == "int":
+            for value in leaves:
+                if isinstance(value, (int, float)):
+                    check_fits(value, dtype)
+        # Integers that are negative wrap in types without a sign.
+        exact = dtype.kind == "int" and all(isinstance(value, int) for value in leaves)
+        with np.errstate(all="ignore"):
+            array = np.array(leaves, np.int64 if exact else None)
+            return array.astype(dtype.numpy).reshape(shape)
+    found: DType | None = None
+    for value in leaves:
+        one = dtypes.from_numpy_dtype(value.dtype) if isinstance(value, np.generic) else None
+        one = one or _type_of_number(value)
+        found = one if found is None else dtypes.promote(found, one)
+    return np.array(leaves, (found or defaults.dtype).numpy).reshape(shape)
+
+
+def _type_of_number(value: Any) -> DType:
+    if isinstance(value, (bool, int, float)):
+        return default_dtype_of(value)
+    raise ArgumentTypeError(
+        f"could not infer the dtype of {type(value).__name__}",
+        fix="pass numbers, sequences of numbers, NumPy arrays or tensors",
+    )
+
+
+def _flatten(data: Any, leaves: list[Any], depth: int) -> Shape:
+    """Appends the numbers in nested sequences to `leaves` and returns the common shape."""
+    if isinstance(data, Tensor):
+        data = data.detach()._array()
+    if isinstance(data, np.ndarray):
+        leaves.extend(data.reshape(-1))
+        return data.shape
+    if isinstance(data, (str, bytes)) or not hasattr(data, "__len__"):
+        leaves.append(data)
+        return ()
+    inner: Shape | None = None
+    for item in data:
+        shape = _flatten(item, leaves, depth + 1)
+        if inner is not None and shape != inner:
+            raise ArgumentError(
+                f"expected sequence of length {inner[0] if inner else 0} at dim {depth + 1} "
+                f"(got {shape[0] if shape else 0})",
+                fix="all sequences of one level need the same length",
+            )
+        inner = shape
+    return (len(data), *(inner or ()))
+
+
+def _finish(call: Call, requires_grad: bool) -> Tensor:
+    result = wrap(call)
+    return result.requires_grad_() if requires_grad else result
+
+
+def _filled(
+    shape: Shape, value: Number, dtype: DType, device: Device, requires_grad: bool = False
+) -> Tensor:
+    """Zeros and ones are compiled in; any other number is an argument."""
+    if dtype.kind == "complex":
+        from metaop.tensor.complex_numbers.complex_tensor import filled_complex
+
+        return filled_complex(shape, value, dtype, device).requires_grad_(requires_grad)
+    if device is CPU and value in (0, 1):
+        call = record(constant_fill, (), (value, shape, dtype))
+    else:
+        call = record(filled, (fitting_call(value, dtype, device),), (shape, dtype))
+    return _finish(call, requires_grad)
+
+
+@public(out=True)
+@placeable
+def zeros(
+    *sizes: Any,
+    size: Any = None,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A tensor of zeros; `zeros(2, 3)` or `zeros((2, 3))`."""
+    shape = shape_of(sizes if size is None else (size,))
+    return _filled(shape, 0, dtype or defaults.dtype, device_of(device), requires_grad)
+
+
+@public(out=True)
+@placeable
+def ones(
+    *sizes: Any,
+    size: Any = None,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A tensor of ones; `ones(2, 3)` or `ones((2, 3))`."""
+    shape = shape_of(sizes if size is None else (size,))
+    return _filled(shape, 1, dtype or defaults.dtype, device_of(device), requires_grad)
+
+
+@public(out=True)
+@placeable
+def full(
+    size: Sequence[int],
+    fill_value: Number,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of one number; its type is the number's unless `dtype` is given."""
+    if isinstance(fill_value, Tensor):
+        dtype = dtype or fill_value.dtype
+        fill_value = fill_value.item()
+    dtype = dtype or default_dtype_of(fill_value)
+    return _filled(shape_of((size,)), fill_value, dtype, device_of(device), requires_grad)
+
+
+@public(out=True)
+@placeable
+def empty(
+    *sizes: Any,
+    size: Any = None,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+    pin_memory: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
+    """A tensor to be filled later: zeros that cost nothing when they are overwritten unread."""
+    shape = shape_of(sizes if size is None else (size,))
+    return _filled(shape, 0, dtype or defaults.dtype, device_of(device), requires_grad)
+
+
+@public()
+@placeable
+def zeros_like(input: Tensor, **options: Any) -> Tensor:
+    """Zeros of the shape, dtype and device of `input`, unless the options say otherwise."""
+    return _like(input, 0, **options)
+
+
+@public()
+@placeable
+def ones_like(input: Tensor, **options: Any) -> Tensor:
+    """Ones of the shape, dtype and device of `input`, unless the options say otherwise."""
+    return _like(input, 1, **options)
+
+
+@public()
+@placeable
+def full_like(input: Tensor, fill_value: Number, **options: Any) -> Tensor:
+    """One number in the shape, dtype and device of `input`."""
+    return _like(input, fill_value, **options)
+
+
+empty_like = synonym("empty_like", zeros_like)
+
+
+def _like(
+    input: Tensor,
+    value: Number,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+    memory_format: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:
+    kind = input.call.type
+    place = kind.device if device is None else device_of(device)
+    return _filled(kind.shape, value, dtype or kind.dtype, place, requires_grad)
+
+
+@method()
+@placeable
+def new_zeros(input: Tensor, *size: Any, **options: Any) -> Tensor:
+    """Zeros of another shape with the dtype and device of `input`."""
+    return _new(input, size, 0, **options)
+
+
+@method()
+@placeable
+def new_ones(input: Tensor, *size: Any, **options: Any) -> Tensor:
+    """Ones of another shape with the dtype and device of `input`."""
+    return _new(input, size, 1, **options)
+
+
+@method()
+@placeable
+def new_full(input: Tensor, size: Sequence[int], fill_value: Number, **options: Any) -> Tensor:
+    """One number in another shape with the dtype and device of `input`."""
+    return _new(input, (size,), fill_value, **options)
+
+
+new_empty = method("new_empty")(new_zeros)
+
+
+@public()
+def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
+    """A tensor to be filled later, laid out with the given strides."""
+    size, stride = shape_of((size,)), tuple(stride)
+    extent = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))
+    if stride == contiguous_strides(size):
+        return empty(size, **options)
+    return as_strided(empty(extent, **options), size, stride)
+
+
+@method()
+def new_empty_strided(
+    input: Tensor, size: Sequence[int], stride: Sequence[int], **options: Any
+) -> Tensor:
+    """`empty_strided` with the dtype and device of `input`."""
+    kind = input.call.type
+    return empty_strided(size, stride, **{"dtype": kind.dtype, "device": kind.device, **options})
+
+
+@method()
+@placeable_from_host
+def new_tensor(
+    input: Tensor,
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A copy of `data` with the dtype and device of `input`."""
+    place = input.device if device is None else device
+    return tensor(data, dtype=dtype or input.dtype, device=place, requires_grad=requires_grad)
+
+
+def _new(
+    input: Tensor,
+    size: tuple[Any, ...],
+    value: Number,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:
+    place = input.device if device is None else device_of(device)
+    return _filled(shape_of(size), value, dtype or input.dtype, place, requires_grad)
+
+
+@public(in_place=True, export=False, in_place_function=True)
+def fill(input: Tensor, value: Number | Tensor) -> Tensor:
+    """`input` with every element replaced by a number or a 0-d tensor."""
+    kind = input.call.type
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise ShapeError(
+                f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} "
+                "dimensions.",
+                fix="use copy_ to write a tensor",
+            )
+        return wrap(record(filled, (value.call,), (kind.shape, kind.dtype)))
+    return _filled(kind.shape, value, kind.dtype, kind.device)
+
+
+@public(in_place=True, export=False, in_place_function=True)
+def zero(input: Tensor) -> Tensor:
+    """Zeros in place of every element."""
+    return fill(input, 0)

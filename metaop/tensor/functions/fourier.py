@@ -1,0 +1,219 @@
+"""Fourier transforms over one, two and any number of dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from metaop.errors import ArgumentError, ShapeError
+from metaop.tensor.arguments import wrap_dim, wrap_dims
+from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor, as_complex, view_as_complex
+from metaop.tensor.core import Tensor
+from metaop.tensor.functions.joining import cat
+from metaop.tensor.host.host_function import host_function
+from metaop.tensor.linear_algebra.decompositions import Cotangents
+
+Norm = str | None
+Dims = Sequence[int] | int | None
+
+
+def _transformed(pair: Tensor, dims: tuple[int, ...], sign: int, scale: float) -> Tensor:
+    """`scale * sum(x * exp(sign * 2 pi i k n / N))` over `dims` of complex pairs (…, 2)."""
+    array = np.ascontiguousarray(pair.detach()._array())
+    whole = array.view(np.complex64 if array.dtype.itemsize == 4 else np.complex128)[..., 0]
+    found: np.ndarray = whole
+    if dims and sign < 0:
+        found = np.fft.fftn(whole, axes=dims)
+    elif dims:
+        found = np.fft.ifftn(whole, axes=dims, norm="forward")
+    found = found * scale
+    parts = np.ascontiguousarray(found, whole.dtype).view(array.dtype).reshape(array.shape)
+
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
+        assert cotangents[0] is not None
+        return [_transformed(cotangents[0], dims, -sign, scale)]
+
+    return host_function([pair], [parts], backward)[0]
+
+
+def _scale(norm: Norm, sign: int, count: int) -> float:
+    if norm not in (None, "backward", "ortho", "forward"):
+        raise ArgumentError(f"Invalid normalization mode: {norm!r}", fix="use 'ortho'")
+    if norm == "ortho":
+        return 1 / math.sqrt(count)
+    return 1 / count if (norm == "forward") == (sign < 0) else 1.0
+
+
+def _complex(x: Tensor, sizes: Sequence[int], dims: tuple[int, ...], sign: int, norm: Norm) -> Any:
+    """The transform over `dims`, which are cut or padded with zeros to `sizes` first."""
+    if any(size < 1 for size in sizes):
+        raise ShapeError(f"Invalid number of data points ({min(sizes)}) specified")
+    pair = as_complex(x)._pair
+    for dim, size in zip(dims, sizes):
+        pair = _resized(pair, dim, size)
+    return view_as_complex(_transformed(pair, dims, sign, _scale(norm, sign, math.prod(sizes))))
+
+
+def _resized(pair: Tensor, dim: int, size: int) -> Tensor:
+    extent = pair.shape[dim]
+    if size <= extent:
+        return pair if size == extent else pair.narrow(dim, 0, size)
+    shape = list(pair.shape)
+    shape[dim] = size - extent
+    return cat([pair, pair.new_zeros(shape)], dim)
+
+
+def _from_half(x: Tensor, size: int, dim: int, norm: Norm) -> Tensor:
+    """The real inverse transform of the first half of a Hermitian spectrum."""
+    if size < 1:
+        raise ShapeError(f"Invalid number of data points ({size}) specified")
+    half = _resized(as_complex(x)._pair, dim, size // 2 + 1)
+    rest = half.narrow(dim, 1, (size - 1) // 2).flip(dim)
+    mirrored = rest * rest.new_tensor([1.0, -1.0])
+    whole = view_as_complex(cat([half, mirrored], dim))
+    return _complex(whole, (size,), (dim,), 1, norm).real
+
+
+def _half(x: Tensor, size: int, dim: int, norm: Norm) -> Any:
+    """The first half of the spectrum of a real tensor."""
+    if isinstance(x, ComplexTensor):
+        raise ArgumentError("rfft expects a real input tensor, but got a complex one", fix="fft")
+    return _complex(x, (size,), (dim,), -1, norm).narrow(dim, 0, size // 2 + 1)
+
+
+def _chosen(x: Tensor, s: Sequence[int] | None, dim: Dims) -> tuple[list[int], tuple[int, ...]]:
+    """The sizes and the dimensions of a transform; -1 stands for the size that is there."""
+    if dim is None:
+        dims = tuple(range(x.ndim if s is None else len(s)))
+        dims = dims if s is None else tuple(x.ndim - len(s) + k for k in dims)
+    else:
+        dims = wrap_dims(dim, x.ndim)
+    extents = [x.shape[k] for k in dims]
+    if s is None:
+        return extents, dims
+    if len(s) != len(dims):
+        raise ArgumentError("When given, dim and shape arguments must have the same length")
+    return [extent if size == -1 else size for size, extent in zip(s, extents)], dims
+
+
+def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:
+    """The transform along `dim`, cut or padded with zeros to `n` elements.
+
+    `norm` divides by nothing ("backward", None), by n ("forward") or by its root ("ortho").
+    """
+    place = wrap_dim(dim, input.ndim)
+    return _complex(input, (input.shape[place] if n is None else n,), (place,), -1, norm)
+
+
+def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:
+    """The inverse of `fft`; it divides by n unless `norm` says otherwise."""
+    place = wrap_dim(dim, input.ndim)
+    return _complex(input, (input.shape[place] if n is None else n,), (place,), 1, norm)
+
+
+def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:
+    """The first n // 2 + 1 elements of `fft` of a real tensor: the others are their conjugates."""
+    place = wrap_dim(dim, input.ndim)
+    return _half(input, input.shape[place] if n is None else n, place, norm)
+
+
+def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:
+    """The inverse of `rfft`: `n` real elements, 2 * (extent - 1) when not given."""
+    place = wrap_dim(dim, input.ndim)
+    return _from_half(input, 2 * (input.shape[place] - 1) if n is None else n, place, norm)
+
+
+_INVERSE = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
+
+
+def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:
+    """The real transform of a signal that is Hermitian in time, given by its first half."""
+    place = wrap_dim(dim, input.ndim)
+    size = 2 * (input.shape[place] - 1) if n is None else n
+    return _from_half(as_complex(input).conj(), size, place, _INVERSE[norm])
+
+
+def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:
+    """The inverse of `hfft`."""
+    place = wrap_dim(dim, input.ndim)
+    return _half(input, input.shape[place] if n is None else n, place, _INVERSE[norm]).conj()
+
+
+def fftn(
+    input: Tensor, s: Sequence[int] | None = None, dim: Dims = None, norm: Norm = None
+) -> Tensor:
+    """The transform over several dimensions, cut or padded to the sizes `s`."""
+    return _complex(input, *_chosen(input, s, dim), -1, norm)
+
+
+def ifftn(
+    input: Tensor, s: Sequence[int] | None = None, dim: Dims = None, norm: Norm = None
+) -> Tensor:
+    """The inverse of `fftn`."""
+    return _complex(input, *_chosen(input, s, dim), 1, norm)
+
+
+def rfftn(
+    input: Tensor, s: Sequence[int] | None = None, dim: Dims = None, norm: Norm = None
+) -> Tensor:
+    """`fftn` of a real tensor without what is conjugate: half of the last dimension."""
+    sizes, dims = _chosen(input, s, dim)
+    return _complex(_half(input, sizes[-1], dims[-1], norm), sizes[:-1], dims[:-1], -1, norm)
+
+
+def irfftn(
+    input: Tensor, s: Sequence[int] | None = None, dim: Dims = None, norm: Norm = None
+) -> Tensor:
+    """The inverse of `rfftn`; the last size is 2 * (extent - 1) when not given."""
+    sizes, dims = _real_sizes(input, s, dim)
+    return _from_half(_complex(input, sizes[:-1], dims[:-1], 1, norm), sizes[-1], dims[-1], norm)
+
+
+def hfftn(
+    input: Tensor, s: Sequence[int] | None = None, dim: Dims = None, norm: Norm = None
+) -> Tensor:
+    """The real transform of a signal that is Hermitian in time over several dimensions."""
+    sizes, dims = _real_sizes(input, s, dim)
+    inner = _complex(input, sizes[:-1], dims[:-1], -1, norm)
+    return _from_half(inner.conj(), sizes[-1], dims[-1], _INVERSE[norm])
+
+
+def ihfftn(
+    input: Tensor, s: Sequence[int] | None = None, dim: Dims = None, norm: Norm = None
+) -> Tensor:
+    """The inverse of `hfftn`."""
+    sizes, dims = _chosen(input, s, dim)
+    inner = _half(input, sizes[-1], dims[-1], _INVERSE[norm]).conj()
+    return _complex(inner, sizes[:-1], dims[:-1], 1, norm)
+
+
+def _real_sizes(x: Tensor, s: Sequence[int] | None, dim: Dims) -> tuple[list[int], tuple[int, ...]]:
+    sizes, dims = _chosen(x, s, dim)
+    if s is None or s[-1] == -1:
+        sizes[-1] = 2 * (x.shape[dims[-1]] - 1)
+    return sizes, dims
+
+
+def _over_two(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def transform(
+        input: Tensor,
+        s: Sequence[int] | None = None,
+        dim: Sequence[int] = (-2, -1),
+        norm: Norm = None,
+    ) -> Tensor:
+        return function(input, s, dim, norm)
+
+    name = function.__name__[:-1] + "2"
+    transform.__name__ = transform.__qualname__ = name
+    transform.__doc__ = f"`{function.__name__}` over two dimensions, the last ones by default."
+    return transform
+
+
+fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = map(
+    _over_two, (fftn, ifftn, rfftn, irfftn, hfftn, ihfftn)
+)

@@ -1,0 +1,162 @@
+"""Ranges, the identity matrix, triangles and grids."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from metaop.errors import ArgumentError, ShapeError
+from metaop.operators import creation as operators
+from metaop.tensor.core import Tensor, from_array, wrap
+from metaop.tensor.options import DeviceLike, device_of
+from metaop.tensor.promotion import Number, defaults, number_call
+from metaop.tensor.sharded.placing import placeable, placeable_from_host
+from metaop.tensor.surface import public
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.recording import Call, record
+from metaop.unified_graph.tensor_type import CPU
+
+
+def _finish(call: Call, requires_grad: bool) -> Tensor:
+    result = wrap(call)
+    return result.requires_grad_() if requires_grad else result
+
+
+def _number(value: Any) -> Number:
+    return value.item() if isinstance(value, Tensor) else value
+
+
+@public(out=True)
+@placeable
+def arange(
+    start: Number,
+    end: Number | None = None,
+    step: Number = 1,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+) -> Tensor:
+    """`start`, `start + step`, … up to but without `end`; int64 when all are whole numbers."""
+    if end is None:
+        start, end = 0, start
+    start, end, step = _number(start), _number(end), _number(step)
+    if dtype is dtypes.int64:
+        # Only in this type are the bounds rounded before the elements are counted.
+        start, end, step = int(start), int(end), int(step)
+    if step == 0:
+        raise ArgumentError("arange: step must be nonzero", fix="use a step other than 0")
+    if (end - start) * step < 0:
+        raise ArgumentError(
+            "upper bound and lower bound inconsistent with step sign",
+            fix=f"from {start} to {end} in steps of {step} there is no way",
+        )
+    whole = all(isinstance(value, int) for value in (start, end, step))
+    extent = -((start - end) // step) if whole else math.ceil((end - start) / step)
+    work = dtypes.int64 if whole else dtypes.float64
+    dtype = dtype or (dtypes.int64 if whole else defaults.dtype)
+    if dtype.kind == "int":
+        start, step, work = int(start), int(step), dtypes.int64
+    place = device_of(device)
+    numbers = [
+        None if value == absent and place is CPU else number_call(value, work, place)
+        for value, absent in ((start, 0), (step, 1))
+    ]
+    return _finish(record(operators.arange, numbers, (extent, dtype)), requires_grad)
+
+
+@public(out=True)
+@placeable
+def linspace(
+    start: Number,
+    end: Number,
+    steps: int,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`steps` evenly spaced numbers from `start` to `end`, both included."""
+    if steps < 0:
+        raise ShapeError("number of steps must be non-negative", fix="pass steps >= 0")
+    if dtype is not None and dtype.is_complex:
+        whole = linspace(start, end, steps, dtype=dtypes.float64, device=device).to(dtype)
+        return whole.requires_grad_(requires_grad)
+    place = device_of(device)
+    bounds = [number_call(_number(x), dtypes.float64, place) for x in (start, end)]
+    call = record(operators.linspace, bounds, (steps, dtype or defaults.dtype))
+    return _finish(call, requires_grad)
+
+
+@public(out=True)
+@placeable
+def logspace(
+    start: Number,
+    end: Number,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`base` to the power of evenly spaced exponents."""
+    exponents = linspace(start, end, steps, dtype=dtypes.float64, device=device)
+    result = (float(base) ** exponents).to(dtype or defaults.dtype)
+    return _finish(result.call, requires_grad)
+
+
+@public(out=True)
+@placeable
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The identity matrix (n, m)."""
+    place, dtype = device_of(device), dtype or defaults.dtype
+    if dtype.is_complex:
+        whole = eye(n, m, dtype=dtypes.float64, device=device).to(dtype)
+        return whole.requires_grad_(requires_grad)
+    one = () if place is CPU else (number_call(1, dtype, place),)
+    return _finish(record(operators.eye, one, (n, n if m is None else m, dtype)), requires_grad)
+
+
+@public()
+@placeable_from_host
+def tril_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
+    """The row and column numbers of the lower triangle, int64 (2, count)."""
+    return _indices(np.tril_indices(row, offset, col), **options)
+
+
+@public()
+@placeable_from_host
+def triu_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
+    """The row and column numbers of the upper triangle, int64 (2, count)."""
+    return _indices(np.triu_indices(row, offset, col), **options)
+
+
+@public()
+def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
+    """The coordinates, one tensor per dimension of `shape`, of row-major positions."""
+    extents = shape.tolist() if isinstance(shape, Tensor) else shape
+    extents = (extents,) if isinstance(extents, int) else tuple(extents)
+    found = []
+    for extent in reversed(extents):
+        found.append(indices % extent)
+        indices = indices // extent
+    return tuple(reversed(found))
+
+
+def _indices(
+    found: tuple[np.ndarray, ...], dtype: DType = dtypes.int64, device: DeviceLike = None
+) -> Tensor:
+    array = np.stack(found).astype(dtype.numpy)
+    return from_array(array, dtype).to(device=device_of(device))

@@ -1,0 +1,155 @@
+"""Copies with the elements rearranged: repeated, mirrored, moved, padded, masked to triangles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from metaop.errors import ShapeError
+from metaop.operators import shaping as operators
+from metaop.tensor.arguments import sizes, wrap_dim, wrap_dims
+from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.functions.indexing import host_tensor
+from metaop.tensor.functions.scattering import index_select
+from metaop.tensor.functions.shaping import diagonal as diagonal_of
+from metaop.tensor.functions.shaping import ravel, transpose
+from metaop.tensor.surface import in_every_form, method, public
+from metaop.unified_graph.recording import record
+
+
+@method()
+def repeat(input: Tensor, *repeats: Any) -> Tensor:
+    """The tensor laid out `repeats[k]` times along dimension `k`; new dimensions come first."""
+    counts = sizes(repeats)
+    if len(counts) < input.ndim:
+        raise ShapeError(
+            "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
+            f"tensor: {list(counts)} for shape {list(input.shape)}"
+        )
+    return wrap(record(operators.repeat, (input.call,), (counts,)))
+
+
+@public(method=True)
+def tile(input: Tensor, *dims: Any) -> Tensor:
+    """`repeat`, with missing leading counts taken as 1."""
+    counts = sizes(dims)
+    return repeat(input, (1,) * (input.ndim - len(counts)) + counts)
+
+
+@public(method=True)
+def repeat_interleave(
+    input: Tensor, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Every element along `dim` (of the flattened tensor, when None) repeated in a row."""
+    if dim is None:
+        input, dim = ravel(input), 0
+    dim = wrap_dim(dim, input.ndim)
+    if isinstance(repeats, Tensor) and repeats.numel() == 1:
+        repeats = int(repeats.item())
+    if isinstance(repeats, int):
+        return wrap(record(operators.repeat_interleave, (input.call,), (repeats, dim)))
+    counts = repeats.numpy()
+    if counts.size != input.shape[dim]:
+        raise ShapeError("repeats must have the same size as input along dim")
+    places = np.repeat(np.arange(counts.size), counts)
+    return index_select(input, dim, host_tensor(places))
+
+
+@public(method=True)
+def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
+    """The order of the elements reversed along the dimensions: `flip(0, 1)`, `flip((0, 1))`."""
+    order = wrap_dims(sizes(axes if dims is None else (dims,)), input.ndim)
+    return wrap(record(operators.flip, (input.call,), (order if input.ndim else (),)))
+
+
+@public(method=True)
+def fliplr(input: Tensor) -> Tensor:
+    """Mirrored along dimension 1."""
+    return flip(input, 1)
+
+
+@public(method=True)
+def flipud(input: Tensor) -> Tensor:
+    """Mirrored along dimension 0."""
+    if not input.ndim:
+        raise ShapeError("flipud: Input must be >= 1-d.", fix="unsqueeze it")
+    return flip(input, 0)
+
+
+@public(method=True)
+def roll(
+    input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
+) -> Tensor:
+    """Elements moved by `shifts` along `dims` (of the flattened tensor, when None)."""
+    steps = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    if dims is None or dims == ():
+        if len(steps) != 1:
+            raise ShapeError("shifts and dimensions must align")
+        return roll(ravel(input), steps[0], 0).reshape(input.shape)
+    listed = (dims,) if isinstance(dims, int) else tuple(dims)
+    if len(steps) != len(listed):
+        raise ShapeError(
+            f"shifts and dimensions must align. shifts: {len(steps)}, dims: {len(listed)}"
+        )
+    order = tuple([wrap_dim(dim, input.ndim) for dim in listed])
+    return wrap(record(operators.roll, (input.call,), (steps, order)))
+
+
+@public(method=True)
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """Turned by `k` quarter turns in the plane of `dims`, from the first towards the second."""
+    first, second = wrap_dims(dims, input.ndim)
+    turns = k % 4
+    if turns == 0:
+        return input.clone()
+    if turns == 2:
+        return flip(input, first, second)
+    if turns == 1:
+        return transpose(flip(input, second), first, second).clone()
+    return flip(transpose(input, first, second), second)
+
+
+@in_every_form()
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The matrices with zeros above diagonal number `diagonal`."""
+    return _triangle(input, diagonal, False)
+
+
+@in_every_form()
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The matrices with zeros below diagonal number `diagonal`."""
+    return _triangle(input, diagonal, True)
+
+
+def _triangle(input: Tensor, diagonal: int, upper: bool) -> Tensor:
+    if input.ndim < 2:
+        name = "triu" if upper else "tril"
+        raise ShapeError(f"{name}: input tensor must have at least 2 dimensions")
+    return wrap(record(operators.triangle, (input.call,), (diagonal, upper)))
+
+
+@public(method=True)
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Matrices over dimensions `dim1`, `dim2` with the last dimension on a diagonal."""
+    first, second = wrap_dim(dim1, input.ndim + 1), wrap_dim(dim2, input.ndim + 1)
+    if first == second:
+        raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return wrap(record(operators.diagonal_embed, (input.call,), (offset, first, second)))
+
+
+@public(method=True, out=True)
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
+    if input.ndim == 1:
+        return diag_embed(input, diagonal)
+    if input.ndim != 2:
+        raise ShapeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
+    return diagonal_of(input, diagonal).clone()
+
+
+@public(method=True)
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
+    """The flattened tensor as the diagonal of a matrix."""
+    return diag_embed(ravel(input), offset)

@@ -1,0 +1,179 @@
+"""Short-time Fourier transforms and their inverse."""
+
+from __future__ import annotations
+
+from metaop.errors import ArgumentError, ShapeError
+from metaop.operators import padding
+from metaop.tensor.casting import in_float32
+from metaop.tensor.complex_numbers.complex_tensor import (
+    ComplexTensor,
+    view_as_complex,
+    view_as_real,
+)
+from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.functions.fourier import fft, ifft, irfft, rfft
+from metaop.tensor.functions.joining import cat
+from metaop.tensor.functions.ranges import arange
+from metaop.tensor.surface import public
+from metaop.unified_graph.recording import record
+
+
+def _window(window: Tensor | None, length: int | None, n_fft: int, like: Tensor) -> Tensor:
+    """The window in the middle of `n_fft` elements, ones when there is none."""
+    length = n_fft if length is None else length
+    if not 0 < length <= n_fft:
+        raise ArgumentError(f"expected 0 < win_length <= n_fft, but got win_length={length}")
+    if window is None:
+        window = like.new_ones(length)
+    if window.shape != (length,):
+        raise ShapeError(f"expected a 1D window of size {length}, but got {list(window.shape)}")
+    before = (n_fft - length) // 2
+    return _padded(window, before, n_fft - length - before, "constant")
+
+
+def _padded(x: Tensor, before: int, after: int, mode: str) -> Tensor:
+    rest = (0,) * (x.ndim - 1)
+    return wrap(record(padding.pad, (x.call,), ((*rest, before), (*rest, after), mode, 0)))
+
+
+@public(method=True, precision=in_float32)
+def stft(
+    input: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> Tensor:
+    """The spectra of overlapping pieces of a signal: (…, L) -> (…, frequencies, pieces).
+
+    Pieces have `n_fft` samples, `hop_length` (n_fft // 4) apart, times `window`. With `center`
+    piece `t` is around sample `t * hop_length`. `onesided` leaves out what is conjugate.
+    """
+    if return_complex is None:
+        raise ArgumentError(
+            "stft requires the return_complex parameter be given for real inputs",
+            fix="pass return_complex=True",
+        )
+    if isinstance(input, ComplexTensor) or isinstance(window, ComplexTensor):
+        return _complex_stft(
+            input, window, bool(onesided), return_complex,
+            (n_fft, hop_length, win_length), (center, pad_mode, normalized),
+        )  # fmt: skip
+    if input.ndim not in (1, 2) or input.dtype.kind != "float":
+        raise ShapeError(
+            "stft: expected a 1D or 2D tensor of floating values, got "
+            f"{input.dtype.name} {list(input.shape)}",
+            fix="flatten the dimensions before the last one, convert with .float()",
+        )
+    hop = n_fft // 4 if hop_length is None else hop_length
+    signal = input if input.ndim == 2 else input.unsqueeze(0)
+    if center:
+        signal = _padded(signal, n_fft // 2, n_fft // 2, pad_mode)
+    if not 0 < n_fft <= signal.shape[-1] or hop <= 0:
+        raise ArgumentError(
+            f"stft: n_fft={n_fft} and hop_length={hop} do not fit {signal.shape[-1]} samples"
+        )
+    pieces = signal.unfold(-1, n_fft, hop) * _window(window, win_length, n_fft, input)
+    norm = "ortho" if normalized else None
+    transform = fft if onesided is False else rfft
+    spectra = transform(pieces, norm=norm).transpose(1, 2)
+    spectra = spectra if input.ndim == 2 else spectra.squeeze(0)
+    return spectra if return_complex else view_as_real(spectra)
+
+
+def _complex_stft(
+    input: Tensor,
+    window: Tensor | None,
+    onesided: bool,
+    return_complex: bool,
+    lengths: tuple[int, int | None, int | None],
+    options: tuple[bool, str, bool],
+) -> Tensor:
+    """The spectra of complex signals or windows, which are sums of those of the parts."""
+    if onesided:
+        raise ArgumentError(
+            "Cannot have onesided output if window or input is complex", fix="pass onesided=False"
+        )
+
+    def transform(signal: Tensor, shape: Tensor | None) -> Tensor:
+        return stft(signal, *lengths, shape, *options, onesided=False, return_complex=True)
+
+    def of_window(signal: Tensor) -> Tensor:
+        if not isinstance(window, ComplexTensor):
+            return transform(signal, window)
+        return transform(signal, window.real) + transform(signal, window.imag) * 1j
+
+    if isinstance(input, ComplexTensor):
+        found = of_window(input.real) + of_window(input.imag) * 1j
+    else:
+        found = of_window(input)
+    return found if return_complex else view_as_real(found)
+
+
+@public(method=True)
+def istft(
+    input: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Tensor:
+    """The signal whose `stft` is nearest to the given spectra: (…, frequencies, pieces) -> (…, L).
+
+    `length` cuts or pads the result. Of spectra that are not `onesided` the first half is read,
+    unless a complex signal is asked for.
+    """
+    if not isinstance(input, ComplexTensor):
+        raise ArgumentError(
+            "istft requires a complex-valued input tensor matching the output from stft with "
+            f"return_complex=True, got {input.dtype.name} {list(input.shape)}",
+            fix="use view_as_complex for pairs",
+        )
+    counts = {None: (n_fft, n_fft // 2 + 1), True: (n_fft // 2 + 1,), False: (n_fft,)}[onesided]
+    if input.ndim not in (2, 3) or input.shape[-2] not in counts:
+        raise ShapeError(
+            f"istft: expected {' or '.join(map(str, counts))} frequencies for n_fft={n_fft} and "
+            f"onesided={onesided}, got {list(input.shape)}",
+            fix="pass the n_fft and onesided of the stft",
+        )
+    hop = n_fft // 4 if hop_length is None else hop_length
+    spectra = (input if input.ndim == 3 else input.unsqueeze(0)).transpose(1, 2)
+    norm = "ortho" if normalized else None
+    pieces = ifft(spectra, norm=norm) if return_complex else irfft(spectra, n_fft, norm=norm)
+    shape = _window(window, win_length, n_fft, spectra.real)
+    count = pieces.shape[1]
+    extent = n_fft + hop * (count - 1)
+    places = (arange(count).unsqueeze(1) * hop + arange(n_fft)).flatten().to(device=input.device)
+
+    def added(parts: Tensor) -> Tensor:
+        flat = parts.reshape(parts.shape[0], -1)
+        return flat.new_zeros((flat.shape[0], extent)).index_add(1, places, flat)
+
+    weights = added((shape * shape).expand(1, count, n_fft))
+    start = n_fft // 2 if center else 0
+    stop = extent - start if length is None else min(start + length, extent)
+    weights = weights[:, start:stop]
+    if bool((weights.abs() < 1e-11).any()):
+        raise ArgumentError("window overlap add min: 1", fix="use a window without zeros inside")
+    if isinstance(pieces, ComplexTensor):
+        whole = [added(part * shape) for part in (pieces.real, pieces.imag)]
+        signal: Tensor = view_as_complex(cat([x.unsqueeze(-1) for x in whole], -1))
+        return _shown(signal[:, start:stop] / weights, input.ndim, length)
+    return _shown(added(pieces * shape)[:, start:stop] / weights, input.ndim, length)
+
+
+def _shown(signal: Tensor, ndim: int, length: int | None) -> Tensor:
+    if length is not None and signal.shape[1] < length:
+        signal = _padded(signal, 0, length - signal.shape[1], "constant")
+    return signal if ndim == 3 else signal.squeeze(0)

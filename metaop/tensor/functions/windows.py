@@ -1,0 +1,142 @@
+"""Window functions of signal processing, and matrices built from vectors."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from metaop.errors import ShapeError
+from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.functions.creation import ones, zeros
+from metaop.tensor.functions.joining import cat, meshgrid, stack
+from metaop.tensor.functions.ranges import arange
+from metaop.tensor.promotion import defaults
+from metaop.tensor.surface import public
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import DType
+
+
+def _cosines(
+    weights: Sequence[float], length: int, periodic: bool, dtype: DType | None, **options: Any
+) -> Tensor:
+    """A sum of cosines over one period; a periodic window lacks the repeated last sample."""
+    dtype = dtype or defaults.dtype
+    if length <= 1:
+        return ones(length, dtype=dtype, **options)
+    period = length if periodic else length - 1
+    angle = np.arange(length) * (2 * math.pi / period)
+    values = sum((-1) ** k * weight * np.cos(k * angle) for k, weight in enumerate(weights))
+    return from_array(np.asarray(values).astype(dtype.numpy), dtype).to(**options)
+
+
+@public()
+def hann_window(
+    window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any
+) -> Tensor:
+    """Half a cosine wave, 0 at the ends."""
+    return _cosines((0.5, 0.5), window_length, periodic, dtype, **options)
+
+
+@public()
+def hamming_window(
+    window_length: int,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 0.46,
+    *,
+    dtype: DType | None = None,
+    **options: Any,
+) -> Tensor:
+    """`alpha - beta * cos(t)` over one period."""
+    return _cosines((alpha, beta), window_length, periodic, dtype, **options)
+
+
+@public()
+def blackman_window(
+    window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any
+) -> Tensor:
+    """Three cosine terms, 0 at the ends."""
+    return _cosines((0.42, 0.5, 0.08), window_length, periodic, dtype, **options)
+
+
+@public()
+def bartlett_window(
+    window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any
+) -> Tensor:
+    """A triangle, 0 at the ends."""
+    dtype = dtype or defaults.dtype
+    if window_length <= 1:
+        return ones(window_length, dtype=dtype, **options)
+    period = window_length if periodic else window_length - 1
+    values = 1 - np.abs(2 * np.arange(window_length) / period - 1)
+    return from_array(values.astype(dtype.numpy), dtype).to(**options)
+
+
+@public()
+def kaiser_window(
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: DType | None = None,
+    **options: Any,
+) -> Tensor:
+    """The Kaiser window of shape `beta`."""
+    dtype = dtype or defaults.dtype
+    if window_length <= 1:
+        return ones(window_length, dtype=dtype, **options)
+    values = np.kaiser(window_length + periodic, beta)[:window_length]
+    return from_array(values.astype(dtype.numpy), dtype).to(**options)
+
+
+@public()
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """All combinations of the elements of several vectors, one a row."""
+    if len(tensors) == 1:
+        return tensors[0]
+    grids = meshgrid(*tensors, indexing="ij")
+    return stack([grid.reshape(-1) for grid in grids], 1)
+
+
+@public()
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """All choices of `r` elements of a vector, one a row."""
+    if input.ndim != 1:
+        raise ShapeError(
+            f"combinations: Expect a 1D vector, but got shape {list(input.shape)}", fix="flatten it"
+        )
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = list(choose(range(input.shape[0]), r))
+    index = from_array(np.array(rows, np.int64).reshape(len(rows), r), dtypes.int64)
+    return input[index]
+
+
+@public()
+def block_diag(*tensors: Tensor) -> Tensor:
+    """Matrices along the diagonal of a larger one, zeros elsewhere."""
+    matrices = [x.reshape(1, -1) if x.ndim < 2 else x for x in tensors]
+    width = sum(x.shape[1] for x in matrices)
+    rows, before = [], 0
+    for x in matrices:
+        left = zeros(x.shape[0], before, dtype=x.dtype, device=x.device)
+        before += x.shape[1]
+        right = zeros(x.shape[0], width - before, dtype=x.dtype, device=x.device)
+        rows.append(cat([left, x, right], 1))
+    return cat(rows, 0)
+
+
+@public()
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    """The powers of a vector as the columns of a matrix, the highest first unless `increasing`."""
+    if x.ndim != 1:
+        raise ShapeError(
+            f"vander: x must be a one-dimensional tensor, got {list(x.shape)}",
+            fix="use linalg.vander for batches",
+        )
+    count = x.shape[0] if N is None else N
+    exponents = arange(count, device=x.device)
+    return x.unsqueeze(-1) ** (exponents if increasing else count - 1 - exponents)

@@ -1,0 +1,1 @@
+"""What is computed by the host, and arrays and capsules of other libraries."""

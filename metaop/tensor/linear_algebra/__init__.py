@@ -1,0 +1,1 @@
+"""Products, norms, decompositions and solutions of matrices."""

@@ -1,0 +1,222 @@
+"""Einstein sums and the products that are special cases of them; distances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from string import ascii_lowercase, ascii_uppercase
+from typing import Any
+
+from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
+from metaop.operators import distances, linear_algebra
+from metaop.operators import einsum as operators
+from metaop.tensor.arguments import wrap_dim
+from metaop.tensor.casting import casts_on_cpu, in_float32, in_widest_type
+from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.functions.ranges import triu_indices
+from metaop.tensor.promotion import result_type
+from metaop.tensor.surface import in_every_form, method, public, synonym
+from metaop.unified_graph.recording import modes, record
+
+
+@public(low_precision="einsum")
+def einsum(*args: Any) -> Tensor:
+    """The Einstein sum: `einsum("bik,bkj->bij", a, b)` is a batched matrix product.
+
+    Letters that the right side lacks are summed; an ellipsis stands for leading dimensions that
+    broadcast; a letter twice in one term takes the diagonal. Lists of numbers may follow the
+    operands instead: `einsum(a, [0, 1, 2], b, [0, 2, 3], [0, 1, 3])`.
+    """
+    equation, tensors = equation_of(args)
+    parsed = operators.parse(equation, [tensor.ndim for tensor in tensors])
+    if modes.casts is None or operators.contracts(parsed):
+        return _contracted(parsed, tensors)
+    return _rearranged(parsed, tensors)
+
+
+def _contracted(equation: operators.Equation, tensors: Sequence[Tensor]) -> Tensor:
+    return wrap(record(operators.einsum, [tensor.call for tensor in tensors], (equation,)))
+
+
+@casts_on_cpu(in_widest_type)
+def _rearranged(equation: operators.Equation, tensors: Sequence[Tensor]) -> Tensor:
+    return _contracted(equation, tensors)
+
+
+def equation_of(args: Sequence[Any]) -> tuple[str, Sequence[Tensor]]:
+    """The equation and the operands of either form of `einsum`'s arguments."""
+    if len(args) < 2:
+        raise ArgumentError(
+            "einsum(): must specify an equation and at least one operand, or at least one operand "
+            "and its list of subscripts",
+            fix='write einsum("ij,jk->ik", a, b) or einsum(a, [0, 1], b, [1, 2], [0, 2])',
+        )
+    if isinstance(args[0], Tensor):
+        left = ",".join(map(_spelled, args[1::2]))
+        if len(args) % 2:
+            return f"{left}->{_spelled(args[-1])}", args[:-1:2]
+        return left, args[::2]
+    return args[0], args[1] if isinstance(args[1], (list, tuple)) else args[1:]
+
+
+def _spelled(subscripts: Sequence[Any]) -> str:
+    """A list of subscripts as letters, in an order that keeps that of the numbers."""
+    if isinstance(subscripts, Tensor) or not isinstance(subscripts, Sequence):
+        raise ArgumentTypeError(
+            "einsum(): each operand is followed by its list of subscripts, got "
+            f"{type(subscripts).__name__}",
+            fix="write einsum(a, [0, 1], b, [1, 2], [0, 2])",
+        )
+    for number in subscripts:
+        if number is not ... and number not in range(52):
+            raise ArgumentError(
+                f"einsum(): the subscript {number!r} is not within the valid range [0, 52)",
+                fix="number the dimensions from 0 to 51, or write ...",
+            )
+    letters = ascii_uppercase + ascii_lowercase
+    return "".join("..." if number is ... else letters[number] for number in subscripts)
+
+
+@public(method=True, out=True)
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """All products of the elements of two vectors: (n), (m) -> (n, m)."""
+    if input.ndim != 1 or vec2.ndim != 1:
+        raise ShapeError(
+            f"outer: Expected 1-D arguments, but got {input.ndim}-D and {vec2.ndim}-D",
+            fix="flatten them first",
+        )
+    return input.unsqueeze(1) * vec2
+
+
+@public(method=True, out=True)
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """The sum of products over the last dimensions."""
+    if input.ndim == 0 or other.ndim == 0:
+        return input * other
+    if input.ndim == other.ndim == 1:
+        return input.dot(other)
+    dims = ([-1], [-1])
+    return tensordot(input, other, dims)
+
+
+@public(out=True)
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """The sum of products over the given dimensions: the last of `a` and first of `b`, or lists."""
+    if isinstance(dims, int):
+        left, right = list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    else:
+        chosen = dims.tolist() if isinstance(dims, Tensor) else dims
+        left = [wrap_dim(dim, a.ndim) for dim in _listed(chosen[0])]
+        right = [wrap_dim(dim, b.ndim) for dim in _listed(chosen[1])]
+    for i, j in zip(left, right):
+        # A dimension of extent 1 is repeated, as in a product.
+        if a.shape[i] == 1 and b.shape[j] != 1:
+            a = a.expand(*a.shape[:i], b.shape[j], *a.shape[i + 1 :])
+        elif b.shape[j] == 1 and a.shape[i] != 1:
+            b = b.expand(*b.shape[:j], a.shape[i], *b.shape[j + 1 :])
+        if a.shape[i] != b.shape[j]:
+            raise ShapeError(
+                f"tensordot: contracted dimensions need to match, but first has size "
+                f"{a.shape[i]} in dim {i} and second has size {b.shape[j]} in dim {j}",
+                fix="name the dimensions of equal size",
+            )
+    letters = [chr(ord("a") + k) for k in range(26)] + [chr(ord("A") + k) for k in range(26)]
+    first = letters[: a.ndim]
+    second = letters[a.ndim : a.ndim + b.ndim]
+    for i, j in zip(left, right):
+        second[j] = first[i]
+    kept = [x for k, x in enumerate(first) if k not in left]
+    kept += [x for k, x in enumerate(second) if k not in right]
+    return einsum(f"{''.join(first)},{''.join(second)}->{''.join(kept)}", a, b)
+
+
+def _listed(dims: Any) -> Sequence[int]:
+    return [dims] if isinstance(dims, int) else dims
+
+
+@public(out=True)
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """The product of several matrices, in the cheapest order that pairs allow."""
+    letters = [chr(ord("a") + k) for k in range(len(matrices) + 1)]
+    terms = ",".join(x + y for x, y in pairwise(letters))
+    return einsum(f"{terms}->{letters[0]}{letters[-1]}", *matrices)
+
+
+@public(method=True, out=True)
+def kron(input: Tensor, other: Tensor) -> Tensor:
+    """The Kronecker product."""
+    calls = input.call, other.call
+    return wrap(record(linear_algebra.kron, calls, (result_type(input, other),)))
+
+
+@public(method=True, out=True)
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+    """The cross product of vectors along `dim` (the first of size 3 when None)."""
+    if dim is None:
+        dim = next((k for k, extent in enumerate(input.shape) if extent == 3), -1)
+    if input.shape[dim] != 3 or other.shape[dim] != 3:
+        raise ShapeError(
+            f"cross: inputs dimension {dim} must have length 3. Got {list(input.shape)} and "
+            f"{list(other.shape)}",
+            fix="pass dim=",
+        )
+    following, before = (-1, dim), (-2, dim)
+    return input.roll(*following) * other.roll(*before) - input.roll(*before) * other.roll(
+        *following
+    )
+
+
+@public(method=True, precision=in_float32)
+def trace(input: Tensor) -> Tensor:
+    """The sum of the diagonal of a matrix."""
+    if input.ndim != 2:
+        raise ShapeError(f"trace: expected a matrix, but got {input.ndim} dimensions")
+    return input.diagonal().sum()
+
+
+@public(method=True, out=True)
+def vdot(input: Tensor, other: Tensor) -> Tensor:
+    """The sum of the products of two vectors."""
+    return input.dot(other)
+
+
+@in_every_form()
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """`beta * input + alpha * outer(vec1, vec2)`."""
+    product = outer(vec1, vec2)
+    if result_type(input, product).kind == "bool":
+        # Numbers count as True: sums of bools are "or".
+        return (input & (beta != 0)) | (product & (alpha != 0))
+    if alpha != 1 and alpha is not True:
+        product = product * alpha
+    return product if beta == 0 else (input if beta == 1 else input * beta) + product
+
+
+@method()
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    """The p-norm of the difference."""
+    return (input - other).norm(p)
+
+
+@public(precision=in_float32, float32_on_cuda="pair_distances")
+def cdist(
+    x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist"
+) -> Tensor:
+    """All distances between rows: (…, m, k) and (…, n, k) -> (…, m, n)."""
+    if x1.shape[-1] != x2.shape[-1]:
+        raise ShapeError(
+            f"cdist: X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: "
+            f"{x2.shape[-1]}",
+            fix="make the last dimensions equal",
+        )
+    return wrap(record(distances.pairwise, (x1.call, x2.call), (float(p),)))
+
+
+@public(float32_on_cuda="pair_distances")
+def pdist(input: Tensor, p: float = 2) -> Tensor:
+    """The distances between all pairs of different rows, in the order of the upper triangle."""
+    rows, columns = triu_indices(len(input), len(input), 1)
+    return (input.index_select(0, rows) - input.index_select(0, columns)).norm(p, 1)
+
+
+ger = synonym("ger", outer)

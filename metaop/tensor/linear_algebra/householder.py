@@ -1,0 +1,74 @@
+"""Products of reflections `I - tau * v @ v.T` (A. Householder): the form in which QR keeps Q."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from metaop.tensor.casting import casts_on_cpu, in_float32
+from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.functions.ranges import eye
+from metaop.tensor.functions.rearranging import tril, triu
+from metaop.tensor.linear_algebra.decompositions import host_matrix, solve_triangular, transposed
+from metaop.tensor.surface import public, synonym
+
+
+class Reflections(NamedTuple):
+    """R in the upper triangle and the reflection vectors below it, and their factors."""
+
+    a: Tensor
+    tau: Tensor
+
+
+@public(method=True, out=True, precision=in_float32)
+def geqrf(input: Tensor) -> Reflections:
+    """The QR decomposition as LAPACK keeps it, without a gradient, as in PyTorch."""
+    packed, factors = np.linalg.qr(host_matrix("geqrf", input, square=False), "raw")
+    made = (np.swapaxes(packed, -1, -2), factors)
+    arrays = [np.ascontiguousarray(x, input.dtype.numpy) for x in made]
+    return Reflections(*(from_array(x, input.dtype).to(device=input.device) for x in arrays))
+
+
+def _reflected(vectors: Tensor, tau: Tensor, other: Tensor, transpose: bool) -> Tensor:
+    """Q @ other (or Q.T @ other) for the product Q of all reflections.
+
+    `Q = I - V (I + D S)^-1 D V.T` with the vectors as columns of V, `D = diag(tau)` and S the
+    part of `V.T @ V` above the diagonal (R. Schreiber and C. Van Loan, "A storage-efficient WY
+    representation for products of Householder transformations", 1989).
+    """
+    count = tau.shape[-1]
+    ones = eye(vectors.shape[-2], count, dtype=vectors.dtype, device=vectors.device)
+    V = tril(vectors[..., :count], -1) + ones
+    D = tau.unsqueeze(-1)
+    inner = D * triu(transposed(V) @ V, 1)
+    if not transpose:
+        weights = solve_triangular(
+            inner, D * (transposed(V) @ other), upper=True, unitriangular=True
+        )
+    else:
+        # Q.T has D (I + S.T D)^-1 in the middle.
+        weights = D * solve_triangular(
+            transposed(inner), transposed(V) @ other, upper=False, unitriangular=True
+        )
+    return other - V @ weights
+
+
+@casts_on_cpu(in_float32)
+def householder_product(A: Tensor, tau: Tensor) -> Tensor:
+    """The first columns of the product of the reflections that `geqrf` gives: Q of the QR."""
+    identity = eye(*A.shape[-2:], dtype=A.dtype, device=A.device)
+    return _reflected(A, tau, identity, False)
+
+
+orgqr = synonym("orgqr", householder_product, method=True, out=True)
+
+
+@public(method=True, out=True, precision=in_float32)
+def ormqr(
+    input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False
+) -> Tensor:
+    """`Q @ other`, or `other @ Q`, with Q (or its transpose) from the reflections of `geqrf`."""
+    if left:
+        return _reflected(input, tau, other, transpose)
+    return transposed(_reflected(input, tau, transposed(other), not transpose))

@@ -1,0 +1,152 @@
+"""Symmetric factors of symmetric matrices that need not be definite.
+
+The pivots are chosen as in J. Bunch and L. Kaufman, "Some stable methods for calculating inertia
+and solving symmetric linear systems" (1977), as LAPACK's `sytrf` does, so that factors agree.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.linear_algebra.decompositions import LinAlgError, host_matrix
+from metaop.unified_graph import dtype as dtypes
+
+# Where growth by a 1 x 1 and by a 2 x 2 pivot is equally bounded.
+_THRESHOLD = (1 + math.sqrt(17)) / 8
+
+
+class Symmetric(NamedTuple):
+    """The unit lower triangle and the blocks of the diagonal in one matrix, and the pivots.
+
+    A positive pivot is the row (from 1) that was exchanged for a block of 1; two equal negative
+    ones are that of a block of 2.
+    """
+
+    LD: Tensor
+    pivots: Tensor
+
+
+class SymmetricWithInfo(NamedTuple):
+    """`Symmetric`, and the number (from 1) of the first block that is 0, else 0."""
+
+    LD: Tensor
+    pivots: Tensor
+    info: Tensor
+
+
+def ldl_factor(A: Tensor, *, hermitian: bool = False) -> Symmetric:
+    """`A = L @ D @ L.T` of a symmetric matrix, of which the lower triangle is read."""
+    return Symmetric(*ldl_factor_ex(A, hermitian=hermitian, check_errors=True)[:2])
+
+
+def ldl_factor_ex(
+    A: Tensor, *, hermitian: bool = False, check_errors: bool = False
+) -> SymmetricWithInfo:
+    """`ldl_factor` that reports a singular block in `info`, or raises with `check_errors`."""
+    matrices = np.tril(host_matrix("ldl_factor", A))
+    size = A.shape[-1]
+    pivots = np.zeros((*A.shape[:-2], size), np.int32)
+    info = np.zeros(A.shape[:-2], np.int32)
+    for batch in np.ndindex(*A.shape[:-2]):
+        info[batch] = _factorize(matrices[batch], pivots[batch])
+    if check_errors and info.any():
+        raise LinAlgError(
+            f"linalg.ldl_factor: the block of D at {int(info.max())} is singular",
+            fix="use ldl_factor_ex, and check its info",
+        )
+    found = ((matrices, A.dtype), (pivots, dtypes.int32), (info, dtypes.int32))
+    return SymmetricWithInfo(*(from_array(x, kind).to(device=A.device) for x, kind in found))
+
+
+def _factorize(a: np.ndarray, pivots: np.ndarray) -> int:
+    """Factorizes one lower triangle in place; returns the number of the first zero block."""
+    size, k, info = len(a), 0, 0
+    while k < size:
+        other, width = _pivot(a, k)
+        if max(abs(a[k, k]), np.abs(a[k + 1 :, k]).max(initial=0)) == 0:
+            info = info or k + 1
+            pivots[k] = k + 1
+            k += 1
+            continue
+        last = k + width - 1
+        if other != last:
+            _exchange(a, last, other, k)
+        if width == 1:
+            column = a[k + 1 :, k] / a[k, k]
+            a[k + 1 :, k + 1 :] -= np.tril(np.outer(column, a[k + 1 :, k]))
+            a[k + 1 :, k] = column
+            pivots[k] = other + 1
+        else:
+            block = np.array([[a[k, k], a[k + 1, k]], [a[k + 1, k], a[k + 1, k + 1]]])
+            below = a[k + 2 :, k : k + 2].copy()
+            columns = np.linalg.solve(block, below.T).T
+            a[k + 2 :, k + 2 :] -= np.tril(columns @ below.T)
+            a[k + 2 :, k : k + 2] = columns
+            pivots[k] = pivots[k + 1] = -(other + 1)
+        k += width
+    return info
+
+
+def _pivot(a: np.ndarray, k: int) -> tuple[int, int]:
+    """The row to exchange with the last one of the block at `k`, and the width of the block."""
+    below = np.abs(a[k + 1 :, k])
+    if not len(below) or max(abs(a[k, k]), below.max()) == 0:
+        return k, 1
+    row = int(below.argmax()) + k + 1
+    largest = below.max()
+    if abs(a[k, k]) >= _THRESHOLD * largest:
+        return k, 1
+    across = max(np.abs(a[row, k:row]).max(initial=0), np.abs(a[row + 1 :, row]).max(initial=0))
+    if abs(a[k, k]) >= _THRESHOLD * largest * (largest / across):
+        return k, 1
+    if abs(a[row, row]) >= _THRESHOLD * across:
+        return row, 1
+    return row, 2
+
+
+def _exchange(a: np.ndarray, one: int, other: int, start: int) -> None:
+    """Rows and columns `one` < `other` of the symmetric part from `start` on exchanged."""
+    a[one, one], a[other, other] = a[other, other], a[one, one]
+    _swap(a[other + 1 :, one], a[other + 1 :, other])
+    _swap(a[one + 1 : other, one], a[other, one + 1 : other])
+    _swap(a[one, start:one], a[other, start:one])
+
+
+def _swap(left: np.ndarray, right: np.ndarray) -> None:
+    kept = left.copy()
+    left[...] = right
+    right[...] = kept
+
+
+def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
+    """X with `A @ X = B` from the factors of A."""
+    factors, right = host_matrix("ldl_solve", LD), B.detach()._array()
+    batch = np.broadcast_shapes(factors.shape[:-2], right.shape[:-2])
+    factors = np.broadcast_to(factors, (*batch, *factors.shape[-2:]))
+    rows = np.broadcast_to(pivots._array(), (*batch, factors.shape[-1]))
+    solution = np.array(np.broadcast_to(right, (*batch, *right.shape[-2:])))
+    for place in np.ndindex(*batch):
+        _substitute(factors[place], rows[place], solution[place])
+    return from_array(solution, B.dtype).to(device=B.device)
+
+
+def _substitute(a: np.ndarray, pivots: np.ndarray, x: np.ndarray) -> None:
+    """Solves one system in place: down through L, across the blocks of D, up through L.T."""
+    blocks, k = [], 0
+    while k < len(a):
+        width = 1 if pivots[k] > 0 else 2
+        blocks.append((k, width))
+        last, other = k + width - 1, abs(int(pivots[k])) - 1
+        x[[last, other]] = x[[other, last]]
+        x[k + width :] -= a[k + width :, k : k + width] @ x[k : k + width]
+        block = np.tril(a[k : k + width, k : k + width])
+        x[k : k + width] = np.linalg.solve(block + np.tril(block, -1).T, x[k : k + width])
+        k += width
+    for k, width in reversed(blocks):
+        x[k : k + width] -= a[k + width :, k : k + width].T @ x[k + width :]
+        last, other = k + width - 1, abs(int(pivots[k])) - 1
+        x[[last, other]] = x[[other, last]]

@@ -1,0 +1,47 @@
+"""Singular value decompositions of a few values, from random samples of the range.
+
+N. Halko, P. Martinsson and J. Tropp, "Finding structure with randomness: probabilistic algorithms
+for constructing approximate matrix decompositions" (2009), algorithms 4.4 and 5.1.
+"""
+
+from __future__ import annotations
+
+from metaop.errors import ArgumentError
+from metaop.tensor.core import Tensor
+from metaop.tensor.functions.random import randn
+from metaop.tensor.linear_algebra.decompositions import SingularColumns, qr, svd, transposed
+from metaop.tensor.surface import public
+
+
+@public()
+def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) -> SingularColumns:
+    """The `q` largest singular values of `A - M` with their vectors, approximately.
+
+    `niter` is the number of power iterations; more make slowly falling values more accurate.
+    """
+    if M is not None:
+        A = A - M
+    if A.shape[-2] < A.shape[-1]:
+        U, S, V = svd_lowrank(transposed(A), q, niter)
+        return SingularColumns(V, S, U)
+    Q = qr(A @ randn(A.shape[-1], q, dtype=A.dtype, device=A.device)).Q
+    for _ in range(niter):
+        Q = qr(transposed(A) @ Q).Q
+        Q = qr(A @ Q).Q
+    U, S, Vh = svd(transposed(Q) @ A, full_matrices=False)
+    return SingularColumns(Q @ U, S, transposed(Vh))
+
+
+@public()
+def pca_lowrank(
+    A: Tensor, q: int | None = None, center: bool = True, niter: int = 2
+) -> SingularColumns:
+    """The `q` (6 or less if not given) main directions of the rows of A: the columns of V."""
+    smallest = min(A.shape[-2:])
+    q = min(6, smallest) if q is None else q
+    if not 0 <= q <= smallest:
+        raise ArgumentError(
+            f"pca_lowrank: q(={q}) must be non-negative integer and not greater than "
+            f"min(m, n)={smallest}"
+        )
+    return svd_lowrank(A - A.mean(-2, True) if center else A, q, niter)

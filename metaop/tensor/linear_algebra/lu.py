@@ -1,0 +1,236 @@
+"""Triangular factors with row exchanges: `P @ L @ U`, what solves with them, and their gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from metaop.errors import ArgumentError
+from metaop.tensor.casting import in_float32
+from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.functions.joining import cat
+from metaop.tensor.functions.ranges import eye
+from metaop.tensor.functions.rearranging import tril, triu
+from metaop.tensor.functions.scattering import take_along_dim
+from metaop.tensor.host.host_function import host_function
+from metaop.tensor.linear_algebra.decompositions import (
+    Cotangents,
+    LinAlgError,
+    host_matrix,
+    solve,
+    solve_triangular,
+    transposed,
+)
+from metaop.tensor.surface import public
+from metaop.unified_graph import dtype as dtypes
+
+
+class Factors(NamedTuple):
+    """`P @ L @ U`: a permutation, a unit lower and an upper triangular matrix."""
+
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+
+class Packed(NamedTuple):
+    """Both triangles in one matrix, and the row (from 1) that each row was exchanged with."""
+
+    LU: Tensor
+    pivots: Tensor
+
+
+class PackedWithInfo(NamedTuple):
+    """`Packed`, and the number (from 1) of the first pivot that is 0, else 0."""
+
+    LU: Tensor
+    pivots: Tensor
+    info: Tensor
+
+
+def _eliminated(matrix: np.ndarray, pivot: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Gaussian elimination of a batch: the packed triangles and the exchanges, from 0."""
+    packed = matrix.copy()
+    rows, columns = packed.shape[-2:]
+    exchanges = np.empty((*packed.shape[:-2], min(rows, columns)), np.int64)
+    for k in range(min(rows, columns)):
+        found = np.abs(packed[..., k:, k]).argmax(-1) + k
+        exchanges[..., k] = found if pivot else k
+        places = np.broadcast_to(exchanges[..., k, None, None], (*packed.shape[:-2], 1, columns))
+        chosen = np.take_along_axis(packed, places, -2)
+        np.put_along_axis(packed, places, packed[..., k : k + 1, :].copy(), -2)
+        packed[..., k : k + 1, :] = chosen
+        divisor = packed[..., k : k + 1, k]
+        below = packed[..., k + 1 :, k]
+        with np.errstate(all="ignore"):
+            below[...] = np.where(divisor == 0, below, below / divisor)
+        packed[..., k + 1 :, k + 1 :] -= below[..., None] * packed[..., k : k + 1, k + 1 :]
+    return packed, exchanges
+
+
+def _permutation(exchanges: np.ndarray, rows: int) -> np.ndarray:
+    """Where each row of `L @ U` comes from, after all exchanges."""
+    order = np.broadcast_to(np.arange(rows), (*exchanges.shape[:-1], rows)).copy()
+    for k in range(exchanges.shape[-1]):
+        places = exchanges[..., k : k + 1]
+        chosen = np.take_along_axis(order, places, -1)
+        np.put_along_axis(order, places, order[..., k : k + 1].copy(), -1)
+        order[..., k : k + 1] = chosen
+    return order
+
+
+def _rows(matrix: Tensor, order: np.ndarray) -> Tensor:
+    """The rows of a matrix in another order."""
+    index = from_array(np.ascontiguousarray(order[..., None]), dtypes.int64)
+    return take_along_dim(matrix, index.to(device=matrix.device), -2)
+
+
+def _factorized(A: Tensor, pivot: bool) -> tuple[Tensor, Tensor, np.ndarray, np.ndarray]:
+    """L, U, the exchanges and the order of the rows."""
+    packed, exchanges = _eliminated(host_matrix("lu", A, square=False), pivot)
+    rows, columns = packed.shape[-2:]
+    count = min(rows, columns)
+    order = _permutation(exchanges, rows)
+    lower = np.tril(packed[..., :count], -1) + np.eye(rows, count, dtype=packed.dtype)
+    upper = np.triu(packed[..., :count, :])
+
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
+        of_permuted = _gradient(*results, *cotangents)
+        return [_rows(of_permuted, np.argsort(order, -1))]
+
+    L, U = host_function([A], [lower, upper], backward)
+    return L, U, exchanges, order
+
+
+def _gradient(L: Tensor, U: Tensor, of_L: Tensor | None, of_U: Tensor | None) -> Tensor:
+    """The gradient of the matrix `L @ U`, of any shape, from those of its factors."""
+    of_L = L * 0 if of_L is None else of_L
+    of_U = U * 0 if of_U is None else of_U
+    count = L.shape[-1]
+    left, low = L[..., :count, :], L[..., count:, :]
+    right, wide = U[..., :, :count], U[..., :, count:]
+    of_low, of_wide = of_L[..., count:, :], of_U[..., :, count:]
+    below = transposed(left) @ of_L[..., :count, :] - of_wide @ transposed(wide)
+    above = of_U[..., :, :count] @ transposed(right) - transposed(low) @ of_low
+    inner = solve(transposed(left), tril(below, -1) + triu(above))
+    corner = solve(transposed(right), inner, left=False)
+    if L.shape[-2] > count:
+        return cat([corner, solve(transposed(right), of_low, left=False)], -2)
+    if U.shape[-1] > count:
+        return cat([corner, solve(transposed(left), of_wide)], -1)
+    return corner
+
+
+def _as_pivots(exchanges: np.ndarray, like: Tensor) -> Tensor:
+    return from_array((exchanges + 1).astype(np.int32), dtypes.int32).to(device=like.device)
+
+
+def _permutation_matrix(order: np.ndarray, like: Tensor) -> Tensor:
+    matrix = np.swapaxes(np.eye(order.shape[-1], dtype=like.dtype.numpy)[order], -1, -2)
+    return from_array(np.ascontiguousarray(matrix), like.dtype).to(device=like.device)
+
+
+def lu(A: Tensor, *, pivot: bool = True) -> Factors:
+    """`P @ L @ U == A`; without `pivot` P is empty and rows stay where they are."""
+    L, U, _, order = _factorized(A, pivot)
+    return Factors(_permutation_matrix(order, A) if pivot else A.new_empty(0), L, U)
+
+
+def lu_factor(A: Tensor, *, pivot: bool = True) -> Packed:
+    """The triangles L (without its ones) and U in one matrix, and the exchanges of rows.
+
+    Raises LinAlgError when U has a zero on its diagonal.
+    """
+    return Packed(*lu_factor_ex(A, pivot=pivot, check_errors=True)[:2])
+
+
+def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> PackedWithInfo:
+    """`lu_factor` that reports a zero pivot in `info`, or raises with `check_errors`."""
+    L, U, exchanges, _ = _factorized(A, pivot)
+    rows, columns = A.shape[-2:]
+    packed = tril(L, -1)
+    if columns > rows:
+        packed = cat([packed, packed.new_zeros((*A.shape[:-1], columns - rows))], -1)
+    elif rows > columns:
+        U = cat([U, U.new_zeros((*A.shape[:-2], rows - columns, columns))], -2)
+    diagonal = np.diagonal(U.detach()._array(), axis1=-2, axis2=-1)
+    info = first_zero(diagonal)
+    if check_errors and info.any():
+        raise LinAlgError(
+            f"linalg.lu_factor: U[{int(info.max())},{int(info.max())}] is zero and using it on "
+            "lu_solve would result in a division by zero",
+            fix="use lu_factor_ex, and check its info",
+        )
+    return PackedWithInfo(packed + U, _as_pivots(exchanges, A), _as_info(info, A))
+
+
+def first_zero(diagonal: np.ndarray) -> np.ndarray:
+    """The number (from 1) of the first zero in each row, 0 where there is none."""
+    zero = diagonal == 0
+    if not zero.shape[-1]:
+        return np.zeros(zero.shape[:-1], np.int32)
+    return np.where(zero.any(-1), zero.argmax(-1) + 1, 0).astype(np.int32)
+
+
+def _as_info(info: np.ndarray, like: Tensor) -> Tensor:
+    return from_array(np.asarray(info, np.int32), dtypes.int32).to(device=like.device)
+
+
+@public(out=True)
+def lu_unpack(
+    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
+) -> Factors:
+    """P, L and U from the packed form; what is not asked for is empty."""
+    rows, columns = LU_data.shape[-2:]
+    count = min(rows, columns)
+    P = L = U = LU_data.detach().new_empty(0)
+    if unpack_data:
+        ones = eye(rows, count, dtype=LU_data.dtype, device=LU_data.device)
+        L = tril(LU_data[..., :, :count], -1) + ones
+        U = triu(LU_data[..., :count, :])
+    if unpack_pivots:
+        P = _permutation_matrix(_order(LU_pivots, rows), LU_data)
+    return Factors(P, L, U)
+
+
+def _order(pivots: Tensor, rows: int) -> np.ndarray:
+    return _permutation(pivots.detach()._array().astype(np.int64) - 1, rows)
+
+
+def lu_solve(
+    LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
+) -> Tensor:
+    """X with `A @ X = B` (`X @ A = B` unless `left`) from the factors of A (transposed)."""
+    if not left:
+        solution = lu_solve(LU, pivots, transposed(B), adjoint=not adjoint)
+        return transposed(solution)
+    if LU.shape[-1] != LU.shape[-2]:
+        raise ArgumentError("lu_solve: LU must hold square matrices")
+    batch = np.broadcast_shapes(LU.shape[:-2], B.shape[:-2])
+    order = np.broadcast_to(_order(pivots, LU.shape[-1]), (*batch, LU.shape[-1]))
+    B = B.expand(*batch, *B.shape[-2:])
+    if adjoint:
+        inner = solve_triangular(transposed(triu(LU)), B, upper=False)
+        outer = solve_triangular(transposed(LU), inner, upper=True, unitriangular=True)
+        return _rows(outer, np.argsort(order, -1))
+    inner = solve_triangular(LU, _rows(B, order), upper=False, unitriangular=True)
+    return solve_triangular(LU, inner, upper=True)
+
+
+@public("lu", method=True, out=True, precision=in_float32)
+def legacy_lu(
+    A: Tensor, pivot: bool = True, get_infos: bool = False
+) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]:
+    """The packed factors and the pivots (and `info` if asked for): `torch.lu`."""
+    found = lu_factor_ex(A, pivot=pivot, check_errors=not get_infos)
+    return (*found,) if get_infos else (found.LU, found.pivots)
+
+
+@public("lu_solve", method=True, out=True, precision=in_float32)
+def legacy_lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
+    """`linalg.lu_solve` with the right side first: `torch.lu_solve`."""
+    return lu_solve(LU_data, LU_pivots, b)

@@ -1,0 +1,58 @@
+"""Powers and the exponential of square matrices."""
+
+from __future__ import annotations
+
+import math
+
+from metaop.errors import ShapeError
+from metaop.tensor.casting import as_given
+from metaop.tensor.core import Tensor
+from metaop.tensor.functions.ranges import eye
+from metaop.tensor.linear_algebra.decompositions import inv
+from metaop.tensor.surface import public
+
+
+@public(method=True, out=True)
+def matrix_power(A: Tensor, n: int) -> Tensor:
+    """The `n`-th power of a square matrix by repeated squaring; a negative one of its inverse."""
+    if n < 0:
+        return matrix_power(inv(A), -n)
+    if n == 0:
+        identity = eye(A.shape[-1], dtype=A.dtype, device=A.device).expand(A.shape)
+        # The gradient is 0, but there is one.
+        return A * 0 + identity
+    result: Tensor | None = None
+    while n:
+        if n % 2:
+            result = A if result is None else result @ A
+        n //= 2
+        if n:
+            A = A @ A
+    assert result is not None
+    return result
+
+
+@public(method=True, precision=as_given)
+def matrix_exp(A: Tensor) -> Tensor:
+    """The matrix exponential: a Taylor polynomial of degree 18 of A scaled down, then squared.
+
+    The norm is scaled so that the remainder is below half a unit in the last place (P. Bader,
+    S. Blanes and F. Casas, "Computing the matrix exponential with an optimized Taylor polynomial
+    approximation", 2019, table 2); each squaring doubles the error.
+    """
+    if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
+        raise ShapeError(
+            f"linalg.matrix_exp: A must be batches of square matrices, but it is {list(A.shape)}",
+            fix="pass square matrices",
+        )
+    size = float(A.detach().abs().sum(-2).amax()) if A.numel() else 0.0
+    limit = 1.09 if A.dtype.itemsize == 8 else 3.01
+    squarings = max(0, math.ceil(math.log2(size / limit))) if size > limit else 0
+    scaled = A / 2.0**squarings
+    identity = eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    result = identity + scaled / 18
+    for degree in range(17, 0, -1):
+        result = identity + (scaled @ result) / degree
+    for _ in range(squarings):
+        result = result @ result
+    return result

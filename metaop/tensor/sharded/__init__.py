@@ -1,0 +1,1 @@
+"""Tensors that lie on several ranks."""

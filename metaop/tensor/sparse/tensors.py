@@ -1,0 +1,364 @@
+"""Sparse tensors: indices and values, and what is computed with them by gathers and scatters.
+
+A sparse tensor is a pair of ordinary ones. The places are host data that are not differentiated;
+the values are a tensor like any other, so every operation has a gradient with respect to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from metaop.errors import ArgumentError, ShapeError, UnsupportedError
+from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.functions.joining import cat
+from metaop.tensor.size import Size
+from metaop.tensor.sparse.layouts import layout, sparse_coo, sparse_csr
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.dtype import DType
+
+
+class SparseTensor:
+    """A tensor of which only some elements are kept.
+
+    `places` (dimensions, count) say where, `values` (count, …) what; further dimensions of the
+    values are dense. Made by `metaop.sparse_coo_tensor`, `sparse_csr_tensor` and `to_sparse`.
+    """
+
+    is_sparse = True
+    # Operators of tensors and arrays on the left leave the work to this class.
+    __array_priority__ = 2000
+    __array_ufunc__ = None
+
+    def __init__(
+        self,
+        places: np.ndarray,
+        values: Tensor,
+        size: Sequence[int],
+        kind: layout = sparse_coo,
+        is_coalesced: bool = False,
+    ) -> None:
+        self._places = places
+        self._held: Any = values
+        self.shape = Size(int(extent) for extent in size)
+        self.layout = kind
+        self._ordered = is_coalesced
+        self._axes: dict[int, Tensor] = {}
+
+    # --- what it is -----------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> DType:
+        return self._held.dtype
+
+    @property
+    def device(self) -> Any:
+        return self._held.device
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._held.requires_grad
+
+    @property
+    def is_sparse_csr(self) -> bool:
+        return self.layout is sparse_csr
+
+    @property
+    def grad(self) -> SparseTensor | None:
+        """The gradient of the values, at the same places."""
+        gradient = self._held.grad
+        return None if gradient is None else self._with(gradient)
+
+    def requires_grad_(self, requires_grad: bool = True) -> SparseTensor:
+        self._held.requires_grad_(requires_grad)
+        return self
+
+    def dim(self) -> int:
+        return self.ndim
+
+    def numel(self) -> int:
+        return self.shape.numel()
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def sparse_dim(self) -> int:
+        return len(self._places)
+
+    def dense_dim(self) -> int:
+        return self.ndim - len(self._places)
+
+    def _nnz(self) -> int:
+        return self._places.shape[1]
+
+    def is_coalesced(self) -> bool:
+        return self._ordered
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        if self.is_sparse_csr:
+            places = f"crow_indices={self.crow_indices()}, col_indices={self.col_indices()}"
+        else:
+            places = f"indices={self._indices()}"
+        return (
+            f"tensor({places}, values={self._held}, size={tuple(self.shape)}, "
+            f"nnz={self._nnz()}, layout={self.layout})"
+        )
+
+    # --- its parts ------------------------------------------------------------------------------
+
+    def _index(self, array: np.ndarray) -> Tensor:
+        index = from_array(np.ascontiguousarray(array), dtypes.int64)
+        return index.to(self.device)
+
+    def _axis(self, dim: int) -> Tensor:
+        """The places along one dimension, moved to the device once."""
+        if dim not in self._axes:
+            self._axes[dim] = self._index(self._places[dim])
+        return self._axes[dim]
+
+    def _indices(self) -> Tensor:
+        return self._index(self._places)
+
+    def _values(self) -> Tensor:
+        return self._held
+
+    def _require_coalesced(self, name: str) -> None:
+        if not self._ordered:
+            raise ArgumentError(
+                f"Cannot get {name} on an uncoalesced tensor", fix="call .coalesce() first"
+            )
+
+    def indices(self) -> Tensor:
+        """The places (dimensions, count) of a coalesced tensor."""
+        self._require_coalesced("indices")
+        return self._indices()
+
+    def values(self) -> Tensor:
+        """The values (count, …) of a coalesced tensor."""
+        self._require_coalesced("values")
+        return self._held
+
+    def crow_indices(self) -> Tensor:
+        """Where each row begins in the list of values, and where the last one ends."""
+        self._require_rows("crow_indices")
+        counts = np.bincount(self._places[0], minlength=self.shape[0])
+        return self._index(np.concatenate(([0], np.cumsum(counts))))
+
+    def col_indices(self) -> Tensor:
+        """The column of each value."""
+        self._require_rows("col_indices")
+        return self._index(self._places[1])
+
+    def _require_rows(self, name: str) -> None:
+        if not self.is_sparse_csr:
+            raise ArgumentError(
+                f"{name} expected sparse compressed row tensor layout but got {self.layout}",
+                fix="call .to_sparse_csr() first",
+            )
+
+    def _with(self, values: Any) -> SparseTensor:
+        return SparseTensor(self._places, values, self.shape, self.layout, self._ordered)
+
+    # --- other forms ----------------------------------------------------------------------------
+
+    def coalesce(self) -> SparseTensor:
+        """The places in order, each once; values of the same place are added."""
+        if self._ordered:
+            return self
+        extents = self.shape[: len(self._places)]
+        linear = np.ravel_multi_index(tuple(self._places), extents) if self._nnz() else []
+        unique, where = np.unique(np.asarray(linear, np.int64), return_inverse=True)
+        places = np.stack(np.unravel_index(unique, extents)).astype(np.int64)
+        values = self._held.new_zeros((len(unique), *self._held.shape[1:]))
+        values = values.index_add(0, self._index(where.reshape(-1)), self._held)
+        return SparseTensor(places, values, self.shape, sparse_coo, True)
+
+    def to_dense(self, dtype: DType | None = None) -> Tensor:
+        """All elements, zero where none is kept."""
+        inner = tuple(self.shape[len(self._places) :])
+        extents = self.shape[: len(self._places)]
+        linear = np.zeros(self._nnz(), np.int64)
+        for place, extent in zip(self._places, extents):
+            linear = linear * extent + place
+        flat = self._held.new_zeros((int(np.prod(extents, dtype=np.int64)), *inner))
+        dense = flat.index_add(0, self._index(linear), self._held).reshape(self.shape)
+        return dense if dtype is None else dense.to(dtype)
+
+    def to_sparse(self, *ignored: Any, layout: layout | None = None) -> SparseTensor:
+        """Coordinates, unless `layout` is another."""
+        if layout is sparse_csr:
+            return self.to_sparse_csr()
+        return SparseTensor(self._places, self._held, self.shape, sparse_coo, self._ordered)
+
+    to_sparse_coo = to_sparse
+
+    def to_sparse_csr(self) -> SparseTensor:
+        """Compressed rows, of a matrix."""
+        _require_matrix("to_sparse_csr", self)
+        ordered = self.coalesce()
+        return SparseTensor(ordered._places, ordered._held, self.shape, sparse_csr, True)
+
+    def to(self, *args: Any, **options: Any) -> SparseTensor:
+        """The values in another type or on another device."""
+        return self._with(self._held.to(*args, **options))
+
+    def float(self) -> SparseTensor:
+        return self._with(self._held.float())
+
+    def double(self) -> SparseTensor:
+        return self._with(self._held.double())
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> SparseTensor:
+        return self._with(self._held.cuda(device))
+
+    def cpu(self) -> SparseTensor:
+        return self._with(self._held.cpu())
+
+    def detach(self) -> SparseTensor:
+        return self._with(self._held.detach())
+
+    def clone(self) -> SparseTensor:
+        return self._with(self._held.clone())
+
+    def t(self) -> SparseTensor:
+        """The matrix with rows and columns exchanged, as coordinates."""
+        _require_matrix("t", self)
+        rows, columns = self.shape
+        return SparseTensor(self._places[::-1], self._held, (columns, rows))
+
+    T = property(t)
+
+    def transpose(self, dim0: int, dim1: int) -> SparseTensor:
+        """Two of the sparse dimensions exchanged, as coordinates."""
+        count = len(self._places)
+        first, second = dim0 % self.ndim, dim1 % self.ndim
+        if max(first, second) >= count:
+            raise UnsupportedError(
+                f"transpose: dimension {max(first, second)} of a sparse tensor is dense"
+            )
+        order = list(range(self.ndim))
+        order[first], order[second] = second, first
+        shape = [self.shape[k] for k in order]
+        return SparseTensor(self._places[order[:count]], self._held, shape)
+
+    # --- computing ------------------------------------------------------------------------------
+
+    def __neg__(self) -> SparseTensor:
+        return self._with(-self._held)
+
+    def mul(self, other: Any) -> SparseTensor:
+        """Times a number, or element by element times a tensor of the same shape."""
+        if isinstance(other, SparseTensor):
+            other = other.to_dense()
+        if isinstance(other, Tensor) and other.ndim:
+            if tuple(other.shape) != tuple(self.shape):
+                raise ShapeError(
+                    f"mul: a sparse tensor {list(self.shape)} and one of {list(other.shape)}"
+                )
+            index = tuple(self._axis(dim) for dim in range(len(self._places)))
+            other = other[index]
+        return self._with(self._held * other)
+
+    __mul__ = __rmul__ = mul
+
+    def __truediv__(self, other: Any) -> SparseTensor:
+        return self._with(self._held / other)
+
+    div = __truediv__
+
+    def add(self, other: Any, *, alpha: Any = 1) -> Any:
+        """Plus another sparse tensor (sparse) or a dense one (dense)."""
+        if not isinstance(other, SparseTensor):
+            return self.to_dense() + alpha * other
+        if tuple(other.shape) != tuple(self.shape) or len(other._places) != len(self._places):
+            raise ShapeError(f"add: sparse tensors of {list(self.shape)} and {list(other.shape)}")
+        places = np.concatenate([self._places, other._places], 1)
+        values = _concatenated(self._held, alpha * other._held)
+        found = SparseTensor(places, values, self.shape).coalesce()
+        return found.to_sparse_csr() if self.is_sparse_csr else found
+
+    __add__ = __radd__ = add
+
+    def __sub__(self, other: Any) -> Any:
+        return self.add(other, alpha=-1)
+
+    def __rsub__(self, other: Any) -> Any:
+        return other - self.to_dense()
+
+    def matmul(self, other: Any) -> Any:
+        """A matrix times a dense matrix or vector (dense), or times a sparse matrix (sparse)."""
+        return sparse_matmul(self, other)
+
+    __matmul__ = mm = spmm = mv = matmul
+
+    def __rmatmul__(self, other: Tensor) -> Tensor:
+        return sparse_matmul(self.t(), other.transpose(-2, -1)).transpose(-2, -1)
+
+    def sum(self, dim: int | Sequence[int] | None = None, dtype: DType | None = None) -> Any:
+        """The sum of all elements, or along sparse dimensions (sparse) or all of them (dense)."""
+        values = self._held if dtype is None else self._held.to(dtype)
+        if dim is None:
+            return values.sum()
+        gone = {(one + self.ndim) % self.ndim for one in ([dim] if isinstance(dim, int) else dim)}
+        count = len(self._places)
+        inner = sorted(one for one in gone if one >= count)
+        if inner:
+            values = values.sum([one - count + 1 for one in inner])
+        kept = [one for one in range(count) if one not in gone]
+        if not kept:
+            return values.sum(0)
+        shape = [extent for one, extent in enumerate(self.shape) if one not in gone]
+        return SparseTensor(self._places[kept], values, shape).coalesce()
+
+
+def _concatenated(left: Any, right: Any) -> Tensor:
+    return cat([left, right])
+
+
+def _require_matrix(name: str, matrix: SparseTensor) -> None:
+    if matrix.sparse_dim() != 2 or matrix.dense_dim():
+        raise UnsupportedError(
+            f"{name}: a sparse tensor of shape {list(matrix.shape)} with "
+            f"{matrix.dense_dim()} dense dimensions is no matrix"
+        )
+
+
+def sparse_matmul(matrix: SparseTensor, other: Any) -> Any:
+    """Rows of `other` gathered by column, times the values, added up by row."""
+    _require_matrix("matmul", matrix)
+    if other.ndim not in (1, 2) or other.shape[0] != matrix.shape[1]:
+        raise ShapeError(
+            f"matmul: matrices {list(matrix.shape)} and {list(other.shape)} do not fit together"
+        )
+    if isinstance(other, SparseTensor):
+        return _sparse_product(matrix, other)
+    rows, columns = matrix._axis(0), matrix._axis(1)
+    values = matrix._held.reshape(-1, *(1,) * (other.ndim - 1))
+    products = values * other.index_select(0, columns)
+    return products.new_zeros((matrix.shape[0], *other.shape[1:])).index_add(0, rows, products)
+
+
+def _sparse_product(left: SparseTensor, right: SparseTensor) -> SparseTensor:
+    """Every value of a column of `left` meets every value of that row of `right`."""
+    _require_matrix("matmul", right)
+    ordered = right.coalesce()
+    starts = np.searchsorted(ordered._places[0], left._places[1], "left")
+    ends = np.searchsorted(ordered._places[0], left._places[1], "right")
+    counts = ends - starts
+    first = np.repeat(np.arange(left._nnz()), counts)
+    within = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts)
+    second = np.repeat(starts, counts) + within
+    values = left._held.index_select(0, left._index(first)) * ordered._held.index_select(
+        0, left._index(second)
+    )
+    places = np.stack([left._places[0][first], ordered._places[1][second]])
+    return SparseTensor(places, values, (left.shape[0], right.shape[1])).coalesce()
