@@ -282,10 +282,12 @@ def backward(
     create_graph: bool,
     targets: Iterable[Call] = (),
     accumulate: bool = True,
+    is_part: bool = False,
 ) -> dict[Call, Call]:
     """Records the gradients of everything that `roots` (pairs of call and cotangent) depend on.
 
-    Leaves accumulate their gradient when `accumulate` is set. Returns the gradients of `targets`.
+    Leaves accumulate their gradient when `accumulate` is set. Returns the gradients of `targets`:
+    where this pass `is_part` of another one, their hooks are left to that one.
     Unless `retain_graph`, the tape is released: a second backward through it is an error.
     """
     asked = {call: _variable(origin(call)) for call in targets}
@@ -301,7 +303,7 @@ def backward(
     try:
         for call in order:
             was_computed = call.buffer is not None
-            if _visit(call, pending, found, wanted, accumulate, needed):
+            if _visit(call, pending, found, wanted, accumulate, needed, is_part):
                 spent.append((call, was_computed))
     except BaseException:
         at_end.clear()
@@ -346,6 +348,7 @@ def _visit(
     wanted: set[Variable],
     accumulate: bool,
     needed: set[Variable] | None,
+    is_part: bool,
 ) -> bool:
     """Passes the cotangents of a call on; True when that used values that the call had saved."""
     variable = _variable(call)
@@ -354,7 +357,7 @@ def _visit(
         return False
     tape = call.tape
     own = cotangents.get(0)
-    if own is not None and tape is not None:
+    if own is not None and tape is not None and not (is_part and variable in wanted):
         for hook in tuple(tape.hooks):
             replaced = hook(own)
             own = own if replaced is None else replaced

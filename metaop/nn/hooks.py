@@ -222,8 +222,11 @@ class BackwardWatch:
         return gradients
 
     def _reached_inputs(self, gradients: Gradients) -> Gradients:
+        arrived, self.grad_output = self.grad_output, None
+        if arrived is None:  # no output that hooks see had a gradient: PyTorch's do not run either
+            return gradients
         for hook in self.hooks:
-            replaced = hook(self.module, gradients, self.grad_output)
+            replaced = hook(self.module, gradients, arrived)
             if replaced is not None:
                 gradients = _as_many("Backward hook", replaced, len(gradients))
         return gradients

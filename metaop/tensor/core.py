@@ -73,6 +73,8 @@ class Tensor(_Bound):
 
     _call: Call
     _grad: Tensor | None = None
+    # What a leaf that stopped tracking gradients had: it has its hooks again when it tracks again.
+    _frozen_tape: TapeEntry | None = None
     # The base of a view and the view operators between them.
     _base: Tensor | None = None
     _steps: tuple[ViewStep, ...]
@@ -284,7 +286,10 @@ class Tensor(_Bound):
             call = meeting.trained(call)
         call.epoch = epoch
         call.requires_grad = requires_grad
-        call.tape = TapeEntry(accumulate=history.accumulator(self)) if requires_grad else None
+        if requires_grad:
+            call.tape = self._frozen_tape or TapeEntry(accumulate=history.accumulator(self))
+        else:
+            self._frozen_tape = self._call.tape
         self._call = call
         if call.buffer is None:
             recorder.watch(self)

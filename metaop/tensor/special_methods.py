@@ -183,7 +183,7 @@ def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
     return namespace
 
 
-_SHARING = ("_base", "_steps", "_cell", "_seen", "_writes", "_grad", "_shared")
+_SHARING = ("_base", "_steps", "_cell", "_seen", "_writes", "_grad", "_shared", "_frozen_tape")
 
 
 def _copied_storage(self: Tensor, memo: dict[int, Any]) -> Tensor:
@@ -238,7 +238,7 @@ def _copy(self: Tensor) -> Tensor:
         return shaping.alias(self)
     result = object.__new__(self.__class__)
     peer = self.data
-    result.__dict__.update({**self.__dict__, **peer.__dict__})
+    result.__dict__.update({**self.__dict__, **peer.__dict__, "_frozen_tape": None})
     return result.requires_grad_(self.requires_grad)
 
 

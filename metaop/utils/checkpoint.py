@@ -92,6 +92,7 @@ class _Segment:
             create_graph=modes.gradients,
             targets=targets,
             accumulate=False,
+            is_part=True,
         )
         for source, original in zip(sources, originals):  # for gradients of these gradients
             source.tape = TapeEntry(function=pass_through, sources=(original,))

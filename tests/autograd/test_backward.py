@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -202,6 +203,27 @@ def test_hooks_run_once_on_the_sum() -> None:
         handle.remove()
         (x * 2).sum().backward()
         assert len(seen) == 1
+
+
+def test_hooks_of_a_frozen_leaf_come_back() -> None:
+    for x, lib in each():
+        x.register_hook(lambda g: g * 10)
+        handle = x.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", p.grad * 2))
+        x.requires_grad_(False)
+        with lib.no_grad():
+            x.mul_(2)
+        x.requires_grad_()
+        (x * x).sum().backward()
+        assert x.grad.tolist() == [80.0, 160.0, 240.0]
+        handle.remove()
+        x.requires_grad_(False).requires_grad_(True)
+        x.sum().backward()
+        assert x.grad.tolist() == [90.0, 170.0, 250.0]
+        twin = copy.deepcopy(x.requires_grad_(False)).requires_grad_()
+        twin.grad = None
+        twin.sum().backward()
+        assert twin.grad.tolist() == [1.0, 1.0, 1.0]
+        assert x.grad.tolist() == [90.0, 170.0, 250.0]
 
 
 def test_hook_after_accumulation() -> None:

@@ -67,3 +67,29 @@ def test_gradients_of_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("METAOP_BACKEND", "reference")
     for found, wanted in zip(gradients(metaop, name), gradients(torch, name)):
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_hooks_of_what_a_part_reads_run_once(name: str) -> None:
+    """The pass that computes a part again leaves them to the pass that asked for it."""
+
+    def hooked(T: Any) -> list[Any]:
+        random = np.random.default_rng(0)
+        leaves = [
+            T.tensor(random.normal(size=shape), requires_grad=True)
+            for shape in ((2, 3), (3, 3), (3, 3))
+        ]
+        seen: list[int] = []
+
+        def halve(number: int) -> Callable[[Any], Any]:
+            return lambda slope: seen.append(number) or slope * 0.5  # type: ignore[func-returns-value]
+
+        for number, leaf in enumerate(leaves):
+            leaf.register_hook(halve(number))
+        MODELS[name](T, *leaves).square().sum().backward()
+        return [sorted(seen), *(leaf.grad.numpy() for leaf in leaves)]
+
+    (seen, *found), (wanted_seen, *wanted) = hooked(metaop), hooked(torch)
+    assert seen == wanted_seen == [0, 1, 2]
+    for slope, expected in zip(found, wanted):
+        np.testing.assert_allclose(slope, expected, rtol=1e-9, atol=1e-12)

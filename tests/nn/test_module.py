@@ -326,6 +326,28 @@ def test_backward_hook_without_tracked_inputs():
     assert seen == [((None,), [[1.0, 1.0]])]
 
 
+@pytest.mark.parametrize("read", ["output", "state", "both"])
+def test_backward_hooks_see_the_outputs_that_stand_alone(read):
+    """Gradients of what lies deeper, as the states of an LSTM do, reach no hook of PyTorch's."""
+
+    def run(library):
+        module = library.nn.LSTM(2, 3, batch_first=True)
+        with library.no_grad():
+            for p in module.parameters():
+                p.copy_(library.linspace(-1, 1, p.numel()).reshape(p.shape))
+        calls = []
+        module.register_full_backward_hook(lambda m, gi, go: calls.append(1) or (gi[0] * 0.5,))
+        x = library.arange(12.0).reshape(2, 3, 2).div(10).requires_grad_()
+        output, (state, _) = module(x)
+        chosen = {"output": output, "state": state, "both": output + state.transpose(0, 1)}[read]
+        chosen.square().sum().backward()
+        return x.grad.tolist(), calls
+
+    (gradient, calls), (wanted, wanted_calls) = run(metaop), run(torch)
+    assert calls == wanted_calls
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-6)
+
+
 def test_state_hooks():
     module, order = nn.Linear(1, 1), []
     module.register_state_dict_pre_hook(lambda m, prefix, keep: order.append("pre"))

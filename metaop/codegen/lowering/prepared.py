@@ -91,12 +91,14 @@ def _order_of_right(contraction: Contraction) -> tuple[object, ...]:
 def packed(contract: Blocked, strips: int) -> Node:
     """The right factor as (batch, strips, depth, columns of a strip), with zeros behind the ends.
 
-    It has as many strips as the blocks together.
+    It has as many strips as the blocks together. Contractions share it that cut the depth alike
+    into windows and channels.
     """
     contraction, block = contract.contraction, contract.block_depth
     steps = -(-math.prod(contract.depth) // block) * block // contract.together
     shape = (math.prod(contract.batch), strips, steps, contract.tile_columns)
-    order = (*_order_of_right(contraction), *_case_of(contract))
+    cuts = contract.inner, contract.offsets_inside
+    order = (*_order_of_right(contraction), *cuts, *_case_of(contract))
     return Node(Prepared(order), (contraction.right,), shape, contract.panel)
 
 
