@@ -118,6 +118,10 @@ class Surroundings:
         """Whether both found the same state."""
         return len(self.values) == len(other.values) and all(map(_same, self.values, other.values))
 
+    def watches(self, container: Any) -> bool:
+        """Whether the code may read the elements of a container."""
+        return any(one is container for one in self._collections)
+
     def difference(self, other: Surroundings) -> str:
         """The name of something that differs from what it was in `other`."""
         pairs = zip(self._named, self.values, other.values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, NamedTuple
 
 from metaop.capture.executed import Executed
@@ -178,6 +179,9 @@ class _Classified:
             raise Refusal(self.trace.reasons[0])
         if self.surroundings.refusal is not None:
             raise Refusal(self.surroundings.refusal)
+        changed = chain.from_iterable(step.changes for step in self.trace.steps)
+        if any(map(self.surroundings.watches, changed)):
+            raise Refusal("it reads settings of an optimizer that a schedule changes meanwhile")
         if not earlier:
             name = self.surroundings.difference(last.surroundings)
             raise Refusal(f"{name} differs from call to call")

@@ -24,12 +24,14 @@ def _always() -> bool:
 class HostStep(NamedTuple):
     """Python that a captured call runs again: `run` gives the numbers that `calls` stand for.
 
-    `check` tells, before anything is run, whether the step would still do the same.
+    `check` tells, before anything is run, whether the step would still do the same; `changes` are
+    the containers of users' state that it may write.
     """
 
     run: Callable[[], Numbers]
     calls: tuple[Call, ...]
     check: Callable[[], bool]
+    changes: tuple[Any, ...] = ()
 
 
 class Trace:
@@ -86,25 +88,33 @@ def configured(description: str) -> None:
     refuse(f"it changes {description}")
 
 
-def host_side(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that works on Python state only; captured calls run it again, as a whole."""
+def host_side(
+    changes: Callable[[Any], Sequence[Any]],
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A method that works on Python state only; captured calls run it again, as a whole.
 
-    @wraps(method)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        trace = state.trace
-        if trace is None or trace.inside_step:
-            return method(*args, **kwargs)
-        trace.inside_step = True
-        try:
-            result = method(*args, **kwargs)
-        finally:
-            trace.inside_step = False
+    `changes` gives, of the object, the containers that the method may write.
+    """
 
-        def run() -> Numbers:
-            method(*args, **kwargs)
-            return ()
+    def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+            trace = state.trace
+            if trace is None or trace.inside_step:
+                return method(self, *args, **kwargs)
+            trace.inside_step = True
+            try:
+                result = method(self, *args, **kwargs)
+            finally:
+                trace.inside_step = False
 
-        trace.steps.append(HostStep(run, (), _always))
-        return result
+            def run() -> Numbers:
+                method(self, *args, **kwargs)
+                return ()
 
-    return wrapped
+            trace.steps.append(HostStep(run, (), _always, tuple(changes(self))))
+            return result
+
+        return wrapped
+
+    return decorate

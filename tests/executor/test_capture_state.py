@@ -568,3 +568,45 @@ def test_an_error_inside_leaves_no_trace() -> None:
         warnings.simplefilter("error")
         for _ in range(3):
             assert step(metaop.ones(2)).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.filterwarnings("ignore:metaop.jit runs")
+@pytest.mark.parametrize("is_inside", [False, True])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda opt, schedule: opt.param_groups[0]["lr"],
+        lambda opt, schedule: opt.state_dict()["param_groups"][0]["lr"],
+        lambda opt, schedule: schedule.get_last_lr()[0],
+        lambda opt, schedule: schedule._last_lr[0],
+        lambda opt, schedule: schedule.last_epoch,
+    ],
+)
+def test_learning_rates_that_a_schedule_changes(
+    read: Callable[[Any, Any], float], is_inside: bool
+) -> None:
+    """Also those that change in the call that reads them, after other calls that changed none."""
+
+    def rates(is_captured: bool) -> list[float]:
+        layer = nn.Linear(2, 1)
+        opt = optim.SGD(layer.parameters(), lr=1.0)
+        schedule = optim.lr_scheduler.StepLR(opt, 3, 0.5)
+
+        def step(x: Tensor) -> Tensor:
+            loss = layer(x).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            if is_inside:
+                schedule.step()
+            return metaop.ones(()) * read(opt, schedule)
+
+        run = jit(step, fallback=True) if is_captured else step
+        found = []
+        for _ in range(10):
+            found.append(run(metaop.zeros(3, 2)).item())
+            if not is_inside:
+                schedule.step()
+        return found
+
+    assert rates(True) == rates(False)

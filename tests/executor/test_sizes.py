@@ -500,3 +500,20 @@ def test_a_process_that_meets_ever_new_sizes_does_not_grow(
             objects.append(len(gc.get_objects()))
     # What is kept of the latest sizes is thrown away in one go, so it varies by so many.
     assert objects[1] - objects[0] < 20_000, objects
+
+
+def test_a_factor_that_two_products_read_unlike() -> None:
+    """Weights that are parts of one vector are packed for each way in which depths are cut."""
+    metaop.manual_seed(0)
+    words, layer = metaop.nn.Embedding(7, 4), metaop.nn.Linear(4, 64, bias=False)
+    lstm = metaop.nn.LSTM(64, 64, batch_first=True)
+    parameters = [*words.parameters(), *layer.parameters(), *lstm.parameters()]
+    optimizer = metaop.optim.SGD(parameters, lr=0.1)
+    for batch in (1, 2, 3):
+        optimizer.zero_grad()
+        x = layer(words(metaop.randint(0, 7, (batch, 3))))
+        lstm(*lstm(x.flip(1)))[0].pow(2).mean().backward()
+        optimizer.step()
+        assert all(p.grad.isfinite().all() for p in parameters)
+        whole = metaop.nn.utils.parameters_to_vector(parameters).detach() * 0.9
+        metaop.nn.utils.vector_to_parameters(whole, parameters)

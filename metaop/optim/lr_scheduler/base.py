@@ -9,7 +9,7 @@ from typing import Any
 from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.optim.optimizer import Group, Optimizer
 from metaop.tensor.core import Tensor
-from metaop.unified_graph.tracing import host_side
+from metaop.unified_graph.tracing import host_side, refuse
 
 EPOCH_WARNING = (
     "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where "
@@ -20,6 +20,9 @@ _ORDER_WARNING = (
     "order: `optimizer.step()` before `lr_scheduler.step()`, or the first value of the learning "
     "rate schedule is skipped."
 )
+
+
+_as_host_step = host_side(lambda schedule: schedule.optimizer.param_groups)
 
 
 class LRScheduler:
@@ -34,7 +37,7 @@ class LRScheduler:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "step" in cls.__dict__:
-            cls.step = host_side(cls.step)  # type: ignore[method-assign]
+            cls.step = _as_host_step(cls.step)  # type: ignore[method-assign]
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         check_optimizer(optimizer)
@@ -69,13 +72,14 @@ class LRScheduler:
 
     def get_last_lr(self) -> list[float]:
         """The learning rates that were set last, one for every group."""
+        refuse("it asks a schedule for its learning rates")
         return self._last_lr
 
     def get_lr(self) -> list[float]:
         """The learning rates for `last_epoch`; called by `step` only."""
         raise NotImplementedError
 
-    @host_side
+    @_as_host_step
     def step(self, epoch: int | None = None) -> None:
         """Goes on by one (or to `epoch`) and sets the learning rates."""
         if self._step_count == 1 and not getattr(self.optimizer, "_opt_called", False):

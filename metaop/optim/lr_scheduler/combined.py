@@ -185,7 +185,7 @@ class SequentialLR(_Several):
         self.recursive_undo()
         first = schedulers[bisect_right(milestones, 0)]
         first._initial_step()
-        self._last_lr = first.get_last_lr()
+        self._last_lr = first._last_lr
 
     def recursive_undo(self, sched: Any = None) -> None:
         """Takes back the first step of all schedules inside."""
@@ -205,7 +205,7 @@ class SequentialLR(_Several):
             scheduler._update_lr(0)
         else:
             scheduler.step()
-        self._last_lr = scheduler.get_last_lr()
+        self._last_lr = scheduler._last_lr
 
 
 class ChainedScheduler(_Several):
