@@ -11,7 +11,7 @@ from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule
 from metaop.elementwise.meta_op import apply, where
 from metaop.reduce.meta_op import reduce_axes
-from metaop.reindex.views import broadcast_to
+from metaop.reindex.views import broadcast_to, permute, reshape
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.evaluation import evaluate
@@ -37,6 +37,14 @@ def _weighted() -> list[Node]:
     return [reduce_axes("add", x * broadcast_to(scale, x.shape), [0])]
 
 
+def _vector_by_matrix() -> list[Node]:
+    """The reduced axis comes last, and its neighbours lie apart in the matrix."""
+    vector, matrix = _input(0, 1, 1, _ROWS), _input(1, _ROWS, _COLUMNS)
+    box = (1, _COLUMNS, _ROWS)
+    turned = broadcast_to(reshape(permute(matrix, (1, 0)), box), box)
+    return [reduce_axes("add", broadcast_to(vector, box) * turned, [2])]
+
+
 def _place_of_maximum() -> list[Node]:
     x = _input(0, _ROWS, _COLUMNS)
     largest = reduce_axes("max", x, [0], keepdim=True)
@@ -52,6 +60,7 @@ GRAPHS = {
     "several outer axes": lambda: [reduce_axes("add", _input(0, 5, 9, 2, 128), [0, 1])],
     "mean and extremes": _mean_and_extremes,
     "a factor for each row": _weighted,
+    "a vector by a matrix": _vector_by_matrix,
     "float64": lambda: [reduce_axes("mul", _input(0, 51, 160, dtype=dtypes.float64), [0])],
     "integers": lambda: [reduce_axes("add", _input(0, 40, 128, dtype=dtypes.int64), [0])],
 }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel
 from metaop.codegen.lowering.blocks import exact_block
-from metaop.codegen.lowering.loops import Loop, LoopPlan
+from metaop.codegen.lowering.loops import Loop, LoopPlan, plain_plan
 from metaop.codegen.lowering.rows import Rows
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
@@ -28,11 +29,18 @@ _SCRATCH_BYTES = 16384
 _ROWS_AT_ONCE = (4, 3, 2, 1)
 
 
-def column_width(kernel: Kernel, plan: LoopPlan, threads: int) -> int | None:
-    """How many columns a task takes; None where the reductions of a kernel are no such ones."""
+def column_width(
+    kernel: Kernel, plan: LoopPlan, places: Iterable[IndexExpr], threads: int
+) -> int | None:
+    """How many columns a task takes; None where the reductions of a kernel are no such ones.
+
+    `places` are index expressions of the axes of the box at which buffers are read.
+    """
     roots = [root for root in kernel.roots if isinstance(root.op, Reduce)]
     reduced = math.prod(loop.extent for loop in plan.reduced())
-    if not roots or not plan.kept() or plan.loops[-1].reduced or hint_of(reduced) < _SHORTEST:
+    if not roots or not plan.kept() or hint_of(reduced) < _SHORTEST:
+        return None
+    if plan.loops[-1].reduced and not _rows_lie_apart(kernel, places):
         return None
     if any(root.dtype.compute is not root.dtype for root in roots):
         return None
@@ -179,6 +187,22 @@ class Columns(Rows):
                 self._store(root, self._indices(root), self.values.reduced[root])
         self._compute_roots(others)
         self._close_columns()
+
+
+def _rows_lie_apart(kernel: Kernel, places: Iterable[IndexExpr]) -> bool:
+    """Whether neighbours along the last kept axis are neighbours in memory, and reduced ones not.
+
+    So a matrix is read whose rows a vector weighs.
+    """
+    loops = plain_plan(kernel).loops
+    kept, reduced = (
+        [Axis(loop.name, loop.extent) for loop in loops if loop.reduced is is_reduced]
+        for is_reduced in (False, True)
+    )
+    return any(
+        place.coefficient(kept[-1]) == 1 and abs(place.coefficient(reduced[-1])) > ir.LONGEST_STRIDE
+        for place in places
+    )
 
 
 def _reducer(root: Node) -> Reducer:

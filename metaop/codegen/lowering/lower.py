@@ -92,7 +92,7 @@ def _lower_rows(
     plan = joined_plan(kernel, probe.values.offsets, places)
     if machine.rows.TURNS and lanes_lie_apart(kernel, places):
         plan = turned(kernel, plan, plan, places)
-    width = column_width(kernel, plan, machine.threads) if machine.rows.TURNS else None
+    width = column_width(kernel, plan, places, machine.threads) if machine.rows.TURNS else None
     if width is not None:
         found = Columns(kernel, storage, uses, plan, width).lower_columns()
         if found is not None:
