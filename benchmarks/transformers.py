@@ -296,6 +296,7 @@ def main() -> int:
     original = importlib.import_module("transformers")
     if not (arguments.folder / arguments.name).is_dir():
         convert_needed(original, arguments.folder / arguments.name)
+        importlib.invalidate_caches()
     converted = importlib.import_module(arguments.name)
     bad = 0
     print("| network | outputs | from_pretrained | gradients | AdamW |")
