@@ -14,6 +14,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import metaop
 from metaop import nn
+from metaop.ao.quantization import quantize_weights
 from metaop.batching.rules import batched
 from metaop.inspect.documents import _operator_modules
 from metaop.unified_graph.evaluation import evaluate
@@ -48,6 +49,7 @@ def programs() -> Iterator[Callable[[], metaop.Tensor]]:
     yield lambda: metaop.vmap(functional.dropout, randomness="different")(normal(6, 8))
     yield lambda: nn.LSTM(4, 5).double()(normal(4, 4, 4))[0]
     yield lambda: nn.GRUCell(4, 5).double()(normal(4, 4))
+    yield lambda: quantize_weights(nn.Linear(64, 6), bits=4, group=32)(normal(4, 64))
     yield lambda: functional.affine_grid(normal(4, 2, 3), (4, 4, 4, 4), align_corners=False)
     yield lambda: functional.ctc_loss(
         normal(6, 4, 5).log_softmax(2),
