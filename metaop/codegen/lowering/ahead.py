@@ -40,14 +40,15 @@ def right_ahead(
         if lane == 0 or step == 0 or not symbols <= following.keys():
             continue
         # Where steps are neighbours, lanes take turns, each asks for many steps. Where lanes are,
-        # several panels ask for the same lanes, each at other steps.
-        turns, sharing = (_TURNS, 1) if step == 1 and lane != 1 else (1, ir.STEPS)
-        apart = turns if turns > 1 else max(_LINE // abs(lane), 1)
-        asking = min(-(-columns // apart) * sharing, panels)
+        # panels ask for all lanes of a step of each turn, then for those of the next one.
+        turns, apart = (_TURNS, _TURNS) if step == 1 and lane != 1 else (1, _LINE // abs(lane) or 1)
+        lines = -(-columns // apart)
+        asking = min(lines if turns > 1 else lines * ir.STEPS, panels)
         first = panel - (panels - asking)
-        places = {**following, "l": first // sharing * apart, "k": first % sharing}
+        places = {**following, "l": first % lines * apart, "k": first // lines}
         start = place.substitute(_renamed(places))
-        guards = (ir.InBounds(values.sum(first), asking),) if asking < panels else ()
+        # Also where it always holds: so blocks of few and of many panels have one form.
+        guards = (ir.InBounds(values.sum(first), asking),)
         found.append(ir.Ahead(number, values.sum(start), step * ir.STEPS, lane, turns, guards))
     return found
 
