@@ -260,7 +260,9 @@ def test_two_threads(noted: list[Any]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [type(error).__mro__.__contains__(IndexError) for error in errors] == [True]
+    # Calls of the other thread that came behind the one that failed were not run either.
+    told = [error for error in errors if not isinstance(error, CaptureError)]
+    assert [isinstance(error, IndexError) for error in told] == [True] and len(errors) <= 2
     assert len(noted) > 10
 
 
