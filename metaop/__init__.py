@@ -82,6 +82,7 @@ _ELSEWHERE_BY_MODULE = {
     "capture": "jit",
     "capture.iterate": "iterate",
     "control_flow": "associative_scan cond fori_loop map scan while_loop",
+    "budget": "memory_budget",
     "distributed": "placement sbp",
     "environment": """
         _assert _check _shape_as_tensor are_deterministic_algorithms_enabled compile
@@ -135,7 +136,7 @@ def _starred() -> list[str]:
     """What `from metaop import *` gives: functions, types and numbers, no modules."""
     own = """
         annotations associative_scan code fetch fori_loop iterate jit kernel load_program map
-        placement profile sbp scan tune typed_tensors while_loop
+        memory_budget placement profile sbp scan tune typed_tensors while_loop
     """.split()
     here = {name for name, value in globals().items() if not isinstance(value, type(_math))}
     named = {name for name in here | {*_ELSEWHERE} if not name.startswith("_")}

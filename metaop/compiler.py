@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from metaop.batching.lifting import lift
 from metaop.codegen.backend import Backend, GeneralProgram, LocalProgram, Program
+from metaop.codegen.budget import present_budget, within_budget
 from metaop.codegen.dump import dumped
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.repetition import graph_of
@@ -25,6 +26,7 @@ from metaop.codegen.stages import (
     gather_bands,
     group,
     hoist_invariants,
+    keep_all,
     lower,
     on_nodes,
     plan_memory,
@@ -32,6 +34,7 @@ from metaop.codegen.stages import (
     stream_results,
 )
 from metaop.codegen.verify import Checked, verify_launches, verify_memory
+from metaop.errors import UnsupportedError
 from metaop.fusion.explain import show_decisions
 from metaop.fusion.joining import join_reductions
 from metaop.fusion.simplify import simplify, split_long_reductions
@@ -72,6 +75,25 @@ def schedule_steps(schedule: Schedule) -> Schedule:
     return schedule._replace(steps=steps)
 
 
+def keep_budget(schedule: Schedule) -> Schedule:
+    """Where values between launches would take too much, some are made again by launches that run
+    again, instead of by what the graph computes again if that is dearer."""
+
+    def kept() -> Schedule:
+        found, names = keep_all(schedule), [one.name for one in PASSES]
+        for one in PASSES[names.index("group") : names.index("keep_budget")]:
+            found = one.function(found)
+        return found
+
+    return within_budget(schedule, kept)
+
+
+def verify_reruns(schedule: Schedule, checked: Checked) -> None:
+    """Checks the launches again where a budget may have changed them."""
+    if schedule.budget:
+        verify_launches(schedule, checked)
+
+
 PASSES = (
     Pass("write_out", write_out, "where no launch can be repeated, loops are written out"),
     Pass("lift", on_nodes(lift), "of a loop, compute for all steps at once what waits for none"),
@@ -87,6 +109,7 @@ PASSES = (
     Pass("hoist_invariants", hoist_invariants, "of a step, what is the same in all runs once"),
     Pass("delay_updates", delay_updates, "all readers of a parameter run before its update"),
     Pass("gather_bands", gather_bands, "exchange large values slice by slice", verify_launches),
+    Pass("keep_budget", keep_budget, "under a budget of memory, launches run again", verify_reruns),
     Pass("plan_memory", plan_memory, "temporaries that live apart share one arena"),
     Pass("stream_results", stream_results, "write around caches what leaves them", verify_memory),
 )
@@ -116,9 +139,8 @@ def compile_subgraph(subgraph: Subgraph) -> Program:
     """The program that computes the outputs of a subgraph from its leaves."""
     device = subgraph.outputs[0].type.device
     backend, index = backend_named(backend_of(device)), device.index or 0
-    return backend.program(
-        subgraph, lambda: schedule(*subgraph.expand(), machine_of(backend, index))
-    )
+    machine, budget = machine_of(backend, index), budget_of(device)
+    return backend.program(subgraph, lambda: schedule(*subgraph.expand(), machine, None, budget))
 
 
 def compile_graph(
@@ -133,7 +155,8 @@ def compile_graph(
     That is a program, or a part of one that a rank runs between collectives.
     """
     machine = machine_of(backend, index, is_part)
-    return Compilation(backend, tuple(run_passes(inputs, outputs, machine)))
+    budget = present_budget() if machine and machine.backend == "llvm" and not is_part else 0
+    return Compilation(backend, tuple(run_passes(inputs, outputs, machine, budget=budget)))
 
 
 def compile_generally(subgraph: Subgraph, others: Sequence[float]) -> GeneralProgram:
@@ -154,13 +177,15 @@ def schedule(
     outputs: Sequence[Node],
     machine: Machine | None = PLAIN_MACHINE,
     env: ShapeEnv | None = None,
+    budget: int = 0,
 ) -> Schedule:
     """What all passes make of a graph for a machine; the stages before are forgotten at once.
 
+    With a `budget`, the program takes no more bytes than that besides its inputs.
     METAOP_DUMP names a folder to which they are written, METAOP_EXPLAIN=1 prints why kernels are as
     they are.
     """
-    made = run_passes(inputs, outputs, machine, env)
+    made = run_passes(inputs, outputs, machine, env, budget)
     if folder := get("METAOP_DUMP"):
         source = None if machine is None else backend_named(machine.backend).source
         made = dumped(made, Path(folder).expanduser(), source)
@@ -175,9 +200,12 @@ def run_passes(
     outputs: Sequence[Node],
     machine: Machine | None,
     env: ShapeEnv | None = None,
+    budget: int = 0,
 ) -> Iterator[Stage]:
     """A graph, and what each pass makes of it, one after the other; None: no pass runs."""
-    found = Schedule(tuple(inputs), tuple(outputs), machine or PLAIN_MACHINE, env=env)
+    found = Schedule(
+        tuple(inputs), tuple(outputs), machine or PLAIN_MACHINE, env=env, budget=budget
+    )
     yield Stage("expand", "what was recorded, in meta-operators", found)
     if machine:
         yield from _passed(found)
@@ -198,6 +226,21 @@ def backend_of(device: Device) -> str:
     if device.placement is not None:
         return "distributed"
     found: str = "cuda" if device.type == "cuda" else get("METAOP_BACKEND")
+    return found
+
+
+def budget_of(device: Device) -> int:
+    """The bytes that a program of a device may take at present; 0: as many as it likes.
+
+    Raises UnsupportedError where there is a budget, but none that the device can keep to.
+    """
+    found = present_budget()
+    if found and backend_of(device) != "llvm":
+        raise UnsupportedError(
+            f"a memory budget is set, but the {backend_of(device)} backend, which computes on "
+            f"{device}, keeps to none",
+            fix="take the budget away (metaop.memory_budget(None), METAOP_MEMORY_BUDGET=0)",
+        )
     return found
 
 

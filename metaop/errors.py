@@ -80,6 +80,10 @@ class OutOfMemoryError(DeviceError, MemoryError):
     """A GPU has no memory left for a tensor."""
 
 
+class MemoryBudgetError(MetaopError, MemoryError):
+    """A program that takes more than `metaop.memory_budget` allows, whatever is computed again."""
+
+
 class ArgumentError(MetaopError, ValueError, RuntimeError):
     """An argument outside its legal values: `metaop.dropout(x, p=2)`."""
 
@@ -122,6 +126,10 @@ class CaptureError(MetaopError, RuntimeError):
 
 class ControlFlowError(MetaopError, RuntimeError, TypeError):
     """A function of a loop or a choice that does more, or returns something else, than it may."""
+
+
+class TraceError(MetaopError, ValueError, RuntimeError):
+    """A function that `metaop.fx` traces and that needs a value: a condition, a loop, `len`."""
 
 
 class ExportError(MetaopError, RuntimeError):

@@ -14,17 +14,18 @@ import numpy as np
 
 from metaop import specialisation
 from metaop.codegen.backend import Program, Watchable
+from metaop.codegen.budget import present_budget
 from metaop.codegen.memory import Buffer
 from metaop.compiler import compile_subgraph
 from metaop.differentiation.tape import live_residuals
 from metaop.errors import MetaopError, describe_location
 from metaop.operators.basic import alias
-from metaop.specialisation import Trial, program_for
+from metaop.specialisation import Found, Trial, program_for
 from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.cut import Subgraph, cut_at, finish, frontier, recorder
 from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
-from metaop.unified_graph.recording import Call, watched
+from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import state
 
 # Is told of a call that has been computed and of the buffer of its value, or of none.
@@ -44,6 +45,19 @@ class Compiled(NamedTuple):
     trial: Trial | None
 
 
+class Watcher:
+    """Something that watches cuts; times are nanoseconds of the monotonic clock."""
+
+    def begun(self, subgraph: Subgraph) -> None:
+        """Called before the program of a cut is found and run."""
+
+    def compiled(self, subgraph: Subgraph, start: int, end: int) -> None:
+        """Called when the program of a subgraph has been found by compiling."""
+
+    def computed(self, subgraph: Subgraph, start: int, end: int) -> None:
+        """Called when a cut has run, from finding its program to handing out its values."""
+
+
 def _holders(items: Sequence[object], position: int) -> int:
     return sys.getrefcount(items[position])
 
@@ -52,6 +66,8 @@ def _holders(items: Sequence[object], position: int) -> int:
 _programs: OrderedDict[tuple[int, ...], Compiled] = OrderedDict()
 _KEPT_PROGRAMS = 512
 _running: list[Subgraph] = []
+# Everybody in here is told of every cut; empty costs nothing.
+watchers: list[Watcher] = []
 # Are asked after every run whether what they wait for is there; then they are forgotten.
 awaited: deque[Callable[[], bool]] = deque()
 
@@ -149,6 +165,9 @@ def run(subgraph: Subgraph, watch: Watch | None = None) -> tuple[int, ...]:
 
     Returns the numbers of the outputs that got a copy, because another value has their memory.
     """
+    for watcher in tuple(watchers):
+        watcher.begun(subgraph)
+    begin = time.monotonic_ns() if watchers else 0
     compiled = compiled_for(subgraph)
     arguments = [leaf.buffer if leaf.scalar is None else leaf.scalar for leaf in subgraph.leaves]
     dying = _dying(compiled, subgraph, arguments)
@@ -176,8 +195,8 @@ def run(subgraph: Subgraph, watch: Watch | None = None) -> tuple[int, ...]:
         subgraph.leaves[slot].buffer = None
     for call, buffer in zip(subgraph.outputs, buffers):
         call.buffer = buffer
-    if watched.results is not None:
-        watched.results(subgraph.outputs)
+    for watcher in tuple(watchers):
+        watcher.computed(subgraph, begin, time.monotonic_ns())
     finish(subgraph)
     for _ in range(len(awaited)):
         is_there = awaited.popleft()
@@ -322,21 +341,27 @@ def _collection_paused() -> Iterator[None]:
 
 def compiled_for(subgraph: Subgraph) -> Compiled:
     """The compiled program of a subgraph, from the cache when its structure was seen before."""
-    found = _programs.get(subgraph.key)
+    budget = present_budget()
+    # All numbers at the end of the key of a subgraph are positive.
+    key = (*subgraph.key, -budget) if budget else subgraph.key
+    found = _programs.get(key)
     is_over = found is not None and found.trial is not None and found.trial.is_over
     if found is None or is_over:
+        begin = time.monotonic_ns()
         with _collection_paused():
-            made = (compile_subgraph(subgraph), None) if is_over else program_for(subgraph)
-        program, trial = made
+            made = Found(compile_subgraph(subgraph)) if is_over else program_for(subgraph)
+        program, trial, is_new = made
         uses = Counter(source for call in subgraph.order for source in subgraph.inputs_of(call))
         donors = sorted(set(program.donors.values()))
         donor_uses = tuple((slot, uses[subgraph.leaves[slot]]) for slot in donors)
         signatures = frozenset(call.signature for call in subgraph.order)
-        found = _programs[subgraph.key] = Compiled(program, donor_uses, signatures, trial)
+        found = _programs[key] = Compiled(program, donor_uses, signatures, trial)
         if len(_programs) > _KEPT_PROGRAMS:
             _programs.popitem(last=False)
+        for watcher in tuple(watchers) if is_new else ():
+            watcher.compiled(subgraph, begin, time.monotonic_ns())
     else:
-        _programs.move_to_end(subgraph.key)
+        _programs.move_to_end(key)
     return found
 
 

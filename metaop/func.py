@@ -94,7 +94,14 @@ def _gradients(output: Tensor, sources: Any, weight: Tensor | None = None) -> An
 def grad_and_value(
     func: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the gradient of `func` (by arguments `argnums`) and its value."""
+    """A function that gives the gradient of `func` (by arguments `argnums`) and its value.
+
+    Gradients have the shapes of the arguments. Raises GradientError for a result that is no number.
+
+    >>> slope, value = metaop.func.grad_and_value(lambda x: x**2)(metaop.tensor(3.0))
+    >>> slope.item(), value.item()
+    (6.0, 9.0)
+    """
 
     @wraps(func)
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -115,6 +122,12 @@ def grad(
     """A function that gives the gradient of `func`, which returns a number.
 
     With `has_aux` it returns a number and something else, which is passed on.
+
+    Gradients have the shapes of the arguments at `argnums`. Raises GradientError for a result
+    that is no number.
+
+    >>> metaop.func.grad(lambda x: (x**2).sum())(metaop.tensor([1.0, 2.0])).tolist()
+    [2.0, 4.0]
     """
     both = grad_and_value(func, argnums, has_aux)
 
@@ -127,7 +140,14 @@ def grad(
 
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
-    """The result of `func`, and a function from a cotangent to the gradients of all primals."""
+    """The result of `func`, and a function from a cotangent to the gradients of all primals.
+
+    A cotangent has the shape of the result, a gradient that of its primal.
+
+    >>> value, pull = metaop.func.vjp(lambda x: x**2, metaop.tensor([3.0]))
+    >>> pull(metaop.ones(1))[0].tolist()
+    [6.0]
+    """
     sources, result = _run(func, tuple(range(len(primals))), primals, {})
     value, rest = result if has_aux else (result, None)
 
@@ -141,7 +161,15 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
 
 
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
-    """The result of `func`, and its derivative along the direction `tangents`."""
+    """The result of `func`, and its derivative along the direction `tangents`.
+
+    `primals` and `tangents` are tuples of tensors of equal shapes; both results have the
+    shape of `func(*primals)`.
+
+    >>> value, slope = metaop.func.jvp(metaop.exp, (metaop.zeros(1),), (metaop.ones(1),))
+    >>> value.tolist(), slope.tolist()
+    ([1.0], [1.0])
+    """
     sources, result = _run(func, tuple(range(len(primals))), tuple(primals), {})
     value, rest = result if has_aux else (result, None)
 
@@ -172,6 +200,10 @@ def jacrev(
     """A function that gives the derivatives of all outputs: (*output, *input) for each tensor.
 
     The rows are one gradient, mapped over the unit vectors, at most `chunk_size` of them at once.
+    An input of shape (n) and a result of shape (m) give (m, n).
+
+    >>> metaop.func.jacrev(lambda x: 3 * x)(metaop.ones(2)).tolist()
+    [[3.0, 0.0], [0.0, 3.0]]
     """
 
     @wraps(func)
@@ -195,7 +227,13 @@ def jacrev(
 def jacfwd(
     func: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """`jacrev` column by column: quicker where a function has more outputs than inputs."""
+    """`jacrev` column by column: quicker where a function has more outputs than inputs.
+
+    The shapes are those of `jacrev`: (*output, *input).
+
+    >>> metaop.func.jacfwd(metaop.sin)(metaop.zeros(2)).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
 
     @wraps(func)
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -226,18 +264,30 @@ def _unit_vectors(like: Tensor) -> Tensor:
 
 
 def hessian(func: Callable[..., Any], argnums: Numbers = 0) -> Callable[..., Any]:
-    """A function that gives the second derivatives of `func`."""
+    """A function that gives the second derivatives of `func`.
+
+    Of an argument of shape (n) and a number as the result it gives (n, n).
+
+    >>> metaop.func.hessian(lambda x: (x**2).sum())(metaop.ones(2)).tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
+    """
     return jacfwd(jacrev(func, argnums), argnums)
 
 
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parameters, and the buffers, of modules of one structure, stacked by name.
 
-    Example:
-        parameters, buffers = stack_module_state(models)
-        vmap(lambda p, b, x: functional_call(models[0], (p, b), (x,)), (0, 0, None))(
-            parameters, buffers, x
-        )
+    Each is (models, *shape). Raises ArgumentError for no modules.
+
+    >>> models = [nn.Linear(3, 2) for _ in range(4)]
+    >>> parameters, buffers = metaop.func.stack_module_state(models)
+    >>> {name: list(value.shape) for name, value in parameters.items()}
+    {'weight': [4, 2, 3], 'bias': [4, 2]}
+    >>> outputs = metaop.vmap(
+    ...     lambda p, b, x: metaop.func.functional_call(models[0], (p, b), (x,)), (0, 0, None)
+    ... )(parameters, buffers, metaop.ones(5, 3))
+    >>> outputs.shape
+    metaop.Size([4, 5, 2])
     """
     if not models:
         raise ArgumentError("stack_module_state: Expected at least one model, got 0.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import gzip
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -152,8 +153,13 @@ class profile:
         if self._ready is not None:
             self._ready(self)
 
-    def key_averages(self, *options: Any, **more: Any) -> _Table:
-        """The kernels summed up."""
+    def key_averages(
+        self,
+        group_by_input_shape: bool = False,
+        group_by_stack_n: int = 0,
+        group_by_overload_name: bool = False,
+    ) -> _Table:
+        """The kernels summed up by name; they have no input shapes, stacks or overloads."""
         return _Table(self._active or self._last)
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
@@ -164,12 +170,16 @@ class profile:
 def tensorboard_trace_handler(
     dir_name: str, worker_name: str | None = None, use_gzip: bool = False
 ) -> Callable[[profile], None]:
-    """An `on_trace_ready` that writes each trace into a folder."""
+    """An `on_trace_ready` that writes each trace into a folder, packed with `use_gzip`."""
 
     def write(result: profile) -> None:
         Path(dir_name).mkdir(parents=True, exist_ok=True)
         name = f"{worker_name or os.getpid()}.{time.time_ns()}.pt.trace.json"
-        result.export_chrome_trace(Path(dir_name) / name)
+        path = Path(dir_name) / name
+        result.export_chrome_trace(path)
+        if use_gzip:
+            path.with_name(f"{name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
 
     return write
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from metaop.errors import ArgumentError
+
+
+class Size(int):
+    """A number of bytes, which users may write with a unit."""
 
 
 class Setting(NamedTuple):
@@ -57,6 +63,12 @@ SETTINGS = (
         choices=("native", "avx512", "avx2", "baseline"),
     ),
     Setting("METAOP_AMX", bool, "true", "use matrix registers for bfloat16 if there are any"),
+    Setting(
+        "METAOP_PORTABLE",
+        bool,
+        "false",
+        "wait, load code and share memory on Linux as on systems that lack what only Linux has",
+    ),
     Setting("METAOP_NUM_THREADS", int, "0", "threads of a kernel; 0 means every core", most=_MOST),
     Setting(
         "METAOP_COMPILE_PROCESSES",
@@ -98,6 +110,12 @@ SETTINGS = (
         least=-1,
     ),
     Setting(
+        "METAOP_MEMORY_BUDGET",
+        Size,
+        "0",
+        "what a program may take besides its arguments, like 500MB; 0 means as much as it likes",
+    ),
+    Setting(
         "METAOP_VERIFY",
         bool,
         "false",
@@ -111,6 +129,20 @@ SETTINGS = (
     ),
 )
 
+_UNITS = {
+    unit.lower(): base**power
+    for base, names in ((1000, ("", "KB", "MB", "GB", "TB")), (1024, ("B", "KiB", "MiB", "GiB")))
+    for power, unit in enumerate(names)
+}
+
+
+@functools.lru_cache(maxsize=16)
+def _size(text: str) -> int:
+    number = text.strip().rstrip("KMGTiBkmgtb").strip()
+    unit = text.strip()[len(number) :].strip().lower()
+    return int(float(number.replace("_", "")) * _UNITS[unit])
+
+
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _TRUTH = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
@@ -121,6 +153,7 @@ _PARSERS: dict[type, Callable[[str], Any]] = {
     int: lambda text: int(text.replace("_", "")),
     float: float,
     str: lambda text: text,
+    Size: lambda text: Size(_size(text)),
 }
 
 
@@ -134,13 +167,35 @@ def get(name: str) -> Any:
     text = os.environ.get(name, setting.default)
     try:
         value = _PARSERS[setting.type](text)
-    except (KeyError, ValueError):
-        raise _illegal(setting, text, f"which is no {setting.type.__name__}") from None
+    except (KeyError, ValueError, OverflowError):
+        raise _illegal(setting, text, f"which is no {setting.type.__name__.lower()}") from None
     if setting.choices and value not in setting.choices:
         raise _illegal(setting, text, f"but it has to be {' or '.join(setting.choices)}")
-    if setting.type in (int, float) and not setting.least <= value <= setting.most:
+    if setting.type in (int, float, Size) and not setting.least <= value <= setting.most:
         raise _illegal(setting, text, f"but it has to be {_range(setting)}")
     return value
+
+
+def bytes_of(size: int | str) -> int:
+    """A number of bytes, or a text like `"500MB"`, `"1.5 GiB"`.
+
+    MB are millions and MiB 2**20, whatever case they are written in. Raises ArgumentError for other
+    texts, and for less than a byte.
+    """
+    try:
+        found = _size(size) if isinstance(size, str) else operator.index(size)
+    except (KeyError, ValueError, TypeError, OverflowError):
+        found = 0
+    if found < 1:
+        raise ArgumentError(
+            f"{size!r} is no number of bytes", fix='give a whole number, or a text like "500MB"'
+        )
+    return found
+
+
+def text_of_bytes(nbytes: int) -> str:
+    """A number of bytes, many in MB, rounded up so that the text, read again, is no less."""
+    return f"{math.ceil(nbytes / 1e5) / 10:.1f} MB" if nbytes >= 10**7 else f"{nbytes} B"
 
 
 def check() -> None:

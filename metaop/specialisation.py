@@ -13,8 +13,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from metaop.codegen.backend import GeneralProgram, Program
+from metaop.codegen.budget import present_budget
 from metaop.compiler import backend_named, backend_of, compile_generally, compile_subgraph
 from metaop.settings import get
 from metaop.unified_graph.cut import Subgraph
@@ -69,20 +71,31 @@ class Trial:
         return self.seconds > self.limit
 
 
-def program_for(subgraph: Subgraph) -> tuple[Program, Trial | None]:
+class Found(NamedTuple):
+    """A program for a subgraph; one for any size is on `trial`. `is_new`: it had to be compiled."""
+
+    program: Program
+    trial: Trial | None = None
+    is_new: bool = True
+
+
+def program_for(subgraph: Subgraph) -> Found:
     """A program for a subgraph that has none: bound on trial, or made for its own sizes."""
     device = subgraph.outputs[0].type.device
-    if backend_named(backend_of(device)).general is None or get("METAOP_SIZES") == "exact":
-        return compile_subgraph(subgraph), None
+    # A budget is kept for the sizes at hand: a program for any size has no bound.
+    is_exact = get("METAOP_SIZES") == "exact" or present_budget() > 0
+    if backend_named(backend_of(device)).general is None or is_exact:
+        return Found(compile_subgraph(subgraph))
     key, numbers = structure_key(subgraph), numbers_of(subgraph)
     family = _families.get(key)
     if family is None:
         _families[key] = _Family(_operators(subgraph), numbers)
         if len(_families) > _KEPT_STRUCTURES:
             _families.popitem(last=False)
-        return compile_subgraph(subgraph), None
+        return Found(compile_subgraph(subgraph))
     _families.move_to_end(key)
     found = _bound(family, numbers)
+    is_new = found is None
     if found is None and len(family.variants) + len(family.refusals) < _MOST_VARIANTS:
         start = time.perf_counter()
         try:
@@ -102,8 +115,8 @@ def program_for(subgraph: Subgraph) -> tuple[Program, Trial | None]:
         if get("METAOP_EXPLAIN"):
             print(family, file=sys.stderr)
     if found is None:
-        return compile_subgraph(subgraph), None
-    return found, Trial(max(_LEAST_TRIAL, family.seconds))
+        return Found(compile_subgraph(subgraph))
+    return Found(found, Trial(max(_LEAST_TRIAL, family.seconds)), is_new)
 
 
 def _bound(family: _Family, numbers: tuple[float, ...]) -> Program | None:

@@ -40,8 +40,12 @@ def assert_close(
 ) -> None:
     """Asserts that tensors, numbers, or nests of them are close: `|a - e| <= atol + rtol * |e|`.
 
-    Without tolerances they follow from the dtype, as in PyTorch.
+    Without tolerances they follow from the dtype, as in PyTorch. With `check_stride` the strides
+    have to be equal, without `allow_subclasses` the types. Raises AssertionError.
     """
+    if not allow_subclasses:
+        same = type(actual) is type(expected)
+        _check(same, f"types {type(actual).__name__}, {type(expected).__name__}", msg)
     if isinstance(expected, Mapping):
         _check(set(actual) == set(expected), f"keys differ: {set(actual)} {set(expected)}", msg)
         pairs = [(actual[key], expected[key]) for key in expected]
@@ -49,17 +53,20 @@ def assert_close(
         _check(len(actual) == len(expected), f"lengths {len(actual)}, {len(expected)}", msg)
         pairs = list(zip(actual, expected))
     else:
-        _assert_values(actual, expected, rtol, atol, equal_nan, (check_device, check_dtype), msg)
+        checks = (check_device, check_dtype, check_stride)
+        _assert_values(actual, expected, rtol, atol, equal_nan, checks, msg)
         return
     for one, other in pairs:
         assert_close(
             one,
             other,
+            allow_subclasses=allow_subclasses,
             rtol=rtol,
             atol=atol,
             equal_nan=equal_nan,
             check_device=check_device,
             check_dtype=check_dtype,
+            check_stride=check_stride,
             msg=msg,
         )
 
@@ -70,7 +77,7 @@ def _assert_values(
     rtol: float | None,
     atol: float | None,
     equal_nan: bool,
-    checks: tuple[bool, bool],
+    checks: tuple[bool, bool, bool],
     msg: Any,
 ) -> None:
     one, other = as_tensor(actual).detach(), as_tensor(expected).detach()
@@ -79,6 +86,9 @@ def _assert_values(
         _check(one.device == other.device, f"devices {one.device}, {other.device}", msg)
     if checks[1]:
         _check(one.dtype is other.dtype, f"dtypes {one.dtype}, {other.dtype}", msg)
+    if checks[2]:
+        same = one.stride() == other.stride()
+        _check(same, f"strides {one.stride()}, {other.stride()}", msg)
     defaults = [_TOLERANCES.get(x.dtype.name, (0.0, 0.0)) for x in (one, other)]
     rtol = max(pair[0] for pair in defaults) if rtol is None else rtol
     atol = max(pair[1] for pair in defaults) if atol is None else atol
@@ -131,7 +141,10 @@ def make_tensor(
     exclude_zero: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """Uniform random numbers between `low` and `high` (-9 … 9 by default, for bools 0 and 1)."""
+    """Uniform random numbers between `low` and `high` (-9 … 9 by default, for bools 0 and 1).
+
+    With `noncontiguous` every second number of a larger tensor.
+    """
     sizes = tuple(shape[0]) if shape and not isinstance(shape[0], int) else shape
     low = (0 if dtype.kind == "bool" or not dtype.signed else -9) if low is None else low
     if high is None:
@@ -141,4 +154,7 @@ def make_tensor(
         values = np.floor(values)
     if exclude_zero:
         values = np.where(values == 0, 1, values)
+    if noncontiguous and values.size > 1:
+        spread = tensor(np.repeat(values, 2, axis=-1), dtype=dtype, device=device)[..., ::2]
+        return spread.requires_grad_() if requires_grad else spread
     return tensor(values, dtype=dtype, device=device, requires_grad=requires_grad)

@@ -77,6 +77,11 @@ class dual_level:
         exit_dual_level()
 
 
+def _check_level(level: int | None) -> None:
+    if level not in (None, 0):
+        raise GradientError(f"forward mode at level {level}", fix="use level 0, the only one")
+
+
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
     """`tensor` with a tangent of its shape; what is computed of the result has tangents too.
 
@@ -84,6 +89,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     shape and a tensor without derivatives.
     Example: `unpack_dual(metaop.sin(make_dual(x, v))).tangent`
     """
+    _check_level(level)
     if not _open:
         raise GradientError(
             "Trying to create a dual Tensor for forward AD but no level exists, make sure to "
@@ -112,7 +118,11 @@ class _NoDerivative(DTypeError, ValueError):
 
 
 def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
-    """The value and the tangent of a tensor."""
+    """The value and the tangent of a tensor.
+
+    Raises GradientError for another level than 0, the only one.
+    """
+    _check_level(level)
     sources = _open[0].sources if _open else []
     if not sources or not tensor.requires_grad:
         return UnpackedDualTensor(tensor, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,8 +57,15 @@ def grad(
 
     Nothing is accumulated in `.grad`. Inputs that the outputs do not depend on are an error
     unless `allow_unused` (None for them) or `materialize_grads` (zeros). With `is_grads_batched`
-    the first dimension of `grad_outputs` counts separate gradients.
+    the first dimension of `grad_outputs` counts separate gradients. `only_inputs=False` is ignored
+    with a warning, as in PyTorch.
     """
+    if not only_inputs:
+        warnings.warn(
+            "only_inputs=False is ignored: use autograd.backward to accumulate other gradients",
+            FutureWarning,
+            stacklevel=2,
+        )
     results, sources = listed(outputs), listed(inputs)
     retain = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:

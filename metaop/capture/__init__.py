@@ -7,11 +7,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from metaop.budget import memory_budget
 from metaop.capture.replay import Replay
 from metaop.capture.surroundings import PLAIN
 from metaop.capture.trace import Evidence, traced
+from metaop.codegen.budget import budget
 from metaop.codegen.llvm.run_ahead import report
 from metaop.errors import CaptureError
+from metaop.settings import bytes_of
 from metaop.tensor.core import Tensor
 from metaop.tensor.sharded import data_parallel
 from metaop.tensor.shared_storage import settle
@@ -43,6 +46,7 @@ class Captured:
         fallback: bool,
         asynchronous: bool = False,
         keeps_graphs: bool = False,
+        memory_budget: int | str | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
@@ -50,12 +54,19 @@ class Captured:
         self.traces = 0
         self._asynchronous = asynchronous
         self._keeps_graphs = keeps_graphs
+        self._budget = None if memory_budget is None else bytes_of(memory_budget)
         self._entries: dict[Any, _Entry] = {}
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._budget is None:
+            return self._call(args, kwargs)
+        with memory_budget(self._budget):
+            return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # Comparing traces reads values of ranks, which may not come to it in one order.
         if state.trace is not None or data_parallel.is_on():
             return self.function(*args, **kwargs)
@@ -79,7 +90,13 @@ class Captured:
     def _entry(self, args: Any, kwargs: Any) -> tuple[_Entry, list[Tensor]]:
         """What is known of the signature of a call, and its tensor arguments."""
         tensors: list[Tensor] = []
-        key = (modes.gradients, modes.casts, _key(args, tensors), _key(kwargs, tensors))
+        key = (
+            modes.gradients,
+            modes.casts,
+            budget.nbytes,
+            _key(args, tensors),
+            _key(kwargs, tensors),
+        )
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = _Entry()
@@ -141,7 +158,11 @@ class Captured:
 
 
 def jit(
-    function: _Function | None = None, *, fallback: bool = False, asynchronous: bool = False
+    function: _Function | None = None,
+    *,
+    fallback: bool = False,
+    asynchronous: bool = False,
+    memory_budget: int | str | None = None,
 ) -> Any:
     """Captures a function, usually a whole training step, and runs it without recording.
 
@@ -156,6 +177,8 @@ def jit(
     is raised by the next asynchronous call or the next read; what it and those behind it should
     have returned raises CaptureError when it is used.
 
+    With `memory_budget`, calls run as inside of `metaop.memory_budget(...)`.
+
     Example:
         @metaop.jit
         def step(x, y):
@@ -166,8 +189,10 @@ def jit(
             return loss
     """
     if function is None:
-        return functools.partial(jit, fallback=fallback, asynchronous=asynchronous)
-    return Captured(function, fallback, asynchronous)
+        return functools.partial(
+            jit, fallback=fallback, asynchronous=asynchronous, memory_budget=memory_budget
+        )
+    return Captured(function, fallback, asynchronous, memory_budget=memory_budget)
 
 
 class _Identity:

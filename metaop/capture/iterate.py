@@ -12,6 +12,7 @@ import numpy as np
 from metaop.capture import Captured
 from metaop.capture.repeated import NotRepeatableError, Repeated
 from metaop.capture.replay import Replay
+from metaop.codegen.budget import present_budget
 from metaop.errors import ArgumentError, ArgumentTypeError, CaptureError, ShapeError
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.indexing import host_tensor
@@ -101,6 +102,8 @@ class Iterated:
         """The loop over the steps of a replay, unless there is none."""
         if self._last is None or self._last[0] is not replay:
             try:
+                if present_budget():
+                    raise NotRepeatableError("a memory budget is kept by single steps")
                 self._last = replay, Repeated(replay)
             except NotRepeatableError as reason:
                 name = getattr(self, "__name__", "the function")

@@ -36,7 +36,7 @@ def program_work(plan: Schedule) -> ProgramWork:
         made = [n for n in launch.buffers if not isinstance(n.op, Input) and n not in known]
         known.update(made)
         last.update(dict.fromkeys(launch.buffers, number + 1))
-        operations, nbytes = _operations(made, known), sum(node.nbytes for node in launch.buffers)
+        operations, nbytes = arithmetic(made, known), sum(node.nbytes for node in launch.buffers)
         if launch.repetition is not None:
             # A loop without a bound counts as one step.
             steps = max(launch.repetition.body.length, 1)
@@ -50,7 +50,7 @@ def program_work(plan: Schedule) -> ProgramWork:
     return ProgramWork(tuple(kernels), plan.arena_bytes, finished)
 
 
-def _operations(made: Sequence[Node], stored: set[Node]) -> int:
+def arithmetic(made: Sequence[Node], stored: set[Node]) -> int:
     """The arithmetic between the buffers that a launch makes and those that it reads."""
     seen: set[Node] = set()
     stack = list(made)

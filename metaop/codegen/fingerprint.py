@@ -124,7 +124,7 @@ def _operator_text(node: Node) -> str:
         return f"index {_expression_text(op.expr)}"
     if isinstance(op, Input):
         return f"input {op.slot}"
-    if isinstance(op, Code):
+    if isinstance(op, Code) and op.definition.digest:
         return f"code {op.definition.digest} {op.result}"
     if isinstance(op, Loop):
         stacked = "" if op.stacked is None else _node_digest(op.stacked)

@@ -363,6 +363,7 @@ class Walker(Integers):
 
     def _foreign_call(self, statement: ForeignCall) -> Statement:
         self.tokens += (statement.symbol, statement.texts, statement.buffers, statement.threads)
+        self.tokens.append(statement.address)
         return statement._replace(task=self._sum(statement.task))
 
     def _for(self, statement: For) -> Statement:

@@ -395,7 +395,8 @@ class MicroKernel(NamedTuple):
 class ForeignCall(NamedTuple):
     """Calls `symbol` of a text in the language of a backend: `symbol(buffers…, task)`.
 
-    `texts` pairs backends with texts. On a GPU `threads` threads make the call together.
+    `texts` pairs backends with texts. Where the function is machine code already, `address` tells
+    where; no kernel on disk holds it. On a GPU `threads` threads make the call together.
     """
 
     symbol: str
@@ -403,6 +404,7 @@ class ForeignCall(NamedTuple):
     buffers: tuple[int, ...]
     task: Sum
     threads: int = 1
+    address: Argument | None = None
 
     def __repr__(self) -> str:
         operands = "".join(f"b{buffer}, " for buffer in self.buffers)

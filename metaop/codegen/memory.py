@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -146,6 +147,8 @@ class _LostBuffer(Buffer):
 
     @property
     def address(self) -> int:  # type: ignore[override]
+        # The value may be met before the error was told: that one says more.
+        settled()
         raise CaptureError(
             "this value was never computed: the captured call that ran asynchronously, or one "
             "before it, has failed",
@@ -261,7 +264,17 @@ def _limit() -> int:
     limit: int = settings.get("METAOP_MEMORY_CACHE_BYTES")
     if limit >= 0:
         return limit
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+    return machine_bytes() // 4
+
+
+def machine_bytes() -> int:
+    """How much memory this machine has."""
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # Windows fills MEMORYSTATUSEX: its own length in the first word, the memory in the second.
+    status = (ctypes.c_uint64 * 8)(64)
+    ctypes.CDLL("kernel32").GlobalMemoryStatusEx(status)
+    return status[1]
 
 
 host = Allocator(_limit(), settings.get("METAOP_POISON"))

@@ -35,6 +35,9 @@ class Schedule(NamedTuple):
 
     What a loop repeats reads the inputs in `invariants` alike in every step: the first `once`
     launches run once. `steps` has the schedules of such steps by the first root of their kernel.
+
+    `budget` is what the program may take besides its inputs, in bytes; 0: as much as it likes.
+    `plain_outputs` are the outputs before any value was computed again.
     """
 
     inputs: tuple[Node, ...]
@@ -51,6 +54,8 @@ class Schedule(NamedTuple):
     env: ShapeEnv | None = None
     invariants: frozenset[Node] = frozenset()
     once: int = 0
+    budget: int = 0
+    plain_outputs: tuple[Node, ...] = ()
     steps: Mapping[Node, Schedule] = MappingProxyType({})
 
 
@@ -85,7 +90,7 @@ def donations(schedule: Schedule) -> dict[Node, Node]:
         for node in launch.buffers
     }
     found: dict[Node, Node] = {}
-    for step in reversed(range(_last_failure(schedule.launches) + 1, len(schedule.launches))):
+    for step in reversed(range(last_failure(schedule.launches) + 1, len(schedule.launches))):
         launch = schedule.launches[step]
         for written, read in pairs_of(launch):
             output, source = launch.buffers[written], launch.buffers[read]
@@ -100,11 +105,13 @@ def donations(schedule: Schedule) -> dict[Node, Node]:
     return found
 
 
-def _last_failure(launches: Sequence[LoweredKernel]) -> int:
+def last_failure(launches: Sequence[LoweredKernel]) -> int:
     """The last launch at which a run may stop for an index that no earlier one has tested."""
     tested: dict[tuple[Node, bool], int] = {}
     found = -1
     for step, launch in enumerate(launches):
+        if launch.is_rerun:
+            continue
         if launch.repetition and any(any(index_checks(one.nest)) for one in flattened([launch])):
             found = step
         for check in index_checks(launch.nest):

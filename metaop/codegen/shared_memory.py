@@ -1,7 +1,8 @@
 """Memory that processes share: what one of them writes, the others see.
 
 It lies in an anonymous file, whose descriptor is passed to other processes. Nothing has a name, so
-nothing is left behind when a process is killed.
+nothing is left behind when a process is killed. On Windows it is a map with a name, which ends with
+the last process that has it.
 """
 
 from __future__ import annotations
@@ -11,22 +12,24 @@ import os
 import tempfile
 from multiprocessing import reduction
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
+from metaop import settings
 from metaop.codegen.memory import Buffer
 
 
 class SharedMemory:
-    """`nbytes` of shared memory as a `buffer`; of the file `descriptor`, or of a new one."""
+    """`nbytes` of shared memory as a `buffer`; of the file or the map `place`, or of a new one."""
 
-    def __init__(self, nbytes: int, descriptor: int | None = None) -> None:
-        self.descriptor = _new_file() if descriptor is None else descriptor
+    def __init__(self, nbytes: int, place: int | str | None = None) -> None:
         # A mapping has at least one byte.
         extent = max(nbytes, 1)
-        if descriptor is None:
-            os.ftruncate(self.descriptor, extent)
-        mapping = mmap.mmap(self.descriptor, extent)
+        if place is None:
+            place = _new_file(extent) if _passes_descriptors() else f"metaop-{uuid4()}"
+        self.place = place
+        mapping = _mapping(place, extent)
         self.nbytes = nbytes
         self.buffer = Buffer.from_numpy(np.frombuffer(mapping, np.uint8))
 
@@ -36,18 +39,42 @@ class SharedMemory:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For a process that is being started or connected, as multiprocessing pickles."""
-        return _attached, (self.nbytes, reduction.DupFd(self.descriptor))
+        if isinstance(self.place, str):
+            return SharedMemory, (self.nbytes, self.place)
+        return _attached, (self.nbytes, reduction.DupFd(self.place))
 
     def __del__(self) -> None:
-        if hasattr(self, "descriptor"):
-            os.close(self.descriptor)
+        place = getattr(self, "place", None)
+        if isinstance(place, int):
+            os.close(place)
 
 
-def _new_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("metaop-shared")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+def _mapping(place: int | str, nbytes: int) -> mmap.mmap:
+    if isinstance(place, int):
+        return mmap.mmap(place, nbytes)
+    named: Any = mmap.mmap  # only on Windows the third argument is a name
+    mapping: mmap.mmap = named(-1, nbytes, place)
+    return mapping
+
+
+def _passes_descriptors() -> bool:
+    """Whether processes give each other open files; those of Windows do not."""
+    return hasattr(reduction, "DupFd")
+
+
+def has_memory_files() -> bool:
+    """Whether files may lie in memory and have no name, as those of Linux; see METAOP_PORTABLE."""
+    return hasattr(os, "memfd_create") and not settings.get("METAOP_PORTABLE")
+
+
+def _new_file(nbytes: int) -> int:
+    if has_memory_files():
+        descriptor = os.memfd_create("metaop-shared")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, nbytes)
+    return descriptor
 
 
 def _attached(nbytes: int, descriptor: Any) -> SharedMemory:

@@ -29,7 +29,15 @@ def on_nodes(function: Callable[[Sequence[Node]], list[Node]]) -> Callable[[Sche
 def recompute(schedule: Schedule) -> Schedule:
     """Values that are cheaper to compute again than to keep are computed again."""
     graph = recomputing.recompute(schedule.outputs)
-    return schedule._replace(outputs=tuple(graph.outputs), graph=graph)
+    outputs = tuple(graph.outputs)
+    return schedule._replace(outputs=outputs, graph=graph, plain_outputs=schedule.outputs)
+
+
+def keep_all(schedule: Schedule) -> Schedule:
+    """A schedule after `recompute`, if nothing were computed again."""
+    outputs = list(schedule.plain_outputs)
+    graph = recomputing.Recomputed(outputs, topological(outputs))
+    return schedule._replace(outputs=schedule.plain_outputs, graph=graph)
 
 
 def group(schedule: Schedule) -> Schedule:

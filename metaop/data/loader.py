@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -20,6 +21,11 @@ from metaop.tensor.generator import Generator, default_generator
 _FIXED = frozenset(
     ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
 )
+
+
+# Everybody in here is told, for every batch, how many workers its loader has, and for how many
+# seconds the program waited for it.
+watchers: list[Callable[[int, float], None]] = []
 
 
 class DataLoader:
@@ -166,7 +172,19 @@ class DataLoader:
         return self.sampler if self.batch_sampler is None else self.batch_sampler
 
     def __iter__(self) -> Iterator[Any]:
-        return self._iterate_here() if self.num_workers == 0 else self._iterate_with_workers()
+        batches = self._iterate_here() if self.num_workers == 0 else self._iterate_with_workers()
+        return self._watched(batches) if watchers else batches
+
+    def _watched(self, batches: Iterator[Any]) -> Iterator[Any]:
+        while True:
+            start = time.perf_counter()
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            for watcher in tuple(watchers):
+                watcher(self.num_workers, time.perf_counter() - start)
+            yield batch
 
     def _iterate_here(self) -> Iterator[Any]:
         fetch = fetcher(

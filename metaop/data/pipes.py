@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from metaop.data.collate import default_collate
 from metaop.data.dataset import IterableDataset
-from metaop.errors import ArgumentError
+from metaop.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from metaop.tensor.generator import host_random
 
 
@@ -44,6 +44,11 @@ class functional_datapipe:
     """Class decorator: `@functional_datapipe("name")` makes the pipe a method of all others."""
 
     def __init__(self, name: str, enable_df_api_tracing: bool = False) -> None:
+        if enable_df_api_tracing:
+            raise UnsupportedError(
+                "functional_datapipe: pipes traced as data frames (enable_df_api_tracing=True)",
+                fix="leave enable_df_api_tracing out",
+            )
         self.name = name
 
     def __call__(self, cls: Any) -> Any:
@@ -65,8 +70,21 @@ class IterableWrapper(IterDataPipe):
         return len(self.iterable)  # type: ignore[arg-type]
 
 
+def _known(pipe: Any) -> int:
+    """The length that a pipe was told."""
+    length: int = pipe.length
+    if length < 0:
+        name = type(pipe).__name__
+        raise ArgumentTypeError(f"{name} instance doesn't have valid length", fix="pass length=")
+    return length
+
+
 class FileLister(IterDataPipe):
-    """The paths of the files in folders, whose names fit one of `masks`."""
+    """The paths of the files in folders, whose names fit one of `masks`.
+
+    They come sorted, with `non_deterministic` as well. `len` is `length`, and raises
+    ArgumentTypeError when that is -1.
+    """
 
     def __init__(
         self,
@@ -82,6 +100,10 @@ class FileLister(IterDataPipe):
         self.masks = [masks] if isinstance(masks, str) else masks
         self.recursive = recursive
         self.abspath = abspath
+        self.length = length
+
+    def __len__(self) -> int:
+        return _known(self)
 
     def __iter__(self) -> Iterator[str]:
         for root in self.roots:
@@ -96,7 +118,7 @@ class FileLister(IterDataPipe):
 
 
 class FileOpener(IterDataPipe):
-    """(path, open file) for each path."""
+    """(path, open file) for each path; `len` as that of `FileLister`."""
 
     def __init__(
         self,
@@ -108,6 +130,10 @@ class FileOpener(IterDataPipe):
         self.datapipe = datapipe
         self.mode = mode
         self.encoding = encoding
+        self.length = length
+
+    def __len__(self) -> int:
+        return _known(self)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         mode = "rt" if self.mode == "t" else "rb" if self.mode == "b" else self.mode

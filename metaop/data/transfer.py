@@ -13,10 +13,11 @@ from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import Any
 
+from metaop.codegen.shared_memory import has_memory_files
+
 # Below this many bytes a copy through the socket costs less than a mapping.
 _SMALL = 16384
 _ALIGNMENT = 64
-_HAS_MEMORY_FILES = hasattr(os, "memfd_create")
 
 
 def send(connection: Connection, value: Any) -> None:
@@ -25,7 +26,7 @@ def send(connection: Connection, value: Any) -> None:
 
     def keep_in_pickle(buffer: pickle.PickleBuffer) -> bool:
         view = buffer.raw()
-        if view.nbytes < _SMALL or not _HAS_MEMORY_FILES:
+        if view.nbytes < _SMALL or not has_memory_files():
             return True
         buffers.append(view)
         return False

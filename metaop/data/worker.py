@@ -26,7 +26,16 @@ from metaop.unified_graph.cut import recorder
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """This worker's number `id`, the number of workers, its seed and its copy of the data set."""
+    """This worker's number `id`, the number of workers, its seed and its copy of the data set.
+
+    Raises AttributeError where a field is assigned.
+
+    >>> metaop.data.get_worker_info() is None  # in the main process
+    True
+    >>> info = metaop.data.WorkerInfo(id=0, num_workers=2, seed=7, dataset=range(3))
+    >>> info.id, info.num_workers
+    (0, 2)
+    """
 
     id: int
     num_workers: int

@@ -228,6 +228,11 @@ class TapeEntry:
     name: str = ""
     freed: Callable[[], None] | None = None
 
+    def has_accumulated(self, gradient: Call) -> None:
+        """Runs the hooks of a leaf whose gradient has just been added to."""
+        for done in tuple(self.after):
+            done(gradient)
+
     @property
     def has_user_code(self) -> bool:
         """Whether something of the user runs when the gradient is known."""
@@ -313,9 +318,7 @@ def backward(
     if not retain_graph:
         for call, was_computed in spent:
             _release(call, was_computed)
-        for call in order:
-            if call.buffer is not None:
-                forget_released(call)
+        forget_released(order)
     while at_end:
         at_end.pop(0)()
     return {call: found[variable] for call, variable in asked.items() if variable in found}
@@ -369,8 +372,7 @@ def _visit(
     if tape is not None and tape.accumulate is not None:
         if accumulate and own is not None:
             tape.accumulate(own)
-            for done in tuple(tape.after):
-                done(own)
+            tape.has_accumulated(own)
         return False
     if tape is not None and tape.function is not None:
         return _run_function(call, tape, cotangents, pending)

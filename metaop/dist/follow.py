@@ -8,27 +8,50 @@ in use are those of the simulation, and nothing can block that did not block the
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from metaop.dist.actor import Action, Actor
 from metaop.dist.collectives import MPIWorld
+from metaop.dist.memory import HOST_MEMORY, Memory
 from metaop.dist.messenger import Arrays, Edge, Messenger
+from metaop.dist.nccl import NcclCarrier
+from metaop.dist.pairs import pair_of
 
 # What an actor does: from its number and what its sources made, by their names, to its result.
-Work = Callable[[int, Mapping[str, Sequence[np.ndarray]]], Sequence[np.ndarray]]
+# Arrays lie in host memory or in that of the rank.
+Work = Callable[[int, Mapping[str, Sequence[Any]]], Sequence[Any]]
+
+
+class Home(NamedTuple):
+    """Who acts for a device of a schedule: its number in the job, and the type of its memory."""
+
+    rank: int
+    type: str
 
 
 class Follower:
-    """The actors of one rank: `ranks[device]` acts for a device of the schedule."""
+    """The actors of one rank: `ranks[device]` of a world acts for a device of the schedule.
 
-    def __init__(self, actors: Sequence[Actor], ranks: Sequence[int], world: MPIWorld) -> None:
+    Results in `memory` go from GPU to GPU where `homes`, if they are given, say that both ends of
+    an edge have one.
+    """
+
+    def __init__(
+        self,
+        actors: Sequence[Actor],
+        ranks: Sequence[int],
+        world: MPIWorld,
+        memory: Memory = HOST_MEMORY,
+        homes: Sequence[Home] = (),
+    ) -> None:
         self.actors = {actor.name: actor for actor in actors}
         self.ranks = list(ranks)
         self.world = world
-        pairs = [(source, actor) for actor in actors for source in actor.sources]
-        self.numbers = {(s.name, a.name): number for number, (s, a) in enumerate(pairs)}
+        self.memory, self.homes = memory, list(homes)
+        self.edges = [(source, actor) for actor in actors for source in actor.sources]
+        self.numbers = {(s.name, a.name): number for number, (s, a) in enumerate(self.edges)}
         self.device = self.ranks.index(world.rank)
 
     def edge_from(self, source: Actor, actor: Actor) -> Edge:
@@ -50,10 +73,11 @@ class Follower:
             for source in actor.sources
             if actor.device == self.device != source.device
         ]
-        held: dict[tuple[str, str, int], Sequence[np.ndarray]] = {}
+        held: dict[tuple[str, str, int], Sequence[Any]] = {}
         done = []
+        links = self._links()
         started = time.perf_counter()
-        with Messenger(self.world.communicator, incoming) as messenger:
+        with Messenger(self.world.communicator, incoming, links, self.memory) as messenger:
             for action in mine:
                 actor = self.actors[action.actor]
                 inputs = {
@@ -76,6 +100,28 @@ class Follower:
                         )
                         messenger.send(edge, action.number, result)
         return done
+
+    def _links(self) -> dict[Edge, MPIWorld]:
+        """What carries arrays over the edges between this rank's GPU and others.
+
+        Every edge has its own: one that waits for its receiver holds up none. All ranks come to
+        theirs in one order, in which both ends make them.
+        """
+        found: dict[Edge, MPIWorld] = {}
+        ways: Counter[tuple[int, int]] = Counter()
+        for source, actor in self.edges if self.homes else ():
+            ends = self.homes[source.device], self.homes[actor.device]
+            if source.device == actor.device or {end.type for end in ends} != {"cuda"}:
+                continue
+            first, second = ends[0].rank, ends[1].rank
+            ways[first, second] += 1
+            if self.device in (source.device, actor.device):
+                link = pair_of(first, second, self.memory, ways[first, second])
+                if isinstance(link.carrier, NcclCarrier):
+                    other = actor if self.device == source.device else source
+                    number = self.numbers[source.name, actor.name]
+                    found[self.ranks[other.device], number] = link
+        return found
 
     def _receive(self, messenger: Messenger, source: Actor, actor: Actor, number: int) -> Arrays:
         edge = self.edge_from(source, actor)

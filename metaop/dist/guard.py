@@ -21,7 +21,10 @@ from typing import Any
 # Names the folder of the job in the environment of its processes.
 JOB_FOLDER = "METAOP_JOB_FOLDER"
 # Signals that end a launcher: of terminals, users and schedulers.
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# Windows has no SIGHUP.
+_ENDING = [
+    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)
+]
 # Seconds: until mpirun, which may have got the signal too, ends by itself; until it has ended its
 # ranks; until the others have ended after SIGTERM, and after SIGKILL.
 _BY_ITSELF, _WITH_RANKS, _TERMINATED, _KILLED = 1.0, 5.0, 1.0, 2.0

@@ -2,35 +2,64 @@
 
 A message is a small header, which says which result it is and of which shapes, and the arrays.
 MPI only moves them on while somebody calls it, so a thread does that as long as the rank computes.
+Arrays on a GPU go by NCCL where their edge has a link: the header tells that they come, and kernels
+that read them wait for them, but the host does not. Elsewhere they go by way of host memory.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from metaop.dist.collectives import mpi
+from metaop.dist.collectives import MPIWorld, mpi
+from metaop.dist.memory import HOST_MEMORY, Memory
 
-Arrays = list[np.ndarray]
+# NumPy's in host memory, or cupy's on the GPU of this rank.
+Arrays = list[Any]
 # An edge between two actors: the other rank and the number of the edge.
 Edge = tuple[int, int]
 
 _PAUSE = 1e-4
 
 
-class Messenger:
-    """Sends and receives for one rank; use it as a context."""
+@dataclass
+class _Arriving:
+    """A message whose header is there: `requests` fill its arrays in host memory.
 
-    def __init__(self, communicator: Any, incoming: Sequence[Edge]) -> None:
+    Those that come by a link have to be asked `due` for: positions, shapes and types.
+    """
+
+    arrays: Arrays
+    requests: list[Any]
+    due: list[tuple[int, tuple[int, ...], np.dtype]]
+    streamed: list[Any] = field(default_factory=list)
+
+
+class Messenger:
+    """Sends and receives for one rank, whose arrays lie in `memory`; use it as a context.
+
+    `links` has worlds of two GPUs, of which the first one sends.
+    """
+
+    def __init__(
+        self,
+        communicator: Any,
+        incoming: Sequence[Edge],
+        links: Mapping[Edge, MPIWorld],
+        memory: Memory = HOST_MEMORY,
+    ) -> None:
         self.communicator = communicator
         self.incoming = list(incoming)
-        self._arrived: dict[tuple[Edge, int], tuple[Arrays, list[Any]]] = {}
+        self.links, self.memory = links, memory
+        self._arrived: dict[tuple[Edge, int], _Arriving] = {}
         self._sent: list[tuple[Any, Any]] = []
+        self._streamed: list[tuple[MPIWorld, Any]] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -52,48 +81,83 @@ class Messenger:
             self._thread.join()
         while kind is None and self._sent:
             self.progress()
+        while kind is None and self._streamed:
+            # What is sent may be written over by kernels that come from here on.
+            link, request = self._streamed.pop()
+            link.wait(request, "a message to the next rank")
 
     def _run(self) -> None:
         while not self._stop.is_set():
             self.progress()
             time.sleep(_PAUSE)
 
-    def send(self, edge: Edge, number: int, arrays: Sequence[np.ndarray]) -> None:
+    def send(self, edge: Edge, number: int, arrays: Sequence[Any]) -> None:
         """Begins to send result `number`; the arrays must stay as they are."""
         rank, tag = edge[0], 2 * edge[1]
-        header = (number, [(array.shape, array.dtype.str) for array in arrays])
+        link = self.links.get(edge)
+        by_link = [link is not None and not isinstance(array, np.ndarray) for array in arrays]
+        header = (number, [(a.shape, a.dtype, way) for a, way in zip(arrays, by_link)])
         with self._lock:
             self._sent.append((self.communicator.isend(header, rank, tag), header))
-            for array in arrays:
-                raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            for array, way in zip(arrays, by_link):
+                if way:
+                    assert link is not None
+                    with self.memory.active():
+                        request = link.carrier.send(array.reshape(-1), 1)
+                    self._streamed.append((link, request))
+                    continue
+                here = array if isinstance(array, np.ndarray) else self.memory.get(array)
+                raw = np.ascontiguousarray(here).reshape(-1).view(np.uint8)
                 self._sent.append((self.communicator.Isend(raw, rank, tag + 1), raw))
 
     def take(self, edge: Edge, number: int) -> Arrays | None:
         """Result `number` of an edge, or None while it is not there."""
         self.progress()
         with self._lock:
+            self._ask()
             found = self._arrived.get((edge, number))
-            if found is None or found[1]:
+            if found is None or found.requests:
                 return None
             del self._arrived[edge, number]
-            return found[0]
+        for request in found.streamed:
+            self.links[edge].wait(request, f"a message of rank {edge[0]}")
+        return found.arrays
 
     def progress(self) -> None:
         """Moves everything on that is on its way."""
         with self._lock:
             for edge in self.incoming:
                 self._accept(edge)
-            for _, requests in self._arrived.values():
-                requests[:] = [request for request in requests if not request.Test()]
+            for message in self._arrived.values():
+                message.requests[:] = [one for one in message.requests if not one.Test()]
             self._sent = [item for item in self._sent if not item[0].Test()]
 
     def _accept(self, edge: Edge) -> None:
         rank, tag = edge[0], 2 * edge[1]
         while (message := self.communicator.improbe(rank, tag)) is not None:
             number, kinds = message.recv()
-            arrays = [np.empty(shape, np.dtype(name)) for shape, name in kinds]
+            arrays: Arrays = [
+                None if way else np.empty(shape, dtype) for shape, dtype, way in kinds
+            ]
             requests = [
                 self.communicator.Irecv(array.reshape(-1).view(np.uint8), rank, tag + 1)
                 for array in arrays
+                if array is not None
             ]
-            self._arrived[edge, number] = (arrays, requests)
+            due = [(k, shape, dtype) for k, (shape, dtype, way) in enumerate(kinds) if way]
+            self._arrived[edge, number] = _Arriving(arrays, requests, due)
+
+    def _ask(self) -> None:
+        """Asks for what comes by links, in the order in which it is sent.
+
+        It is for the thread that computes: GPUs give out memory in the order of its stream.
+        """
+        for (edge, _), message in self._arrived.items():
+            while message.due:
+                position, shape, dtype = message.due.pop(0)
+                link = self.links[edge]
+                with self.memory.active():
+                    array = np.empty_like(self.memory.full((0,), 0, dtype), shape=shape)
+                    request = link.carrier.receive(array.reshape(-1), 0)
+                message.arrays[position] = array
+                message.streamed.append(request)

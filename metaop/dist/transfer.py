@@ -8,7 +8,7 @@ them in turn.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -179,7 +179,8 @@ def _number(placement: Placement, rank: int) -> int:
     return int(np.flatnonzero(placement.ranks.ravel() == rank)[0])
 
 
-@lru_cache(maxsize=64)
+# All are kept: a rank that had forgotten one would wait for the others to make it again.
+@cache
 def _union(ranks: tuple[int, ...], losses: int, memory: Memory) -> MPIWorld:
     """The ranks of two placements together; all of them have to ask for it.
 

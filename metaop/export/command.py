@@ -18,7 +18,7 @@ def add_command(commands: Any) -> None:
         "-o", "--output", type=Path, required=True, help="libNAME.so, or NAME.o; NAME.h lies beside"
     )
     compile.add_argument(
-        "--target", default="native", help="native, x86-64, x86-64-v3 or x86-64-v4"
+        "--target", default="native", help="native, x86-64, x86-64-v3, x86-64-v4 or aarch64"
     )
     compile.add_argument(
         "--size",

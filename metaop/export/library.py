@@ -19,6 +19,7 @@ from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.emit_scratch import most_scratch
 from metaop.codegen.llvm.machine import machine_for
 from metaop.codegen.llvm.object_code import linked_object
+from metaop.codegen.llvm.system import host_system
 from metaop.codegen.llvm.target import Target, target_named
 from metaop.codegen.loop_nest import LoopNest
 from metaop.codegen.slots import Slots
@@ -54,18 +55,21 @@ def compile_library(
 ) -> None:
     """Compiles a program to `libNAME.so` or `NAME.o`, and writes `NAME.h` (`libNAME.h`) beside it.
 
-    `target` is "native" or a level of x86-64, `sizes` fixes sizes by name; others stay parameters.
-    With `embed` the weights are in the library, without it in `NAME.weights` beside it. Raises
-    ArgumentError for names that are none, UnsupportedError where there is no linker.
+    `target` is "native", a level of x86-64 or "aarch64", `sizes` fixes sizes by name; others stay
+    parameters. With `embed` the weights are in the library, without it in `NAME.weights` beside it.
+    Raises ArgumentError for names that are none, UnsupportedError where there is no linker, and
+    where this is not Linux.
     """
     path = Path(output)
     if path.suffix not in (".so", ".o"):
         raise ArgumentError(f"{path} is no library", fix="let its name end in .so or .o")
+    processor = target_named(target)
+    _check_system(processor, path.suffix == ".o", embed)
     if path.suffix == ".so":
         _linker()
     name = re.sub(r"\W", "_", path.stem.removeprefix("lib")) or "program"
     name = f"_{name}" if name[0].isdigit() else name
-    made = made_library(program, name, target_named(target), dict(sizes or {}), embed)
+    made = made_library(program, name, processor, dict(sizes or {}), embed)
     path.with_suffix(".h").write_text(made.header)
     if made.weights is not None:
         path.with_suffix(".weights").write_bytes(made.weights)
@@ -76,6 +80,25 @@ def compile_library(
         part = Path(folder) / "program.o"
         part.write_bytes(made.content)
         _link(part, path)
+
+
+def _check_system(target: Target, is_object: bool, embed: bool) -> None:
+    """UnsupportedError where files of this kind cannot be made for a processor."""
+    here = host_system()
+    if here.name != "linux":
+        raise UnsupportedError(f"libraries for C are made on Linux only, and this is {here.name}")
+    if target.triple == here.triple:
+        return
+    if not is_object:
+        raise UnsupportedError(
+            f"the linker of this machine makes no library for {target.name}",
+            fix="make an object file, -o model.o, and link it with the tools of that processor",
+        )
+    if embed:
+        raise UnsupportedError(
+            f"weights cannot be embedded in code for {target.name} on this machine",
+            fix="keep them in a file of their own: --weights-beside",
+        )
 
 
 def _linker() -> str:

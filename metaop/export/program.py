@@ -13,6 +13,7 @@ from metaop.export.numbers import LARGEST, Numbers
 from metaop.export.structure import checked, matched, put_together
 from metaop.serialization.damage import Damage, Reading
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.html import table
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node, input_node
@@ -36,6 +37,13 @@ class Size(NamedTuple):
     max: int | None
     multiple: int
     example: int
+
+    @property
+    def described(self) -> str:
+        """What calls may choose, in words."""
+        most = "" if self.max is None else f" to {self.max}"
+        step = "" if self.multiple == 1 else f" that are multiples of {self.multiple}"
+        return f"from {self.min}{most}{step}"
 
     def admits(self, value: int) -> bool:
         """Whether a call may choose a value."""
@@ -134,11 +142,8 @@ class Program:
         for size in self.sizes:
             sizes[size.name] = value = found.get(size.name, size.example)
             if not size.admits(value):
-                most = "" if size.max is None else f" to {size.max}"
-                step = "" if size.multiple == 1 else f" that are multiples of {size.multiple}"
                 raise ShapeError(
-                    f"axis {size.name!r} is {value}, the program takes sizes from "
-                    f"{size.min}{most}{step}"
+                    f"axis {size.name!r} is {value}, the program takes sizes {size.described}"
                 )
         return sizes
 
@@ -151,6 +156,14 @@ class Program:
     def __repr__(self) -> str:
         inputs = ", ".join(f"{x.name}: {x.dtype.name}{list(x.shape)}" for x in self.inputs)
         return f"Program({inputs}) -> {', '.join(self.outputs)}"
+
+    def _repr_html_(self) -> str:
+        rows = [("input", x.name, f"{x.dtype.name}{list(x.shape)}") for x in self.inputs]
+        rows += [("output", name, "") for name in self.outputs]
+        rows += [("size", size.name, size.described) for size in self.sizes]
+        count = sum(tensor.numel() for tensor in self.weights.values())
+        rows.append(("weights", f"{len(self.weights):,} tensors", f"{count:,} numbers"))
+        return f"<div><b>Program</b>{table(rows)}</div>"
 
     # --- calls ------------------------------------------------------------------------------
 

@@ -11,8 +11,10 @@ from types import TracebackType
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
+from metaop import executor
 from metaop.codegen.memory import host
 from metaop.errors import ArgumentError, describe_location, user_location
+from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.recording import Call, watched
 
 _BEFORE = "held before"
@@ -33,7 +35,7 @@ class _Event(NamedTuple):
     nbytes: int
 
 
-class MemoryRecord:
+class MemoryRecord(executor.Watcher):
     """The host memory that was held inside a `with metaop.inspect.memory():` block.
 
     `peak` is the most at once and `used` what is held now, in bytes; they count what the allocator
@@ -55,7 +57,8 @@ class MemoryRecord:
         self._kept_locations, watched.locations = watched.locations, True
         self.before = host.used
         self._begin = time.perf_counter()
-        host.watch, watched.results = self._note, self._name
+        host.watch = self._note
+        executor.watchers.append(self)
         return self
 
     def __exit__(
@@ -64,7 +67,8 @@ class MemoryRecord:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        host.watch, watched.results = None, None
+        host.watch = None
+        executor.watchers.remove(self)
         watched.locations = self._kept_locations
         if self._path is not None:
             self.save(self._path)
@@ -77,9 +81,10 @@ class MemoryRecord:
         if nbytes > 0:
             self._labels[number] = f"programs run at {describe_location(user_location())}"
 
-    def _name(self, calls: Sequence[Call]) -> None:
+    def computed(self, subgraph: Subgraph, start: int, end: int) -> None:
         """Notes which calls the memory is for that was just handed out."""
-        names = {call.buffer.address: _described(call) for call in calls if _is_host(call)}
+        results = filter(_is_host, subgraph.outputs)
+        names = {call.buffer.address: _described(call) for call in results}
         for number in range(len(self._events) - 1, -1, -1):
             if not names:
                 return
@@ -126,6 +131,9 @@ class MemoryRecord:
         if Path(path).suffix != ".svg":
             raise ArgumentError(f"memory is drawn as SVG, not as {path}", fix="name it ….svg")
         Path(path).write_text(self._picture())
+
+    def _repr_svg_(self) -> str:
+        return self._picture()
 
     def _moments(self) -> Iterator[tuple[int, float, Counter[str]]]:
         """The total, the time and the holders after each event; the counter is always the same."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -11,9 +12,14 @@ from typing import Any, NamedTuple
 
 from metaop import executor
 from metaop.codegen.backend import Program, observers
-from metaop.errors import describe_location
+from metaop.errors import ArgumentError, describe_location, user_location
+from metaop.inspect.by_line import COMPILING, HOST, Ledger, LineTime, as_text, place_of
+from metaop.inspect.flame import flame
+from metaop.tensor.html import table
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.recording import watched
+
+_HEAD = ("calls", "ms", "share", "kernel")
 
 
 class KernelRun(NamedTuple):
@@ -39,22 +45,28 @@ class ProgramRun(NamedTuple):
         return self.kernels[-1].end
 
 
-class Profile:
+class Profile(executor.Watcher):
     """What ran inside a `with metaop.profile():` block.
 
-    `runs` lists the programs, `table()` sums the kernels up, `save(path)` writes a trace for
-    chrome://tracing or ui.perfetto.dev. Kernels of generated code are seen; the NumPy reference
-    backend reports nothing.
+    `runs` lists the programs, `table()` sums the kernels up, `lines()` the time by user line,
+    `flame(path)` draws it, `save(path)` writes a trace for chrome://tracing or ui.perfetto.dev.
+    Kernels of generated code are seen; the NumPy reference backend reports nothing.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.runs: list[ProgramRun] = []
         self._path = path
         self._kept_locations = False
+        self._ledger = Ledger()
+        self._begin = self._end = 0
+        # What kernels and compiling took since the last cut: when they began, and how long.
+        self._inside: list[tuple[int, int]] = []
 
     def __enter__(self) -> Profile:
         self._kept_locations, watched.locations = watched.locations, True
         observers.append(self)
+        executor.watchers.append(self)
+        self._begin, self._end = time.monotonic_ns(), 0
         return self
 
     def __exit__(
@@ -63,7 +75,9 @@ class Profile:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._end = time.monotonic_ns()
         observers.remove(self)
+        executor.watchers.remove(self)
         watched.locations = self._kept_locations
         if self._path is not None:
             self.save(self._path)
@@ -72,20 +86,82 @@ class Profile:
         """Takes down one run of a program: `times` before each kernel and after the last."""
         if names:
             spans = tuple(map(KernelRun, names, times[:-1], times[1:]))
-            self.runs.append(ProgramRun(spans, _operators_by_line(executor.running())))
+            subgraph = executor.running()
+            self.runs.append(ProgramRun(spans, _operators_by_line(subgraph)))
+            # A captured call records nothing: its kernels belong to the line that called it.
+            own = {place_of(user_location()): 1.0}
+            shares = own if subgraph is None else self._ledger.shares(subgraph)
+            for kernel in spans:
+                self._ledger.add(shares, "kernel", kernel.name, kernel.end - kernel.start)
+            self._inside.append((spans[0].start, spans[-1].end - spans[0].start))
+
+    def compiled(self, subgraph: Subgraph, start: int, end: int) -> None:
+        """Takes down how long a program took to compile."""
+        self._ledger.add(self._ledger.shares(subgraph), COMPILING, COMPILING, end - start)
+        self._inside.append((start, end - start))
+
+    def computed(self, subgraph: Subgraph, start: int, end: int) -> None:
+        """Takes down a cut: what is neither kernels nor compiling is the host's part of it."""
+        self._ledger.note_operators(subgraph)
+        inside = sum(length for begin, length in self._inside if begin >= start)
+        host = max(0, end - start - inside)
+        self._ledger.add({place_of(user_location()): 1.0}, HOST, HOST, host)
+        self._inside.clear()
 
     def table(self) -> str:
         """The kernels by total time: calls, milliseconds, share, name."""
+        rows = [_HEAD, *self._rows()]
+        lines = [f"{count:>8}  {time:>10}  {share:>6}  {name}" for count, time, share, name in rows]
+        return "\n".join(lines) + "\n"
+
+    def _repr_html_(self) -> str:
+        return table(self._rows(), _HEAD)
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
         totals: dict[str, tuple[int, int]] = {}
         for run in self.runs:
             for kernel in run.kernels:
                 count, time = totals.get(kernel.name, (0, 0))
                 totals[kernel.name] = count + 1, time + kernel.end - kernel.start
         whole = sum(time for _, time in totals.values()) or 1
-        lines = [f"{'calls':>8}  {'ms':>10}  {'share':>6}  kernel"]
-        for name, (count, time) in sorted(totals.items(), key=lambda item: -item[1][1]):
-            lines.append(f"{count:>8}  {time / 1e6:>10.3f}  {time / whole:>6.1%}  {name}")
-        return "\n".join(lines) + "\n"
+        return [
+            (str(count), f"{time / 1e6:.3f}", f"{time / whole:.1%}", name)
+            for name, (count, time) in sorted(totals.items(), key=lambda item: -item[1][1])
+        ]
+
+    def by_line(self) -> list[LineTime]:
+        """The lines of the program with what ran for them, the longest first.
+
+        Shares are of `nanoseconds`. Compiling and the kernels that several lines have in common
+        are divided among them by the estimated work of their operators.
+        """
+        return self._ledger.lines(self.nanoseconds)
+
+    @property
+    def nanoseconds(self) -> float:
+        """The time of the block so far."""
+        passed = (self._end or time.monotonic_ns()) - self._begin if self._begin else 0
+        # Programs of several threads run at the same time.
+        return max(passed, sum(line.nanoseconds for line in self._ledger.lines(0)))
+
+    def lines(self) -> str:
+        """The time by user line: milliseconds, share, kernels, compiling, starting programs.
+
+        The last row is Python between programs, with the recording of operators; all shares add
+        up to 100 %.
+        """
+        whole = self.nanoseconds
+        return as_text(self._ledger.lines(whole), whole)
+
+    def flame(self, path: str | os.PathLike[str]) -> None:
+        """Draws the time by file, function, line and kernel as SVG; widths are time.
+
+        Raises ArgumentError for other names than `….svg`.
+        """
+        if Path(path).suffix != ".svg":
+            raise ArgumentError(f"a flame view is SVG, not {path}", fix="name it ….svg")
+        whole = self.nanoseconds
+        Path(path).write_text(flame(self._ledger.lines(whole), whole), encoding="utf-8")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the runs in the trace event format of Chrome."""

@@ -11,11 +11,8 @@ from collections.abc import Iterator
 from metaop.codegen.llvm import object_code
 from metaop.codegen.lowering.repetition import flattened
 from metaop.codegen.show_schedule import show_schedule
-from metaop.compiler import BACKENDS, Compilation, backend_named, backend_of, compile_graph
-from metaop.dist.assign import Plan, assign
-from metaop.dist.local_graph import local_stages
+from metaop.compilations import compilations_of, plan_of
 from metaop.dist.picture import show_plan
-from metaop.dist.sbp import BROADCAST
 from metaop.errors import ArgumentError
 from metaop.executor import pending_subgraph
 from metaop.specialisation import described
@@ -26,7 +23,7 @@ from metaop.unified_graph.show import show_graph
 
 def calls(*tensors: Tensor) -> str:
     """What the program has recorded to compute the tensors: one line a call."""
-    pending = _pending(tensors)
+    pending = pending_of(tensors)
     names = {leaf: f"leaf {number}" for number, leaf in enumerate(pending.leaves)}
     lines = [f"{name}: {leaf.type}" for leaf, name in names.items()]
     for number, call in enumerate(pending.order):
@@ -43,13 +40,13 @@ def graph(*tensors: Tensor, optimised: bool = False) -> str:
     Of global tensors it shows the plan of their ranks: how each value lies, by which signature it
     is computed, and the collectives between with the bytes that the first rank sends.
     """
-    pending = _pending(tensors)
+    pending = pending_of(tensors)
     placement = pending.outputs[0].type.device.placement
     if placement is not None:
-        return f"{placement}\n{show_plan(_plan(pending))}"
+        return f"{placement}\n{show_plan(plan_of(pending))}"
     if not optimised:
         return show_graph(pending.expand()[1])
-    (compilation,) = _compilations(pending, None)
+    (compilation,) = compilations_of(pending)
     graphs = [stage.schedule for stage in compilation.stages if not stage.schedule.kernels]
     return show_graph(graphs[-1].outputs)
 
@@ -61,7 +58,7 @@ def kernels(*tensors: Tensor, backend: str | None = None) -> str:
     Of global tensors it shows what the first rank runs between collectives. The reference backend
     has no kernels: what it runs is the graph.
     """
-    found = _compilations(_pending(tensors), backend)
+    found = compilations_of(pending_of(tensors), backend)
     return "\n".join(show_schedule(one.schedule) for one in found)
 
 
@@ -71,7 +68,7 @@ def passes(*tensors: Tensor, backend: str | None = None) -> str:
     A pass that changed nothing shows only its name.
     """
     parts = []
-    for compilation in _compilations(_pending(tensors), backend):
+    for compilation in compilations_of(pending_of(tensors), backend):
         before = ""
         for number, stage in enumerate(compilation.stages):
             text = show_schedule(stage.schedule)
@@ -105,41 +102,14 @@ def assembly(*tensors: Tensor) -> str:
 
 
 def _sources(tensors: tuple[Tensor, ...], backend: str) -> Iterator[str]:
-    for compilation in _compilations(_pending(tensors), backend):
+    for compilation in compilations_of(pending_of(tensors), backend):
         source = compilation.backend.source
         assert source is not None
         yield from (source(launch.nest) for launch in flattened(compilation.schedule.launches))
 
 
-def _compilations(pending: Subgraph, backend: str | None) -> list[Compilation]:
-    """What is compiled of a subgraph; of global tensors, what the first rank runs."""
-    device = pending.outputs[0].type.device
-    graphs = [pending.expand()]
-    is_part = device.placement is not None
-    if is_part:
-        plan = _plan(pending)
-        own = local_stages(plan, (0,) * len(plan.mesh))
-        graphs = [(stage.inputs, stage.outputs) for stage in own if stage.outputs]
-        device = device.placement.memory.device
-    name = backend or backend_of(device)
-    if name not in BACKENDS:
-        raise ArgumentError(
-            f"there is no backend {name!r}", fix='pass backend="llvm" or backend="cuda"'
-        )
-    found, index = backend_named(name), device.index or 0
-    return [compile_graph(*graph, found, index, is_part) for graph in graphs]
-
-
-def _plan(pending: Subgraph) -> Plan:
-    """The plan of global tensors."""
-    inputs, outputs = pending.expand()
-    shape = pending.outputs[0].type.device.placement.shape
-    whole = (BROADCAST,) * len(shape)
-    given = [getattr(leaf.buffer, "states", whole) for leaf in pending.leaves]
-    return assign(inputs, given, outputs, shape)
-
-
-def _pending(tensors: tuple[Tensor, ...]) -> Subgraph:
+def pending_of(tensors: tuple[Tensor, ...]) -> Subgraph:
+    """What has to run for the tensors. Raises ArgumentError when nothing has."""
     recorded = [tensor.call for tensor in tensors]
     if not any(call.is_pending for call in recorded):
         raise ArgumentError(

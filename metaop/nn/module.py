@@ -8,6 +8,7 @@ from metaop.errors import ArgumentTypeError, GradientError, UnsupportedError
 from metaop.nn.hooks import HookNumbers, HookTable, everywhere, registered
 from metaop.nn.module_call import CallMixin
 from metaop.nn.module_conversion import ConversionMixin
+from metaop.nn.module_html import html_of
 from metaop.nn.module_state import StateMixin
 from metaop.nn.module_tree import TreeMixin
 from metaop.nn.parameter import Buffer, Parameter
@@ -21,15 +22,19 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
     """A part of a network: parameters, buffers, submodules, and a `forward` that uses them.
 
     Subclasses call `super().__init__()` first, assign parameters and submodules as attributes,
-    and define `forward`. Example:
+    and define `forward`.
 
-        class Scale(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.factor = nn.Parameter(metaop.ones(1))
+    Inputs and results are those of `forward`, of any shape. Raises AttributeError for a submodule
+    that is assigned before `super().__init__()`.
 
-            def forward(self, x):
-                return x * self.factor
+    >>> class Twice(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.inner = nn.Linear(3, 3)
+    ...     def forward(self, x):
+    ...         return self.inner(self.inner(x))
+    >>> Twice()(metaop.ones(2, 3)).shape, len(list(Twice().parameters()))
+    (metaop.Size([2, 3]), 2)
     """
 
     training: bool
@@ -216,6 +221,9 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
             return f"{self._get_name()}()"
         body = "\n  ".join([*lines, *children])
         return f"{self._get_name()}(\n  {body}\n)"
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: every module is compiled as it is used."""

@@ -335,12 +335,14 @@ class Tensor(_Bound):
             )
 
     def _accumulate_grad(self, gradient: Call) -> None:
-        if self.grad is None:
+        # Reading that of a leaf tells a trace of it; of any other tensor it warns the user.
+        found = self.grad if self.is_leaf else self._grad
+        if found is None:
             self.grad = wrap(gradient)
         elif modes.gradients:
-            self.grad = self.grad + wrap(gradient)
+            self.grad = found + wrap(gradient)
         else:
-            self.grad.add_(wrap(gradient))
+            found.add_(wrap(gradient))
 
     @property
     def is_leaf(self) -> bool:

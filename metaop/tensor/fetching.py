@@ -7,7 +7,6 @@ waits for values that other threads compute, copies them and calls the callbacks
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -16,6 +15,7 @@ from typing import Any
 
 from metaop.errors import ArgumentTypeError, CaptureError, UnsupportedError
 from metaop.executor import awaited, realize
+from metaop.forking import register_at_fork
 from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor, view_as_complex
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.surface import public
@@ -189,5 +189,5 @@ def _in_child() -> None:
     awaited.clear()
 
 
-os.register_at_fork(after_in_child=_in_child)
+register_at_fork(after_in_child=_in_child)
 atexit.register(lambda: _fetcher.finish())

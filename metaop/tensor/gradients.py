@@ -229,6 +229,8 @@ def run_backward(
         for tensor, call in zip(listed, calls):
             if call in found:
                 tensor._accumulate_grad(found[call])
+                if call.tape is not None:
+                    call.tape.has_accumulated(found[call])
     finally:
         modes.gradients = previous
 

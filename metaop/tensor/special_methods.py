@@ -10,7 +10,7 @@ import numpy as np
 
 from metaop.errors import ArgumentError, ArgumentTypeError, GradientError, ShapeError
 from metaop.operators.pointwise import POINTWISE
-from metaop.tensor import printing
+from metaop.tensor import html, printing
 from metaop.tensor.complex_numbers.complex_tensor import as_complex
 from metaop.tensor.core import Tensor, from_array, view
 from metaop.tensor.functions import comparison, conversion, pointwise, shaping
@@ -298,6 +298,7 @@ _METHODS: dict[str, Any] = {
     "__format__": _format,
     "__repr__": printing.text_of,
     "__str__": printing.text_of,
+    "_repr_html_": html.html_of,
     "__array__": conversion.array,
     "__array_wrap__": conversion.wrapped,
     "__array_namespace__": _array_namespace,

@@ -34,7 +34,7 @@ class Definition(Protocol):
 
     @property
     def digest(self) -> str:
-        """A hash of all that the kernel computes."""
+        """A hash of all that the kernel computes; "" of one that only this process knows."""
 
     @property
     def results(self) -> tuple[Result, ...]:

@@ -6,7 +6,6 @@ values that a live backward pass will need, so nothing is computed twice.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -15,8 +14,9 @@ from typing import Any, Protocol
 from weakref import ref
 
 from metaop import settings
+from metaop.forking import register_at_fork
 from metaop.unified_graph.node import Node, input_node
-from metaop.unified_graph.recording import Call, leaf_like, part
+from metaop.unified_graph.recording import Call, leaf_like, part, save_part
 
 
 class Handle(Protocol):
@@ -72,7 +72,7 @@ class Recorder:
 
 recorder = Recorder()
 # A process forks between cuts, whatever its other threads do: the child finds no half-done work.
-os.register_at_fork(
+register_at_fork(
     before=recorder.lock.acquire,
     after_in_parent=recorder.lock.release,
     after_in_child=recorder.lock.release,
@@ -91,16 +91,17 @@ class Subgraph:
     `order` lists the calls to compute, inputs first; `leaves` the values they start from, in the
     order of first use; `outputs` the calls whose values are kept; `key` identifies the structure
     (not the data): equal keys run the same program. `saved` are parts of calls that gradients
-    will read; `read_later` are leaves that gradients will read. Calls in `spread` have a leaf of
-    their own for each computed operand, so that which of many operands are the same tensor (a
-    batch drawn from a replay memory) makes no difference to the structure.
+    will read; `read_later` are leaves that gradients will read, or calls of a live tape that run
+    again. Calls in `spread` have a leaf of their own for each computed operand, so that which of
+    many operands are the same tensor (a batch drawn from a replay memory) makes no difference to
+    the structure.
     """
 
     order: list[Call]
     leaves: list[Call]
     outputs: list[Call]
     key: tuple[int, ...]
-    saved: list[tuple[Call, int, Call]] = field(default_factory=list)
+    saved: list[tuple[Call, Call]] = field(default_factory=list)
     read_later: frozenset[Call] = frozenset()
     spread: dict[Call, tuple[Call, ...]] = field(default_factory=dict)
 
@@ -134,8 +135,11 @@ def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
     """
     order = _pending_order(roots)
     kept: dict[Call, None] = dict.fromkeys(roots)
-    saved: list[tuple[Call, int, Call]] = []
-    alive, computed = _alive_tapes(order, roots)
+    saved: list[tuple[Call, Call]] = []
+    on_tape = _on_live_tapes(order, roots)
+    alive = [call for call in order if call in on_tape and _derives_gradient(call)]
+    makers = {_maker(call) for call in on_tape.difference(order) if call.inputs}
+    computed = filter(_derives_gradient, makers)
     read_later = {value for call in computed for value in residuals(call)}
     for call in alive:
         for residual in residuals(call):
@@ -143,10 +147,13 @@ def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
                 read_later.add(residual)
             else:
                 if residual.signature is None and residual.inputs[0] is call:
-                    saved.append((call, residual.index, residual))
+                    saved.append((call, residual))
                 kept[residual] = None
     if alive:
         order = _pending_order(list(kept))
+    again = {call for call in on_tape if _may_run_again(call)}
+    if again:
+        read_later |= _inputs_of_all(again, order)
     leaves: list[Call] = []
     key: list[int] = []
     number = 0
@@ -227,26 +234,43 @@ def _sequence_of(call: Call) -> int:
     return call.sequence
 
 
-def _alive_tapes(order: Sequence[Call], roots: Sequence[Call]) -> tuple[list[Call], list[Call]]:
+def _on_live_tapes(order: Sequence[Call], roots: Sequence[Call]) -> set[Call]:
     """The calls whose gradient can still be asked for: on a path to a live handle that tracks.
 
     Those of `order`, and the computed ones that these read, whose gradient may read their result.
     """
     alive = {call for call in roots if call.requires_grad and not _ends_tape(call)}
     if not alive:
-        return [], []
-    found: list[Call] = []
+        return alive
     for call in reversed(order):
         if call not in alive:
             continue
-        if _derives_gradient(call):
-            found.append(call)
         sources = call.inputs if call.tape is None else (*call.inputs, *call.tape.sources)
         for source in sources:
             if source is not None and source.requires_grad and not source.released:
                 alive.add(source)
-    computed = (_maker(call) for call in alive.difference(order) if call.inputs)
-    return found, [call for call in computed if _derives_gradient(call)]
+    return alive
+
+
+def _inputs_of_all(calls: set[Call], order: Sequence[Call]) -> set[Call]:
+    """Everything that running the calls of `order` among `calls` takes."""
+    needed = set(calls)
+    for call in reversed(order):
+        if call in needed:
+            needed.update(call.inputs)
+    return needed
+
+
+def _may_run_again(call: Call) -> bool:
+    """Whether a call of a live tape has further results, or a gradient that is user code.
+
+    These may be asked for, and what that has saved.
+    """
+    if not call.inputs:
+        return False
+    signature = _maker(call).signature
+    has_further = signature is not None and signature.result_count > 1
+    return has_further or (call.tape is not None and call.tape.function is not None)
 
 
 def _maker(call: Call) -> Call:
@@ -272,29 +296,32 @@ def _ends_tape(call: Call) -> bool:
 
 def finish(subgraph: Subgraph) -> None:
     """After the run: saved parts become reachable, inputs that no tape needs are forgotten."""
-    saved = set()
-    for call, index, value in subgraph.saved:
-        if call.parts is None:
-            call.parts = {}
-        call.parts[index] = value
-        saved.add(value)
+    for call, value in subgraph.saved:
+        save_part(call, value)
     kept_results = Counter(_maker(call) for call in subgraph.outputs)
     for call in subgraph.outputs:
         signature = call.signature
         if signature is not None and kept_results[call] < signature.result_count:
-            # A further result may still be asked for, which takes running the call again.
-            continue
-        if not call.requires_grad or call.released or call in saved or _has_own_gradient(call):
+            continue  # It may have to run again for a further result.
+        if not call.requires_grad or call.released or _has_own_gradient(call):
             call.inputs = ()
         else:
-            forget_released(call)
+            _forget_released(call)
 
 
-def forget_released(call: Call) -> None:
-    """Drops what a computed call still holds for a gradient that has been taken already.
+def forget_released(order: Sequence[Call]) -> None:
+    """Drops what the computed calls of `order` still hold for gradients that have been taken.
 
-    The gradient of the call itself may be asked for again; it then meets a released leaf.
+    Not those of calls with several results, which may have to run again for a further one.
     """
+    for call in order:
+        signature = call.signature
+        if call.buffer is not None and (signature is None or signature.result_count == 1):
+            _forget_released(call)
+
+
+def _forget_released(call: Call) -> None:
+    """The gradient of the call itself may be asked for again; it then meets a released leaf."""
     inputs = call.inputs
     if any(source.released and source.buffer is None for source in inputs):
         call.inputs = tuple(

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
+from weakref import ref
 
 from metaop.errors import user_location
 from metaop.unified_graph.composite import Composite, Signature, with_exact_zeros
@@ -38,14 +39,12 @@ class Watched:
     """What is noted of every call besides: with `locations`, the line that recorded it.
 
     The profiler switches that on; calls that can fail when they run remember their line always.
-    `results` is told of the calls that a program has computed.
     """
 
-    __slots__ = ("locations", "results")
+    __slots__ = ("locations",)
 
     def __init__(self) -> None:
         self.locations = False
-        self.results: Callable[[Sequence[Call]], None] | None = None
 
 
 class Meeting:
@@ -126,7 +125,7 @@ class Call:
     sequence: int
     requires_grad: bool
     released: bool
-    parts: dict[int, Call] | None
+    parts: dict[int, Call | ref[Call]] | None
     tape: Any
     epoch: Epoch | None
     location: tuple[CodeType, int] | None
@@ -250,25 +249,37 @@ def part(call: Call, index: int) -> Call:
     """Output number `index` of a call (0 is the call itself)."""
     if index == 0:
         return call
-    if call.parts is not None and index in call.parts:
-        return _linked(call, index, call.parts[index])
+    if call.parts is None:
+        call.parts = {}
+    known = call.parts.get(index)
+    if isinstance(known, Call):
+        # Where a gradient of a gradient will take it, it needs the way back to its call.
+        if not known.requires_grad or not modes.gradients:
+            return known
+        return _like_part(known, (call,), index)
+    alive = None if known is None else known()
+    if alive is not None:
+        return alive
     kind = call.signature.types[index]  # type: ignore[union-attr]
     requires_grad = call.requires_grad and kind.differentiable
     projection = Call(None, (call,), kind, requires_grad)
     projection.index = index
+    # Whoever asks again has the same one while it lives, so that it is computed once.
+    call.parts[index] = ref(projection)
     return projection
 
 
-def _linked(call: Call, index: int, saved: Call) -> Call:
-    """A saved part, with the way back to its call where a gradient of a gradient will take it.
+def save_part(call: Call, value: Call) -> None:
+    """Lets a call hold a computed part of it, without the way back: neither keeps the other."""
+    if call.parts is None:
+        call.parts = {}
+    call.parts[value.index] = _like_part(value, (), value.index)
 
-    What the call holds has no such way: the two would keep each other alive.
-    """
-    if saved.inputs or not saved.requires_grad or not modes.gradients:
-        return saved
-    linked = Call(None, (call,), saved.type, True)
-    linked.index, linked.buffer, linked.epoch = index, saved.buffer, saved.epoch
-    return linked
+
+def _like_part(value: Call, inputs: tuple[Call, ...], index: int) -> Call:
+    same = Call(None, inputs, value.type, value.requires_grad)
+    same.index, same.buffer, same.epoch = index, value.buffer, value.epoch
+    return same
 
 
 def results(call: Call) -> tuple[Call, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from metaop.errors import MetaopError
@@ -26,15 +26,18 @@ class Symbols:
         self.env = ShapeEnv()
         self._fixed = fixed
         self.expected: list[Any] = []
-        self._others = iter(others)
+        self._others = others
+        self._place = 0  # how many of these have been taken
         self._other_symbols: list[float] = []
         self._known: dict[tuple[float, float], Any] = {}
         self._reals: dict[tuple[float, float], SymFloat] = {}
-        self._signatures: dict[Signature, Signature] = {}
+        # By what they are here and in the other subgraph: the transpositions of two views may be
+        # equal in one of them.
+        self._signatures: dict[Hashable, Signature] = {}
 
     def number(self, here: Any) -> Any:
         """What stands for a number: itself if it never differed, what was equal, or a symbol."""
-        there = next(self._others)
+        there = self._take()
         if type(here) is float and here != there:
             if self._fixed:
                 raise NotGeneralError(f"{here} was {there}")
@@ -82,7 +85,9 @@ class Symbols:
         Raises NotGeneralError where it depends on its numbers.
         """
         composite = self._composite(concrete)
+        start = self._place
         attributes = with_numbers(concrete.attributes, self.number)
+        numbers = self._others[start : self._place]
         supply = iter(arguments)
         types = tuple(
             None if kind is None else self._matched(kind, next(supply))
@@ -94,7 +99,7 @@ class Symbols:
             # Of users' kernels, say, which take plain integers.
             raise NotGeneralError(f"{composite}: {error}") from error
         _derive_alike(concrete, signature)
-        self._signatures.setdefault(concrete, signature)
+        self._signatures.setdefault(self._both(concrete, numbers, types), signature)
         for kind, symbolic in zip(concrete.types, signature.types):
             if kind.shape != tuple(map(hint_of, symbolic.shape)):
                 raise AssertionError(f"{signature} is not {concrete}")
@@ -113,11 +118,14 @@ class Symbols:
     def alone(self, concrete: Signature) -> Signature:
         """A signature on its own numbers: one from which a composite was derived, say."""
         composite = self._composite(concrete)
+        start = self._place
         attributes = with_numbers(concrete.attributes, self.number)
+        numbers = self._others[start : self._place]
         types = with_numbers(concrete.input_types, self.number)
-        known = self._signatures.get(concrete)
+        key = self._both(concrete, numbers, types)
+        known = self._signatures.get(key)
         if known is None:
-            known = self._signatures[concrete] = Signature(composite, types, attributes)
+            known = self._signatures[key] = Signature(composite, types, attributes)
             _derive_alike(concrete, known)
             for kind, symbolic in zip(concrete.types, known.types):
                 self._learn(kind, symbolic)
@@ -130,7 +138,7 @@ class Symbols:
                 if symbolic != concrete:
                     raise AssertionError(f"{node} is not {kind}")
                 continue
-            there = next(self._others)
+            there = self._take()
             self.expected.append(symbolic)
             if type(symbolic) is SymInt:
                 # Extents of 0 and 1 are of other structures.
@@ -138,6 +146,22 @@ class Symbols:
                 if (concrete, there) not in self._known and self._other(symbolic) == there:
                     self._known[concrete, there] = symbolic
         return TensorType(node.shape, kind.dtype, kind.device)
+
+    def _take(self) -> float:
+        """The next number of the other subgraph."""
+        self._place += 1
+        return self._others[self._place - 1]
+
+    def _both(
+        self,
+        concrete: Signature,
+        numbers: Sequence[float],
+        types: Sequence[TensorType | None],
+    ) -> Hashable:
+        """A signature with the numbers and extents of its like in the other subgraph."""
+        extents = [n for kind in types if kind is not None for n in kind.shape]
+        there = [self._other(n) if type(n) is SymInt else n for n in extents]
+        return concrete, tuple(numbers), tuple(there)
 
     def _learn(self, kind: TensorType, symbolic: TensorType) -> None:
         """Enters what the extents of a result are, which types behind it have again."""

@@ -442,3 +442,43 @@ def test_what_meets_only_padding_gets_zeros(bias: bool) -> None:
         tensors = (x, layer.weight)
         found.append([None if t.grad is None else t.grad.tolist() for t in tensors])
     assert found[1] == found[0] and None not in found[1]
+
+
+def test_hooks_of_leaves_that_backward_names() -> None:
+    def run(T: Any) -> list[Any]:
+        x, other = (T.tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
+        for leaf in (x, other):
+            leaf.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", p.grad * 2))
+        middle = x * other
+        seen: list[Any] = []
+        for inputs in ([x], x, [other, middle]):
+            middle.square().sum().backward(inputs=inputs, retain_graph=True)
+            seen += [None if one.grad is None else one.grad.tolist() for one in (x, other)]
+        middle.retain_grad()
+        return [*seen, middle.grad.tolist()]
+
+    assert run(metaop) == run(torch)
+
+
+def test_parts_that_two_gradients_read() -> None:
+    def run(T: Any) -> Any:
+        layer = T.nn.Conv2d(4, 4, (3, 5), padding=3, groups=2, bias=False)
+        with T.no_grad():
+            values = T.arange(layer.weight.numel()).reshape(layer.weight.shape)
+            layer.weight.copy_(values / 40)
+        optimizer = T.optim.RMSprop(layer.parameters(), lr=0.02)
+
+        def forward(x: Any) -> Any:
+            return T.fft.fft(layer(x).sin(), dim=1).abs().square()
+
+        for rows in (2, 3):
+            x = T.arange(24.0 * rows).reshape(rows, 4, 3, 2) / 10
+            loss = forward(x).abs().amax(1).sum()
+            seen = x.clone().requires_grad_()
+            slope = T.autograd.grad(forward(seen).sum(), seen, create_graph=True)[0]
+            loss = loss + slope.square().sum()
+            loss.backward()
+            optimizer.step()
+        return layer.weight.grad.sum().item()
+
+    assert run(metaop) == pytest.approx(run(torch), rel=1e-4)

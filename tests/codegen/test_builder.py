@@ -25,6 +25,10 @@ class _Features:
     has_fma: bool = False
     has_f16c: bool = False
 
+    @property
+    def has_rounding(self) -> bool:
+        return self.vector_bytes >= 32
+
 
 def _call(b, parameters, *arrays, symbol="kernel"):
     """Finish the function, compile it and call it with arrays and integers."""
@@ -181,9 +185,8 @@ def test_branches_and_phis():
     (power,) = b.loop_while(lambda p: p < n, lambda p: [p * 2], [b.constant(1, "i64")])
     b.store(power, b.offset(y, 2, "i64"))
     b.finish_function("branches", [y, n])
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(
-        compile_kernel(b.module_text(), "branches")
-    )
+    address = compile_kernel(b.module_text(), "branches")  # it holds the code
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(address)
     for number, expected in ((3, [-1, 0, 4]), (11, [22, 0, 16]), (21, [42, 21, 32])):
         result = np.zeros(3, np.int64)
         function(result.ctypes.data, number)

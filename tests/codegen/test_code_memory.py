@@ -22,6 +22,7 @@ from metaop.codegen.llvm.code_memory import PAGE, take_pages
 from metaop.codegen.llvm.loader import Address, load_object
 from metaop.codegen.llvm.object_code import compile_object
 from metaop.codegen.llvm.runtime import ERROR_WORDS, Step, StepTable, runtime
+from metaop.codegen.llvm.system import host_system
 from metaop.codegen.llvm.target import host_target
 from metaop.errors import InternalError
 
@@ -31,6 +32,9 @@ _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 @pytest.fixture
 def chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[code_memory._Chunk]]:
     """Code memory of its own for a test, in maps of 64 pages."""
+    monkeypatch.setenv("METAOP_PORTABLE", "false")
+    if not host_system().has_own_loader:
+        pytest.skip("LLVM loads code here, into memory of its own")
     found: list[code_memory._Chunk] = []
     monkeypatch.setattr(code_memory, "_chunks", found)
     monkeypatch.setattr(code_memory, "_CHUNK_PAGES", 64)

@@ -262,7 +262,7 @@ def test_floats_out_of_range_convert_to_something(target: str) -> None:
 class _Machine:
     """The AVX-512 machine that the golden texts are for."""
 
-    vector_bytes, has_avx512, has_fma, has_f16c = 64, True, True, True
+    vector_bytes, has_avx512, has_fma, has_f16c, has_rounding = 64, True, True, True, True
 
 
 GOLDEN = {

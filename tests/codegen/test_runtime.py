@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
-from metaop.codegen.llvm import engine
+from metaop.codegen.llvm import engine, pool_text
 from metaop.codegen.llvm.runtime import ERROR_WORDS, Runtime, Step, StepTable, runtime
+from metaop.codegen.llvm.system import host_system
 from metaop.errors import ArgumentError
 
 # Adds scalars[0] to buffer 0 at each task; the task that scalars[1] names reports an error.
@@ -76,9 +78,33 @@ done:
 NEVER = -1
 
 
-@pytest.fixture
-def pool() -> Iterator[Runtime]:
-    one = runtime()
+# Ends only when two participants have come.
+MEET = """
+declare i32 @sched_yield()
+define void @meet(ptr %buffers, ptr %scalars, i64 %begin, i64 %end, ptr %error) {
+  %counter = load ptr, ptr %buffers
+  %mine = atomicrmw add ptr %counter, i64 1 seq_cst
+  br label %wait
+wait:
+  %a = call i32 @sched_yield()
+  %seen = load atomic i64, ptr %counter seq_cst, align 8
+  %met = icmp sge i64 %seen, 2
+  br i1 %met, label %done, label %wait
+done:
+  ret void
+}"""
+
+
+@functools.cache
+def pool_that_waits(way: str) -> Runtime:
+    """A pool that waits as on this system, or as where there is no futex."""
+    return Runtime(host_system()._replace(is_portable=way == "conditions"))
+
+
+@pytest.fixture(params=["futex", "conditions"])
+def pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
+    one = pool_that_waits(request.param)
+    monkeypatch.setitem(globals(), "runtime", lambda: one)
     before = one.get_num_threads()
     yield one
     one.set_num_threads(before)
@@ -132,24 +158,59 @@ def test_workers_wake_from_sleep(pool: Runtime) -> None:
 
 
 def test_work_is_shared_by_threads(pool: Runtime) -> None:
-    """A kernel that waits for a second participant ends only if one comes."""
-    text = """
-    define void @meet(ptr %buffers, ptr %scalars, i64 %begin, i64 %end, ptr %error) {
-      %counter = load ptr, ptr %buffers
-      %mine = atomicrmw add ptr %counter, i64 1 seq_cst
-      br label %wait
-    wait:
-      %seen = load atomic i64, ptr %counter seq_cst, align 8
-      %met = icmp sge i64 %seen, 2
-      br i1 %met, label %done, label %wait
-    done:
-      ret void
-    }"""
     pool.set_num_threads(2)
     counter = np.zeros(1, np.int64)
-    launch = Launch([Step(engine.compile_kernel(text, "meet"), [0], [], 2, 1)], [counter])
+    launch = Launch([Step(engine.compile_kernel(MEET, "meet"), [0], [], 2, 1)], [counter])
     assert launch.run() == 0
     assert counter[0] == 2
+
+
+@pytest.mark.parametrize("way", ["futex", "conditions"])
+def test_no_wake_up_is_lost(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All threads sleep at once when they wait, and each of many launches takes a second one.
+
+    Others load the pool meanwhile, and run alone while it is taken.
+    """
+    monkeypatch.setattr(pool_text, "_SPIN_ROUNDS", 1)
+    monkeypatch.setattr(pool_text, "_SPIN_ROUNDS_INSIDE", 1)
+    pool = Runtime(host_system()._replace(is_portable=way == "conditions"))
+    monkeypatch.setitem(globals(), "runtime", lambda: pool)
+    pool.set_num_threads(2)
+    # Between two jobs the caller works for a while, from nothing to longer than it takes to sleep.
+    counters, counts = np.zeros((100, 1), np.int64), np.zeros(4000, np.int64)
+    kernel, pause = engine.compile_kernel(MEET, "meet"), add_kernel()
+    steps = []
+    for k in range(100):
+        steps += [Step(kernel, [k], [], 2, 1), Step(pause, [100], [1, NEVER], 40 * k, 4000)]
+    meeting = Launch(steps, [*counters, counts])
+
+    def meet() -> None:
+        for _ in range(300):
+            counters[:] = 0
+            assert meeting.run() == 0
+            assert (counters == 2).all()
+
+    in_time(meet)
+    pool.set_num_threads(6)
+    owned = np.zeros((3, 400), np.int64)
+
+    def work(own: np.ndarray) -> None:
+        launch = Launch([Step(add_kernel(), [0], [1, NEVER], 400, 7)] * 10, [own])
+        for _ in range(1000):
+            assert launch.run() == 0
+
+    in_time(*(functools.partial(work, own) for own in owned))
+    assert (owned == 10_000).all()
+
+
+def in_time(*calls: Callable[[], None]) -> None:
+    """Makes calls at the same time; fails where one does not come back."""
+    threads = [threading.Thread(target=call, daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=200)
+        assert not thread.is_alive()
 
 
 def test_caller_sleeps_until_the_last_worker_is_done(pool: Runtime) -> None:

@@ -193,7 +193,8 @@ def test_the_function_that_kernels_call(kind: str, dtype: str, target: str) -> N
         symbol = symbol_for(kind, count)
         text = text_of(symbol, host_target())
         assert text is not None
-        transpose = _TRANSPOSE(compile_kernel(text, symbol))
+        address = compile_kernel(text, symbol)  # it holds the code
+        transpose = _TRANSPOSE(address)
         rows = np.random.default_rng(0).integers(-99, 99, (count, count + 3)).astype(dtype)
         columns = aligned(count * count, dtype)
         transpose(rows.ctypes.data, rows.strides[0], columns.ctypes.data)

@@ -17,7 +17,7 @@ import pytest
 import metaop
 from metaop import nn, optim
 from metaop.codegen.llvm import program, run_ahead
-from metaop.codegen.memory import release_cached
+from metaop.codegen.memory import allocate, release_cached
 from metaop.errors import CaptureError
 from metaop.nn import functional as F
 
@@ -236,6 +236,20 @@ def test_the_next_step_tells_of_an_error() -> None:
         while time.monotonic() < deadline:
             training.step(*training.batch())
     assert np.isfinite(training.run(1)[0].item())
+
+
+def test_a_lost_value_tells_the_error_that_nobody_was_told() -> None:
+    def fail() -> None:
+        raise ValueError("the first error")
+
+    buffer = allocate(8)
+    run_ahead.note(fail, [], [buffer], lambda: None)
+    with run_ahead._queue.changed:
+        run_ahead._queue.wait()
+    with pytest.raises(ValueError, match="the first error"):
+        buffer.address  # noqa: B018
+    with pytest.raises(CaptureError, match="never computed"):
+        buffer.address  # noqa: B018
 
 
 def test_two_threads(noted: list[Any]) -> None:

@@ -72,3 +72,38 @@ def test_chains_of_values_that_were_read(read: str) -> None:
         wanted = gradients(torch, layers, None, 3)
         found = gradients(metaop, layers, read, 3)
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5, err_msg=str(layers))
+
+
+def after_reads(T: Any, times: int) -> list[np.ndarray]:
+    """Gradients and statistics of a norm whose gradient by user code reads what was not kept."""
+
+    class Tanh(T.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            y = x.tanh()
+            ctx.save_for_backward(x, y)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            x, y = ctx.saved_tensors
+            return gradient * (1 - y * y) + 0.01 * gradient * x
+
+    norm, weight = T.nn.BatchNorm1d(5), T.ones(5, requires_grad=True)
+    found = []
+    for step in range(3):
+        x = T.tensor(np.linspace(-1, 2, 20, dtype=np.float32).reshape(4, 5) ** 2 + step)
+        total = 0.0
+        for _ in range(times):
+            y = (Tanh.apply(norm(x) * weight) * weight).relu()
+            y.detach().clone().tolist()
+            total = total + y.square().sum() + Tanh.apply(norm(x * 0.5)).sum()
+        total.backward()
+        found += [np.array(one.tolist()) for one in (weight.grad, norm.weight.grad)]
+    return [*found, np.array(norm.running_mean.tolist()), np.array(norm.running_var.tolist())]
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_statistics_that_were_replaced_before_a_layer_runs_again(times: int) -> None:
+    for actual, wanted in zip(after_reads(metaop, times), after_reads(torch, times)):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-6)

@@ -393,9 +393,9 @@ def test_a_stored_general_program_serves_a_new_process(
     scheduled: list[bool] = []
     schedule = metaop.compiler.schedule
 
-    def counting(*arguments: Any) -> Any:
-        scheduled.append(len(arguments) > 3)
-        return schedule(*arguments)
+    def counting(inputs: Any, outputs: Any, machine: Any, env: Any = None, *rest: Any) -> Any:
+        scheduled.append(env is not None)
+        return schedule(inputs, outputs, machine, env, *rest)
 
     monkeypatch.setattr(metaop.compiler, "schedule", counting)
     for length in (17, 23):

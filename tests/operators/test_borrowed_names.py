@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,8 @@ def test_layers_are_found_where_pytorch_defines_them() -> None:
         if theirs.__module__.startswith(home) and not name.endswith("Options"):
             room = importlib.import_module(theirs.__module__.replace("torch", "metaop", 1))
             assert getattr(room, name) is getattr(nn, name)
+            listed = name in getattr(sys.modules[theirs.__module__], "__all__", ())
+            assert vars(room).get(name) is getattr(nn, name) or not listed
     assert issubclass(nn.Conv2d, nn.modules.conv._ConvNd)
     with pytest.raises(AttributeError):
         nn.modules.conv.Nothing  # noqa: B018

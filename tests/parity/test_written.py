@@ -29,21 +29,20 @@ RIGHT_ANYWAY = set(
     """
 angle cdist chunk combinations cross cummax cummin cumprod dist div/floor_rounding
 div/trunc_rounding gather index_add index_reduce/amax index_reduce/amin index_reduce/mean
-index_reduce/prod kthvalue linalg.cross linalg.householder_product linalg.lstsq
-linalg.lstsq/grad_oriented linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve
-linalg.solve_triangular linalg.vander logaddexp2 logcumsumexp lu lu_solve masked.cumprod
-masked.prod masked_select matrix_exp max/reduction_with_dim median min/reduction_with_dim
-mvlgamma/mvlgamma_p_1 mvlgamma/mvlgamma_p_3 mvlgamma/mvlgamma_p_5 nanmedian
-nn.functional.adaptive_avg_pool1d nn.functional.adaptive_avg_pool2d
-nn.functional.adaptive_avg_pool3d nn.functional.adaptive_max_pool1d
-nn.functional.adaptive_max_pool2d nn.functional.adaptive_max_pool3d nn.functional.grid_sample
-nn.functional.interpolate/area nn.functional.max_pool1d nn.functional.max_pool2d
-nn.functional.max_pool3d nn.functional.nll_loss nn.functional.pad/reflect
-nn.functional.pad/replicate nn.functional.pad/replicate_negative nn.functional.pdist
-nn.functional.poisson_nll_loss ormqr prod put scatter_reduce/amax scatter_reduce/amin
-scatter_reduce/mean scatter_reduce/prod scatter_reduce/sum sgn sort special.erfcx special.i0e
-special.i1 special.i1e special.log_ndtr split split/list_args split_with_sizes std std/unbiased
-std_mean std_mean/unbiased take take_along_dim topk triangular_solve unbind
+index_reduce/prod linalg.cross linalg.householder_product linalg.lstsq linalg.lstsq/grad_oriented
+linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve linalg.solve_triangular
+linalg.vander logaddexp2 logcumsumexp lu lu_solve masked.cumprod masked.prod masked_select
+matrix_exp max/reduction_with_dim min/reduction_with_dim mvlgamma/mvlgamma_p_1
+mvlgamma/mvlgamma_p_3 mvlgamma/mvlgamma_p_5 nn.functional.adaptive_avg_pool1d
+nn.functional.adaptive_avg_pool2d nn.functional.adaptive_avg_pool3d
+nn.functional.adaptive_max_pool1d nn.functional.adaptive_max_pool2d
+nn.functional.adaptive_max_pool3d nn.functional.grid_sample nn.functional.interpolate/area
+nn.functional.max_pool1d nn.functional.max_pool2d nn.functional.max_pool3d nn.functional.nll_loss
+nn.functional.pad/reflect nn.functional.pad/replicate nn.functional.pad/replicate_negative
+nn.functional.pdist nn.functional.poisson_nll_loss ormqr prod put scatter_reduce/amax
+scatter_reduce/amin scatter_reduce/mean scatter_reduce/prod scatter_reduce/sum sgn special.erfcx
+special.i0e special.i1 special.i1e special.log_ndtr split split/list_args split_with_sizes std
+std/unbiased std_mean std_mean/unbiased take take_along_dim triangular_solve unbind
 """.split()
 )
 # Gradients that differ without any write: see op_db_table.py; bases are unique up to signs; the

@@ -10,12 +10,14 @@ import pytest
 
 from metaop import settings
 from metaop.errors import ArgumentError
+from metaop.settings import Size
 
 # What no setting of a type can be.
 NONSENSE = {
     bool: ("maybe", "2", "nan"),
     int: ("many", "1.5", "-7", "nan", "", "1e3"),
     float: ("soon", "-1", "nan", ""),
+    Size: ("much", "-1MB", "nan", "", "5 PB", "inf"),
     str: ("nonsense", ""),
 }
 CASES = [

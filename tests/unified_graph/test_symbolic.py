@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+import metaop
 from metaop.unified_graph.shape_env import ShapeEnv
 from metaop.unified_graph.symbolic import (
     NotGeneralError,
+    SymInt,
     as_float,
     common_divisor,
     content_of,
@@ -20,6 +22,7 @@ from metaop.unified_graph.symbolic import (
     surely_equal,
     surely_less,
 )
+from metaop.unified_graph.symbolic_signature import Symbols
 from metaop.unified_graph.symbolic_source import function_of, source_of
 
 Program = Callable[..., tuple[list[Any], list[bool]]]
@@ -168,3 +171,14 @@ def test_real_numbers_of_sizes() -> None:
 def test_symbols_of_other_programs_are_not_mixed_up() -> None:
     one, other = ShapeEnv().symbol(5), ShapeEnv().symbol(5)
     assert one != other and {one: 1}.get(other) is None
+
+
+def test_views_that_are_equal_here_are_told_apart_by_what_they_are_elsewhere() -> None:
+    signature = metaop.ones(3, 3, 2).permute(1, 0, 2).call.signature
+    # The 2 of the permutation, then the extents, of either view in the other subgraph.
+    symbols = Symbols((2, 7, 3, 2, 2, 3, 7, 2))
+    first, second = symbols.alone(signature), symbols.alone(signature)
+    (made,), (made_again,) = first.types, second.types
+    assert made.shape[0] == made_again.shape[1] == 3
+    assert made.shape[1] is made_again.shape[0]
+    assert type(made.shape[1]) is SymInt

@@ -28,6 +28,11 @@ def kernels_of(device: Any) -> DeviceKernels:
     return DeviceKernels(device)
 
 
+def most_blocks(multiprocessors: int) -> int:
+    """The blocks of the largest launch on a device; each then does several pieces of work."""
+    return _BLOCKS_PER_MULTIPROCESSOR * multiprocessors
+
+
 class CudaProgram:
     """A schedule compiled for a GPU.
 
@@ -40,7 +45,7 @@ class CudaProgram:
         self._slots = Slots(schedule)
         # Results have memory of their own: kernels of one program may overlap on the device.
         self.donors: dict[int, int] = {}
-        self._most_blocks = _BLOCKS_PER_MULTIPROCESSOR * device.multiprocessors
+        most = most_blocks(device.multiprocessors)
         kernels = kernels_of(device)
         self._steps = []
         for launch in schedule.launches:
@@ -48,7 +53,7 @@ class CudaProgram:
             integer = np.int32 if step.layout.index_type == "int" else np.int64
             arguments = [integer(value) for value in step.arguments]
             slots = [self._slots.of[node] for node in launch.buffers]
-            blocks = step.layout.blocks(launch.nest, self._most_blocks)
+            blocks = step.layout.blocks(launch.nest, most)
             self._steps.append((step.kernel, blocks, step.layout.threads, slots, arguments))
         self._checks = any(_has_checks(launch.nest.body) for launch in schedule.launches)
         self._error = device.allocate(_ERROR_WORDS * 8)

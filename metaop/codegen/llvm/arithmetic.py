@@ -256,8 +256,7 @@ class Arithmetic(Core):
         return self.select(magnitude < full, self.copysign(rounded, x), x)
 
     def _rounds_natively(self, x: Value) -> bool:
-        # SSE2 alone has no rounding instruction, and LLVM would call the C library.
-        return not x.is_float or self.target.vector_bytes >= 32
+        return not x.is_float or self.target.has_rounding
 
     def _round(self, intrinsic: str, x: Value) -> Value:
         return self.intrinsic(intrinsic, x) if x.is_float else x

@@ -17,7 +17,8 @@ import threading
 from collections import deque
 from typing import Any
 
-from metaop.errors import DeviceError
+from metaop.codegen.llvm.system import code_is_forbidden
+from metaop.forking import register_at_fork
 
 PAGE = mmap.PAGESIZE
 # A map of free pages costs no memory until code is written there.
@@ -99,7 +100,7 @@ def _unlock() -> None:
 
 
 # A thread of the parent, which may have held the lock, does not exist in the child.
-os.register_at_fork(after_in_child=_unlock)
+register_at_fork(after_in_child=_unlock)
 
 
 def _protect(address: int, nbytes: int, rights: int) -> None:
@@ -115,11 +116,7 @@ def _refusal(nbytes: int) -> Exception:
             f"no {nbytes} bytes of memory for machine code. Fix: raise the limits, as in "
             "ulimit -v unlimited or sysctl -w vm.max_map_count=262144"
         )
-    return DeviceError(
-        f"this system permits no new machine code in memory ({os.strerror(reason)})",
-        fix="permit it for this process, as by MemoryDenyWriteExecute=no for a service of systemd, "
-        "or use METAOP_BACKEND=reference",
-    )
+    return code_is_forbidden(os.strerror(reason))
 
 
 @functools.cache

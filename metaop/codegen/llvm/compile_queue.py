@@ -25,6 +25,7 @@ from metaop.codegen.llvm.compile_worker import BOOT
 from metaop.codegen.llvm.object_code import compile_object
 from metaop.codegen.llvm.target import Target
 from metaop.errors import InternalError
+from metaop.forking import register_at_fork
 
 # With fewer modules than these, a worker would start for longer than it helps.
 _WORTH_A_WORKER = 6
@@ -51,7 +52,7 @@ class CompileQueue:
     def __init__(self) -> None:
         self._closed = False
         self._start_anew()
-        os.register_at_fork(after_in_child=self._start_anew)
+        register_at_fork(after_in_child=self._start_anew)
         atexit.register(self.close)
 
     def _start_anew(self) -> None:
@@ -146,6 +147,7 @@ def _worker() -> Iterator[subprocess.Popen[bytes]]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
+        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # the same on Windows
     ) as process:
         yield process
         _send(process, None)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import select
 import sys
+from threading import Timer
 
 from metaop.codegen.llvm.object_code import compile_object
 
@@ -33,8 +33,12 @@ def serve() -> None:
     requests = sys.stdin.buffer
     with os.fdopen(os.dup(1), "wb") as answers, contextlib.suppress(EOFError, BrokenPipeError):
         os.dup2(2, 1)  # what LLVM prints must not get between the answers
-        while select.select([requests], [], [], _LONGEST_WAIT)[0]:
+        while True:
+            end = Timer(_LONGEST_WAIT, os._exit, (0,))
+            end.daemon = True
+            end.start()
             request = pickle.load(requests)
+            end.cancel()
             if request is None:
                 return
             try:

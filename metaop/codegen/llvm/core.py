@@ -34,6 +34,9 @@ class BuilderTarget(Protocol):
     @property
     def has_f16c(self) -> bool: ...
 
+    @property
+    def has_rounding(self) -> bool: ...
+
 
 class Phi:
     """A value that depends on the block from which control came; complete it with `add`."""

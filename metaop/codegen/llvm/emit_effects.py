@@ -102,12 +102,17 @@ class EffectWriter:
     # --- foreign code ------------------------------------------------------------------------
 
     def foreign_call(self, statement: ForeignCall) -> None:
-        """Calls a function of the user's, whose text joins the module."""
+        """Calls a function of the user's: its text joins the module, or it lies in memory."""
         code = self.code
-        code.include(dict(statement.texts)["llvm"])
+        if statement.address is None:
+            function = f"@{statement.symbol}"
+            code.include(dict(statement.texts)["llvm"])
+        else:
+            address = self.index.integer(statement.address)
+            function = code.here(f"inttoptr i64 {address} to ptr")
         task = self.index.total(self.index.resolve(statement.task))
         pointers = "".join(f"ptr {self.memory.buffers[k][0]}, " for k in statement.buffers)
-        code.line(f"call void @{statement.symbol}({pointers}i64 {task})")
+        code.line(f"call void {function}({pointers}i64 {task})")
         for buffer in statement.buffers:
             self.memory.stale(buffer)
 

@@ -33,7 +33,7 @@ class Scratch:
         self.index = index
         self.memory = memory
         self._given = given
-        self._block: str | None = None
+        self._owned: str | None = None
         self._leave = ""
 
     def acquire(self, body: Iterable[Statement]) -> None:
@@ -55,12 +55,12 @@ class Scratch:
 
     def release(self) -> None:
         """Frees what was acquired."""
-        if self._block is None:
+        if self._owned is None:
             return
         code = self.code
         if not self._given:
             code.declare("declare void @free(ptr)")
-            code.line(f"call void @free(ptr {self._block})")
+            code.line(f"call void @free(ptr {self._owned})")
         code.line(f"br label %{self._leave}")
         code.start_block(self._leave)
 
@@ -81,20 +81,29 @@ class Scratch:
             total = binary("add", total, size)
         if self._given:
             code.declare(f"declare ptr @{SCRATCH}(ptr, i64)")
-            self._block = code.here(f"call ptr @{SCRATCH}(ptr %error, i64 {total})")
+            self._owned = code.here(f"call ptr @{SCRATCH}(ptr %error, i64 {total})")
         else:
-            code.declare("declare ptr @aligned_alloc(i64, i64)")
-            self._block = code.here(f"call ptr @aligned_alloc(i64 {_ALIGNMENT}, i64 {total})")
+            # Not every system has `aligned_alloc`.
+            code.declare("declare ptr @malloc(i64)")
+            longer = binary("add", total, _ALIGNMENT - 1)
+            self._owned = code.here(f"call ptr @malloc(i64 {longer})")
         failed, ready, self._leave = map(code.new_label, ("failed", "ready", "leave"))
-        none = code.emit(f"icmp eq ptr {self._block}, null")
+        none = code.emit(f"icmp eq ptr {self._owned}, null")
         code.line(f"br i1 {none}, label %{failed}, label %{ready}")
         code.line_label(failed)
         report(code, OUT_OF_MEMORY, 0, total, 0)
         code.line(f"br label %{self._leave}")
         code.line_label(ready)
+        block = self._owned if self._given else self._aligned(self._owned)
         for (alloc, _), start in zip(large, starts):
             name = f"%b{alloc.buffer}"
-            code.line(f"{name} = getelementptr i8, ptr {self._block}, i64 {start}")
+            code.line(f"{name} = getelementptr i8, ptr {block}, i64 {start}")
+
+    def _aligned(self, start: str) -> str:
+        """The first aligned address from one on."""
+        self.code.declare("declare ptr @llvm.ptrmask.p0.i64(ptr, i64)")
+        end = self.code.here(f"getelementptr i8, ptr {start}, i64 {_ALIGNMENT - 1}")
+        return self.code.here(f"call ptr @llvm.ptrmask.p0.i64(ptr {end}, i64 {-_ALIGNMENT})")
 
 
 def most_scratch(body: Iterable[Statement]) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from metaop.codegen.llvm.compile_queue import CompileQueue, Job
 from metaop.codegen.llvm.loader import Address, load_object
 from metaop.codegen.llvm.object_code import VERSION, llvm_binding
 from metaop.codegen.llvm.target import host_target
+from metaop.forking import register_at_fork
 
 
 @dataclass
@@ -137,7 +137,7 @@ def _unlock() -> None:
 
 
 # A thread of the parent, which may have held the lock, does not exist in the child.
-os.register_at_fork(after_in_child=_unlock)
+register_at_fork(after_in_child=_unlock)
 
 
 def code_generator() -> str:
@@ -150,5 +150,13 @@ def object_key(ir_text: str, symbols: Sequence[str]) -> str:
     """The key under which the object of a module is kept on this machine."""
     target = host_target()
     version = ".".join(map(str, llvm_binding().llvm_version_info))
-    parts = (VERSION, version, target.cpu, target.features, ",".join(symbols), ir_text)
+    parts = (
+        VERSION,
+        version,
+        target.triple,
+        target.cpu,
+        target.features,
+        ",".join(symbols),
+        ir_text,
+    )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

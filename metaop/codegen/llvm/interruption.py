@@ -7,11 +7,12 @@ program whose loop ends when its values say so may never come back to it.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from array import array
 from collections.abc import Callable
 from queue import SimpleQueue
+
+from metaop.forking import register_at_fork
 
 # What a run reads instead of the code of an error: no step begins any more.
 _INTERRUPTED = 3
@@ -51,7 +52,7 @@ class _Worker:
 
 
 _idle: list[_Worker] = []
-os.register_at_fork(after_in_child=_idle.clear)
+register_at_fork(after_in_child=_idle.clear)
 
 
 def run_interruptibly(call: Callable[[], int], error: array[int]) -> int:

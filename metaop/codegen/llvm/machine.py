@@ -30,6 +30,8 @@ MATRICES = Tile(2 * SIDE, 2 * SIDE, depth=2048, block_columns=256, step=MATRIX, 
 # instructions for them: a panel then holds four times as many, and about three times as many are
 # multiplied in the same time.
 BYTES_DEPTH, BYTES_RATE = 1536, 3
+# AArch64 has 32 registers of 16 bytes.
+_ARM_TILE = Tile(rows=8, columns=8)
 # Others that the registers hold, for a tuner to try.
 _OTHER_TILES = {
     64: ((14, 32), (12, 32), (6, 64), (4, 64)),
@@ -59,7 +61,8 @@ def machine_for(target: Target) -> Machine:
 def _machine(
     target: Target, threads: int, near_bytes: int, cache_bytes: int, narrow: Tile | None
 ) -> Machine:
-    tile = replace(_TILES[target.vector_bytes], near_bytes=near_bytes)
+    tile = _ARM_TILE if target.is_arm else _TILES[target.vector_bytes]
+    tile = replace(tile, near_bytes=near_bytes)
     fours = replace(tile, step=QUAD, rate=BYTES_RATE, depth=BYTES_DEPTH)
     return Machine(
         replace(

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from metaop.codegen.llvm.builder import AS_WRITTEN
+from metaop.codegen.llvm.system import host_system
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.errors import InternalError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
 # Raise it when the passes or the options below change: part of the key of every cached object.
-VERSION = "4"
+VERSION = "5"
 # Levels of LLVM's code generator. Around register tiles the higher one takes an eighth longer for
 # nothing; what searches along columns gains a tenth by it.
 _LEVEL, _LEVEL_AS_WRITTEN = 2, 1
@@ -25,6 +26,14 @@ _LEVEL, _LEVEL_AS_WRITTEN = 2, 1
 # more than half the time and no step was faster by it. For LLVM it is an option of the process.
 _WITHOUT_REWRITING = "-disable-lsr"
 _LONG = 1500  # lines
+# How code finds addresses, by the model of code and whether it is for AArch64. What LLVM loads is
+# made as Numba makes it: so it is proven on every system.
+_RELOCATIONS = {
+    ("small", False): "pic",
+    ("small", True): "pic",
+    ("large", False): "static",
+    ("large", True): "default",
+}
 
 # llvmlite does not give all memory of passes back when they are made anew, and they take longer
 # the more often they have run.
@@ -102,18 +111,23 @@ def llvm_binding() -> Any:
 
 @functools.cache
 def _machine(target: Target, as_written: bool = False) -> llvm.TargetMachine:
-    """A code generator; addresses are relative to the code, which may lie anywhere."""
-    return (
-        llvm_binding()
-        .Target.from_default_triple()
-        .create_target_machine(
-            cpu=target.cpu,
-            features=target.features,
-            opt=_LEVEL_AS_WRITTEN if as_written else _LEVEL,
-            reloc="pic",
-            codemodel="small",
-            jit=True,
-        )
+    """A code generator for code that may lie anywhere."""
+    return new_machine(target, _LEVEL_AS_WRITTEN if as_written else _LEVEL)
+
+
+def new_machine(target: Target, level: int = _LEVEL) -> llvm.TargetMachine:
+    """A code generator that nobody else uses."""
+    binding = llvm_binding()
+    if target.triple != host_system().triple:
+        binding.initialize_all_targets()
+        binding.initialize_all_asmprinters()
+    return binding.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu,
+        features=target.features,
+        opt=level,
+        reloc=_RELOCATIONS[target.code_model, target.is_arm],
+        codemodel=target.code_model,
+        jit=True,
     )
 
 

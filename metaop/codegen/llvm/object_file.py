@@ -1,4 +1,4 @@
-"""What an ELF object of x86-64 holds: sections, symbols and the places that need addresses."""
+"""What objects hold. ELF: sections, symbols and the places that need addresses; Mach-O: names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 from metaop.errors import InternalError
 
-_HEADER, _RELOCATABLE_X86_64 = b"\x7fELF\x02\x01", b"\x01\0\x3e\0"
+_ELF = b"\x7fELF\x02\x01"
+# Of x86-64 and of AArch64.
+_RELOCATABLE = (b"\x01\0\x3e\0", b"\x01\0\xb7\0")
+_MACH_O, _MACH_O_SYMBOLS, _EXTERNAL, _DEFINED = b"\xcf\xfa\xed\xfe", 2, 1, 0x0E
 _SYMBOL_TABLE, _RELOCATIONS, _EMPTY, _UNWINDING = 2, 4, 8, 0x70000001
 _WRITABLE, _IN_MEMORY = 1, 2
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -45,11 +48,9 @@ class Relocation(NamedTuple):
 
 
 class ObjectFile:
-    """A relocatable object; tables of unwinding are left out, for no code here throws."""
+    """A relocatable ELF object; tables of unwinding are left out, for no code here throws."""
 
     def __init__(self, content: bytes) -> None:
-        if content[:6] != _HEADER or content[16:20] != _RELOCATABLE_X86_64:
-            raise InternalError("the compiled code is not an ELF object for x86-64")
         (table,) = struct.unpack_from("<Q", content, 0x28)
         entry_size, count = struct.unpack_from("<HH", content, 0x3A)
         headers = [_SECTION.unpack_from(content, table + k * entry_size) for k in range(count)]
@@ -74,6 +75,52 @@ class ObjectFile:
             if target in loaded
             for offset, kind, symbol, addend in _RELOCATION.iter_unpack(held)
         ]
+
+    @property
+    def defined(self) -> set[str]:
+        """The names of what it defines."""
+        return {symbol.name for symbol in self.symbols if symbol.section and symbol.name}
+
+    @property
+    def imported(self) -> set[str]:
+        """The names of what its code needs from elsewhere."""
+        used = {relocation.symbol for relocation in self.relocations}
+        return {symbol.name for symbol in used if not symbol.section}
+
+
+class MachObject(NamedTuple):
+    """The names of what a Mach-O object defines, and of what it needs from elsewhere."""
+
+    defined: set[str]
+    imported: set[str]
+
+
+def object_file(content: bytes) -> ObjectFile | MachObject:
+    """What an object holds; raises `InternalError` for what is no object."""
+    if content[:6] == _ELF and content[16:20] in _RELOCATABLE:
+        return ObjectFile(content)
+    if content[:4] == _MACH_O and len(content) >= 32:
+        return _mach_object(content)
+    raise InternalError("the compiled code is not an ELF object, nor one of macOS")
+
+
+def _mach_object(content: bytes) -> MachObject:
+    found = MachObject(set(), set())
+    (commands,) = struct.unpack_from("<I", content, 16)
+    at = 32
+    for _ in range(commands):
+        kind, size = struct.unpack_from("<II", content, at)
+        if kind == _MACH_O_SYMBOLS:
+            symbols, count, names, _ = struct.unpack_from("<4I", content, at + 8)
+            for k in range(count):
+                name_at, flags = struct.unpack_from("<IB", content, symbols + 16 * k)
+                start = names + name_at
+                # Names of C begin with an underscore there.
+                name = content[start + 1 : content.index(0, start)].decode()
+                if flags & _EXTERNAL:
+                    (found.defined if flags & _DEFINED else found.imported).add(name)
+        at += size
+    return found
 
 
 def _symbols(table: bytes, names: bytes) -> Iterator[Symbol]:

@@ -5,20 +5,24 @@ from a shared counter. A worker joins an open job by counting itself in; the cal
 job when no chunk is left and waits only for workers that are still inside, so a worker that
 wakes too late costs nothing. Workers that find no job spin for a few microseconds, or longer while
 a program runs, whose next job is near; then they sleep in the operating system on the word
-`generation`.
+`generation` (`waiting_text.py`).
 """
 
 from __future__ import annotations
 
-import platform
+from metaop.codegen.llvm.system import System
+from metaop.codegen.llvm.waiting_text import waiting_text
 
 # Rounds of waiting before a thread sleeps: with no program running, and between the kernels of
 # one, where waking takes longer than most kernels. A round is a pause instruction, 15 to 45 ns.
 _SPIN_ROUNDS = 150
 _SPIN_ROUNDS_INSIDE = 3000
 
-_FUTEX = {"x86_64": 202, "aarch64": 98}
-_PAUSE = {"x86_64": "pause", "aarch64": "yield"}
+# The instructions `pause` and `yield`.
+_PAUSE = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+}
 
 # The word `state`: workers inside the job in the low bits, and these flags.
 _OPEN = 1 << 30  # workers may enter
@@ -32,9 +36,9 @@ _DATA = """
 ; first task nobody has taken
 @next = internal global %line zeroinitializer, align 128
 ; counts jobs; workers sleep on it
-@generation = internal global %line zeroinitializer, align 128
+@generation = internal global %bed zeroinitializer, align 128
 ; OPEN, AWAITED, workers inside
-@state = internal global %line zeroinitializer, align 128
+@state = internal global %bed zeroinitializer, align 128
 ; workers in or near the kernel's wait
 @sleepers = internal global %line zeroinitializer, align 128
 ; programs that are running
@@ -54,23 +58,7 @@ _DATA = """
 @tasks = internal global i64 0
 @grain = internal global i64 0
 
-declare i64 @syscall(i64, ...)
-declare i32 @pthread_create(ptr, ptr, ptr, ptr)
-declare i32 @pthread_detach(i64)
-declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i64 @llvm.umin.i64(i64, i64)
-
-define internal void @sleep_while(ptr %word, i32 %value) {
-  call i64 (i64, ...) @syscall(i64 $FUTEX, ptr %word, i64 128, i32 %value, ptr null, ptr null,
-                               i64 0) ; 128 is FUTEX_WAIT | FUTEX_PRIVATE_FLAG
-  ret void
-}
-
-define internal void @wake(ptr %word, i64 %count) {
-  call i64 (i64, ...) @syscall(i64 $FUTEX, ptr %word, i64 129, i64 %count, ptr null, ptr null,
-                               i64 0) ; 129 is FUTEX_WAKE | FUTEX_PRIVATE_FLAG
-  ret void
-}
 """
 
 _WORK = """
@@ -145,7 +133,7 @@ spin:
   %same = icmp eq i32 %now, %seen
   br i1 %same, label %pause, label %fresh
 pause:
-  call void asm sideeffect "$PAUSE", ""()
+  $PAUSE
   %next_round = add i32 %round, 1
   %programs = load atomic i32, ptr @running monotonic, align 4
   %idle = icmp eq i32 %programs, 0
@@ -182,14 +170,8 @@ job:
   br label %rest
 }
 
-; Starts missing workers with all signals blocked, so that Python's handlers run elsewhere.
 define internal void @hire(i64 %wanted) {
 entry:
-  %thread = alloca i64
-  %blocked = alloca [16 x i64]
-  %previous = alloca [16 x i64]
-  store [16 x i64] [$ALL_SIGNALS], ptr %blocked
-  %c = call i32 @pthread_sigmask(i32 2, ptr %blocked, ptr %previous)
   br label %check
 check:
   %have = load i64, ptr @workers
@@ -200,17 +182,13 @@ create:
   %born = load atomic i32, ptr @generation monotonic, align 4
   %wide = zext i32 %born to i64
   %argument = inttoptr i64 %wide to ptr
-  %failed = call i32 @pthread_create(ptr %thread, ptr null, ptr @worker, ptr %argument)
-  %ok = icmp eq i32 %failed, 0
+  %ok = call i1 @start_worker(ptr %argument)
   br i1 %ok, label %count, label %done
 count:
-  %id = load i64, ptr %thread
-  %d = call i32 @pthread_detach(i64 %id)
   %more = add i64 %have, 1
   store i64 %more, ptr @workers
   br label %check
 done:
-  %e = call i32 @pthread_sigmask(i32 2, ptr %previous, ptr null)
   ret void
 }
 """
@@ -242,7 +220,7 @@ spin:
   %empty = icmp eq i32 %now, 0
   br i1 %empty, label %done, label %pause
 pause:
-  call void asm sideeffect "$PAUSE", ""()
+  $PAUSE
   %next_round = add i32 %round, 1
   %patient = icmp slt i32 %next_round, $SPIN_INSIDE
   br i1 %patient, label %spin, label %announce
@@ -318,37 +296,38 @@ define void @metaop_set_threads(i64 %count) {
   ret void
 }
 
-; The child of a fork has none of its parent's threads: forget them and what they were doing.
-define void @metaop_after_fork() {
+; Makes a pool without workers, at first and in the child of a fork: that has none of its parent's
+; threads and forgets what they were doing.
+define void @metaop_start() {
   store i64 0, ptr @workers
   store i64 0, ptr @sleepers
   store i64 0, ptr @state
   store i64 0, ptr @busy
   store i64 0, ptr @running
+  call void @make_bed(ptr @generation)
+  call void @make_bed(ptr @state)
   ret void
 }
 """
 
 
-def pool_text() -> str:
-    """Definitions for the processor that runs this process.
+def pool_text(system: System) -> str:
+    """Definitions for a system.
 
     `run_kernel(kernel, buffers, scalars, tasks, grain, error)` runs all tasks of a kernel,
-    `metaop_set_threads(count)` bounds the participants of a job, and `metaop_after_fork()`
-    makes the pool of a forked child its own.
+    `metaop_set_threads(count)` bounds the participants of a job, and `metaop_start()` has to be
+    called first, and makes the pool of a forked child its own.
     """
-    machine = platform.machine()
+    declaration, pause = _PAUSE[system.processor]
     values = {
-        "$FUTEX": _FUTEX[machine],
-        "$PAUSE": _PAUSE[machine],
+        "$PAUSE": pause,
         "$OPEN": _OPEN,
         "$AWAITED": _AWAITED,
         "$INSIDE": _INSIDE,
         "$SPIN_ROUNDS": _SPIN_ROUNDS,
         "$SPIN_INSIDE": _SPIN_ROUNDS_INSIDE,
-        "$ALL_SIGNALS": ", ".join(["i64 -1"] * 16),
     }
     text = _DATA + _WORK + _WORKER + _PARALLEL
     for name, value in values.items():
         text = text.replace(name, str(value))
-    return text
+    return "\n".join((waiting_text(system), declaration, text))

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from metaop import settings
+from metaop.codegen.budget import present_budget
 from metaop.codegen.disk_cache import DiskCache, shared_cache
 from metaop.codegen.fingerprint import graph_fingerprint, subgraph_fingerprint
 from metaop.codegen.llvm import tuning
@@ -31,6 +32,7 @@ _IRRELEVANT = {
     "METAOP_CACHE_BYTES",
     "METAOP_COMPILE_PROCESSES",
     "METAOP_DISK_CACHE",
+    "METAOP_MEMORY_BUDGET",
     "METAOP_MEMORY_CACHE_BYTES",
     "METAOP_PENDING_LIMIT",
     "METAOP_POISON",
@@ -86,6 +88,7 @@ def _key(fingerprint: str) -> str:
     ]
     machine = host_machine()
     state = tuning.state_of_choices(machine)
+    values.append(f"budget={present_budget()}")
     parts = (fingerprint, _sources(), repr(host_target()), repr(machine), state, *values)
     return "program-" + blake2b("\n".join(parts).encode(), digest_size=20).hexdigest()
 

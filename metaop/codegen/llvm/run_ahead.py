@@ -9,7 +9,6 @@ is done. Somebody else may have got it by then, but only a later run can write i
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from weakref import ref
 
 from metaop.codegen.memory import Buffer, allocate, lose, settled, waiting
 from metaop.errors import user_location
+from metaop.forking import register_at_fork
 from metaop.unified_graph.faults import Fault
 
 # So many runs may wait; then Python waits as well.
@@ -195,5 +195,5 @@ def _in_child() -> None:
     waiting.runs, _queue = None, _Queue()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
+register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
 atexit.register(settled)  # an error that nobody was told is printed

@@ -13,7 +13,9 @@ import numpy as np
 from metaop import settings
 from metaop.codegen.llvm import engine
 from metaop.codegen.llvm.runtime_text import STEP_FIELDS, SYMBOLS, runtime_text
+from metaop.codegen.llvm.system import System, host_system
 from metaop.errors import ArgumentError
+from metaop.forking import register_at_fork
 
 _RUN_TYPE = "int64_t(*)(uintptr_t, int64_t, uintptr_t, uintptr_t, uintptr_t)"
 ERROR_WORDS = 4
@@ -94,7 +96,7 @@ class StepTable:
 
 
 class Runtime:
-    """The thread pool and the step loop; use `runtime()`, there is one in a process.
+    """The thread pool and the step loop of a system; use `runtime()`, there is one in a process.
 
     `run(steps_address, count, slots_address, error_address, times_address) -> int` runs steps
     in order and lets other Python threads run meanwhile. `slots` is an array of buffer
@@ -104,17 +106,23 @@ class Runtime:
     Threads that call it at the same time are safe: one uses the pool, the others run alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, system: System) -> None:
         import cffi
 
         interface = cffi.FFI()
-        self._addresses = engine.compile_symbols(runtime_text(), SYMBOLS)
-        run, set_threads, after_fork = (self._addresses[symbol] for symbol in SYMBOLS)
+        self._addresses = engine.compile_symbols(runtime_text(system), SYMBOLS)
+        run, set_threads, start = (self._addresses[symbol] for symbol in SYMBOLS)
         self.run: Callable[[int, int, int, int, int], int] = interface.cast(_RUN_TYPE, run)
         self._set_threads: Any = interface.cast("void(*)(int64_t)", set_threads)
+        self._start: Any = interface.cast("void(*)(void)", start)
+        self._start_pool()
         self._threads = 0
         self.set_num_threads(settings.get("METAOP_NUM_THREADS") or _core_count())
-        os.register_at_fork(after_in_child=interface.cast("void(*)(void)", after_fork))
+        # It holds the code as well, which the workers run until the process ends.
+        register_at_fork(after_in_child=self._start_pool)
+
+    def _start_pool(self) -> None:
+        self._start()
 
     def set_num_threads(self, count: int) -> None:
         """Sets how many threads may work on one kernel, the caller included."""
@@ -131,7 +139,7 @@ class Runtime:
 @functools.cache
 def runtime() -> Runtime:
     """The runtime of this process, compiled or loaded at the first call."""
-    return Runtime()
+    return Runtime(host_system())
 
 
 def _core_count() -> int:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from metaop.codegen.llvm.pool_text import pool_text
+from metaop.codegen.llvm.system import System
 
-SYMBOLS = ("metaop_run", "metaop_set_threads", "metaop_after_fork")
+SYMBOLS = ("metaop_run", "metaop_set_threads", "metaop_start")
 STEP_FIELDS = 6  # words of 8 bytes in %step, see below
 
 _RUN = """
 ; kernel, slot numbers, their count, scalars, tasks, grain
 %step = type { ptr, ptr, i64, ptr, i64, i64 }
 
-declare i32 @clock_gettime(i32, ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 ; What the integer arguments of a step without a kernel say: from here to the first row of what it
@@ -30,16 +30,10 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 ; Writes the time in nanoseconds to %times[%index] unless %times is null.
 define internal void @stamp(ptr %times, i64 %index) {
-  %now = alloca { i64, i64 }
   %unwanted = icmp eq ptr %times, null
   br i1 %unwanted, label %done, label %read
 read:
-  %g = call i32 @clock_gettime(i32 1, ptr %now)
-  %seconds = load i64, ptr %now
-  %place_of_rest = getelementptr { i64, i64 }, ptr %now, i32 0, i32 1
-  %rest = load i64, ptr %place_of_rest
-  %whole = mul i64 %seconds, 1000000000
-  %time = add i64 %whole, %rest
+  %time = call i64 @nanoseconds()
   %place = getelementptr i64, ptr %times, i64 %index
   store i64 %time, ptr %place
   br label %done
@@ -270,11 +264,11 @@ done:
 """
 
 
-def runtime_text() -> str:
-    """The module with the functions named in `SYMBOLS`."""
+def runtime_text(system: System) -> str:
+    """The module with the functions named in `SYMBOLS`, for a system."""
     rules = (
         _for_each("set_places", "place", _SET_PLACE),
         _for_each("move_along", "move", _MOVE_ALONG, ", i64 %t"),
         _for_each("copy_all", "copy", _COPY),
     )
-    return "".join((pool_text(), _RUN, *rules))
+    return "".join((pool_text(system), _RUN, *rules))

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import functools
-import platform
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from metaop import settings
+from metaop.codegen.llvm.system import System, host_system
 from metaop.errors import ArgumentError, DeviceError
 
 
 @dataclass(frozen=True)
 class Target:
-    """A processor as LLVM names it.
+    """A processor and its system as LLVM names them.
 
     `features` is LLVM's list (`+avx2,-avx512f,...`); `vector_bytes` is the width that kernels
-    should use, 64, 32 or 16.
+    should use, 64, 32 or 16. `triple` names family and system. Code of the "large" model reaches
+    what it needs wherever that lies, as where LLVM loads it; all parts of "small" lie together.
     """
 
     name: str
     cpu: str
     features: str
     vector_bytes: int
+    triple: str = System("linux", "x86_64").triple
+    code_model: str = "small"
     _enabled: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -33,6 +36,11 @@ class Target:
         return feature in self._enabled
 
     @property
+    def is_arm(self) -> bool:
+        """AArch64, whose vectors (NEON) are part of the base: features need not name them."""
+        return self.triple.startswith(("aarch64", "arm64"))
+
+    @property
     def has_avx512(self) -> bool:
         """The 512-bit instructions of all processors since Skylake-X: F, BW, CD, DQ and VL."""
         return _AVX512 <= self._enabled
@@ -40,7 +48,7 @@ class Target:
     @property
     def has_f16c(self) -> bool:
         """Conversions between float16 and float32."""
-        return self.has("f16c")
+        return self.is_arm or self.has("f16c")
 
     @property
     def has_bfloat16_pairs(self) -> bool:
@@ -60,8 +68,13 @@ class Target:
 
     @property
     def has_fma(self) -> bool:
-        """Fused multiply-add of 32-byte vectors or wider."""
-        return self.has("fma")
+        """Fused multiply-add of vectors."""
+        return self.is_arm or self.has("fma")
+
+    @property
+    def has_rounding(self) -> bool:
+        """Instructions that round to whole numbers, without which LLVM calls the C library."""
+        return self.is_arm or self.vector_bytes >= 32
 
 
 _AVX2 = frozenset("avx,avx2,bmi,bmi2,f16c,fma,lzcnt,movbe,popcnt,sse4.1,sse4.2,ssse3".split(","))
@@ -80,29 +93,35 @@ def host_target() -> Target:
 
     Raises `DeviceError` when the machine lacks the instructions asked for.
     """
-    return _target(settings.get("METAOP_TARGET"))
+    return _target(settings.get("METAOP_TARGET"), host_system())
 
 
 def target_named(name: str) -> Target:
-    """A processor to compile for, which need not be this one: "native" or a level of x86-64.
+    """A processor to compile for, which need not be this one: "native", a level of x86-64, or
+    "aarch64", with the system of this machine.
 
     Raises `ArgumentError` for another name.
     """
     if name == "native":
-        return _target(name)
-    for level, (cpu, needed, vector_bytes) in _LEVELS.items():
-        if cpu == name and platform.machine() == "x86_64":
-            return _level(level, cpu, needed, vector_bytes)
-    known = ", ".join(["native", *(cpu for cpu, _, _ in _LEVELS.values())])
-    raise ArgumentError(
-        f"{name!r} is no processor to compile for on {platform.machine()}",
-        fix=f"use one of {known}; levels of x86-64 take a machine of this family",
-    )
+        return replace(_target(name, host_system()), code_model="small")
+    for system in (host_system()._replace(processor=one) for one in ("x86_64", "aarch64")):
+        for target in targets_of(system):
+            if name == target.cpu or (name == system.processor == "aarch64"):
+                return target
+    known = ", ".join(["native", *(cpu for cpu, _, _ in _LEVELS.values()), "aarch64"])
+    raise ArgumentError(f"{name!r} is no processor to compile for", fix=f"use one of {known}")
+
+
+def targets_of(system: System) -> list[Target]:
+    """The processors of a system that code can be made for, whichever this machine has."""
+    if system.processor == "aarch64":
+        return [Target("aarch64", "generic", "+neon", 16, system.triple)]
+    return [_level(name, *level, system.triple) for name, level in _LEVELS.items()]
 
 
 def narrower() -> list[str]:
     """The values of METAOP_TARGET with narrower vectors than this machine has."""
-    own = _target("native").vector_bytes
+    own = _target("native", host_system()).vector_bytes
     return [name for name, (_, _, vector_bytes) in _LEVELS.items() if vector_bytes < own]
 
 
@@ -117,10 +136,11 @@ def _host() -> tuple[str, frozenset[str], str]:
 
 
 @functools.cache
-def _target(name: str) -> Target:
+def _target(name: str, system: System) -> Target:
     cpu, enabled, features = _host()
+    model = "small" if system.has_own_loader else "large"
     if name == "native":
-        return Target(name, cpu, features, _vector_bytes(enabled))
+        return Target(name, cpu, features, _vector_bytes(enabled), system.triple, model)
     level_cpu, needed, vector_bytes = _LEVELS[name]
     if not needed <= enabled:
         raise DeviceError(
@@ -128,11 +148,13 @@ def _target(name: str) -> Target:
             f"which this processor ({cpu}) lacks",
             fix="unset METAOP_TARGET",
         )
-    return _level(name, level_cpu, needed, vector_bytes)
+    level = _level(name, level_cpu, needed, vector_bytes, system.triple)
+    return replace(level, code_model=model)
 
 
-def _level(name: str, cpu: str, features: frozenset[str], vector_bytes: int) -> Target:
-    return Target(name, cpu, ",".join(f"+{one}" for one in sorted(features)), vector_bytes)
+def _level(name: str, cpu: str, features: frozenset[str], vector_bytes: int, triple: str) -> Target:
+    listed = ",".join(f"+{one}" for one in sorted(features))
+    return Target(name, cpu, listed, vector_bytes, triple)
 
 
 def _vector_bytes(enabled: frozenset[str]) -> int:

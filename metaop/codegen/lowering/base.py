@@ -36,12 +36,14 @@ def whole_vectors(grain: int) -> int:
 class LoweredKernel:
     """A loop nest with the nodes behind its buffer parameters, in order.
 
-    That of a `repetition` has no statements: it only tells what is read and written.
+    That of a `repetition` has no statements: it only tells what is read and written. A rerun makes
+    on other buffers what a launch has made before, so it refuses no value.
     """
 
     nest: ir.LoopNest
     buffers: tuple[Node, ...]
     repetition: Repetition | None = None
+    is_rerun: bool = False
 
 
 class Lowering:

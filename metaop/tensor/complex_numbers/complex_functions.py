@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
 
-from metaop.errors import UnsupportedError
+from metaop.errors import ArgumentError, UnsupportedError
 from metaop.tensor.arguments import infer_size, sizes, wrap_dim, wrap_dims
 from metaop.tensor.complex_numbers.complex_products import (
     bilinear,
@@ -71,7 +71,12 @@ def _reciprocal(input: ComplexTensor) -> ComplexTensor:
     return complex(input.real / size, -input.imag / size)
 
 
-def _div(input: Any, other: Any, *, rounding_mode: None = None) -> ComplexTensor:
+def _div(input: Any, other: Any, *, rounding_mode: str | None = None) -> ComplexTensor:
+    if rounding_mode is not None:
+        raise ArgumentError(
+            f"div: complex numbers cannot be rounded by rounding_mode={rounding_mode!r}",
+            fix="leave rounding_mode out, or round the real and the imaginary part",
+        )
     left, right = both(input, other)
     return _mul(left, _reciprocal(right))
 

@@ -41,6 +41,23 @@ def _transformed(pair: Tensor, dims: tuple[int, ...], sign: int, scale: float) -
     return host_function([pair], [parts], backward)[0]
 
 
+def _half_transformed(x: Tensor, dim: int, scale: float) -> Tensor:
+    """The first half of `_transformed` of real numbers, without the conjugates: pairs (…, 2)."""
+    array = x.detach()._array()
+    found = np.fft.rfft(array, axis=dim) * scale
+    kind = np.complex64 if array.dtype.itemsize == 4 else np.complex128
+    parts = np.ascontiguousarray(found, kind)[..., None].view(array.dtype)
+    size = x.shape[dim]
+
+    def backward(
+        inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
+    ) -> Cotangents:
+        assert cotangents[0] is not None
+        return [_transformed(_resized(cotangents[0], dim, size), (dim,), 1, scale).select(-1, 0)]
+
+    return host_function([x], [parts], backward)[0]
+
+
 def _scale(norm: Norm, sign: int, count: int) -> float:
     if norm not in (None, "backward", "ortho", "forward"):
         raise ArgumentError(f"Invalid normalization mode: {norm!r}", fix="use 'ortho'")
@@ -83,7 +100,12 @@ def _half(x: Tensor, size: int, dim: int, norm: Norm) -> Any:
     """The first half of the spectrum of a real tensor."""
     if isinstance(x, ComplexTensor):
         raise ArgumentError("rfft expects a real input tensor, but got a complex one", fix="fft")
-    return _complex(x, (size,), (dim,), -1, norm).narrow(dim, 0, size // 2 + 1)
+    if size < 1:
+        raise ShapeError(f"Invalid number of data points ({size}) specified")
+    real = as_complex(x).real
+    return view_as_complex(
+        _half_transformed(_resized(real, dim, size), dim, _scale(norm, -1, size))
+    )
 
 
 def _chosen(x: Tensor, s: Sequence[int] | None, dim: Dims) -> tuple[list[int], tuple[int, ...]]:

@@ -159,7 +159,8 @@ def randperm(
     """The numbers 0 … n - 1 in random order."""
     (n,) = shape_of((n,))
     seed = seed_call(generator, device_of(device))
-    return wrap(record(operators.permutation, (seed,), (n, dtype or dtypes.int64)))
+    numbers = wrap(record(operators.permutation, (seed,), (n, dtype or dtypes.int64)))
+    return numbers.requires_grad_() if requires_grad else numbers
 
 
 @public(out=True)

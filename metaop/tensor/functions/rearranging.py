@@ -42,19 +42,32 @@ def tile(input: Tensor, *dims: Any) -> Tensor:
 def repeat_interleave(
     input: Tensor, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Every element along `dim` (of the flattened tensor, when None) repeated in a row."""
+    """Every element along `dim` (of the flattened tensor, when None) repeated in a row.
+
+    Raises ShapeError when `output_size` is given and not the size of the result along `dim`.
+    """
     if dim is None:
         input, dim = ravel(input), 0
     dim = wrap_dim(dim, input.ndim)
     if isinstance(repeats, Tensor) and repeats.numel() == 1:
         repeats = int(repeats.item())
     if isinstance(repeats, int):
+        _check_output_size(output_size, repeats * input.shape[dim])
         return wrap(record(operators.repeat_interleave, (input.call,), (repeats, dim)))
     counts = repeats.numpy()
     if counts.size != input.shape[dim]:
         raise ShapeError("repeats must have the same size as input along dim")
     places = np.repeat(np.arange(counts.size), counts)
+    _check_output_size(output_size, places.size)
     return index_select(input, dim, host_tensor(places))
+
+
+def _check_output_size(given: int | None, found: int) -> None:
+    if given is not None and given != found:
+        raise ShapeError(
+            f"repeat_interleave: output_size is {given}, and the result has {found} elements",
+            fix="pass the sum of the repeats, or leave output_size out",
+        )
 
 
 @public(method=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metaop.errors import ArgumentError, ShapeError
+from metaop.errors import ArgumentError, ShapeError, UnsupportedError
 from metaop.operators import padding
 from metaop.tensor.casting import in_float32
 from metaop.tensor.complex_numbers.complex_tensor import (
@@ -55,6 +55,15 @@ def stft(
     Pieces have `n_fft` samples, `hop_length` (n_fft // 4) apart, times `window`. With `center`
     piece `t` is around sample `t * hop_length`. `onesided` leaves out what is conjugate.
     """
+    if align_to_window and not center:
+        raise UnsupportedError(
+            "stft: pieces around the middle of the window (align_to_window=True)",
+            fix="leave align_to_window out and pad the signal",
+        )
+    if align_to_window is not None and center:
+        raise ArgumentError(
+            "stft: align_to_window is only for center=False", fix="leave align_to_window out"
+        )
     if return_complex is None:
         raise ArgumentError(
             "stft requires the return_complex parameter be given for real inputs",

@@ -198,11 +198,26 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     return (input - other).norm(p)
 
 
+_COMPUTE_MODES = (
+    "use_mm_for_euclid_dist_if_necessary",
+    "use_mm_for_euclid_dist",
+    "donot_use_mm_for_euclid_dist",
+)
+
+
 @public(precision=in_float32, float32_on_cuda="pair_distances")
 def cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist"
 ) -> Tensor:
-    """All distances between rows: (…, m, k) and (…, n, k) -> (…, m, n)."""
+    """All distances between rows: (…, m, k) and (…, n, k) -> (…, m, n).
+
+    `compute_mode` chooses between PyTorch's kernels; it changes no result here.
+    """
+    if compute_mode not in _COMPUTE_MODES:
+        raise ArgumentError(
+            f"{compute_mode} is not a valid value for compute_mode",
+            fix=f"use one of {', '.join(_COMPUTE_MODES)}",
+        )
     if x1.shape[-1] != x2.shape[-1]:
         raise ShapeError(
             f"cdist: X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: "

@@ -18,6 +18,7 @@ from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
 from metaop.tensor.options import default_device
 from metaop.tensor.sharded.global_tensor import SbpLike, distribute_tensor, spread_first, to_global
+from metaop.tensor.sparse.layouts import strided
 from metaop.unified_graph.tensor_type import CPU, Device
 
 Maker = Callable[..., Tensor]
@@ -102,6 +103,11 @@ def _taking_placement(
     def with_placement(
         *args: Any, placement: Placement | None = None, sbp: SbpLike | None = None, **options: Any
     ) -> Tensor:
+        if options.get("layout", strided) not in (None, strided):
+            raise ArgumentError(
+                f"{function.__name__} of layout {options['layout']}",
+                fix="make a strided tensor, and call to_sparse() or to_sparse_csr() on it",
+            )
         if placement is None and sbp is None and _mode.placement is None:
             return function(*args, **options)
         implied = placement is None and sbp is None and _is_implied(args, options)

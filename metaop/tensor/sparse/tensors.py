@@ -193,8 +193,20 @@ class SparseTensor:
         dense = flat.index_add(0, self._index(linear), self._held).reshape(self.shape)
         return dense if dtype is None else dense.to(dtype)
 
-    def to_sparse(self, *ignored: Any, layout: layout | None = None) -> SparseTensor:
-        """Coordinates, unless `layout` is another."""
+    def to_sparse(
+        self, sparse_dim: int | None = None, *, layout: layout | None = None
+    ) -> SparseTensor:
+        """Coordinates, unless `layout` is `sparse_csr`.
+
+        Raises ArgumentError for another layout and another `sparse_dim` than the tensor has.
+        """
+        if sparse_dim not in (None, len(self._places)) or layout not in (
+            None, sparse_coo, sparse_csr,
+        ):  # fmt: skip
+            raise ArgumentError(
+                f"to_sparse of a sparse tensor: sparse_dim={sparse_dim}, layout={layout}",
+                fix=f"use sparse_dim={len(self._places)}, and sparse_coo or sparse_csr",
+            )
         if layout is sparse_csr:
             return self.to_sparse_csr()
         return SparseTensor(self._places, self._held, self.shape, sparse_coo, self._ordered)

@@ -1,0 +1,46 @@
+"""What is compiled of a subgraph, to be looked at: all stages of it, and the plan of its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from metaop.compiler import BACKENDS, Compilation, backend_named, backend_of, compile_graph
+from metaop.dist.assign import Plan, assign
+from metaop.dist.local_graph import local_stages
+from metaop.dist.sbp import BROADCAST
+from metaop.errors import ArgumentError
+from metaop.unified_graph.cut import Subgraph
+
+
+def plan_of(subgraph: Subgraph) -> Plan:
+    """The plan of a subgraph of global tensors."""
+    inputs, outputs = subgraph.expand()
+    shape = subgraph.outputs[0].type.device.placement.shape
+    whole = (BROADCAST,) * len(shape)
+    given = [getattr(leaf.buffer, "states", whole) for leaf in subgraph.leaves]
+    return assign(inputs, given, outputs, shape)
+
+
+def compilations_of(
+    subgraph: Subgraph, backend: str | None = None, place: Sequence[int] | None = None
+) -> list[Compilation]:
+    """What is compiled of a subgraph: of global tensors, what the rank at `place` of the mesh runs
+    between collectives (without one, the first rank).
+
+    Raises ArgumentError for a backend that does not exist.
+    """
+    device = subgraph.outputs[0].type.device
+    graphs = [subgraph.expand()]
+    is_part = device.placement is not None
+    if is_part:
+        plan = plan_of(subgraph)
+        own = local_stages(plan, tuple(place or (0,) * len(plan.mesh)))
+        graphs = [(stage.inputs, stage.outputs) for stage in own if stage.outputs]
+        device = device.placement.memory.device
+    name = backend or backend_of(device)
+    if name not in BACKENDS:
+        raise ArgumentError(
+            f"there is no backend {name!r}", fix='pass backend="llvm" or backend="cuda"'
+        )
+    found, index = backend_named(name), device.index or 0
+    return [compile_graph(*graph, found, index, is_part) for graph in graphs]

@@ -1,0 +1,140 @@
+"""The time of a program by the lines that asked for it: kernels, compiling, and the host's part."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from types import CodeType
+from typing import NamedTuple
+
+from metaop.codegen.estimate import arithmetic
+from metaop.unified_graph.composite import Signature
+from metaop.unified_graph.cut import Subgraph
+
+# What stands for a place that no operator has noted.
+_UNKNOWN = "unknown"
+COMPILING = "compiling"
+HOST = "starting programs"
+
+
+class Place(NamedTuple):
+    """A line of the user's program."""
+
+    file: str
+    function: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+class LineTime(NamedTuple):
+    """What ran for a line, in nanoseconds, and its share of the whole time.
+
+    `kernels` has the time of each kernel by name, `operators` how often each was computed.
+    """
+
+    place: Place
+    share: float
+    kernels: dict[str, float]
+    compiling: float
+    host: float
+    operators: dict[str, int]
+
+    @property
+    def nanoseconds(self) -> float:
+        return sum(self.kernels.values()) + self.compiling + self.host
+
+
+def place_of(location: tuple[CodeType, int] | None) -> Place:
+    """The place of a recorded location."""
+    if location is None:
+        return Place(_UNKNOWN, _UNKNOWN, 0)
+    code, line = location
+    return Place(code.co_filename, code.co_name, line)
+
+
+class Ledger:
+    """Adds times up by line; what several lines share is divided among them."""
+
+    def __init__(self) -> None:
+        self.spent: dict[Place, Counter[tuple[str, str]]] = {}
+        self.operators: dict[Place, Counter[str]] = {}
+        self._weights: dict[Signature, float] = {}
+
+    def add(self, shares: dict[Place, float], kind: str, name: str, nanoseconds: float) -> None:
+        """Books a time on places by their shares, which add up to 1."""
+        for place, share in shares.items():
+            self.spent.setdefault(place, Counter())[kind, name] += share * nanoseconds  # type: ignore
+
+    def shares(self, subgraph: Subgraph) -> dict[Place, float]:
+        """How much of the work of a subgraph each line asked for, by the estimate of operators."""
+        found: Counter[Place] = Counter()
+        for call in subgraph.order:
+            if call.signature is not None:
+                found[place_of(call.location)] += self._weight(call.signature)  # type: ignore
+        whole = sum(found.values())
+        return {place: weight / whole for place, weight in found.items()}
+
+    def note_operators(self, subgraph: Subgraph) -> None:
+        """Counts the operators of a subgraph that has run."""
+        for call in subgraph.order:
+            if call.signature is not None:
+                names = self.operators.setdefault(place_of(call.location), Counter())
+                names[call.signature.composite.name] += 1
+
+    def lines(self, whole: float) -> list[LineTime]:
+        """The lines, the longest first; shares are of `whole`."""
+        found = []
+        for place in dict.fromkeys([*self.spent, *self.operators]):
+            spent = self.spent.get(place, Counter())
+            kernels = {name: time for (kind, name), time in spent.items() if kind == "kernel"}
+            found.append(
+                LineTime(
+                    place,
+                    sum(spent.values()) / whole if whole else 0.0,
+                    dict(sorted(kernels.items(), key=lambda item: -item[1])),
+                    float(spent[COMPILING, COMPILING]),
+                    float(spent[HOST, HOST]),
+                    dict(self.operators.get(place, {})),
+                )
+            )
+        return sorted(found, key=lambda line: -line.nanoseconds)
+
+    def _weight(self, signature: Signature) -> float:
+        """Operations, and the elements that are read and written; never zero."""
+        weight = self._weights.get(signature)
+        if weight is None:
+            outputs = signature.outputs[: signature.result_count]
+            moved = sum(node.size for node in (*signature.inputs, *outputs))
+            weight = self._weights[signature] = 1.0 + moved + arithmetic(outputs, set())
+        return weight
+
+
+def as_text(lines: Sequence[LineTime], whole: float) -> str:
+    """A table: milliseconds, share, of which kernels, compiling, starting programs; place.
+
+    Below each line its operators and its kernels. The last row is Python between programs.
+    """
+    rows = [
+        f"{'ms':>10}  {'share':>6}  {'kernels':>10}  {'compiling':>10}  {'host':>10}  line",
+    ]
+    rest = whole
+    for line in lines:
+        rest -= line.nanoseconds
+        kernels = sum(line.kernels.values())
+        times = (line.nanoseconds, kernels, line.compiling, line.host)
+        total, *parts = (f"{time / 1e6:>10.3f}" for time in times)
+        rows.append(f"{total}  {line.share:>6.1%}  {'  '.join(parts)}  {line.place}")
+        if line.operators:
+            rows.append(" " * 56 + "operators: " + _listed(line.operators))
+        if line.kernels:
+            rows.append(" " * 56 + "kernels: " + ", ".join(list(line.kernels)[:6]))
+    share = rest / whole if whole else 0.0
+    rows.append(f"{rest / 1e6:>10.3f}  {share:>6.1%}  {'':34}  Python between programs")
+    return "\n".join(rows) + "\n"
+
+
+def _listed(counts: dict[str, int]) -> str:
+    first = [f"{name} x {count}" for name, count in list(counts.items())[:6]]
+    return ", ".join(first if len(counts) <= 6 else [*first, "…"])
