@@ -46,7 +46,7 @@ class KernelDefinition:
         translation = Translation(self.source, self.parameters, operands, self.tasks)
         self.launches = translation.translate()
         self.calls = translation.calls
-        self._visible = len(self.results)
+        self.visible = len(self.results)
         shared = [Result(one.shape, one.dtype) for one in translation.shared_memories]
         self.results = (*self.results, *shared)
         self.digest = digest_of(self.launches, self.results)
@@ -62,7 +62,15 @@ class KernelDefinition:
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Interprets the kernel; IndexError for an access outside, KernelError for a race."""
-        interpreter = Interpreter(self.source, self.calls, self.tasks)
+        interpreter, arguments, results = self.interpreted(inputs)
+        interpreter.run(arguments)
+        return results
+
+    def interpreted(
+        self, inputs: Sequence[np.ndarray], steps: bool = False
+    ) -> tuple[Interpreter, dict[str, Any], list[np.ndarray]]:
+        """What interprets the kernel, the arguments of its tasks, and where their results come."""
+        interpreter = Interpreter(self.source, self.calls, self.tasks, steps)
         made = [np.zeros(one.shape, one.dtype.numpy) for one in self.results]
         for array, result in zip(made, self.results):
             array[...] = result.initial or 0
@@ -77,8 +85,7 @@ class KernelDefinition:
                 arguments[name] = interpreter.memory(item, values, self._is_full(item.position))
             else:
                 arguments[name] = item
-        interpreter.run(arguments)
-        return arrays[len(inputs) :]
+        return interpreter, arguments, arrays[len(inputs) :]
 
     def _is_full(self, position: int) -> bool:
         number = position - len(self.inputs)

@@ -19,7 +19,7 @@ from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.memory import Buffer
 from metaop.compiler import schedule
 from metaop.errors import ArgumentError, InternalError, KernelError, user_location
-from metaop.kernels import language
+from metaop.kernels import cplusplus, language
 from metaop.kernels.gradient import Gradient, differentiable
 from metaop.kernels.kernel import Kernel, Output
 from metaop.kernels.source import source_of_text
@@ -31,6 +31,7 @@ from metaop.unified_graph.recording import record, results
 
 _SYMBOL = "body"
 _BACKENDS = {"llvm": "the CPU", "cuda": "GPUs"}
+_TYPE_NAMES = {"llvm": llvm_type, "cpp": cplusplus.type_name, "cuda": cuda_type}
 
 
 class ForeignDefinition:
@@ -44,6 +45,7 @@ class ForeignDefinition:
         texts: tuple[tuple[str, str], ...],
         tasks: int,
         threads: int,
+        flags: tuple[str, ...] = (),
     ) -> None:
         self.name = name
         self.results = made
@@ -57,6 +59,11 @@ class ForeignDefinition:
             self._verify(self._texts["llvm"])
         content = repr((sorted(self._texts.items()), made, tasks, threads))
         self.digest = blake2b(content.encode(), digest_size=16).hexdigest()
+        self._address: int | None = None
+        if "cpp" in self._texts:
+            kinds = [one.dtype for one in inputs], [one.dtype for one in made]
+            self._address = cplusplus.function_of(name, self._texts["cpp"], *kinds, flags)
+            self.digest = ""  # the address means nothing to another process
 
     def _verify(self, text: str) -> None:
         try:
@@ -71,14 +78,16 @@ class ForeignDefinition:
         named = [(f"in{k}", one.shape, one.dtype) for k, one in enumerate(self._inputs)]
         named += [(f"out{k}", one.shape, one.dtype) for k, one in enumerate(self.results)]
         words: dict[str, Any] = {"tasks": self._tasks}
+        type_name = _TYPE_NAMES[backend]
         for name, shape, dtype in named:
-            words[f"{name}_type"] = (cuda_type if backend == "cuda" else llvm_type)(dtype)
+            words[f"{name}_type"] = type_name(dtype)
             words[f"{name}_size"] = int(np.prod(shape, dtype=np.int64))
             words.update({f"{name}_shape{k}": extent for k, extent in enumerate(shape)})
         return words
 
     def nests(self, backend: str) -> Sequence[tuple[ir.LoopNest, tuple[int, ...]]]:
-        if backend not in self._texts:
+        address = self._address if backend == "llvm" else None
+        if backend not in self._texts and address is None:
             raise KernelError(
                 f"{self.name} has no source for {_BACKENDS[backend]}",
                 fix=f"pass {backend}= or python=, or move the inputs to another device",
@@ -90,10 +99,15 @@ class ForeignDefinition:
         )
         buffers = tuple(range(len(kinds)))
         task = ir.Sum(((ir.LoopIndex("task"), 1),), 0)
-        texts = ((backend, self._texts[backend]),)
-        call = ir.ForeignCall(_SYMBOL, texts, buffers, task, self._threads)
+        if address is None:
+            arguments: tuple[int, ...] = ()
+            texts = ((backend, self._texts[backend]),)
+            call = ir.ForeignCall(_SYMBOL, texts, buffers, task, self._threads)
+        else:
+            arguments = (address,)
+            call = ir.ForeignCall(_SYMBOL, (), buffers, task, address=ir.Argument(0))
         loop = ir.For("task", self._tasks, "parallel", (call,))
-        return [(ir.LoopNest(self.name, parameters, (), (loop,)), buffers)]
+        return [(ir.LoopNest(self.name, parameters, arguments, (loop,)), buffers)]
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The text of the CPU runs compiled: it has no meaning that Python could follow."""
@@ -107,8 +121,8 @@ class ForeignDefinition:
 
 
 def _expand(*operands: Any) -> tuple[Node, ...]:
-    *nodes, name, made, texts, tasks, threads = operands
-    definition = ForeignDefinition(name, nodes, made, texts, tasks, threads)
+    *nodes, name, made, texts, tasks, threads, flags = operands
+    definition = ForeignDefinition(name, nodes, made, texts, tasks, threads, flags)
     return tuple(
         Node(Code(definition, k), tuple(nodes), one.shape, one.dtype) for k, one in enumerate(made)
     )
@@ -123,22 +137,27 @@ def code(
     *,
     tasks: int = 1,
     python: str | None = None,
+    cpp: str | None = None,
     llvm: str | None = None,
     cuda: str | None = None,
     threads: int = 1,
+    flags: Sequence[str] = (),
     gradient: Gradient | None = None,
     name: str = "code",
 ) -> Any:
     """An operator whose source is a text: its output, or a tuple of outputs.
 
     `python` is the body of a kernel as `metaop.kernel` takes it, for all devices, on `in0`, `in1`
-    …, `out0` …. `llvm` (for the CPU) is LLVM IR that defines `@body(ptr in0, …, ptr out0, …, i64
-    task)`; `cuda` is CUDA C++ that defines `__device__ void body(const T* in0, …, U* out0, …, long
-    long task)`, called by `threads` threads of a block for every task. `$in0_shape0`,
-    `$in0_size`, `$in0_type` and `$tasks` stand for what is known of the operands. `body` runs
-    once for each of `tasks` tasks, side by side. `gradient(inputs, outputs, cotangents)` gives
-    the gradients of the inputs. What is wrong inside an `llvm` or `cuda` text is not found: use
-    `python` where you can.
+    …, `out0` …. For the CPU, `cpp` is C++ that defines `void body(const T* in0, …, U* out0, …,
+    long long task)`, which the machine's own compiler compiles with `flags` besides its own, and
+    `llvm` is LLVM IR that defines `@body(ptr in0, …, ptr out0, …, i64 task)`; `cuda` is CUDA C++
+    that defines `__device__ void body(const T* in0, …, U* out0, …, long long task)`, called by
+    `threads` threads of a block for every task. `$in0_shape0`, `$in0_size`, `$in0_type` and
+    `$tasks` stand for what is known of the operands. `body` runs once for each of `tasks` tasks,
+    side by side. `gradient(inputs, outputs, cotangents)` gives the gradients of the inputs. What
+    such texts do to memory is not checked: use `python` where you can. ArgumentError for sources
+    that do not go together; KernelError for one that its compiler refuses, or without a C++
+    compiler.
 
     Example:
         >>> x = metaop.arange(4.0)
@@ -149,12 +168,15 @@ def code(
     listed = (outputs,) if isinstance(outputs, Output) else tuple(Output(*one) for one in outputs)
     made = tuple(Result(tuple(one.shape), one.dtype, one.initial) for one in listed)
     tensors = list(inputs)
-    texts = tuple((k, v) for k, v in (("llvm", llvm), ("cuda", cuda)) if v is not None)
-    if (python is None) is not bool(texts) or tasks < 0 or threads < 1:
+    given = (("cpp", cpp), ("llvm", llvm), ("cuda", cuda))
+    texts = tuple((language, text) for language, text in given if text is not None)
+    is_twice = (python is None) is not bool(texts) or None not in (cpp, llvm)
+    if is_twice or tasks < 0 or threads < 1 or (flags and cpp is None):
         sources = len(texts) + (python is not None)
         raise ArgumentError(
-            f"{name}: {sources} sources, {tasks} tasks, {threads} threads",
-            fix="pass either python=, for all devices, or llvm= and cuda=; at least one thread",
+            f"{name}: {sources} sources, {tasks} tasks, {threads} threads, flags {list(flags)}",
+            fix="pass either python=, for all devices, or cpp= or llvm=, and cuda=; at least one "
+            "thread; flags= with cpp= only",
         )
     if python is not None:
         launch = _python_kernel(name, python, len(tensors), made, tasks).launcher(tensors)
@@ -162,7 +184,7 @@ def code(
     composite = _composites.setdefault(name, Composite(name, _expand))
 
     def record_call() -> list[Tensor]:
-        attributes = (name, made, texts, tasks, threads)
+        attributes = (name, made, texts, tasks, threads, tuple(flags))
         call = record(composite, [tensor.call for tensor in tensors], attributes)
         call.location = user_location()
         return [wrap(one) for one in results(call)]

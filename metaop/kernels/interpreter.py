@@ -34,25 +34,29 @@ from metaop.unified_graph.dtype import DType
 # What calls mean, by line and column.
 Calls = Mapping[tuple[int, int], str]
 _PREFIX = "_kernel_"
+Task = Generator[Any, None, None]
 _COMBINE = {"atomic_add": "add", "atomic_max": "maximum", "atomic_min": "minimum"}
 
 
 class Interpreter:
     """One run of a kernel on arrays.
 
-    `task` and `lane` are those that run now; `shapes` are the shapes of memories by identity.
+    `task` is the one that runs now; `shapes` are the shapes of memories by identity. With `steps`
+    the tasks stop before every statement too, and at their end.
     """
 
-    def __init__(self, source: Source, words: Calls, tasks: int) -> None:
+    def __init__(self, source: Source, words: Calls, tasks: int, steps: bool = False) -> None:
         self.source = source
         self.file = source.code.co_filename
         self.task_count = tasks
         self.task = 0
-        self.lane: int | None = None
         self.shapes: dict[int, Sequence[int]] = {}
         self._words = words
+        self._steps = steps
         self._by_task: dict[tuple[int, int], Accesses] = {}
-        self._by_lane: dict[tuple[int, int], Accesses] = {}
+        # Of each task that is in a loop over lanes: the lane, and what they have touched.
+        self._lane: dict[int, int] = {}
+        self._by_lane: dict[int, dict[tuple[int, int], Accesses]] = {}
         self._shared: list[CheckedMemory] = []
         self._taken: dict[int, int] = {}
         # Memories live as long as the run, so that identities are not given twice.
@@ -60,14 +64,26 @@ class Interpreter:
 
     def run(self, parameters: Mapping[str, Any]) -> None:
         """Runs all tasks; results are written into the arrays of `parameters`."""
-        function = self._function()
-        tasks = [function(**parameters) for _ in range(self.task_count)]
+        tasks = self.started(parameters)
         waiting = True
         while waiting:
             waiting = False
             for self.task, one in enumerate(tasks):
                 waiting |= next(one, self) is not self
-            self._by_task.clear()
+            self.pass_barrier()
+
+    def started(self, parameters: Mapping[str, Any]) -> list[Task]:
+        """The tasks, none of which has begun: each goes on to where it stops next.
+
+        Whoever lets one go on sets `task` before. It yields None at a barrier, and with `steps` the
+        line that comes next, 0 at the end.
+        """
+        function = self._function()
+        return [function(**parameters) for _ in range(self.task_count)]
+
+    def pass_barrier(self) -> None:
+        """Lets tasks touch what others touched before: all have come to the same barrier."""
+        self._by_task.clear()
 
     def memory(self, buffer: Buffer, values: np.ndarray, is_written: bool) -> CheckedMemory:
         """A parameter of the kernel."""
@@ -101,8 +117,10 @@ class Interpreter:
     def touch(self, memory: CheckedMemory, place: int, how: str) -> None:
         """Notes an access; raises KernelError when somebody else's access may come before it."""
         key = id(memory.values), place
-        if self.lane is not None:
-            self._note(self._by_lane, key, self.lane, how, memory, "iteration", "side by side")
+        lane = self._lane.get(self.task)
+        if lane is not None:
+            touched = self._by_lane[self.task]
+            self._note(touched, key, lane, how, memory, "iteration", "side by side")
         if not memory.is_private:
             self._note(
                 self._by_task, key, self.task, how, memory, "task", "with no barrier between"
@@ -134,7 +152,7 @@ class Interpreter:
 
     def _function(self) -> FunctionType:
         """The kernel as a generator that yields at its barriers."""
-        tree = _Rewritten(self._words).visit(copy.deepcopy(self.source.tree))
+        tree = _Rewritten(self._words, self._steps).visit(copy.deepcopy(self.source.tree))
         tree.decorator_list = []
         # A kernel without a barrier must be a generator too.
         never = ast.If(ast.Constant(False), [ast.Expr(ast.Yield(None))], [])
@@ -166,10 +184,12 @@ class Interpreter:
         return map(Counter, range(*map(int, bounds)))
 
     def _do_lanes(self, extent: Any) -> Generator[Counter, None, None]:
-        self._by_lane.clear()
-        for self.lane in range(int(extent)):
-            yield Counter(self.lane)
-        self.lane = None
+        task = self.task
+        self._by_lane[task] = {}
+        for lane in range(int(extent)):
+            self._lane[task] = lane
+            yield Counter(lane)
+        self._lane.pop(task, None)
 
     def _do_cast(self, value: Any, dtype: DType) -> Any:
         return to_type(value, dtype)
@@ -234,10 +254,27 @@ class _Names(dict):
 
 
 class _Rewritten(ast.NodeTransformer):
-    """Calls of words become calls of the interpreter, barriers become yields."""
+    """Calls of words become calls of the interpreter, barriers become yields.
 
-    def __init__(self, words: Calls) -> None:
+    With `steps` a yield of its line comes before each statement, and one of 0 at the end.
+    """
+
+    def __init__(self, words: Calls, steps: bool) -> None:
         self.words = words
+        self.steps = steps
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self.generic_visit(node)
+        if self.steps:
+            node.body.append(ast.Expr(ast.Yield(ast.Constant(0))))
+        return node
+
+    def visit(self, node: ast.AST) -> Any:
+        found = super().visit(node)
+        if not self.steps or not isinstance(node, ast.stmt) or isinstance(node, ast.FunctionDef):
+            return found
+        stop = ast.Expr(ast.Yield(ast.Constant(node.lineno)))
+        return [ast.copy_location(stop, node), found]
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         word = self.words.get((node.lineno, node.col_offset))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from metaop.errors import ArgumentError, ArgumentTypeError, KernelError, user_location
+from metaop.kernels.debugger import Debugger
 from metaop.kernels.definition import KernelDefinition
 from metaop.kernels.gradient import Gradient, differentiable
 from metaop.kernels.memory import Buffer
@@ -84,14 +85,33 @@ class Kernel:
         iterations of `lanes`) disturb one another or memory is read before it is written; both
         name the line.
         """
-        given = self._bound(arguments, named)
-        call = self._recorded(given)
-        definition = _definition(call)
-        arrays = [one.detach().cpu().numpy() for one in given if isinstance(one, Tensor)]
-        numbers = [np.float64(one) for one in given if type(one) is float]
-        made = zip(definition.run([*arrays, *numbers]), results(call))
+        call, arrays = self._on_arrays(arguments, named)
+        made = zip(_definition(call).run(arrays), results(call))
         tensors = [from_array(array, one.type.dtype) for array, one in made]
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
+
+    def debug(self, *arguments: Any, **named: Any) -> Debugger:
+        """The kernel on these inputs, to be stepped through: nothing of it has run yet.
+
+        It is interpreted and checked as by `check`. See `metaop.kernels.Debugger`.
+
+        Example:
+            >>> run = row_sums.debug(metaop.ones(2, 3))
+            >>> run.step()
+            >>> run.values(task=1)["total"]
+            0.0
+        """
+        call, arrays = self._on_arrays(arguments, named)
+        return Debugger(_definition(call), arrays)
+
+    def _on_arrays(
+        self, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[Call, list[np.ndarray]]:
+        """The call on these arguments, and its operands as arrays."""
+        given = self._bound(arguments, named)
+        arrays = [one.detach().cpu().numpy() for one in given if isinstance(one, Tensor)]
+        numbers = [np.asarray(one, np.float64) for one in given if type(one) is float]
+        return self._recorded(given), [*arrays, *numbers]
 
     def _bound(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         """The arguments in the order of the parameters."""
