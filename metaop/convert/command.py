@@ -22,7 +22,9 @@ def add_commands(commands: Any) -> None:
     convert = commands.add_parser("convert", help="convert PyTorch programs", description=_CONVERT)
     convert.add_argument("path", nargs="+", help="files, folders, packages, or -")
     convert.add_argument("-o", "--output", type=Path, help="where to write, a file or a folder")
-    convert.add_argument("--report", choices=("text", "json"), default="text", help="its form")
+    convert.add_argument(
+        "--report", choices=("text", "json", "page"), default="text", help="its form"
+    )
     convert.add_argument("--all", action="store_true", help="also list names that stay the same")
     convert.add_argument("--check", action="store_true", help="report only, write nothing")
     convert.add_argument("--diff", action="store_true", help="print a patch, write nothing")
@@ -41,6 +43,7 @@ def run_convert(arguments: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         print(f"{error}: pip install 'metaop[convert]'", file=sys.stderr)
         return 2
+    from metaop.convert.page import page_report
     from metaop.convert.report import diff_report, json_report, print_report
 
     stream = arguments.path == ["-"]
@@ -64,6 +67,8 @@ def run_convert(arguments: argparse.Namespace) -> int:
         print(diff_report(reports), end="")
     if arguments.report == "json":
         print(json_report(reports), end="", file=aside)
+    elif arguments.report == "page":
+        print(page_report(reports, everything=arguments.all), end="", file=aside)
     else:
         print_report(reports, everything=arguments.all, file=aside)
     return _status(reports, _verify(originals))

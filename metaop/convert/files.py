@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from metaop.convert import template
 from metaop.convert.converter import Conversion, convert_source
 from metaop.convert.findings import FileReport
 from metaop.convert.notebook import convert_notebook
@@ -26,6 +27,7 @@ from metaop.convert.project import (
     scan_project,
 )
 from metaop.convert.renaming import Renaming
+from metaop.convert.surroundings import names_around, neighbours_of
 
 _SUFFIXES = (".py", ".pyi", ".ipynb")
 _SKIPPED = frozenset((".git", ".hg", ".svn", "__pycache__", "node_modules", ".ipynb_checkpoints"))
@@ -43,20 +45,29 @@ def convert_path(path: Path, out: Path | None = None, *, write: bool = True) -> 
         raise FileNotFoundError(f"no such file or folder: {path}")
     if path.is_file():
         target = path if out is None else (out / path.name if out.is_dir() else out)
-        convert = partial(convert_source, local_packages=[path.stem])
-        return [convert_file(path, target, convert, write=write)]
+        return [convert_file(path, target, _file_converter(path), write=write)]
     files = sorted(_files_below(path, out))
     programs = [file for file in files if file.suffix in _SUFFIXES]
     reports: list[FileReport] = []
     converted = _project_converter(path, out, programs)
     for file in tqdm(files, desc="convert", unit="file", leave=False, disable=None):
         target = file if out is None else out / file.relative_to(path)
-        if file.suffix in _SUFFIXES:
+        if file.suffix in _SUFFIXES or _is_template(file, path):
             reports.append(convert_file(file, target, converted(file), write=write))
         elif write and target != file:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, target)
     return reports
+
+
+def _file_converter(path: Path) -> Callable[[str], Conversion]:
+    """What converts the text of a file that is converted alone."""
+    known = sorted({path.stem, *names_around(path)})
+
+    def convert(text: str) -> Conversion:
+        return convert_source(text, local_packages=known, neighbours=neighbours_of(path, text))
+
+    return convert
 
 
 def _project_converter(
@@ -67,7 +78,7 @@ def _project_converter(
     exports = scan_project(path, modules)
     convert = partial(
         convert_source,
-        local_packages=local_packages(path, programs),
+        local_packages=[*local_packages(path, programs), *names_around(path)],
         kept=passed_on(modules),
         renaming=_renaming(path, out, modules),
         asks=asks_for_packages(modules),
@@ -140,9 +151,21 @@ def convert_file(
     return report
 
 
+def _is_template(file: Path, project: Path) -> bool:
+    """Whether a file is a template of programs that use PyTorch or the project."""
+    if file.suffix not in template.SUFFIXES:
+        return False
+    text = file.read_text(errors="replace")
+    return template.is_of_code(text, [project.resolve().name])
+
+
 def _convert_text(
     path: Path, text: str, convert: Callable[[str], Conversion], report: FileReport
 ) -> Conversion:
+    if path.suffix in template.SUFFIXES:
+        conversion = template.convert_template(text, convert)
+        report.findings = conversion.findings
+        return conversion
     if path.suffix != ".ipynb":
         conversion = convert(text)
         report.findings = conversion.findings

@@ -49,6 +49,7 @@ RENAMED = {
     "torch.distributed.reduce_op": "metaop.distributed.ReduceOp",
     "torch.testing.assert_allclose": "metaop.testing.assert_close",
     "torch.ops.torchvision.nms": "metaop.vision.ops.nms",
+    "torch._C._nn._parse_to": "metaop.nn.module_conversion.parse_to",
     "torchvision.models._utils.IntermediateLayerGetter": (
         "metaop.vision.models.IntermediateLayerGetter"
     ),
@@ -132,7 +133,7 @@ ABSENT_HINTS = {
     "torch.ao": "metaop.ao.quantization has PyTorch's eager mode, without quantised tensors",
     "torch.distributed": "not in metaop.distributed, which has collectives and groups",
     "torch.distributed.rpc": "there are no remote calls; use metaop.distributed",
-    "torch.fx": "there is no symbolic tracing; metaop.inspect.graph shows recorded operators",
+    "torch.fx": "metaop.fx traces, edits and interprets; it has none of PyTorch's passes",
     "torch.library": "declare an operator with metaop.autograd.Function instead",
     "torch.multiprocessing": "use Python's multiprocessing",
     "torch.nested": "pad to equal lengths and mask",

@@ -32,10 +32,10 @@ def test_a_file_is_replaced_whole_and_keeps_its_mode(tmp_path: Path) -> None:
 
 def test_check_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "program.py"
-    path.write_text(PROGRAM + "torch.fx.Proxy(1)\n")
+    path.write_text(PROGRAM + "torch.library.Library(1)\n")
     assert main(["convert", str(path), "--check"]) == 1
     assert path.read_text().startswith(PROGRAM)
-    assert f"{path}:3:1: unsupported: torch.fx.Proxy" in capsys.readouterr().out
+    assert f"{path}:3:1: unsupported: torch.library.Library" in capsys.readouterr().out
 
 
 def test_encodings_and_line_ends_stay(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_notebooks_keep_outputs_magic_and_style(tmp_path: Path) -> None:
         {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": 2,
          "source": ["%%bash\n", "echo import torch"]},
         {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": 3,
-         "source": ["x = torch.ones(1)\n", "torch.fx.Proxy(x)"]},
+         "source": ["x = torch.ones(1)\n", "torch.library.Library(x)"]},
     ]  # fmt: skip
     notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     path = tmp_path / "notes.ipynb"
@@ -93,10 +93,10 @@ def test_notebooks_keep_outputs_magic_and_style(tmp_path: Path) -> None:
     assert sources[0] == "import torch"
     assert sources[1] == "%matplotlib inline\nimport metaop\n!pip list"
     assert sources[2] == "%%bash\necho import torch"
-    assert sources[3].startswith("x = metaop.ones(1)\nmetaop.absent.torch.fx.Proxy(x)  # metaop: ")
+    assert sources[3].startswith("x = metaop.ones(1)\nmetaop.absent.torch.library.Library(x)  #")
     assert result["cells"][1]["outputs"] == [{"text": ["torch"]}]
     assert path.read_text() == json.dumps(result, indent=1) + "\n"
-    assert any(f.name == "torch.fx.Proxy (cell 4)" and f.line == 2 for f in report.findings)
+    assert any(f.name == "torch.library.Library (cell 4)" and f.line == 2 for f in report.findings)
     (again,) = convert_path(path)
     assert not again.changed
 
@@ -187,7 +187,7 @@ def test_diff_prints_a_patch_that_makes_the_conversion(
 
 @pytest.mark.parametrize(
     ("program", "status"),
-    [(PROGRAM, 0), (PROGRAM + "torch.fx.Proxy(1)\n", 1), ("print 'two'\n", 2)],
+    [(PROGRAM, 0), (PROGRAM + "torch.library.Library(1)\n", 1), ("print 'two'\n", 2)],
 )
 def test_a_program_on_the_standard_input(program: str, status: int) -> None:
     command = [sys.executable, "-m", "metaop", "convert", "-"]
@@ -216,3 +216,81 @@ def test_an_installed_package_is_found_by_its_name(
     assert main(["convert", "-", "installed_net", "-o", str(target)]) == 2
     assert (package / "parts.py").read_text() == "import torch\n"
     assert "say with -o where to write" in capsys.readouterr().err
+
+
+def test_modules_around_a_file_are_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    for name, text in {
+        "train.py": "from layers import *\nimport helpers.data, net, apex\nnn.functional.gone(1)\n",
+        "layers.py": "from torch import nn\n",
+        "helpers/data.py": "",
+        "notes/words.txt": "",
+        "src/net/__init__.py": "from .core import nn\nimport net.core\nnn.functional.gone(1)\n",
+        "src/net/core.py": "import torch.nn as nn\n",
+        "tests/test_net.py": "import net.core\nimport mine, notes, timm\n",
+        "tests/mine.py": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    def told(path: str) -> list[str]:
+        main(["convert", str(tmp_path / path), "--check"])
+        lines = capsys.readouterr().out.split("\n")
+        return [": ".join(line.split(": ")[1:3]) for line in lines if line.startswith("/")]
+
+    gone = "unsupported: torch.nn.functional.gone"
+    assert told("train.py") == ["unknown third party: apex", gone]
+    assert told("src/net/__init__.py") == [gone]
+    strangers = ["unknown third party: notes", "unknown third party: timm"]
+    assert told("tests/test_net.py") == told("tests") == strangers
+
+
+def test_lines_of_ipython_in_every_place(tmp_path: Path) -> None:
+    cells = {
+        "!pip install torch \\\n  torchvision\nimport torch": "import metaop",
+        "files = !ls\na, b = %who_ls\nx = torch.ones(len(files))": "x = metaop.ones(len(files))",
+        "if x.ndim:\n    !ls {x}\n    y = torch.ones(1)": "    y = metaop.ones(1)",
+        "%timeit -n 3 -r2 torch.ones(2)": "%timeit -n 3 -r2 metaop.ones(2)",
+        "if x.ndim:\n  %time y = torch.ones(2)": "  %time y = metaop.ones(2)",
+        "%time": "%time",
+        "torch.ones?\n?torch.ones": "?torch.ones",
+        '"""\n!ls\n%x """\nz = torch.ones(1)': "z = metaop.ones(1)",
+        "w = (torch.ones(7)\n%2)  # a ' and (": "%2)  # a ' and (",
+        "q = 'a\\'(' + \"[\"\n!ls": "!ls",
+        "%%bash\nimport torch": "import torch",
+        "%%time\ntorch.ones(1)": "metaop.ones(1)",
+        "%time torch.gone(1)": "%time metaop.absent.torch.gone(1)  # metaop: unsupported",
+    }
+    notebook = {
+        "cells": [{"cell_type": "code", "source": text} for text in cells],
+        "metadata": {},
+    }
+    path = tmp_path / "notes.ipynb"
+    path.write_text(json.dumps(notebook))
+    (report,) = convert_path(path)
+    assert not report.error
+    sources = [cell["source"] for cell in json.loads(path.read_text())["cells"]]
+    for before, after, last in zip(cells, sources, cells.values()):
+        assert after.split("\n")[-1].startswith(last)
+        assert len(after.split("\n")) == len(before.split("\n"))
+    assert sources[8].startswith("w = (metaop.ones(7)\n") and sources[1].startswith("files = !ls\n")
+    (gone,) = [finding for finding in report.findings if "gone" in finding.name]
+    assert (gone.line, gone.column) == (1, 7)
+    (again,) = convert_path(path)
+    assert not again.changed
+
+
+def test_the_page_counts_and_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, other = tmp_path / "a.py", tmp_path / "b.py"
+    path.write_text("import torch\ntorch.gone(1)\ntorch.gone('<b>')\ntorch.manual_seed(0)\n")
+    other.write_text("print 'two'\n")
+    assert main(["convert", str(path), str(other), "--check", "--report", "page"]) == 2
+    page = capsys.readouterr().out
+    assert page.startswith("<!doctype html>") and page.endswith("</html>\n")
+    assert "<td><code>torch.gone</code></td><td>2</td>" in page
+    assert f'<a href="#file0">{path}</a></td><td>1</td><td>0</td><td>1</td><td>2</td>' in page
+    assert '<td>2:1</td><td><span class="unsupported">unsupported</span></td>' in page
+    assert page.count("left alone") == 5 and "<td>2 files</td>" in page
+    assert "<b>" not in page

@@ -189,3 +189,47 @@ def test_names_are_asked_for_only_where_pytorch_is_named() -> None:
     text = "import importlib\nx = importlib.import_module(name)\n"
     assert convert_source(text).text == text
     assert "metaop.convert.packages" in convert_source(text, asks=True).text
+
+
+def test_templates_of_programs_are_converted(tmp_path: Path) -> None:
+    """Their tags stay, and the program that comes out uses metaop and the package's new name."""
+    jinja = pytest.importorskip("jinja2")
+    package = tmp_path / "maker"
+    package.mkdir()
+    (package / "__init__.py").write_text("import torch\nfrom maker.parts import scale\n")
+    (package / "parts.py").write_text("scale = 3\n")
+    template = """\
+import torch
+from maker.parts import scale
+from {{module}} import *
+{# a comment
+   of two lines #}
+def {{name}}({% for p in parameters %}{{p}}, {% endfor %}):
+{%- if doubled %}
+    factor = 2
+{%- else %}
+    factor = torch.tensor(1)
+{%- endif %}
+    return torch.relu({{ parameters[0] }}) * factor * scale
+"""
+    inline = "{% for p in parameters %}{{p}}, {% endfor %}"
+    (package / "program.jinja").write_text(template.replace(inline, "{{parameters | join(', ')}}"))
+    chat = "{% for m in messages %}import torch {{m}}{% endfor %} is not code"
+    (package / "chat.jinja").write_text(chat)
+    (package / "broken.jinja").write_text(template)
+    reports = {Path(r.path).name: r for r in convert_path(package, tmp_path / "maker_metaop")}
+    assert "chat.jinja" not in reports and "_kept" not in str(reports["program.jinja"].findings)
+    for name in ("chat.jinja", "broken.jinja"):
+        left = (tmp_path / "maker_metaop" / name).read_text()
+        assert left == (package / name).read_text()
+    assert reports["broken.jinja"].error
+    written = (tmp_path / "maker_metaop" / "program.jinja").read_text()
+    assert "torch" not in written and "{# a comment\n   of two lines #}" in written
+    made = jinja.Template(written).render(module="math", name="made", parameters=["x", "y"])
+    sys.path.insert(0, str(tmp_path))
+    try:
+        values: dict[str, Any] = {}
+        exec(made, values)
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert values["made"](metaop.tensor([-1.0, 2.0]), 0).tolist() == [0, 6]

@@ -129,10 +129,10 @@ def test_old_idioms(before: str, after: str) -> None:
 def test_unsupported_names_are_marked_where_they_stand_and_raise_when_reached() -> None:
     text = """\
         import torch
-        from torch.fx import symbolic_trace  # mine
+        from torch.library import custom_op  # mine
 
         def corner(x):
-            return torch.fx.Proxy(
+            return torch.library.Library(
                 x,
                 '''text
                 of two lines''', torch.ops.aten.add,
@@ -140,15 +140,15 @@ def test_unsupported_names_are_marked_where_they_stand_and_raise_when_reached() 
         """
     result = convert(text)
     lines = result.split("\n")
-    assert "# mine  # metaop: unsupported: torch.fx.symbolic_trace" in lines[1]
-    assert "unsupported: torch.fx.Proxy" in lines[4]
+    assert "# mine  # metaop: unsupported: torch.library.custom_op" in lines[1]
+    assert "unsupported: torch.library.Library" in lines[4]
     assert "unsupported: torch.ops.aten.add" in lines[7]
     names: dict[str, object] = {}
     exec(result, names)
-    with pytest.raises(NotImplementedError, match="torch.fx.Proxy is not in metaop"):
+    with pytest.raises(NotImplementedError, match="torch.library.Library is not in metaop"):
         names["corner"](3)  # type: ignore[operator]
-    with pytest.raises(NotImplementedError, match="torch.fx.symbolic_trace is not in metaop"):
-        names["symbolic_trace"](3)  # type: ignore[operator]
+    with pytest.raises(NotImplementedError, match="torch.library.custom_op is not in metaop"):
+        names["custom_op"](3)  # type: ignore[operator]
 
 
 def test_keywords_and_missing_arguments_are_checked() -> None:
@@ -161,13 +161,13 @@ def test_verdicts() -> None:
     found = verdicts(
         """
         import torch, numpy, mystery, timm
-        torch.zeros(2); torch.nn.init.normal(w); torch.manual_seed(0); torch.fx.Proxy(f)
+        torch.zeros(2); torch.nn.init.normal(w); torch.manual_seed(0); torch.library.Library(f)
         """
     )
     assert found["torch.zeros"] is Verdict.SAME
     assert found["torch.nn.init.normal"] is Verdict.CONVERTED
     assert found["torch.manual_seed"] is Verdict.SEMANTIC
-    assert found["torch.fx.Proxy"] is Verdict.UNSUPPORTED
+    assert found["torch.library.Library"] is Verdict.UNSUPPORTED
     assert found["mystery"] is found["timm"] is Verdict.THIRD_PARTY
     assert "numpy" not in found
 

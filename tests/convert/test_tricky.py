@@ -350,7 +350,7 @@ REPORTED: dict[str, str] = {
         result = eval("torch.optim." + name)
         """,
     "exec": """
-        exec("import torch\\nx = torch.fx.Tracer()")
+        exec("import torch\\nx = torch.library.Library()")
         """,
 }
 

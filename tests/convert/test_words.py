@@ -41,27 +41,27 @@ def test_keepdims_is_keepdim() -> None:
 
 
 def test_absent_names_can_be_imported_named_and_derived_from() -> None:
-    from metaop.absent.torch.fx import Tracer, symbolic_trace
+    from metaop.absent.torch.library import Library, custom_op
 
-    class Own(Tracer):
+    class Own(Library):
         pass
 
-    assert not isinstance(3, Tracer)
-    for reached in (Own, symbolic_trace, absent.torch.fx.Proxy):
+    assert not isinstance(3, Library)
+    for reached in (Own, custom_op, absent.torch.library.CustomOpDef):
         with pytest.raises(UnsupportedError, match="is not in metaop"):
             reached(3)
 
 
 def test_absent_names_are_not_there_for_who_asks() -> None:
-    import metaop.absent.torch.fx as fx
-    from metaop.absent.torch.fx import Tracer
+    import metaop.absent.torch.library as library
+    from metaop.absent.torch.library import Library
 
-    for standin in (absent, absent.torch, fx, fx.passes, Tracer, fx.Graph.node):
+    for standin in (absent, absent.torch, library, library.passes, Library, library.Graph.node):
         assert not hasattr(standin, "anything")
         assert not hasattr(standin, "wrap")
         assert getattr(standin, "wrap", None) is None
         with pytest.raises(AttributeError, match=r"wrap is not in metaop[\s\S]*fix: "):
             getattr(standin, "wrap")  # noqa: B009
-    assert hasattr(fx, "__name__")
-    with pytest.raises(UnsupportedError, match=r"torch\.fx\.wrap is not in metaop"):
-        fx.wrap(3)
+    assert hasattr(library, "__name__")
+    with pytest.raises(UnsupportedError, match=r"torch\.library\.wrap is not in metaop"):
+        library.wrap(3)

@@ -1,9 +1,9 @@
 """A program with corners that metaop has not: it starts, and each corner is marked."""
 import numpy as np
 import torch
-import torch.fx
+import torch.library
 import torch.nn as nn
-from torch.fx import symbolic_trace  # a tracer
+from torch.library import custom_op  # an operator
 from torch.ao.quantization import QuantStub, DeQuantStub
 from torch.utils.cpp_extension import load as load_extension
 
@@ -20,12 +20,12 @@ class Quantised(nn.Module):
         return QuantStub()  # never reached
 
 
-class Tracer(torch.fx.Tracer):
+class Own(torch.library.Library):
     pass
 
 
 def corner(model):
-    graph = torch.fx.symbolic_trace(model)
+    graph = torch.library.custom_op(model)
     return torch.relu(graph, inplaced=True), torch.ops.aten.add
 
 
