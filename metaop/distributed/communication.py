@@ -55,6 +55,8 @@ class ReduceOp:
     PRODUCT = "prod"
     MAX = "max"
     MIN = "min"
+    # Where annotations look for the type of these.
+    RedOpType = str
 
 
 class Work:
@@ -129,6 +131,11 @@ is_mpi_available = is_available
 def is_nccl_available() -> bool:
     """Whether NCCL can carry collectives between GPUs."""
     return nccl.is_available()
+
+
+def is_torchelastic_launched() -> bool:
+    """Whether `torchrun` started the process; its ranks are not metaop's."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def is_initialized() -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -38,24 +39,25 @@ class Border:
         self.registers.append(register)
         return register
 
-    def packed(self) -> list[np.ndarray]:
+    def packed(self) -> list[Any]:
         """This rank's parts of the values, which have been computed, and how they lie."""
-        found = []
+        found: list[Any] = []
         for source in self.sources:
             buffer: ShardedBuffer = source.buffer
             states = nothing_partial(buffer.states)
             parts = buffer.world.box(buffer.parts, buffer.states, states, buffer.shape)
             found.append(np.frombuffer(pickle.dumps(states), np.uint8).copy())
-            found.append(buffer.world.memory.get(parts[buffer.world.owned[0]]))
+            found.append(parts[buffer.world.owned[0]])
         return found
 
-    def fill(self, arrays: Sequence[np.ndarray]) -> None:
+    def fill(self, arrays: Sequence[Any]) -> None:
         """Puts what `packed` gave on the same place of the other stage into the registers."""
         for register, header, part in zip(self.registers, arrays[::2], arrays[1::2]):
             states = pickle.loads(header.tobytes())
             kind = register.type
             world = kind.device.placement.world
-            parts = {world.owned[0]: world.memory.put(part)}
+            here = world.memory.put(part) if isinstance(part, np.ndarray) else part
+            parts = {world.owned[0]: here}
             register.buffer = ShardedBuffer(parts, states, world, kind.shape, kind.dtype.numpy)
 
 

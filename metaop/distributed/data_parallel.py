@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import runpy
 import sys
 import warnings
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from metaop import settings
 from metaop.dist.collectives import everyone
 from metaop.dist.own_files import keep_files_apart
 from metaop.dist.sbp import BROADCAST
+from metaop.main_program import run_as_main
 from metaop.nn.hooks import register_module_buffer_registration_hook
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor
@@ -40,14 +40,7 @@ def run_program(program: Sequence[str]) -> None:
         command = [sys.executable, "-m", "metaop", "run", "--data-parallel", *program]
         os.execv(sys.executable, command)
     begin()
-    if program[0] == "-m":
-        sys.argv = list(program[1:])
-        sys.path[0] = os.getcwd()
-        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = list(program)
-        sys.path[0] = os.path.dirname(os.path.abspath(program[0]))
-        runpy.run_path(program[0], run_name="__main__")
+    run_as_main(program)
 
 
 def begin(mesh: Sequence[int] | None = None) -> None:

@@ -20,7 +20,6 @@ loss = Step()(x, y)
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -33,6 +32,7 @@ from metaop.dist.placement import Placement
 from metaop.dist.search import explain_plan
 from metaop.distributed.graph_config import GraphConfig, ModuleConfig
 from metaop.distributed.graph_layout import common_placement, lay_out, made_global
+from metaop.distributed.graph_report import GraphReport
 from metaop.distributed.graph_run import Outputs, micro_batch, run_in_turns, run_pipeline
 from metaop.distributed.optim import ZeroRedundancyOptimizer
 from metaop.errors import ArgumentError, CheckpointError, UnsupportedError
@@ -98,7 +98,8 @@ class Graph:
         self._configs: dict[Module, ModuleConfig] = {}
         self._optimizers: list[tuple[Optimizer, Any]] = []
         self._scaler: Any = None
-        self._debug: tuple[int, Sequence[int]] = (debug_v_level, (0,))
+        self._debug: tuple[int, Sequence[int]] = (-1, [-1])
+        self.debug(debug_v_level)
         self._is_ready = False
         self._plan: Plan | None = None
         self.config = GraphConfig()
@@ -122,9 +123,32 @@ class Graph:
         self._scaler = grad_scaler
 
     def debug(self, v_level: int = 0, *, ranks: int | Sequence[int] | None = 0) -> None:
-        """Prints how the graph runs, on some ranks (None or -1: on all)."""
-        chosen = [ranks] if isinstance(ranks, int) and ranks >= 0 else ranks
-        self._debug = (v_level, chosen if isinstance(chosen, (list, tuple)) else ())
+        """Prints the next step to standard error, on some ranks (None or -1: on all).
+
+        0 prints how the graph runs, and when building it starts and how many seconds it took. 1
+        adds each module with its inputs and outputs: shape, dtype, device and, of global tensors,
+        how they lie (SBP). 2 adds each operator of each program with its operands and result. 3
+        adds what each rank runs: its kernels, its bytes of temporaries, and of global tensors the
+        plan, with what is communicated and how many bytes. -1 prints nothing.
+
+        Raises ArgumentError for another level and for a rank below -1.
+
+        Example:
+
+            >>> class Sums(nn.Graph):
+            ...     def build(self, x):
+            ...         return x.sum()
+            >>> graph = Sums()
+            >>> graph.debug(1)
+            >>> graph(metaop.ones(3)).item()
+            3.0
+        """
+        if v_level not in (-1, 0, 1, 2, 3):
+            raise ArgumentError(f"debug level {v_level}", fix="use 0, 1, 2 or 3, or -1 for none")
+        chosen = [-1] if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
+        if min(chosen, default=0) < -1:
+            raise ArgumentError(f"debug on ranks {chosen}", fix="use ranks from 0, or -1 for all")
+        self._debug = v_level, chosen
 
     def state_dict(self) -> dict[str, Any]:
         """The states of the modules by their names, and those of the optimizers."""
@@ -152,6 +176,15 @@ class Graph:
             optimizer.load_state_dict(state)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        (level, ranks), self._debug = self._debug, (-1, [-1])
+        rank = everyone().rank if is_running() else 0
+        if level < 0 or not (rank in ranks or -1 in ranks):
+            return self._step(self.build, args, kwargs)
+        report = GraphReport(type(self).__name__, level, self._modules)
+        with report.of_step(self.describe):
+            return self._step(report.watched(self.build), args, kwargs)
+
+    def _step(self, build: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self.config.auto_parallel:
             args, kwargs = self._laid_out(args, kwargs)
         self._make_ready()
@@ -162,7 +195,7 @@ class Graph:
         stages = self._stages()
         run: Callable[..., Outputs] = run_pipeline if len(stages) > 1 else run_in_turns
         with self._configured():
-            result = run(self.build, args, kwargs, self.config.accumulation, parameters, stages)
+            result = run(build, args, kwargs, self.config.accumulation, parameters, stages)
         for optimizer, schedule in self._optimizers:
             if self._scaler is None:
                 optimizer.step()
@@ -203,10 +236,6 @@ class Graph:
                     _split_parameters(child)
         elif stage:
             self._optimizers = [(_shared_out(o, stage), s) for o, s in self._optimizers]
-        level, ranks = self._debug
-        rank = everyone().rank if is_running() else 0
-        if level >= 0 and (not ranks or rank in ranks):
-            print(f"metaop: {self.describe()}", file=sys.stderr)
 
     def describe(self) -> str:
         """How the graph runs, in words."""

@@ -11,7 +11,7 @@ import numpy as np
 from metaop.dist.actor import pipeline
 from metaop.dist.actor import run as simulate
 from metaop.dist.collectives import MPIWorld, everyone
-from metaop.dist.follow import Follower
+from metaop.dist.follow import Follower, Home
 from metaop.dist.placement import Placement
 from metaop.dist.program import ShardedBuffer
 from metaop.dist.sbp import Split
@@ -167,20 +167,21 @@ def _follow(
     groups = [pieces(a.actor, a.number) for a in schedule if a.device == mine]
     turns = realize_in_turns(groups)
 
-    def act_forward(number: int, inputs: Any) -> Sequence[np.ndarray]:
+    def act_forward(number: int, inputs: Any) -> Sequence[Any]:
         for arrays in inputs.values():
             batches[number].forward[mine - 1].fill(arrays)
         next(turns)
         return batches[number].forward[mine].packed()
 
-    def act_backward(number: int, inputs: Any) -> Sequence[np.ndarray]:
+    def act_backward(number: int, inputs: Any) -> Sequence[Any]:
         for name, arrays in inputs.items():
             if name != forward:
                 batches[number].backward[mine + 1].fill(arrays)
         next(turns)
         return batches[number].backward[mine].packed()
 
-    follower = Follower(actors, ranks, MPIWorld(everyone()))
+    homes = [Home(rank, placement.type) for rank, placement in zip(ranks, placements)]
+    follower = Follower(actors, ranks, MPIWorld(everyone()), placements[mine].memory, homes)
     follower.run(schedule, {forward: act_forward, backward: act_backward})
     next(turns, None)
 

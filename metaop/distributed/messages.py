@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaop.dist.collectives import MPIWorld, communicator_of, mpi
-from metaop.dist.job import job
+from metaop.dist.collectives import MPIWorld, mpi
 from metaop.dist.memory import HOST_MEMORY, Memory, memory_of
+from metaop.dist.pairs import pair_of
 from metaop.distributed.process_group import ProcessGroup, world_group
 from metaop.distributed.values import put
 from metaop.tensor.core import Tensor
@@ -102,9 +101,4 @@ def _taken(members: ProcessGroup, rank: int | None, tag: int, what: str) -> tupl
 def _pair_of(members: ProcessGroup, rank: int, memory: Memory) -> MPIWorld:
     """This rank and another one, which has to ask for it too."""
     ranks = sorted((members.ranks[members.rank()], members.ranks[rank]))
-    return _pair(ranks[0], ranks[1], memory, job.losses)
-
-
-@lru_cache
-def _pair(first: int, second: int, memory: Memory, losses: int) -> MPIWorld:
-    return MPIWorld(communicator_of((first, second)), memory)
+    return pair_of(ranks[0], ranks[1], memory)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,8 @@ import numpy as np
 from metaop.differentiation import tape
 from metaop.dist.actor import Action, pipeline, run
 from metaop.dist.collectives import MPIWorld, everyone
-from metaop.dist.follow import Follower
+from metaop.dist.follow import Follower, Home
+from metaop.dist.memory import memory_of
 from metaop.errors import ArgumentError
 from metaop.executor import realize
 from metaop.nn.module import Module
@@ -28,11 +30,13 @@ from metaop.nn.parallel.distributed import DistributedDataParallel
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.devices import moved
 from metaop.tensor.functions.joining import cat, tensor_split
+from metaop.tensor.host.arrays import array_of, tensor_on
 from metaop.tensor.options import device_of
 from metaop.unified_graph.dtype import from_numpy_dtype
 from metaop.unified_graph.tensor_type import Device
 
-Arrays = Sequence[np.ndarray]
+# In host memory, or on the GPU of the stage.
+Arrays = Sequence[Any]
 
 
 class PipelineStage:
@@ -41,7 +45,7 @@ class PipelineStage:
     `group` has one rank for each stage, in their order (default: all ranks of the job). The module
     takes what the module of the stage before gives: a tensor or a tuple of tensors. Their shapes
     travel with them, so `input_args` and `output_args` are not needed. `device` is that of the
-    module. Between stages values go through host memory.
+    module. Between stages that have a GPU each, values go by NCCL, else through host memory.
     """
 
     def __init__(
@@ -66,6 +70,13 @@ class PipelineStage:
         self.device = values[0].device if values else device_of(device)
         self.submodule = submodule
         self.index, self.count = stage_index, num_stages
+
+    @cached_property
+    def homes(self) -> list[Home]:
+        """Where all stages are; every rank has to ask for it."""
+        mine = Home(everyone().rank, self.device.type)
+        found: list[Home] = self.world.communicator.allgather(mine)
+        return found
 
     @property
     def is_first(self) -> bool:
@@ -107,7 +118,7 @@ class _MicroBatches:
                 values = (loss * self.weights[number],)
         self.stash[number] = given, values
         realize(*(value.call for value in values))
-        return [] if self.stage.is_last else [value.detach()._array() for value in values]
+        return [] if self.stage.is_last else [array_of(value.detach()) for value in values]
 
     def backward(self, number: int, inputs: Mapping[str, Arrays]) -> Arrays:
         """Takes the gradient of a micro-batch; parameters accumulate it."""
@@ -127,7 +138,7 @@ class _MicroBatches:
         if self.stage.is_first:
             return []
         return [
-            np.zeros(x.shape, x.dtype.numpy) if x.grad is None else x.grad.detach()._array()
+            np.zeros(x.shape, x.dtype.numpy) if x.grad is None else array_of(x.grad.detach())
             for x in given
             if x.requires_grad
         ]
@@ -142,10 +153,13 @@ class _MicroBatches:
         )
 
 
-def _tensor(array: np.ndarray, device: Device) -> Tensor:
+def _tensor(array: Any, device: Device) -> Tensor:
+    """The value on a device, where it is or to which it has come by the host."""
     dtype = from_numpy_dtype(array.dtype)
     assert dtype is not None
-    return moved(from_array(array, dtype), device)
+    if isinstance(array, np.ndarray):
+        return moved(from_array(array, dtype), device)
+    return tensor_on(array, dtype, device)
 
 
 class _Schedule:
@@ -170,7 +184,7 @@ class _Schedule:
                 actor.consumers = [other for other in actor.consumers if other in actors]
                 actor.returned = {other.name: 0 for other in actor.consumers}
         self.schedule = run(actors)
-        self.follower = Follower(actors, range(stage.count), stage.world)
+        self.actors = actors
         self.done: list[Action] = []
 
     def step(self, *args: Tensor, target: Tensor | None = None, losses: Any = None) -> Any:
@@ -189,7 +203,10 @@ class _Schedule:
             acts.weights = [len(part) / len(target) for part in acts.targets]
         name = self.stage.index
         work = {f"forward {name}": acts.forward, f"backward {name}": acts.backward}
-        self.done = self.follower.run(self.schedule, work)
+        stages, memory = range(self.stage.count), memory_of(self.stage.device)
+        homes = self.stage.homes
+        follower = Follower(self.actors, stages, self.stage.world, memory, homes)
+        self.done = follower.run(self.schedule, work)
         if losses is not None:
             losses[:] = acts.losses
         return cat(acts.outputs) if acts.outputs else None

@@ -1,12 +1,8 @@
-"""Every argument of the public classes and functions for several ranks is used or refused."""
+"""What arguments for several ranks cannot be followed are refused."""
 
 from __future__ import annotations
 
-import ast
-import inspect
-from collections.abc import Callable, Iterator
-from textwrap import dedent
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,91 +18,7 @@ from metaop.distributed import (
     MixedPrecision,
     ZeroRedundancyOptimizer,
 )
-from metaop.distributed.graph_config import GraphConfig
 from metaop.errors import ArgumentError
-
-ROOMS = (
-    "metaop.dist",
-    "metaop.multiprocessing",
-    "metaop.nn.parallel",
-    "metaop.tensor.sharded.global_tensor",
-    "metaop.tensor.sharded.placing",
-)
-PLACES: list[ModuleType] = [
-    metaop.distributed,
-    metaop.distributed.checkpoint,
-    metaop.distributed.elastic,
-    metaop.distributed.fsdp,
-    metaop.distributed.graph,
-    metaop.distributed.optim,
-    metaop.distributed.pipelining,
-    metaop.multiprocessing,
-    metaop.nn.parallel,
-]
-
-
-def public(place: ModuleType) -> Iterator[tuple[str, object]]:
-    """The functions and classes of metaop that a module offers, and the methods of these."""
-    for name in dir(place):
-        value = getattr(place, name)
-        if name.startswith("_") or not getattr(value, "__module__", "").startswith(ROOMS):
-            continue
-        if inspect.isfunction(value):
-            yield name, value
-        elif inspect.isclass(value):
-            for method, function in vars(value).items():
-                # Dataclasses make methods that have no source.
-                source = inspect.unwrap(function) if inspect.isfunction(function) else None
-                if source is not None and not source.__code__.co_filename.startswith("<"):
-                    yield f"{name}.{method}", function
-
-
-def unused(function: object) -> set[str]:
-    """The parameters of which nothing is made in the body."""
-    (tree,) = ast.parse(dedent(inspect.getsource(function))).body  # type: ignore[arg-type]
-    assert isinstance(tree, ast.FunctionDef)
-    given = tree.args
-    extra = [one for one in (given.vararg, given.kwarg) if one is not None]
-    names = {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs, *extra)}
-    read = {node.id for line in tree.body for node in ast.walk(line) if isinstance(node, ast.Name)}
-    return names - read - {"self", "cls"}
-
-
-# What is so whatever the argument says, or is said by the docstring to be a name or a hint.
-ALWAYS = {
-    "Work.wait": {"timeout"},
-    "broadcast_object_list": {"device"},
-    "get_backend": {"group"},
-    "init_process_group": {"group_name"},
-    "to_global": {"copy"},
-    "FullyShardedDataParallel.__init__": {"sync_module_states", "cpu_offload"},
-    "ZeroRedundancyOptimizer.consolidate_state_dict": {"to"},
-    "DistributedDataParallel.__init__": {"find_unused_parameters", "static_graph"},
-    "PipelineStage.__init__": {"input_args", "output_args"},
-    "data_parallel": {"dim"},
-    # Methods that others define, and functions of one signature.
-    "Graph.build": {"args", "kwargs"},
-    "run_in_turns": {"stages"},
-}
-# Switches of OneFlow for what is done always or has no counterpart.
-HINTS = {name for name, value in vars(GraphConfig).items() if value is GraphConfig._accept}
-
-
-def test_every_argument_is_used_or_refused() -> None:
-    found = {}
-    for place in PLACES:
-        for name, function in public(place):
-            method = name.rpartition(".")[2]
-            if (method.startswith("_") and method != "__init__") or method in HINTS:
-                continue
-            if names := unused(function) - ALWAYS.get(name, set()):
-                found[name] = names
-    assert not found
-
-
-def test_what_is_said_to_be_always_so_is_an_argument() -> None:
-    known = {name: unused(function) for place in PLACES for name, function in public(place)}
-    assert all(names <= known[name] for name, names in ALWAYS.items())
 
 
 def model() -> nn.Module:

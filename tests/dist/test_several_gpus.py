@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.cuda import emulator
@@ -18,13 +16,32 @@ pytestmark = [
 PROGRAMS = ("gpu_collectives", "gpu_training", "pipeline")
 
 
-def test_two_ranks_with_a_gpu_each(tmp_path: Path) -> None:
-    done = run("several.py", 2, "--gpus", *PROGRAMS, timeout=280, EMULATED_KERNELS=str(tmp_path))
-    for name in PROGRAMS:
-        check_done(name, 2, done)
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where the kernels of all jobs are compiled, each once."""
+    return str(tmp_path_factory.mktemp("kernels"))
 
 
-def test_two_ranks_that_share_a_gpu(tmp_path: Path) -> None:
-    done = run("shared_gpu.py", 2, timeout=120, EMULATED_KERNELS=str(tmp_path))
+def check(kernels: str, ranks: int, *programs: str) -> None:
+    done = run("several.py", ranks, "--gpus", *programs, timeout=500, EMULATED_KERNELS=kernels)
+    for name in programs:
+        check_done(name, ranks, done)
+
+
+def test_two_ranks_with_a_gpu_each(kernels: str) -> None:
+    check(kernels, 2, *PROGRAMS)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_network_shared_out_over_gpus(ranks: int, kernels: str) -> None:
+    check(kernels, ranks, "gpu_parallel")
+
+
+def test_four_ranks_with_shares_of_the_batch(kernels: str) -> None:
+    check(kernels, 4, "gpu_training")
+
+
+def test_two_ranks_that_share_a_gpu(kernels: str) -> None:
+    done = run("shared_gpu.py", 2, timeout=120, EMULATED_KERNELS=kernels)
     for rank in range(2):
         assert f"rank {rank} agrees\n" in done.stdout, done.stdout + done.stderr

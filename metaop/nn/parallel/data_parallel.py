@@ -15,6 +15,10 @@ class DataParallel(Module):
     PyTorch divides the batch along `dim` among the GPUs of one process. Here one device does the
     work, which gives the same numbers whatever `dim` is; several devices are used by processes
     (`DistributedDataParallel`). Raises ArgumentError for other devices than that of the module.
+
+    >>> model = nn.DataParallel(nn.Linear(3, 2))
+    >>> model(metaop.ones(4, 3)).shape
+    metaop.Size([4, 2])
     """
 
     def __init__(

@@ -47,6 +47,10 @@ patience = 100.0
 
 available = True
 _groups = threading.local()
+# The folders that this process made. The ranks wait for each other at the end of a job; that is
+# registered later and so comes before they are removed.
+_made: list[str] = []
+atexit.register(lambda: [shutil.rmtree(name, ignore_errors=True) for name in _made])
 # The calls that were made, each with the rank.
 calls_made: list[tuple[int, Call]] = []
 
@@ -103,7 +107,7 @@ get_build_version = get_version
 def get_unique_id() -> tuple[int, ...]:
     """128 signed numbers: the name of a new folder, which goes with this process."""
     name = tempfile.mkdtemp(prefix="nccl-")
-    atexit.register(shutil.rmtree, name, ignore_errors=True)
+    _made.append(name)
     padded = name.encode().ljust(_ID_BYTES, b"\0")
     return tuple(np.frombuffer(padded, np.int8).tolist())
 

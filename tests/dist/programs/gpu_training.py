@@ -20,6 +20,7 @@ from metaop.distributed import (
 )
 from tests.cuda.emulator.cupy_stand_in import launched
 
+STEPS = 20
 rank, ranks = get_rank(), get_world_size()
 random = np.random.default_rng(3)
 inputs = random.normal(size=(4 * ranks, 5)).astype(np.float32)
@@ -60,7 +61,7 @@ def step(model: nn.Module, optimizer: metaop.optim.Optimizer, share: slice) -> m
 
 def losses(model: nn.Module, optimizer: metaop.optim.Optimizer) -> list[float]:
     found = []
-    for _ in range(4):
+    for _ in range(STEPS):
         loss = step(model, optimizer, mine)
         all_reduce(loss)
         found.append(loss.item() / ranks)
@@ -74,7 +75,7 @@ def adam(model: nn.Module) -> metaop.optim.Optimizer:
 with metaop.device("cpu"):
     alone = Network(0)
 single = adam(alone)
-expected = [step(alone, single, everything).item() for _ in range(4)]
+expected = [step(alone, single, everything).item() for _ in range(STEPS)]
 
 # Every rank begins with weights of its own.
 model = nn.parallel.DistributedDataParallel(Network(rank), device_ids=[rank])

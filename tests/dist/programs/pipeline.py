@@ -71,4 +71,16 @@ with metaop.no_grad():
     if rank == ranks - 1:
         whole = alone(inputs)
         np.testing.assert_allclose(outputs.cpu().numpy(), whole.cpu().numpy(), rtol=1e-4, atol=1e-5)
+
+# Values of 16 bits keep their type on the way.
+narrow = nn.Sequential(*blocks()).to(metaop.bfloat16)
+forward_only = ScheduleGPipe(PipelineStage(narrow[rank], rank, ranks), MICRO)
+with metaop.no_grad():
+    outputs = forward_only.step(*([inputs.to(metaop.bfloat16)] if rank == 0 else []))
+    if rank == ranks - 1:
+        assert outputs.dtype is metaop.bfloat16
+        whole = narrow(inputs.to(metaop.bfloat16)).float()
+        np.testing.assert_allclose(
+            outputs.float().cpu().numpy(), whole.cpu().numpy(), rtol=2e-2, atol=2e-2
+        )
 print(f"rank {rank} agrees")

@@ -17,6 +17,7 @@ from metaop import nn  # noqa: E402
 from metaop.dist.memory import memory_of  # noqa: E402
 from metaop.dist.nccl import StagedCarrier  # noqa: E402
 from metaop.distributed import placement, sbp  # noqa: E402
+from metaop.distributed.pipelining import PipelineStage, Schedule1F1B  # noqa: E402
 
 rank, ranks = dist.get_rank(), dist.get_world_size()
 device = metaop.device("cuda:0")
@@ -57,6 +58,20 @@ metaop.manual_seed(rank)
 model = nn.parallel.DistributedDataParallel(nn.Linear(3, 2).to(device))
 model(metaop.full((1, 3), float(rank), device=device)).sum().backward()
 check(model.module.weight.grad, np.full((2, 3), np.arange(ranks).mean()))
+# Stages on one GPU, and on a host and a GPU: gradients are those of one module.
+for places in ([device] * ranks, [metaop.device("cpu"), *[device] * (ranks - 1)]):
+    metaop.manual_seed(0)
+    layers = nn.Sequential(*(nn.Linear(3, 3) for _ in range(ranks)))
+    inputs = metaop.arange(12.0).reshape(4, 3) / 12
+    nn.functional.mse_loss(layers(inputs), inputs).backward()
+    expected = layers[rank].weight.grad.numpy()
+    layers.zero_grad()
+    stage = PipelineStage(layers[rank].to(places[rank]), rank, ranks)
+    schedule = Schedule1F1B(stage, 2, loss_fn=nn.functional.mse_loss)
+    there = inputs.to(places[rank])
+    schedule.step(*([there] if rank == 0 else []), target=there if rank == ranks - 1 else None)
+    assert layers[rank].weight.grad.device == places[rank]
+    np.testing.assert_allclose(layers[rank].weight.grad.cpu().numpy(), expected, rtol=1e-5)
 summed = metaop.ones(4, 3, device=device).to_global(
     placement=placement.all("cuda"), sbp=sbp.partial_sum
 )
