@@ -25,7 +25,8 @@ class _TwinSource(importlib.abc.SourceLoader):
     """Reads a source file with the word `metaop` replaced by `torch`.
 
     Errors stay those of metaop; layers of `metaop.vision.ops`, and what takes feature maps out of
-    networks of `metaop.vision.models`, come from their own twins.
+    networks of `metaop.vision.models`, come from their own twins. What `metaop.jit` captures where
+    it can, PyTorch calls as it is.
     """
 
     def __init__(self, path: str) -> None:
@@ -38,6 +39,7 @@ class _TwinSource(importlib.abc.SourceLoader):
         with open(self.path) as file:
             text = re.sub(r"\bmetaop\b(?!\.errors)", "torch", file.read())
         text = re.sub(r"\btorch\.vision\.ops\b", f"{_TWIN}metaop.vision.ops.layers", text)
+        text = re.sub(r"\btorch\.jit\(([\w.]+), fallback=True\)", r"\1", text)
         text = re.sub(r"\btorch\.vision\.models\b", f"{_TWIN}metaop.vision.layer_getter", text)
         return re.sub(r"\b(from|import) (models|benchmarks)\b", rf"\1 {_TWIN}\2", text).encode()
 

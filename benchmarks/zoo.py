@@ -65,8 +65,8 @@ PREFACE = f"""Written by `python -m benchmarks.zoo`, not by hand. Each network w
 `python -m models NAME train` does it, on one thread of a machine that others used, too. Trainings
 were cut off after at most {SECONDS["metaop"]:.0f} seconds of the processor, so those with few steps
 have not learnt yet. Parameters are those of the small network that is trained. Times are medians of
-a step, in milliseconds of the processor. PyTorch runs the same text; `–` says that it cannot, that
-the training has a loop of its own, or that it was not measured."""
+a step, in milliseconds of the processor. PyTorch runs the same text; `–` says that it cannot, or
+that it was not measured."""
 # Steps that compile, or warm up, are not timed.
 WARM_UP = 3
 
@@ -118,16 +118,23 @@ class Watch:
         self.prepare = library.optim.Optimizer.__init__
         self.begin()
         demonstration.train = self.train
+        optimizers = importlib.import_module(f"{library.__name__}.optim.optimizer")
+        self.hook = optimizers.register_optimizer_step_post_hook(self.stepped)
         library.optim.Optimizer.__init__ = lambda *words, **named: self.count(*words, **named)
 
     def begin(self) -> None:
         """Forgets what was measured."""
         self.parameters: dict[int, int] = {}
         self.times: list[float] = []
+        self.ends: list[float] = []
         self.history: dict[str, list[float]] = {}
 
+    def stepped(self, *_: Any) -> None:
+        """Told after every step of an optimizer: some trainings have a loop of their own."""
+        self.ends.append(time.process_time())
+
     def train(
-        self, step: Callable[[int], Any], steps: int, heading: str, checkpoint: Any = None
+        self, step: Callable[[int], Any], steps: int, title: str, kept: Any = None, log: str = ""
     ) -> dict[str, list[float]]:
         """In the place of `demonstration.train`: steps are timed, and may be fewer."""
         start = before = time.process_time()
@@ -176,6 +183,8 @@ def measure_all(names: Sequence[str], framework: str) -> None:
         except Exception as error:
             print(f"{name} with {framework}: {error}", file=sys.stderr)
         else:
+            if not watch.times:
+                watch.times = np.diff(watch.ends).tolist()
             times = watch.times[WARM_UP:]
             found = {
                 "parameters": sum(watch.parameters.values()),

@@ -103,7 +103,7 @@ def drawing_options(
     description: str | None, arguments: Sequence[str] | None, **further: int | float | str
 ) -> argparse.Namespace:
     """The options of `parse_options` for those who draw, with defaults that suit small images."""
-    defaults = dict(steps=150, batch_size=32, lr=1e-3, latent=32, width=16, out="", checkpoint="")
+    defaults = dict(steps=150, batch_size=32, lr=1e-3, latent=32, width=16, out="")
     options: dict[str, Any] = {**defaults, **further}
     return parse_options(description, arguments, **options)
 

@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     """
     options = parse_options(
         __doc__, arguments, steps=200, batch_size=64, lr=3e-3, people=64, width=8, scale=16.0,
-        margin=0.3, split=0, checkpoint="",
+        margin=0.3, split=0,
     )  # fmt: skip
     people = np.random.default_rng((options.seed, 0, 1)).uniform(size=(options.people, 9))
     network = FaceNetwork(options.width)

@@ -22,7 +22,7 @@ from metaop.nn import functional as F
 
 from .demonstration import drawn_rows, parse_options
 from .gpt import PROVERBS
-from .parallel import OPTIONS
+from .parallel import OPTIONS, Part
 from .published import adopt, read_config, read_weights
 from .trainer import Trainer, Training, Values
 
@@ -151,7 +151,10 @@ class BERT(nn.Module):
 
 
 class MaskedLanguageModel(nn.Module):
-    """Tokens (batch, length), int64, to logits of what stands there (batch, length, vocabulary)."""
+    """Tokens (batch, length), int64, to logits of what stands there (batch, length, vocabulary).
+
+    The matrix at the end is that of the tokens unless `tied` is False.
+    """
 
     columns = tuple(
         f"{name}.{kind}"
@@ -160,7 +163,9 @@ class MaskedLanguageModel(nn.Module):
     )
     rows = ("output.dense.weight",)
 
-    def __init__(self, vocabulary: int = 30522, width: int = 768, **options: Any) -> None:
+    def __init__(
+        self, vocabulary: int = 30522, width: int = 768, tied: bool = True, **options: Any
+    ) -> None:
         super().__init__()
         self.bert = BERT(vocabulary, width=width, **options)
         transform = nn.ModuleDict(
@@ -174,7 +179,8 @@ class MaskedLanguageModel(nn.Module):
             {"predictions": nn.ModuleDict({"transform": transform, "decoder": decoder})}
         )
         initialise(self, width)
-        decoder.weight = self.bert.embeddings.word_embeddings.weight
+        if tied:
+            decoder.weight = self.bert.embeddings.word_embeddings.weight
 
     def forward(
         self,
@@ -182,9 +188,28 @@ class MaskedLanguageModel(nn.Module):
         mask: metaop.Tensor | None = None,
         kinds: metaop.Tensor | None = None,
     ) -> metaop.Tensor:
+        return self.guess(self.bert(tokens, mask, kinds))
+
+    def guess(self, x: metaop.Tensor, *_: metaop.Tensor) -> metaop.Tensor:
+        """The logits of vectors (batch, length, width)."""
         head = self.cls["predictions"]
-        x = F.gelu(head["transform"]["dense"](self.bert(tokens, mask, kinds)))
+        x = F.gelu(head["transform"]["dense"](x))
         return head["decoder"](head["transform"]["LayerNorm"](x))
+
+    def in_order(self) -> list[nn.Module]:
+        """The network of tokens and a mask as modules; each takes what the one before gives.
+
+        The mask goes along with the vectors.
+        """
+        blocks = [
+            Part(lambda x, mask, block=block: (block(x, mask), mask), block)
+            for block in self.bert.encoder["layer"]
+        ]
+        embeddings = self.bert.embeddings
+        first = Part(
+            lambda tokens, mask: (embeddings(tokens, None), mask[:, None, None].bool()), embeddings
+        )
+        return [first, *blocks, Part(self.guess, self.cls)]
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> MaskedLanguageModel:
@@ -272,12 +297,12 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Guesses hidden letters of proverbs; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=300, batch_size=16, lr=3e-3, width=64, layers=2, heads=4,
-        share=0.15, checkpoint="", log="", **OPTIONS,
+        share=0.15, tied=1, log="", **OPTIONS,
     )  # fmt: skip
     tokens, mask, hidden_letter = numbered(proverbs())
     model = MaskedLanguageModel(
         hidden_letter + 1, options.width, context=tokens.shape[1], layers=options.layers,
-        heads=options.heads, hidden=4 * options.width, dropout=0.0,
+        heads=options.heads, hidden=4 * options.width, dropout=0.0, tied=bool(options.tied),
     )  # fmt: skip
     optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
 

@@ -32,7 +32,8 @@ def parse_options(
 ) -> argparse.Namespace:
     """The options of a demonstration with their defaults; `further` adds some of its own.
 
-    The seed has been set when this returns, and the ranks train together.
+    Every demonstration has `--checkpoint`, the file of a `Checkpoint`. The seed has been set when
+    this returns, and the ranks train together.
     """
     title = (description or "").split("\n")[0]
     parser = argparse.ArgumentParser(description=title)
@@ -42,6 +43,7 @@ def parse_options(
         "lr": lr,
         "seed": 0,
         "data_parallel": 1,
+        "checkpoint": "",
     }
     defaults |= further
     for name, value in defaults.items():

@@ -97,7 +97,7 @@ def learn_to_find(
     """
     usual: dict[str, int | float | str] = {
         **{"steps": 600, "batch_size": 8, "lr": 2e-3, "size": 64, "width": 16, "test": 64},
-        **{"out": "", "checkpoint": "", "every": 100},
+        **{"out": "", "every": 100},
     }
     options = parse_options(description, arguments, **{**usual, **defaults})  # type: ignore
     model = build(options)

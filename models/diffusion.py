@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns the digits of scikit-learn and draws some; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=600, batch_size=32, lr=2e-3, width=16, times=100, draw=8,
-        draw_steps=20, eta=0.0, out="", checkpoint="",
+        draw_steps=20, eta=0.0, out="",
     )  # fmt: skip
     images, _ = digit_images(8, 1)
     model, noise = UNet(1, options.width), Noise(options.times)

@@ -64,7 +64,7 @@ class DLRM(nn.Module):
 def main(arguments: Sequence[str] | None = None) -> float:
     """Learns made-up clicks; returns the area under the ROC curve of new rows."""
     options = parse_options(
-        __doc__, arguments, steps=600, batch_size=256, lr=1e-2, rows=20_000, width=8, checkpoint=""
+        __doc__, arguments, steps=600, batch_size=256, lr=1e-2, rows=20_000, width=8
     )
     model = DLRM(NUMBERS, SIZES, (4 * options.width, options.width), (8 * options.width, 32))
     return learn_clicks(model, options)

@@ -2,7 +2,8 @@
 
 After V. Mnih and others, "Human-level control through deep reinforcement learning", 2015, with the
 targets of H. van Hasselt, A. Guez, D. Silver, "Deep reinforcement learning with double Q-learning",
-2016. It learns to walk through a grid with pits, or to keep a pole upright.
+2016. It learns to walk through a grid with pits. It keeps a pole on a cart upright for 98 to 223 of
+500 steps only, after 40,000 steps of the world; PPO solves that world.
 
     python -m models.dqn --steps 1000 --world grid_world
 """
@@ -101,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     """Acts and learns in turn; returns the mean return of episodes with the best actions."""
     options = parse_options(
         __doc__, arguments, steps=1000, batch_size=128, lr=3e-3, world="grid_world", worlds=8,
-        memory=10_000, width=64, every=50, checkpoint="",
+        memory=10_000, width=64, every=50,
     )  # fmt: skip
     world = world_of(options.world, options.worlds, options.seed)
     model = QNetwork(world.inputs, world.actions, options.width)

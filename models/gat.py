@@ -45,7 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> float:
     """Learns from two members and returns the share of all that it gets right."""
     options = parse_options(
         __doc__, arguments, steps=100, batch_size=2, lr=1e-2, hidden=8, heads=4, dropout=0.3,
-        checkpoint="",
     )  # fmt: skip
 
     def build(features: int) -> GAT:

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     """Learns from most ratings; returns the root of the mean squared error of the others."""
     options = parse_options(
         __doc__, arguments, steps=300, batch_size=2048, lr=3e-2, people=100, things=80, share=0.4,
-        hidden=32, checkpoint="",
+        hidden=32,
     )  # fmt: skip
     random = np.random.default_rng(options.seed)
     rows = random.permutation(made_up(options.people, options.things, options.share, random))

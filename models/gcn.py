@@ -77,9 +77,7 @@ def learn_sides(
 
 def main(arguments: Sequence[str] | None = None) -> float:
     """Learns from two members and returns the share of all that it gets right."""
-    options = parse_options(
-        __doc__, arguments, steps=100, batch_size=2, lr=1e-2, hidden=16, checkpoint=""
-    )
+    options = parse_options(__doc__, arguments, steps=100, batch_size=2, lr=1e-2, hidden=16)
     return learn_sides("GCN", lambda features: GCN(features, options.hidden, 2), options)
 
 

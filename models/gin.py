@@ -83,7 +83,7 @@ def drawn_graphs(count: int, random: np.random.Generator) -> tuple[graphs.Graph,
 def main(arguments: Sequence[str] | None = None) -> float:
     """Learns to tell graphs apart; returns the share of 200 new ones that it gets right."""
     options = parse_options(
-        __doc__, arguments, steps=60, batch_size=32, lr=1e-2, hidden=16, layers=3, checkpoint=""
+        __doc__, arguments, steps=60, batch_size=32, lr=1e-2, hidden=16, layers=3
     )
     model = GIN(1, options.hidden, 4, options.layers)
     optimizer = metaop.optim.Adam(model.parameters(), lr=options.lr)

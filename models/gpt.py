@@ -350,7 +350,6 @@ def learn_text(
 WRITING: dict[str, int | float | str] = {
     **OPTIONS,
     "text": "",
-    "checkpoint": "",
     "log": "",
     "context": 32,
     "write": 100,

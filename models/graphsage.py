@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     """Learns from half of the nodes; returns the share of the others that it gets right."""
     options = parse_options(
         __doc__, arguments, steps=100, batch_size=32, lr=1e-2, hidden=16, groups=4, size=60,
-        neighbours=5, checkpoint="",
+        neighbours=5,
     )  # fmt: skip
     random = np.random.default_rng(options.seed)
     graph, features, labels = groups(options.groups, options.size, random)

@@ -144,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     """Learns most facts; returns the mean reciprocal rank of the others."""
     options = parse_options(
         __doc__, arguments, steps=300, batch_size=128, lr=2e-2, model="rotate", people=60,
-        width=24, wrong=8, checkpoint="",
+        width=24, wrong=8,
     )  # fmt: skip
     if options.model not in MODELS:
         raise ArgumentError(f"--model is {options.model!r}", fix=f"one of {sorted(MODELS)}")

@@ -99,7 +99,7 @@ def learn_proverbs(
 # What `learn_proverbs` reads.
 LEARNING: dict[str, Any] = {
     **{"steps": 200, "batch_size": 16, "lr": 5e-3, "width": 64, "layers": 2, "length": 32},
-    **{"write": 80, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "checkpoint": "", "log": ""},
+    **{"write": 80, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "log": ""},
 }
 
 

@@ -291,7 +291,6 @@ def main(arguments: Sequence[str] | None = None) -> float:
     """
     options = parse_options(
         __doc__, arguments, steps=60, batch_size=16, lr=3e-3, corners=52, width=16, out="",
-        checkpoint="",
     )  # fmt: skip
     edges = 3 * options.corners - 6
     pools = edges - 3 * (edges // 12), edges - 3 * (edges // 6)

@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> Any:
     """
     options = parse_options(
         __doc__, arguments, steps=200, batch_size=8, lr=1e-3, width=64, layers=2, heads=4,
-        temperature=0.1, checkpoint="", pretrained="", compare="It rains. | The sun shines.",
+        temperature=0.1, pretrained="", compare="It rains. | The sun shines.",
     )  # fmt: skip
     if options.pretrained:
         near = compare_texts(options.pretrained, options.compare.split(" | "))

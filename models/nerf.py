@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     """
     options = parse_options(
         __doc__, arguments, steps=400, batch_size=256, lr=3e-3, width=64, layers=4, samples=32,
-        size=32, pictures=16, out="", checkpoint="",
+        size=32, pictures=16, out="",
     )  # fmt: skip
 
     def rays(angles: np.ndarray) -> list[np.ndarray]:

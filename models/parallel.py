@@ -41,13 +41,14 @@ class Parallel:
 
     def start(self) -> None:
         """Makes the ranks train together; DistributedError for another number of ranks."""
-        parts, ranks = self.data * self.tensor * self.pipeline, metaop.distributed.get_world_size()
+        parts = self.data * self.tensor * self.pipeline
         if min(self.data, self.tensor, self.pipeline) < 1:
             raise ArgumentError(f"{self} has a size below 1", fix="use 1 or more")
         if self.auto and parts > 1:
             raise ArgumentError(f"{self}: auto with sizes", fix="leave the sizes or auto out")
         if parts == 1 and not self.auto:
             return
+        ranks = metaop.distributed.get_world_size()
         if not self.auto and parts != ranks:
             raise DistributedError(
                 f"{self} needs {parts} ranks, and the job has {ranks}",
@@ -65,7 +66,7 @@ class Parallel:
         ranks = np.arange(size * self.pipeline).reshape(self.pipeline, self.data, self.tensor)
         return [metaop.placement("cpu", stage.tolist()) for stage in ranks]
 
-    def stages(self, model: nn.Module) -> nn.Sequential:
+    def stages(self, model: nn.Module) -> Chain:
         """The stages of a network that has `in_order`, on their meshes.
 
         ArgumentError for a network that has none, and for weights that two stages share.
@@ -77,7 +78,7 @@ class Parallel:
             )
         layers = model.in_order()
         bounds = np.linspace(0, len(layers), self.pipeline + 1).astype(int)
-        stages = nn.Sequential(*(nn.Sequential(*layers[a:b]) for a, b in pairwise(bounds)))
+        stages = Chain(*(Chain(*layers[a:b]) for a, b in pairwise(bounds)))
         owners: dict[Any, int] = {}
         names = {parameter: name for name, parameter in model.named_parameters()}
         for number, stage in enumerate(stages):
@@ -113,6 +114,16 @@ class Parallel:
         module.to_global(mesh, lambda name, *_: (whole, lies.get(name, whole)))
 
 
+class Chain(nn.Sequential):
+    """Modules of which each takes what the one before gives: a tensor, or a tuple of several."""
+
+    def forward(self, *inputs: Any) -> Any:
+        for module in self:
+            found = module(*inputs)
+            inputs = found if isinstance(found, tuple) else (found,)
+        return inputs if len(inputs) > 1 else inputs[0]
+
+
 class Part(nn.Module):
     """A step of a network: a function, and the modules and parameters that it uses."""
 
@@ -122,8 +133,8 @@ class Part(nn.Module):
         for number, one in enumerate(used):
             setattr(self, f"used{number}", one)
 
-    def forward(self, x: metaop.Tensor) -> metaop.Tensor:
-        return self.function(x)
+    def forward(self, *inputs: metaop.Tensor) -> Any:
+        return self.function(*inputs)
 
 
 def placed(batch: Sequence[metaop.Tensor], inputs: int, meshes: Sequence[Any]) -> list[Any]:

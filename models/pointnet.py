@@ -9,18 +9,14 @@ fit; the largest of each number is all that is left of the points, so their orde
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from collections.abc import Sequence
 
-import numpy as np
-
 import metaop
 from metaop import nn
-from metaop.nn import functional as F
 
-from .demonstration import Checkpoint, parse_options, train, update
-from .point_cloud import solids
+from .demonstration import parse_options
+from .point_cloud import learn_solids
 
 
 def dense(sizes: Sequence[int], last: bool = True) -> nn.Sequential:
@@ -81,36 +77,13 @@ class PointNet(nn.Module):
         return (product - identity).flatten(1).norm(2, dim=1).mean()
 
 
-def learn_solids(model: nn.Module, options: argparse.Namespace) -> float:
-    """Tells spheres, cubes and tori apart; returns the share of new ones that are told."""
-    optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
-
-    def step(number: int) -> dict[str, metaop.Tensor]:
-        random = np.random.default_rng((options.seed, number))
-        clouds, kinds = map(metaop.from_numpy, solids(options.batch_size, options.points, random))
-        logits = model(clouds)
-        loss = F.cross_entropy(logits, kinds)
-        if isinstance(model, PointNet):
-            loss = loss + 0.001 * model.slant()
-        update(optimizer, loss)
-        return {"loss": loss.detach(), "accuracy": (logits.argmax(1) == kinds).float().mean()}
-
-    checkpoint = Checkpoint(options.checkpoint, model=model, optimizer=optimizer)
-    train(step, options.steps, type(model).__name__, checkpoint)
-    clouds, kinds = solids(96, options.points, np.random.default_rng((options.seed, 0, 1)))
-    with metaop.no_grad():
-        found = model.eval()(metaop.from_numpy(clouds)).argmax(1).numpy()
-    accuracy = float((found == kinds).mean())
-    print(f"accuracy {accuracy:.3f} of new clouds")
-    return accuracy
-
-
 def main(arguments: Sequence[str] | None = None) -> float:
     """Tells spheres, cubes and tori apart; returns the share of new ones that are told."""
     options = parse_options(
-        __doc__, arguments, steps=100, batch_size=16, lr=2e-3, points=64, width=16, checkpoint=""
+        __doc__, arguments, steps=100, batch_size=16, lr=2e-3, points=64, width=16
     )
-    return learn_solids(PointNet(3, options.width, dropout=0.1), options)
+    model = PointNet(3, options.width, dropout=0.1)
+    return learn_solids(model, options, lambda: 0.001 * model.slant())
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ import metaop
 from metaop import nn
 
 from .demonstration import parse_options
-from .pointnet import head, learn_solids
+from .point_cloud import learn_solids
+from .pointnet import head
 
 
 def picked(x: metaop.Tensor, places: metaop.Tensor) -> metaop.Tensor:
@@ -116,7 +117,7 @@ class PointNet2(nn.Module):
 def main(arguments: Sequence[str] | None = None) -> float:
     """Tells spheres, cubes and tori apart; returns the share of new ones that are told."""
     options = parse_options(
-        __doc__, arguments, steps=100, batch_size=16, lr=2e-3, points=64, width=16, checkpoint=""
+        __doc__, arguments, steps=100, batch_size=16, lr=2e-3, points=64, width=16
     )
     model = PointNet2(3, options.width, (24, 8), (8, 8), (0.5, 1.0), dropout=0.1)
     return learn_solids(model, options)

@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     """Acts and learns in turn; returns the mean return of episodes with the likeliest actions."""
     options = parse_options(
         __doc__, arguments, steps=40, batch_size=256, lr=2.5e-3, world="cart_pole", worlds=8,
-        length=128, epochs=6, width=64, checkpoint="",
+        length=128, epochs=6, width=64,
     )  # fmt: skip
     world = world_of(options.world, options.worlds, options.seed)
     model = ActorCritic(world.inputs, world.actions, options.width)

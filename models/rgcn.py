@@ -66,7 +66,6 @@ def main(arguments: Sequence[str] | None = None) -> float:
     """Learns the generations of half of a family; returns the share of the others it gets right."""
     options = parse_options(
         __doc__, arguments, steps=60, batch_size=30, lr=2e-2, people=60, hidden=16, bases=3,
-        checkpoint="",
     )  # fmt: skip
     random = np.random.default_rng(options.seed)
     facts = family(options.people, random)

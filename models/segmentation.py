@@ -160,7 +160,7 @@ def learn_classes(
     """
     options = parse_options(
         description, arguments, steps=400, batch_size=8, lr=5e-3, size=48, width=16, test=32,
-        out="", checkpoint="", every=100, **further,
+        out="", every=100, **further,
     )  # fmt: skip
     model = build(options)
     optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)

@@ -35,9 +35,7 @@ class SGC(nn.Module):
 
 def main(arguments: Sequence[str] | None = None) -> float:
     """Learns from two members and returns the share of all that it gets right."""
-    options = parse_options(
-        __doc__, arguments, steps=100, batch_size=2, lr=5e-2, hops=2, checkpoint=""
-    )
+    options = parse_options(__doc__, arguments, steps=100, batch_size=2, lr=5e-2, hops=2)
     return learn_sides("SGC", lambda features: SGC(features, 2, options.hops), options)
 
 

@@ -256,7 +256,7 @@ def _layers(part: nn.Module) -> list[nn.Module]:
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns digits of 32 × 32 pixels; returns the losses."""
     options = parse_options(
-        __doc__, arguments, steps=200, batch_size=32, lr=2e-3, width=64, checkpoint="",
+        __doc__, arguments, steps=200, batch_size=32, lr=2e-3, width=64,
         log="", **OPTIONS,
     )  # fmt: skip
     model = SwinTransformer(

@@ -350,7 +350,7 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to write numbers once each and in order; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=400, batch_size=32, lr=3e-3, length=6, numbers=10, layers=1,
-        width=64, heads=4, checkpoint="",
+        width=64, heads=4,
     )  # fmt: skip
     model = T5(
         END + 1 + options.numbers, options.width, options.layers, heads=options.heads,

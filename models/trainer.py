@@ -41,7 +41,7 @@ class Training:
     @classmethod
     def of(cls, options: argparse.Namespace, **further: Any) -> Training:
         """What the options of a demonstration say, and what `further` adds."""
-        known: dict[str, Any] = {name: getattr(options, name, "") for name in ("checkpoint", "log")}
+        known = {"checkpoint": options.checkpoint, "log": getattr(options, "log", "")}
         return cls(options.steps, **known, parallel=Parallel.of(options), **further)
 
 

@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to sort sequences; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=400, batch_size=32, lr=1e-3, length=8, numbers=16, layers=1,
-        width=64, checkpoint="", log="",
+        width=64, log="",
     )  # fmt: skip
     hidden = 2 * options.width
     model = Transformer(

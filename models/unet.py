@@ -17,7 +17,7 @@ import metaop
 from metaop import nn
 from metaop.nn import functional as F
 
-from .demonstration import parse_options, train, update
+from .demonstration import Checkpoint, parse_options, train, update
 
 
 class DoubleConvolution(nn.Sequential):
@@ -79,24 +79,39 @@ def discs(count: int, size: int, random: np.random.Generator) -> tuple[np.ndarra
     return images[:, None].astype(np.float32), inside.astype(np.int64)
 
 
-def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """Finds noisy discs; returns the losses."""
+def overlap(logits: metaop.Tensor, inside: metaop.Tensor) -> metaop.Tensor:
+    """The pixels that are found and inside, divided by those that are found or inside."""
+    found = logits.argmax(1)
+    return (found & inside).sum() / (found | inside).sum()
+
+
+def main(arguments: Sequence[str] | None = None) -> float:
+    """Finds noisy discs; returns how far it overlaps with 64 new ones."""
     options = parse_options(__doc__, arguments, steps=60, batch_size=8, lr=2e-3, size=32, width=8)
-    random = np.random.default_rng(options.seed)
     model = UNet(1, 2, options.width, depth=3)
     optimizer = metaop.optim.AdamW(model.parameters(), lr=options.lr)
 
-    def step(number: int) -> dict[str, metaop.Tensor]:
-        images, inside = map(metaop.from_numpy, discs(options.batch_size, options.size, random))
-        logits = model(images)
-        found = logits.argmax(1)
-        both, either = (found & inside).sum(), (found | inside).sum()
-        return {
-            "loss": update(optimizer, F.cross_entropy(logits, inside)),
-            "overlap": both / either,
-        }
+    def drawn(count: int, *seed: int) -> tuple[metaop.Tensor, ...]:
+        random = np.random.default_rng((options.seed, *seed))
+        return tuple(map(metaop.from_numpy, discs(count, options.size, random)))
 
-    return train(step, options.steps, "U-Net")["loss"]
+    def step(number: int) -> dict[str, metaop.Tensor]:
+        images, inside = drawn(options.batch_size, number)
+        logits = model(images)
+        loss = update(optimizer, F.cross_entropy(logits, inside))
+        return {"loss": loss, "overlap": overlap(logits.detach(), inside)}
+
+    train(
+        step,
+        options.steps,
+        "U-Net",
+        Checkpoint(options.checkpoint, model=model, optimizer=optimizer),
+    )
+    images, inside = drawn(64, options.steps, 1)
+    with metaop.no_grad():
+        found = overlap(model.eval()(images), inside).item()
+    print(f"overlap {found:.3f} with new discs")
+    return found
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def vit_s_16(num_classes: int = 1000) -> VisionTransformer:
 def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns digits of 32 × 32 pixels; returns the losses."""
     options = parse_options(
-        __doc__, arguments, steps=150, batch_size=32, lr=1e-3, width=64, checkpoint="",
+        __doc__, arguments, steps=150, batch_size=32, lr=1e-3, width=64,
         log="", **OPTIONS,
     )  # fmt: skip
     model = VisionTransformer(32, 8, 3, 4, options.width, 2 * options.width, num_classes=10)

@@ -194,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     """Learns to tell tones apart; returns the losses."""
     options = parse_options(
         __doc__, arguments, steps=150, batch_size=16, lr=2e-3, seconds=0.4, bands=40, width=48,
-        layers=1, heads=4, checkpoint="",
+        layers=1, heads=4,
     )  # fmt: skip
     context = math.ceil(options.seconds * RATE / HOP / 2)
     encoder = WhisperEncoder(

@@ -60,7 +60,7 @@ class WideDeep(nn.Module):
 def main(arguments: Sequence[str] | None = None) -> float:
     """Learns made-up clicks; returns the area under the ROC curve of new rows."""
     options = parse_options(
-        __doc__, arguments, steps=600, batch_size=256, lr=1e-2, rows=20_000, width=8, checkpoint=""
+        __doc__, arguments, steps=600, batch_size=256, lr=1e-2, rows=20_000, width=8
     )
     # Person by category, country by thing, country by category.
     crossed = (0, 3), (2, 1), (2, 3)

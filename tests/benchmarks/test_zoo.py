@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+from types import SimpleNamespace
+
+import pytest
+
+import metaop
 from benchmarks import zoo
+from models import demonstration
 from models.__main__ import networks
 
 
@@ -17,6 +24,13 @@ def test_every_network_stands_in_a_family_with_what_it_learns() -> None:
     assert zoo.family("ssd") == "detection" and zoo.family("dlrm") == "recommendation"
 
 
+def test_what_times_steps_is_called_like_what_it_stands_for() -> None:
+    own, other = (
+        inspect.signature(train).parameters for train in (zoo.Watch.train, demonstration.train)
+    )
+    assert list(own)[1:] == list(other)
+
+
 def test_trainings_are_measured_apart() -> None:
     found = dict(zoo.measured_apart(["sgc", "bgan"], "metaop"))
     assert list(found) == ["sgc", "bgan"]
@@ -26,8 +40,22 @@ def test_trainings_are_measured_apart() -> None:
     assert "judge" in found["bgan"]["reached"] and found["bgan"]["parameters"] == 76_289
 
 
+def test_steps_of_other_loops_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metaop.optim.Optimizer, "__init__", metaop.optim.Optimizer.__init__)
+    watch = zoo.Watch(metaop, SimpleNamespace(), 1.0)
+    parameter = metaop.nn.Parameter(metaop.ones(3))
+    optimizer = metaop.optim.SGD([parameter], lr=0.1)
+    for _ in range(4):
+        demonstration.update(optimizer, parameter.sum()).item()
+    watch.hook.remove()
+    assert len(watch.ends) == 4 and watch.ends == sorted(watch.ends)
+    assert sum(watch.parameters.values()) == 3
+
+
 def test_what_cannot_be_trained_has_no_result() -> None:
-    assert dict(zoo.measured_apart(["sgc"], "torch")) == {"sgc": None}
+    found = dict(zoo.measured_apart(["sgc", "mlp"], "torch"))
+    assert found["sgc"] is None
+    assert found["mlp"]["parameters"] == 17_226 and found["mlp"]["seconds"] > 0
 
 
 def test_rows_tell_what_was_measured() -> None:

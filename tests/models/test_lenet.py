@@ -93,4 +93,4 @@ def test_training_writes_what_it_promises_and_continues_exactly(
 
 @pytest.mark.slow
 def test_the_recipe_reaches_its_accuracy(tmp_path: Path) -> None:
-    assert lenet.main(["--out", str(tmp_path)]) >= 0.975
+    assert lenet.main(["--out", str(tmp_path)]) >= 0.98

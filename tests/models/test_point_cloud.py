@@ -82,8 +82,8 @@ def test_pointnet_does_not_see_the_order() -> None:
     np.testing.assert_allclose(first, second, rtol=1e-9)
 
 
-@pytest.mark.parametrize(("module", "steps"), [(pointnet, 60), (pointnet2, 100)])
-def test_pointnets_tell_new_solids(module: Any, steps: int) -> None:
+@pytest.mark.parametrize(("module", "steps"), [(point_cloud, 60), (pointnet, 60), (pointnet2, 100)])
+def test_new_solids_are_told(module: Any, steps: int) -> None:
     assert module.main(["--steps", str(steps), "--width", "8", "--lr", "5e-3"]) >= 0.7
 
 
@@ -103,11 +103,6 @@ def test_the_order_of_the_points_does_not_matter() -> None:
         first = model(metaop.tensor(points)).numpy()
         second = model(metaop.tensor(points[:, :, random.permutation(16)])).numpy()
     np.testing.assert_allclose(first, second, rtol=1e-9)
-
-
-def test_training_lowers_the_loss() -> None:
-    losses = point_cloud.main(["--steps", "12", "--points", "32", "--width", "8"])
-    assert np.isfinite(losses).all() and np.mean(losses[-3:]) < np.mean(losses[:2])
 
 
 def test_what_is_computed_again_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
