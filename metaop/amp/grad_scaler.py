@@ -13,12 +13,20 @@ from metaop.tensor.gradients import no_grad
 class GradScaler:
     """Scales losses up and gradients down, and skips steps whose gradients overflow.
 
-    Example:
+    `growth_interval` counts steps without overflow, after which the scale grows. Raises
+    ArgumentError for factors on the wrong side of 1, and for a second `unscale_` before `update`.
 
-        scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)  # only to look at the gradients, for example to clip them
-        scaler.step(optimizer)
-        scaler.update()
+    >>> weight = nn.Parameter(metaop.ones(1))
+    >>> optimizer = metaop.optim.SGD([weight], lr=0.5)
+    >>> scaler = metaop.amp.GradScaler("cpu", init_scale=1024.0)
+    >>> scaler.scale(weight.sum()).backward()
+    >>> scaler.unscale_(optimizer)  # only to look at the gradients, for example to clip them
+    >>> weight.grad.item()
+    1.0
+    >>> result = scaler.step(optimizer)
+    >>> scaler.update()
+    >>> weight.item()
+    0.5
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import Any
 
 from metaop.autograd.gradients import grad, listed
 from metaop.autograd.mapping import vmap
-from metaop.errors import GradientError
+from metaop.errors import ArgumentError, GradientError
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import ones_like, zeros_like
 from metaop.tensor.functions.ranges import eye
@@ -49,6 +49,15 @@ def _as_given(values: list[Any], single: bool) -> Any:
     return values[0] if single else tuple(values)
 
 
+def _check_strategy(strategy: str, vectorize: bool) -> None:
+    if strategy not in ("reverse-mode", "forward-mode"):
+        raise ArgumentError(
+            f"there is no strategy {strategy!r}", fix='use "reverse-mode" or "forward-mode"'
+        )
+    if strategy == "forward-mode" and not vectorize:
+        raise ArgumentError("forward-mode without vectorize=True", fix="pass vectorize=True")
+
+
 def jacobian(
     func: Callable[..., Any],
     inputs: Any,
@@ -59,8 +68,10 @@ def jacobian(
 ) -> Result:
     """The derivative of every output element by every input element: (*output, *input) each.
 
-    Nested tuples (outputs, then inputs) when there are several.
+    Nested tuples (outputs, then inputs) when there are several. `vectorize` and `strategy` say how
+    PyTorch finds the same numbers. Raises ArgumentError for a strategy that there is not.
     """
+    _check_strategy(strategy, vectorize)
     with enable_grad():
         leaves, outputs, single = _run(func, inputs, create_graph)
         rows = [_jacobian_of(y, leaves, create_graph, strict) for y in outputs]
@@ -88,7 +99,11 @@ def hessian(
     vectorize: bool = False,
     outer_jacobian_strategy: str = "reverse-mode",
 ) -> Result:
-    """The second derivatives of a function with one output element."""
+    """The second derivatives of a function with one output element.
+
+    Raises ArgumentError for an `outer_jacobian_strategy` that there is not.
+    """
+    _check_strategy(outer_jacobian_strategy, vectorize)
     one_input = isinstance(inputs, Tensor)
 
     def slope(*leaves: Tensor) -> tuple[Tensor, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from metaop.autograd.gradients import grad, listed
+from metaop.errors import ArgumentTypeError
 from metaop.tensor.core import Tensor, from_array
 
 
@@ -53,6 +54,22 @@ def _analytical(output: Tensor, source: Tensor) -> np.ndarray:
     return np.stack([column.ravel() for column in columns], 1)
 
 
+# Which checks PyTorch makes besides, and how: one way is left, which compares all numbers.
+_OPTIONS = frozenset({
+    "nondet_tol", "check_undefined_grad", "check_grad_dtypes", "check_batched_grad",
+    "check_batched_forward_grad", "check_forward_ad", "check_backward_ad", "check_fwd_over_rev",
+    "check_rev_over_rev", "fast_mode", "masked", "gen_non_contig_grad_outputs",
+})  # fmt: skip
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    if unknown := options.keys() - _OPTIONS:
+        raise ArgumentTypeError(
+            f"gradcheck got unexpected arguments {', '.join(sorted(unknown))}",
+            fix=f"the options are {', '.join(sorted(_OPTIONS))}",
+        )
+
+
 def gradcheck(
     func: Callable[..., Any],
     inputs: Tensor | Sequence[Any],
@@ -66,8 +83,10 @@ def gradcheck(
     """Whether the gradients of `func` agree with central differences at `inputs` (float64).
 
     Raises GradcheckError, which shows both matrices, unless `raise_exception` is off. Options of
-    PyTorch's that choose faster or forward-mode checks are accepted and change nothing.
+    PyTorch's that choose faster or forward-mode checks are accepted and change nothing; others
+    raise ArgumentTypeError.
     """
+    _check_options(options)
     arguments = listed(inputs)
     tracked = [k for k, x in enumerate(arguments) if isinstance(x, Tensor) and x.requires_grad]
     outputs = _float_outputs(func(*arguments))
@@ -98,7 +117,11 @@ def gradgradcheck(
     raise_exception: bool = True,
     **options: Any,
 ) -> bool:
-    """`gradcheck` of the gradients of `func`, with respect to inputs and cotangents."""
+    """`gradcheck` of the gradients of `func`, with respect to inputs and cotangents.
+
+    Raises ArgumentTypeError for options that PyTorch has not.
+    """
+    _check_options(options)
     arguments = listed(inputs)
     outputs = [y for y in _float_outputs(func(*arguments)) if y.requires_grad]
     if grad_outputs is None:

@@ -184,6 +184,8 @@ from metaop.nn.transformer import (
 from metaop.nn import parallel, utils  # isort: skip
 from metaop.nn.parallel import DataParallel  # isort: skip
 
+modules.fill(globals())
+
 
 def __getattr__(name: str) -> type:
     """`Graph` needs optimizers, which are built on the layers: it is imported when it is used."""

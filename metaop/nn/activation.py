@@ -134,7 +134,13 @@ class Threshold(Module):
 
 
 class RReLU(Module):
-    """Leaky ReLU whose slope is drawn evenly from [lower, upper] in training, else their mean."""
+    """Leaky ReLU whose slope is drawn evenly from [lower, upper] in training, else their mean.
+
+    The result has the shape of the input.
+
+    >>> nn.RReLU(0.25, 0.75).eval()(metaop.tensor([-1.0, 2.0])).tolist()
+    [-0.5, 2.0]
+    """
 
     def __init__(
         self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False
@@ -504,7 +510,13 @@ class Softmin(_AlongDimension):
 
 
 class Softmax2d(Module):
-    """Softmax over the channels of (N, C, H, W) or (C, H, W)."""
+    """Softmax over the channels of (N, C, H, W) or (C, H, W).
+
+    The result has the shape of the input; its channels add up to 1.
+
+    >>> nn.Softmax2d()(metaop.zeros(1, 4, 1, 1)).flatten().tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (3, 4):

@@ -33,6 +33,14 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     `cutoffs` are the first classes of the clusters, classes being sorted by falling frequency.
     Cluster `i` sees the input through `in_features // div_value ** (i + 1)` features.
     Inputs are (N, in_features) with targets (N), or (in_features) with a 0-d target.
+
+    Returns (output, loss): the log-probabilities of the targets, of their shape, and their mean.
+    Raises ArgumentError for cutoffs that do not rise below `n_classes`.
+
+    >>> loss = nn.AdaptiveLogSoftmaxWithLoss(16, 20, [4, 10])
+    >>> result = loss(metaop.randn(3, 16), metaop.tensor([0, 5, 19]))
+    >>> result.output.shape, result.loss.shape
+    (metaop.Size([3]), metaop.Size([]))
     """
 
     def __init__(
@@ -127,6 +135,13 @@ class LinearCrossEntropyOptions:
     """PyTorch's choices of how its own kernel divides the logits; they change no result.
 
     The compiler here decides by itself what is kept of the logits.
+
+    `batch_chunk_size` counts rows, `acc_dtype` is an element type; no shape follows from any.
+
+    >>> options = nn.LinearCrossEntropyOptions(batch_chunk_size=2)
+    >>> loss = nn.LinearCrossEntropyLoss(8, 5, options=options)
+    >>> loss(metaop.randn(3, 8), metaop.tensor([0, 1, 4])).shape
+    metaop.Size([])
     """
 
     allow_retain_graph: bool = False
@@ -137,7 +152,15 @@ class LinearCrossEntropyOptions:
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):
-    """A linear layer to `num_classes` logits (for each of `out_features` places) and their loss."""
+    """A linear layer to `num_classes` logits (for each of `out_features` places) and their loss.
+
+    Takes inputs (N, in_features), or (in_features), and targets (N, *out_features): class numbers.
+    The result is a number, or of the shape of the targets with `reduction="none"`.
+
+    >>> loss = nn.LinearCrossEntropyLoss(8, 5)
+    >>> loss(metaop.randn(3, 8), metaop.tensor([0, 1, 4])).shape
+    metaop.Size([])
+    """
 
     def __init__(
         self,

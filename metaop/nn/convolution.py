@@ -303,7 +303,15 @@ class ConvTranspose2d(_Transposed):
 
 
 class ConvTranspose3d(_Transposed):
-    """Transposed convolution of (N, C, D, H, W)."""
+    """Transposed convolution of (N, C, D, H, W).
+
+    The weight is (in_channels, out_channels // groups, *kernel_size). The result is
+    (N, out_channels, D', H', W'), with
+    `D' = (D - 1) · stride - 2 · padding + dilation · (kernel_size - 1) + output_padding + 1`.
+
+    >>> nn.ConvTranspose3d(4, 2, 2, stride=2)(metaop.randn(1, 4, 3, 3, 3)).shape
+    metaop.Size([1, 2, 6, 6, 6])
+    """
 
     dimensions = 3
     convolve = staticmethod(F.conv_transpose3d)

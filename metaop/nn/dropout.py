@@ -47,7 +47,13 @@ class Dropout(_Dropout):
 
 
 class Dropout1d(_Dropout):
-    """Whole channels of (N, C, L) are dropped."""
+    """Whole channels of (N, C, L) are dropped.
+
+    As `Dropout`, with one draw for each channel. The result has the shape of the input.
+
+    >>> nn.Dropout1d()(metaop.ones(2, 3, 4)).shape
+    metaop.Size([2, 3, 4])
+    """
 
     function = staticmethod(F.dropout1d)
 
@@ -65,20 +71,42 @@ class Dropout2d(_Dropout):
 
 
 class Dropout3d(_Dropout):
-    """Whole channels of (N, C, D, H, W) are dropped."""
+    """Whole channels of (N, C, D, H, W) are dropped.
+
+    As `Dropout`, with one draw for each channel. The result has the shape of the input.
+
+    >>> nn.Dropout3d()(metaop.ones(2, 3, 4, 4, 4)).shape
+    metaop.Size([2, 3, 4, 4, 4])
+    """
 
     function = staticmethod(F.dropout3d)
 
 
 class AlphaDropout(_Dropout):
-    """Dropout that keeps mean and variance, for networks of SELU (Klambauer et al. 2017)."""
+    """Dropout that keeps mean and variance, for networks of SELU (Klambauer et al. 2017).
+
+    In training an element is dropped with probability `p`; the result has the shape of the input.
+    Raises ArgumentError for a `p` outside of 0 … 1.
+
+    >>> nn.AlphaDropout(0.2)(metaop.randn(2, 3)).shape
+    metaop.Size([2, 3])
+    >>> nn.AlphaDropout(0.2).eval()(metaop.ones(2)).tolist()
+    [1.0, 1.0]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.alpha_dropout(input, self.p, self.training)
 
 
 class FeatureAlphaDropout(_Dropout):
-    """AlphaDropout of whole channels."""
+    """AlphaDropout of whole channels.
+
+    The result has the shape (N, C, *) of the input. Raises ArgumentError for a `p` outside of
+    0 … 1.
+
+    >>> nn.FeatureAlphaDropout(0.2)(metaop.randn(2, 3, 4)).shape
+    metaop.Size([2, 3, 4])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.feature_alpha_dropout(input, self.p, self.training)

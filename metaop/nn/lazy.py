@@ -82,7 +82,15 @@ class LazyModuleMixin:
 
 
 class LazyLinear(LazyModuleMixin, Linear):
-    """`Linear` that takes `in_features` from its first input."""
+    """`Linear` that takes `in_features` from its first input.
+
+    The input is (*, in_features). Until then its parameters have no shape, and asking for it raises
+    ArgumentError.
+
+    >>> layer = nn.LazyLinear(2)
+    >>> layer(metaop.randn(4, 3)).shape, layer.weight.shape
+    (metaop.Size([4, 2]), metaop.Size([2, 3]))
+    """
 
     cls_to_become = Linear
 
@@ -163,19 +171,43 @@ class _LazyForward(_LazyConvolution):
 
 
 class LazyConv1d(_LazyForward, Conv1d):
-    """`Conv1d` that takes `in_channels` from its first input."""
+    """`Conv1d` that takes `in_channels` from its first input.
+
+    The input is (N, C, L). Until then its parameters have no shape, and asking for it raises
+    ArgumentError.
+
+    >>> layer = nn.LazyConv1d(2, 3)
+    >>> layer(metaop.randn(4, 3, 5)).shape, layer.weight.shape
+    (metaop.Size([4, 2, 3]), metaop.Size([2, 3, 3]))
+    """
 
     cls_to_become = Conv1d
 
 
 class LazyConv2d(_LazyForward, Conv2d):
-    """`Conv2d` that takes `in_channels` from its first input."""
+    """`Conv2d` that takes `in_channels` from its first input.
+
+    The input is (N, C, H, W). Until then its parameters have no shape, and asking for it raises
+    ArgumentError.
+
+    >>> layer = nn.LazyConv2d(2, 3)
+    >>> layer(metaop.randn(4, 3, 5, 5)).shape, layer.weight.shape
+    (metaop.Size([4, 2, 3, 3]), metaop.Size([2, 3, 3, 3]))
+    """
 
     cls_to_become = Conv2d
 
 
 class LazyConv3d(_LazyForward, Conv3d):
-    """`Conv3d` that takes `in_channels` from its first input."""
+    """`Conv3d` that takes `in_channels` from its first input.
+
+    The input is (N, C, D, H, W). Until then its parameters have no shape, and asking for it raises
+    ArgumentError.
+
+    >>> layer = nn.LazyConv3d(2, 3)
+    >>> layer(metaop.randn(4, 3, 5, 5, 5)).shape, layer.weight.shape
+    (metaop.Size([4, 2, 3, 3, 3]), metaop.Size([2, 3, 3, 3, 3]))
+    """
 
     cls_to_become = Conv3d
 
@@ -201,19 +233,43 @@ class _LazyTransposed(_LazyConvolution):
 
 
 class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
-    """`ConvTranspose1d` that takes `in_channels` from its first input."""
+    """`ConvTranspose1d` that takes `in_channels` from its first input.
+
+    The input is (N, C, L). Until then its parameters have no shape, and asking for it raises
+    ArgumentError.
+
+    >>> layer = nn.LazyConvTranspose1d(2, 3)
+    >>> layer(metaop.randn(4, 3, 5)).shape, layer.weight.shape
+    (metaop.Size([4, 2, 7]), metaop.Size([3, 2, 3]))
+    """
 
     cls_to_become = ConvTranspose1d
 
 
 class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d):
-    """`ConvTranspose2d` that takes `in_channels` from its first input."""
+    """`ConvTranspose2d` that takes `in_channels` from its first input.
+
+    The input is (N, C, H, W). Until then its parameters have no shape, and asking for it raises
+    ArgumentError.
+
+    >>> layer = nn.LazyConvTranspose2d(2, 3)
+    >>> layer(metaop.randn(4, 3, 5, 5)).shape, layer.weight.shape
+    (metaop.Size([4, 2, 7, 7]), metaop.Size([3, 2, 3, 3]))
+    """
 
     cls_to_become = ConvTranspose2d
 
 
 class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d):
-    """`ConvTranspose3d` that takes `in_channels` from its first input."""
+    """`ConvTranspose3d` that takes `in_channels` from its first input.
+
+    The input is (N, C, D, H, W). Until then its parameters have no shape, and asking for it raises
+    ArgumentError.
+
+    >>> layer = nn.LazyConvTranspose3d(2, 3)
+    >>> layer(metaop.randn(4, 3, 5, 5, 5)).shape, layer.weight.shape
+    (metaop.Size([4, 2, 7, 7, 7]), metaop.Size([3, 2, 3, 3, 3]))
+    """
 
     cls_to_become = ConvTranspose3d
 
@@ -261,36 +317,84 @@ class _LazyNorm(LazyModuleMixin):
 
 
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
-    """`BatchNorm1d` that takes `num_features` from its first input."""
+    """`BatchNorm1d` that takes `num_features` from its first input.
+
+    The input is (N, C, L), or (N, C). Until then its parameters have no shape, and asking for it
+    raises ArgumentError.
+
+    >>> norm = nn.LazyBatchNorm1d()
+    >>> norm(metaop.randn(4, 3, 5)).shape, norm.weight.shape
+    (metaop.Size([4, 3, 5]), metaop.Size([3]))
+    """
 
     cls_to_become = BatchNorm1d
 
 
 class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
-    """`BatchNorm2d` that takes `num_features` from its first input."""
+    """`BatchNorm2d` that takes `num_features` from its first input.
+
+    The input is (N, C, H, W). Until then its parameters have no shape, and asking for it raises
+    ArgumentError.
+
+    >>> norm = nn.LazyBatchNorm2d()
+    >>> norm(metaop.randn(4, 3, 5, 5)).shape, norm.weight.shape
+    (metaop.Size([4, 3, 5, 5]), metaop.Size([3]))
+    """
 
     cls_to_become = BatchNorm2d
 
 
 class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
-    """`BatchNorm3d` that takes `num_features` from its first input."""
+    """`BatchNorm3d` that takes `num_features` from its first input.
+
+    The input is (N, C, D, H, W). Until then its parameters have no shape, and asking for it raises
+    ArgumentError.
+
+    >>> norm = nn.LazyBatchNorm3d()
+    >>> norm(metaop.randn(4, 3, 5, 5, 5)).shape, norm.weight.shape
+    (metaop.Size([4, 3, 5, 5, 5]), metaop.Size([3]))
+    """
 
     cls_to_become = BatchNorm3d
 
 
 class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
-    """`InstanceNorm1d` that takes `num_features` from its first input."""
+    """`InstanceNorm1d` that takes `num_features` from its first input.
+
+    The input is (N, C, L). Until then its parameters have no shape, and asking for it raises
+    ArgumentError.
+
+    >>> norm = nn.LazyInstanceNorm1d(affine=True)
+    >>> norm(metaop.randn(4, 3, 5)).shape, norm.weight.shape
+    (metaop.Size([4, 3, 5]), metaop.Size([3]))
+    """
 
     cls_to_become = InstanceNorm1d
 
 
 class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
-    """`InstanceNorm2d` that takes `num_features` from its first input."""
+    """`InstanceNorm2d` that takes `num_features` from its first input.
+
+    The input is (N, C, H, W). Until then its parameters have no shape, and asking for it raises
+    ArgumentError.
+
+    >>> norm = nn.LazyInstanceNorm2d(affine=True)
+    >>> norm(metaop.randn(4, 3, 5, 5)).shape, norm.weight.shape
+    (metaop.Size([4, 3, 5, 5]), metaop.Size([3]))
+    """
 
     cls_to_become = InstanceNorm2d
 
 
 class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
-    """`InstanceNorm3d` that takes `num_features` from its first input."""
+    """`InstanceNorm3d` that takes `num_features` from its first input.
+
+    The input is (N, C, D, H, W). Until then its parameters have no shape, and asking for it raises
+    ArgumentError.
+
+    >>> norm = nn.LazyInstanceNorm3d(affine=True)
+    >>> norm(metaop.randn(4, 3, 5, 5, 5)).shape, norm.weight.shape
+    (metaop.Size([4, 3, 5, 5, 5]), metaop.Size([3]))
+    """
 
     cls_to_become = InstanceNorm3d

@@ -149,7 +149,13 @@ class NLLLoss(_WeightedLoss):
 
 
 class NLLLoss2d(NLLLoss):
-    """NLLLoss under its older name."""
+    """NLLLoss under its older name.
+
+    As `NLLLoss`: log-probabilities (N, C, H, W) and class numbers (N, H, W).
+
+    >>> nn.NLLLoss2d()(metaop.zeros(1, 3, 2, 2), metaop.zeros(1, 2, 2).long()).shape
+    metaop.Size([])
+    """
 
 
 class CrossEntropyLoss(_WeightedLoss):
@@ -252,7 +258,14 @@ class KLDivLoss(_Loss):
 
 
 class PoissonNLLLoss(_Loss):
-    """Negative log-likelihood of a Poisson distribution; `input` is its (log-)rate."""
+    """Negative log-likelihood of a Poisson distribution; `input` is its (log-)rate.
+
+    Takes rates, or their logarithms with `log_input`, and counts of the same shape. The result is a
+    number, or of that shape with `reduction="none"`.
+
+    >>> nn.PoissonNLLLoss()(metaop.zeros(3), metaop.ones(3)).item()
+    1.0
+    """
 
     def __init__(
         self,
@@ -300,7 +313,16 @@ class GaussianNLLLoss(_Loss):
 
 
 class CTCLoss(_Loss):
-    """Connectionist temporal classification: unaligned label sequences (Graves et al. 2006)."""
+    """Connectionist temporal classification: unaligned label sequences (Graves et al. 2006).
+
+    Takes log-probabilities (T, N, C), or (T, C), targets (N, S) or all in a row, and the lengths of
+    inputs and targets, (N) each. The result is a number, or (N) with `reduction="none"`.
+
+    >>> logits = metaop.zeros(4, 1, 2).log_softmax(2)
+    >>> loss = nn.CTCLoss()(logits, metaop.tensor([[1]]), [4], [1])
+    >>> round(loss.item(), 4)
+    0.47
+    """
 
     def __init__(
         self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False

@@ -80,21 +80,44 @@ class MarginRankingLoss(_MarginLoss):
 
 
 class SoftMarginLoss(_Loss):
-    """log(1 + exp(-target · input))."""
+    """log(1 + exp(-target · input)).
+
+    Takes scores and targets of the same shape, the latter -1 or 1. The result is the mean, or of
+    that shape with `reduction="none"`.
+
+    >>> round(nn.SoftMarginLoss()(metaop.zeros(3), metaop.ones(3)).item(), 4)
+    0.6931
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.soft_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiLabelMarginLoss(_Loss):
-    """Every target class above every other class by 1."""
+    """Every target class above every other class by 1.
+
+    Takes scores (N, C) and targets (N, C): class numbers up to the first -1. The result is a
+    number, or (N) with `reduction="none"`.
+
+    >>> scores = metaop.tensor([[0.1, 0.2, 0.4, 0.8]])
+    >>> round(nn.MultiLabelMarginLoss()(scores, metaop.tensor([[3, 0, -1, 1]])).item(), 4)
+    0.85
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):
-    """Binary cross entropy of every class, averaged over the classes."""
+    """Binary cross entropy of every class, averaged over the classes.
+
+    Takes scores (N, C) and targets of the same shape, 0 or 1. The result is a number, or (N) with
+    `reduction="none"`.
+
+    >>> loss = nn.MultiLabelSoftMarginLoss()(metaop.zeros(2, 3), metaop.ones(2, 3))
+    >>> round(loss.item(), 4)
+    0.6931
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_soft_margin_loss(
@@ -103,7 +126,14 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
 
 
 class MultiMarginLoss(_WeightedLoss):
-    """The target class above every other class by `margin`."""
+    """The target class above every other class by `margin`.
+
+    Takes scores (N, C) and class numbers (N). The result is a number, or (N) with
+    `reduction="none"`. Raises ArgumentError for a `p` other than 1 and 2.
+
+    >>> nn.MultiMarginLoss()(metaop.tensor([[0.0, 0.5]]), metaop.tensor([1])).item()
+    0.25
+    """
 
     def __init__(
         self,
@@ -177,7 +207,16 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """TripletMarginLoss with any distance function of two tensors."""
+    """TripletMarginLoss with any distance function of two tensors.
+
+    Takes anchors, positives and negatives (N, *); the distance of two is (N), by default that of
+    `pairwise_distance`. The result is a number, or (N) with `reduction="none"`.
+
+    >>> distance = lambda x, y: (x - y).abs().sum(1)
+    >>> loss = nn.TripletMarginWithDistanceLoss(distance_function=distance)
+    >>> loss(metaop.zeros(2, 3), metaop.ones(2, 3), metaop.zeros(2, 3)).item()
+    4.0
+    """
 
     def __init__(
         self,

@@ -107,7 +107,7 @@ class ConversionMixin:
 
         Only floating-point parameters and buffers change their dtype.
         """
-        device, dtype = _target(*args, **kwargs)
+        device, dtype, _, _ = parse_to(*args, **kwargs)
         if dtype is not None and not dtype.is_floating_point:
             raise ArgumentTypeError(
                 "nn.Module.to only accepts floating point or complex dtypes, but got desired "
@@ -191,19 +191,25 @@ class ConversionMixin:
                 parameter.grad = parameter.grad.detach().zero_()
 
 
-def _target(
+def parse_to(
     *args: Any,
     device: Any = None,
     dtype: DType | None = None,
     non_blocking: bool = False,
     memory_format: Any = None,
     tensor: Tensor | None = None,
-) -> tuple[Device | None, DType | None]:
+) -> tuple[Device | None, DType | None, bool, Any]:
+    """What the arguments of `to` ask for: a device, a dtype, non_blocking and a memory format.
+
+    What is not asked for is None. Modules that override `to` call it.
+    """
     for argument in (*args, tensor):
         if isinstance(argument, Tensor):
-            return argument.device, argument.dtype
-        if isinstance(argument, DType):
+            device, dtype = argument.device, argument.dtype
+        elif isinstance(argument, DType):
             dtype = argument
-        elif isinstance(argument, (str, int, Device)) and not isinstance(argument, bool):
+        elif isinstance(argument, bool):
+            non_blocking = argument
+        elif isinstance(argument, (str, int, Device)):
             device = argument
-    return (None if device is None else device_of(device)), dtype
+    return (None if device is None else device_of(device)), dtype, non_blocking, memory_format

@@ -239,21 +239,42 @@ class _InstanceNorm(_RunningNorm):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Instance normalisation of (N, C, L) or (C, L)."""
+    """Instance normalisation of (N, C, L) or (C, L).
+
+    Each channel of each sample gets mean 0 and variance 1, over L. The result has the shape of the
+    input; weight and bias are (C), with `affine` alone.
+
+    >>> round(nn.InstanceNorm1d(3)(metaop.randn(2, 3, 50)).std(correction=0).item(), 2)
+    1.0
+    """
 
     ranks = (2, 3)
     ranks_text = "2D or 3D"
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Instance normalisation of (N, C, H, W) or (C, H, W)."""
+    """Instance normalisation of (N, C, H, W) or (C, H, W).
+
+    Each channel of each sample gets mean 0 and variance 1, over H and W. The result has the shape
+    of the input; weight and bias are (C), with `affine` alone.
+
+    >>> nn.InstanceNorm2d(3, affine=True)(metaop.randn(2, 3, 4, 4)).shape
+    metaop.Size([2, 3, 4, 4])
+    """
 
     ranks = (3, 4)
     ranks_text = "3D or 4D"
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Instance normalisation of (N, C, D, H, W) or (C, D, H, W)."""
+    """Instance normalisation of (N, C, D, H, W) or (C, D, H, W).
+
+    Each channel of each sample gets mean 0 and variance 1, over D, H and W. The result has the
+    shape of the input; weight and bias are (C), with `affine` alone.
+
+    >>> nn.InstanceNorm3d(3)(metaop.randn(2, 3, 4, 4, 4)).shape
+    metaop.Size([2, 3, 4, 4, 4])
+    """
 
     ranks = (4, 5)
     ranks_text = "4D or 5D"

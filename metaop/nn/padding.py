@@ -43,7 +43,13 @@ class _ConstantPad(_Pad):
 
 
 class ConstantPad1d(_ConstantPad):
-    """A number around the last dimension."""
+    """A number around the last dimension.
+
+    `padding` counts left and right: both are added to the length.
+
+    >>> nn.ConstantPad1d((1, 2), 7.0)(metaop.ones(1, 2)).tolist()
+    [[7.0, 1.0, 1.0, 7.0, 7.0]]
+    """
 
     dimensions = 1
 
@@ -61,7 +67,13 @@ class ConstantPad2d(_ConstantPad):
 
 
 class ConstantPad3d(_ConstantPad):
-    """A number around the last three dimensions."""
+    """A number around the last three dimensions.
+
+    `padding` counts left, right, top, bottom, front and back: they are added to the sizes.
+
+    >>> nn.ConstantPad3d(1, 1.5)(metaop.ones(1, 3, 4, 4, 4)).shape
+    metaop.Size([1, 3, 6, 6, 6])
+    """
 
     dimensions = 3
 
@@ -102,7 +114,13 @@ class ZeroPad2d(_ZeroPad):
 
 
 class ZeroPad3d(_ZeroPad):
-    """Zeros around the last three dimensions."""
+    """Zeros around the last three dimensions.
+
+    `padding` counts left, right, top, bottom, front and back: they are added to the sizes.
+
+    >>> nn.ZeroPad3d((1, 1, 0, 0, 2, 0))(metaop.ones(1, 3, 4, 4, 4)).shape
+    metaop.Size([1, 3, 6, 4, 6])
+    """
 
     dimensions = 3
 
@@ -114,7 +132,13 @@ class _ReflectionPad(_Pad):
 
 
 class ReflectionPad1d(_ReflectionPad):
-    """(N, C, L) or (C, L) mirrored at the ends."""
+    """(N, C, L) or (C, L) mirrored at the ends.
+
+    `padding` counts left and right: both are added to the length, and are less than it.
+
+    >>> nn.ReflectionPad1d(2)(metaop.arange(3.0).reshape(1, 1, 3)).tolist()
+    [[[2.0, 1.0, 0.0, 1.0, 2.0, 1.0, 0.0]]]
+    """
 
     dimensions = 1
 
@@ -132,7 +156,14 @@ class ReflectionPad2d(_ReflectionPad):
 
 
 class ReflectionPad3d(_ReflectionPad):
-    """(N, C, D, H, W) or (C, D, H, W) mirrored at the faces."""
+    """(N, C, D, H, W) or (C, D, H, W) mirrored at the faces.
+
+    `padding` counts left, right, top, bottom, front and back: they are added to the sizes, and are
+    less than these.
+
+    >>> nn.ReflectionPad3d(1)(metaop.ones(1, 3, 4, 4, 4)).shape
+    metaop.Size([1, 3, 6, 6, 6])
+    """
 
     dimensions = 3
 
@@ -144,7 +175,13 @@ class _ReplicationPad(_Pad):
 
 
 class ReplicationPad1d(_ReplicationPad):
-    """(N, C, L) or (C, L) with repeated ends."""
+    """(N, C, L) or (C, L) with repeated ends.
+
+    `padding` counts left and right: both are added to the length.
+
+    >>> nn.ReplicationPad1d(1)(metaop.arange(3.0).reshape(1, 1, 3)).tolist()
+    [[[0.0, 0.0, 1.0, 2.0, 2.0]]]
+    """
 
     dimensions = 1
 
@@ -162,7 +199,13 @@ class ReplicationPad2d(_ReplicationPad):
 
 
 class ReplicationPad3d(_ReplicationPad):
-    """(N, C, D, H, W) or (C, D, H, W) with repeated faces."""
+    """(N, C, D, H, W) or (C, D, H, W) with repeated faces.
+
+    `padding` counts left, right, top, bottom, front and back: they are added to the sizes.
+
+    >>> nn.ReplicationPad3d(1)(metaop.ones(1, 3, 4, 4, 4)).shape
+    metaop.Size([1, 3, 6, 6, 6])
+    """
 
     dimensions = 3
 
@@ -183,18 +226,36 @@ class _CircularPad(_Pad):
 
 
 class CircularPad1d(_CircularPad):
-    """(N, C, L) or (C, L) as a ring."""
+    """(N, C, L) or (C, L) as a ring.
+
+    `padding` counts left and right: both are added to the length.
+
+    >>> nn.CircularPad1d(1)(metaop.arange(3.0).reshape(1, 1, 3)).tolist()
+    [[[2.0, 0.0, 1.0, 2.0, 0.0]]]
+    """
 
     dimensions = 1
 
 
 class CircularPad2d(_CircularPad):
-    """(N, C, H, W) or (C, H, W) as a torus."""
+    """(N, C, H, W) or (C, H, W) as a torus.
+
+    `padding` counts left, right, top and bottom: they are added to the sizes.
+
+    >>> nn.CircularPad2d((1, 1, 2, 0))(metaop.ones(1, 3, 4, 4)).shape
+    metaop.Size([1, 3, 6, 6])
+    """
 
     dimensions = 2
 
 
 class CircularPad3d(_CircularPad):
-    """(N, C, D, H, W) or (C, D, H, W) as a torus."""
+    """(N, C, D, H, W) or (C, D, H, W) as a torus.
+
+    `padding` counts left, right, top, bottom, front and back: they are added to the sizes.
+
+    >>> nn.CircularPad3d(1)(metaop.ones(1, 3, 4, 4, 4)).shape
+    metaop.Size([1, 3, 6, 6, 6])
+    """
 
     dimensions = 3

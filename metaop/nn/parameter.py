@@ -100,6 +100,13 @@ class Buffer(_Owned):
     """A tensor that a module registers as a buffer when it is assigned as an attribute.
 
     `persistent` buffers are part of the module's state_dict.
+
+    It has the shape of `data`, and no gradient. Raises ArgumentTypeError where `data` is no tensor.
+
+    >>> layer = nn.Module()
+    >>> layer.steps = nn.Buffer(metaop.zeros(2))
+    >>> list(layer.state_dict())
+    ['steps']
     """
 
     persistent: bool
@@ -163,9 +170,21 @@ class UninitializedTensorMixin(Tensor):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
+    def _repr_html_(self) -> str:
+        return f"<div><b>{type(self).__name__}</b> of a shape that is not known yet</div>"
+
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
-    """A `Parameter` whose shape is not known yet."""
+    """A `Parameter` whose shape is not known yet.
+
+    Only dtype and device are known until `materialize(shape)`. Raises ArgumentError where the shape
+    is asked for before.
+
+    >>> parameter = nn.UninitializedParameter()
+    >>> parameter.materialize((2, 3))
+    >>> type(parameter).__name__, parameter.shape
+    ('Parameter', metaop.Size([2, 3]))
+    """
 
     cls_to_become = Parameter
 
@@ -178,7 +197,16 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 
 
 class UninitializedBuffer(UninitializedTensorMixin, Buffer):
-    """A `Buffer` whose shape is not known yet."""
+    """A `Buffer` whose shape is not known yet.
+
+    Only dtype and device are known until `materialize(shape)`. Raises ArgumentError where the shape
+    is asked for before.
+
+    >>> buffer = nn.UninitializedBuffer()
+    >>> buffer.materialize((2, 3))
+    >>> type(buffer).__name__, buffer.shape
+    ('Buffer', metaop.Size([2, 3]))
+    """
 
     cls_to_become = Buffer
 
@@ -190,7 +218,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
         persistent: bool = True,
     ) -> UninitializedBuffer:
         buffer = object.__new__(cls)
-        buffer._take(empty(0, device=device, dtype=dtype), False)
+        buffer._take(empty(0, device=device, dtype=dtype), requires_grad)
         buffer.persistent = persistent
         return buffer
 

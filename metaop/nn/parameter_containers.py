@@ -37,7 +37,14 @@ def _describe(name: Any, value: Any, kind_of: Callable[[Tensor], str]) -> str:
 
 
 class ParameterList(Module):
-    """A list whose tensors are registered as parameters."""
+    """A list whose tensors are registered as parameters.
+
+    Parameters have any shape; a plain tensor becomes a Parameter, other values stay as they are.
+
+    >>> weights = nn.ParameterList([metaop.ones(2), metaop.ones(2, 3)])
+    >>> len(weights), weights[1].shape
+    (2, metaop.Size([2, 3]))
+    """
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
@@ -96,7 +103,14 @@ class ParameterList(Module):
 
 
 class ParameterDict(Module):
-    """A dict whose tensors are registered as parameters."""
+    """A dict whose tensors are registered as parameters.
+
+    Parameters have any shape; a plain tensor becomes a Parameter, other values stay as they are.
+
+    >>> weights = nn.ParameterDict({"a": metaop.ones(2, 3)})
+    >>> [(name, list(value.shape)) for name, value in weights.items()]
+    [('a', [2, 3])]
+    """
 
     def __init__(self, parameters: Any = None) -> None:
         super().__init__()

@@ -112,21 +112,46 @@ class _MaxUnpool(Module):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """The inverse of MaxPool1d."""
+    """The inverse of MaxPool1d.
+
+    Takes (N, C, L) and the places that MaxPool1d returned; all other elements are 0. The result is
+    (N, C, L'), with `L' = (L - 1) · stride - 2 · padding + kernel_size`, or `output_size`.
+
+    >>> values, places = nn.MaxPool1d(2, return_indices=True)(metaop.arange(4.0).reshape(1, 1, 4))
+    >>> nn.MaxUnpool1d(2)(values, places).tolist()
+    [[[0.0, 1.0, 0.0, 3.0]]]
+    """
 
     dimensions = 1
     function = staticmethod(F.max_unpool1d)
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """The inverse of MaxPool2d."""
+    """The inverse of MaxPool2d.
+
+    Takes (N, C, H, W) and the places that MaxPool2d returned; all other elements are 0. The result
+    is (N, C, H', W'), with `H' = (H - 1) · stride - 2 · padding + kernel_size`, or `output_size`.
+
+    >>> values, places = nn.MaxPool2d(2, return_indices=True)(metaop.randn(1, 3, 4, 6))
+    >>> nn.MaxUnpool2d(2)(values, places).shape
+    metaop.Size([1, 3, 4, 6])
+    """
 
     dimensions = 2
     function = staticmethod(F.max_unpool2d)
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """The inverse of MaxPool3d."""
+    """The inverse of MaxPool3d.
+
+    Takes (N, C, D, H, W) and the places that MaxPool3d returned; all other elements are 0. The
+    result is (N, C, D', H', W'), with `D' = (D - 1) · stride - 2 · padding + kernel_size`, or
+    `output_size`.
+
+    >>> values, places = nn.MaxPool3d(2, return_indices=True)(metaop.randn(1, 3, 4, 4, 6))
+    >>> nn.MaxUnpool3d(2)(values, places).shape
+    metaop.Size([1, 3, 4, 4, 6])
+    """
 
     dimensions = 3
     function = staticmethod(F.max_unpool3d)
@@ -263,19 +288,40 @@ class _LPPool(Module):
 
 
 class LPPool1d(_LPPool):
-    """p-norm pooling of (N, C, L)."""
+    """p-norm pooling of (N, C, L).
+
+    The result is (N, C, L'), with `L' = (L - kernel_size) // stride + 1`; `stride` is
+    `kernel_size` unless it is given.
+
+    >>> nn.LPPool1d(2, 2)(metaop.tensor([[[3.0, 4.0]]])).tolist()
+    [[[5.0]]]
+    """
 
     function = staticmethod(F.lp_pool1d)
 
 
 class LPPool2d(_LPPool):
-    """p-norm pooling of (N, C, H, W)."""
+    """p-norm pooling of (N, C, H, W).
+
+    The result is (N, C, H', W'), with `H' = (H - kernel_size) // stride + 1`; `stride` is
+    `kernel_size` unless it is given.
+
+    >>> nn.LPPool2d(2, 2)(metaop.ones(1, 1, 2, 2)).tolist()
+    [[[[2.0]]]]
+    """
 
     function = staticmethod(F.lp_pool2d)
 
 
 class LPPool3d(_LPPool):
-    """p-norm pooling of (N, C, D, H, W)."""
+    """p-norm pooling of (N, C, D, H, W).
+
+    The result is (N, C, D', H', W'), with `D' = (D - kernel_size) // stride + 1`; `stride` is
+    `kernel_size` unless it is given.
+
+    >>> nn.LPPool3d(1, 2)(metaop.ones(1, 1, 2, 2, 2)).tolist()
+    [[[[[8.0]]]]]
+    """
 
     function = staticmethod(F.lp_pool3d)
 
@@ -321,14 +367,30 @@ class _FractionalMaxPool(Module):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """Max pooling of (N, C, H, W) with windows at random places to a size, or a part of it."""
+    """Max pooling of (N, C, H, W) with windows at random places to a size, or a part of it.
+
+    The result is (N, C, *output_size), or `output_ratio` of the sizes of the input; with
+    `return_indices`, the places of the maxima too. Raises ArgumentError unless one of both
+    is given.
+
+    >>> nn.FractionalMaxPool2d(2, output_size=(3, 4))(metaop.randn(1, 2, 8, 9)).shape
+    metaop.Size([1, 2, 3, 4])
+    """
 
     dimensions = 2
     function = staticmethod(F.fractional_max_pool2d)
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """Max pooling of (N, C, D, H, W) with windows at random places."""
+    """Max pooling of (N, C, D, H, W) with windows at random places.
+
+    The result is (N, C, *output_size), or `output_ratio` of the sizes of the input; with
+    `return_indices`, the places of the maxima too. Raises ArgumentError unless one of both
+    is given.
+
+    >>> nn.FractionalMaxPool3d(2, output_ratio=0.5)(metaop.randn(1, 2, 8, 8, 8)).shape
+    metaop.Size([1, 2, 4, 4, 4])
+    """
 
     dimensions = 3
     function = staticmethod(F.fractional_max_pool3d)
@@ -394,7 +456,13 @@ class _AdaptiveMaxPool(_AdaptivePool):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """Max pooling of (N, C, L) to a wanted length."""
+    """Max pooling of (N, C, L) to a wanted length.
+
+    The result is (N, C, output_size), and the places of the maxima with `return_indices`.
+
+    >>> nn.AdaptiveMaxPool1d(2)(metaop.arange(6.0).reshape(1, 1, 6)).tolist()
+    [[[2.0, 5.0]]]
+    """
 
     function = staticmethod(F.adaptive_max_pool1d)
 
@@ -412,6 +480,12 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """Max pooling of (N, C, D, H, W) to a wanted size; None keeps a dimension."""
+    """Max pooling of (N, C, D, H, W) to a wanted size; None keeps a dimension.
+
+    The result is (N, C, *output_size), and the places of the maxima with `return_indices`.
+
+    >>> nn.AdaptiveMaxPool3d((2, 1, None))(metaop.randn(1, 3, 4, 4, 5)).shape
+    metaop.Size([1, 3, 2, 1, 5])
+    """
 
     function = staticmethod(F.adaptive_max_pool3d)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import warnings
-from typing import Any, ClassVar
+from typing import Any
 
 from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
 from metaop.nn import functional as F
@@ -23,12 +23,22 @@ State = tuple[Tensor, ...]
 
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
+# The numbers of gates and of states.
+_KINDS = {"LSTM": (4, 2), "GRU": (3, 1), "RNN_TANH": (1, 1), "RNN_RELU": (1, 1)}
+
 
 class RNNBase(Module):
-    """What RNN, LSTM and GRU share: parameters by layer and direction, and the walk over time."""
+    """What RNN, LSTM and GRU share: parameters by layer and direction, and the walk over time.
 
-    gates: ClassVar[int] = 1
-    states: ClassVar[int] = 1
+    `mode` is "LSTM", "GRU", "RNN_TANH" or "RNN_RELU". Weights are
+    (gates · hidden_size, features), biases (gates · hidden_size).
+
+    Raises ArgumentError for another mode.
+
+    >>> base = nn.RNNBase("LSTM", 4, 3)
+    >>> base.weight_ih_l0.shape, base.weight_hh_l0.shape
+    (metaop.Size([12, 4]), metaop.Size([12, 3]))
+    """
 
     def __init__(
         self,
@@ -45,6 +55,10 @@ class RNNBase(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
+        if mode not in _KINDS:
+            raise ArgumentError(
+                f"Unrecognized RNN mode: {mode}", fix=f"use one of {', '.join(_KINDS)}"
+            )
         self.mode = mode
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -60,6 +74,16 @@ class RNNBase(Module):
             for suffix in ("", "_reverse")[: self._directions]:
                 self._add_weights(f"_l{layer}{suffix}", layer, {"device": device, "dtype": dtype})
         self.reset_parameters()
+
+    @property
+    def gates(self) -> int:
+        """How many gates a step computes."""
+        return _KINDS[self.mode][0]
+
+    @property
+    def states(self) -> int:
+        """How many states pass from step to step."""
+        return _KINDS[self.mode][1]
 
     @property
     def _directions(self) -> int:
@@ -247,6 +271,12 @@ class RNN(RNNBase):
 
     Input (T, N, features), or (N, T, features) with `batch_first`, or (T, features). Returns the
     outputs of the last layer and the last states (layers · directions, N, hidden_size).
+
+    Raises ArgumentError for a `nonlinearity` other than "tanh" and "relu".
+
+    >>> outputs, last = nn.RNN(4, 3, num_layers=2)(metaop.randn(5, 2, 4))
+    >>> outputs.shape, last.shape
+    (metaop.Size([5, 2, 3]), metaop.Size([2, 2, 3]))
     """
 
     def __init__(
@@ -292,9 +322,6 @@ class LSTM(RNNBase):
     (metaop.Size([2, 5, 16]), metaop.Size([1, 2, 16]))
     """
 
-    gates = 4
-    states = 2
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__("LSTM", *args, **kwargs)
 
@@ -308,8 +335,6 @@ class GRU(RNNBase):
     >>> output.shape, hidden.shape
     (metaop.Size([5, 2, 16]), metaop.Size([1, 2, 16]))
     """
-
-    gates = 3
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if kwargs.get("proj_size"):

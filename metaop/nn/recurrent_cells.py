@@ -16,7 +16,15 @@ from metaop.tensor.functions.creation import empty, zeros
 
 
 class RNNCellBase(Module):
-    """The parameters of a cell: weight_ih, weight_hh, bias_ih, bias_hh."""
+    """The parameters of a cell: weight_ih, weight_hh, bias_ih, bias_hh.
+
+    Shapes are (num_chunks · hidden_size, input_size), (num_chunks · hidden_size, hidden_size) and
+    (num_chunks · hidden_size) twice, the latter with `bias` alone.
+
+    >>> cell = nn.RNNCellBase(4, 3, bias=False, num_chunks=2)
+    >>> cell.weight_ih.shape, cell.bias_ih
+    (metaop.Size([6, 4]), None)
+    """
 
     states: ClassVar[int] = 1
 
@@ -124,7 +132,15 @@ class RNNCell(RNNCellBase):
 
 
 class LSTMCell(RNNCellBase):
-    """One step of LSTM: returns (hidden, cell)."""
+    """One step of LSTM: returns (hidden, cell).
+
+    Takes (N, input_size), or (input_size), and the pair of states before, zeros if none is given.
+    Both states are (N, hidden_size).
+
+    >>> hidden, cell = nn.LSTMCell(4, 3)(metaop.randn(2, 4))
+    >>> hidden.shape, cell.shape
+    (metaop.Size([2, 3]), metaop.Size([2, 3]))
+    """
 
     states = 2
 

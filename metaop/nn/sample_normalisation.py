@@ -160,7 +160,14 @@ class GroupNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """Each channel divided by a power of the mean square of its neighbours (AlexNet)."""
+    """Each channel divided by a power of the mean square of its neighbours (AlexNet).
+
+    Each element of (N, C, *) is divided by `(k + alpha · m) ** beta`, where `m` is the mean of
+    squares over `size` channels around it. The result has the shape of the input.
+
+    >>> nn.LocalResponseNorm(1, alpha=3.0, beta=1.0)(metaop.ones(1, 2, 1)).tolist()
+    [[[0.25], [0.25]]]
+    """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()
@@ -177,4 +184,10 @@ class LocalResponseNorm(Module):
 
 
 class CrossMapLRN2d(LocalResponseNorm):
-    """LocalResponseNorm under its older name."""
+    """LocalResponseNorm under its older name.
+
+    As `LocalResponseNorm`; the result has the shape (N, C, H, W) of the input.
+
+    >>> nn.CrossMapLRN2d(3)(metaop.ones(1, 4, 2, 2)).shape
+    metaop.Size([1, 4, 2, 2])
+    """

@@ -151,7 +151,13 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """Pixels to channels: (*, C, H·r, W·r) to (*, C·r², H, W)."""
+    """Pixels to channels: (*, C, H·r, W·r) to (*, C·r², H, W).
+
+    The inverse of PixelShuffle. Raises ShapeError where `downscale_factor` divides H or W not.
+
+    >>> nn.PixelUnshuffle(2)(metaop.ones(1, 1, 4, 6)).shape
+    metaop.Size([1, 4, 2, 3])
+    """
 
     def __init__(self, downscale_factor: int) -> None:
         super().__init__()
@@ -165,7 +171,14 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """Channels of different groups dealt like cards."""
+    """Channels of different groups dealt like cards.
+
+    The result has the shape (N, C, *) of the input. Raises ShapeError where `groups` does not
+    divide the channels.
+
+    >>> nn.ChannelShuffle(2)(metaop.arange(4.0).reshape(1, 4, 1)).flatten().tolist()
+    [0.0, 2.0, 1.0, 3.0]
+    """
 
     def __init__(self, groups: int) -> None:
         super().__init__()
@@ -224,14 +237,26 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Every pixel repeated."""
+    """Every pixel repeated.
+
+    (N, C, H, W) becomes (N, C, *size), or `scale_factor` times as large.
+
+    >>> nn.UpsamplingNearest2d(scale_factor=2)(metaop.tensor([[[[1.0, 2.0]]]])).tolist()
+    [[[[1.0, 1.0, 2.0, 2.0], [1.0, 1.0, 2.0, 2.0]]]]
+    """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, mode="nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Bilinear interpolation that keeps the corners."""
+    """Bilinear interpolation that keeps the corners.
+
+    (N, C, H, W) becomes (N, C, *size), or `scale_factor` times as large.
+
+    >>> nn.UpsamplingBilinear2d(size=(1, 3))(metaop.tensor([[[[0.0, 2.0]]]])).tolist()
+    [[[[0.0, 1.0, 2.0]]]]
+    """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)

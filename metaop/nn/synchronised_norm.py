@@ -21,6 +21,12 @@ class SyncBatchNorm(_BatchNorm):
     The shares may differ in size. Every rank has to run it, and its gradient. Global tensors need
     no such class: their batch is whole wherever it lies, so every batch normalisation is this one;
     `metaop.distributed.local_map` gives the statistics of each rank's part where they are wanted.
+
+    The result has the shape (N, C, *) of the input; weight and bias are (C).
+
+    >>> norm = nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm2d(3))
+    >>> type(norm).__name__, norm(metaop.randn(2, 3, 4, 4)).shape
+    ('SyncBatchNorm', metaop.Size([2, 3, 4, 4]))
     """
 
     def __init__(

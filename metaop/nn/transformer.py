@@ -83,8 +83,9 @@ class _Layer(Module):
         self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool = False
     ) -> Tensor:
         attended = self.self_attn(
-            x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False
-        )
+            x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False,
+            is_causal=is_causal,
+        )  # fmt: skip
         return self.dropout1(attended[0])
 
     def _ff_block(self, x: Tensor) -> Tensor:
@@ -137,7 +138,7 @@ class TransformerEncoderLayer(_Layer):
         is_causal: bool = False,
     ) -> Tensor:
         x = self._around(
-            src, self.norm1, lambda x: self._sa_block(x, src_mask, src_key_padding_mask)
+            src, self.norm1, lambda x: self._sa_block(x, src_mask, src_key_padding_mask, is_causal)
         )
         return self._around(x, self.norm2, lambda x: self.dropout2(self._ff_block(x)))
 
@@ -189,8 +190,9 @@ class TransformerDecoderLayer(_Layer):
         is_causal: bool = False,
     ) -> Tensor:
         attended = self.multihead_attn(
-            x, memory, memory, attn_mask=mask, key_padding_mask=padding, need_weights=False
-        )
+            x, memory, memory, attn_mask=mask, key_padding_mask=padding, need_weights=False,
+            is_causal=is_causal,
+        )  # fmt: skip
         return self.dropout2(attended[0])
 
     def forward(
@@ -205,12 +207,16 @@ class TransformerDecoderLayer(_Layer):
         memory_is_causal: bool = False,
     ) -> Tensor:
         x = self._around(
-            tgt, self.norm1, lambda x: self._sa_block(x, tgt_mask, tgt_key_padding_mask)
+            tgt,
+            self.norm1,
+            lambda x: self._sa_block(x, tgt_mask, tgt_key_padding_mask, tgt_is_causal),
         )
         x = self._around(
             x,
             self.norm2,
-            lambda x: self._mha_block(x, memory, memory_mask, memory_key_padding_mask),
+            lambda x: self._mha_block(
+                x, memory, memory_mask, memory_key_padding_mask, memory_is_causal
+            ),
         )
         return self._around(x, self.norm3, lambda x: self.dropout3(self._ff_block(x)))
 
@@ -247,12 +253,25 @@ class TransformerEncoder(Module):
         is_causal: bool | None = None,
     ) -> Tensor:
         for layer in self.layers:
-            src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask)
+            src = layer(
+                src,
+                src_mask=mask,
+                src_key_padding_mask=src_key_padding_mask,
+                is_causal=bool(is_causal),
+            )
         return src if self.norm is None else self.norm(src)
 
 
 class TransformerDecoder(Module):
-    """`num_layers` copies of a layer one after the other, and an optional normalisation."""
+    """`num_layers` copies of a layer one after the other, and an optional normalisation.
+
+    Inputs and results are those of the layer: targets (T, N, d_model), memory (S, N, d_model), or
+    batch first.
+
+    >>> decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16), 2)
+    >>> decoder(metaop.randn(3, 2, 8), metaop.randn(5, 2, 8)).shape
+    metaop.Size([3, 2, 8])
+    """
 
     def __init__(
         self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None
@@ -281,12 +300,22 @@ class TransformerDecoder(Module):
                 memory_mask=memory_mask,
                 tgt_key_padding_mask=tgt_key_padding_mask,
                 memory_key_padding_mask=memory_key_padding_mask,
+                tgt_is_causal=bool(tgt_is_causal),
+                memory_is_causal=memory_is_causal,
             )
         return tgt if self.norm is None else self.norm(tgt)
 
 
 class Transformer(Module):
-    """Encoder and decoder: src (S, N, d_model), tgt (T, N, d_model) -> (T, N, d_model)."""
+    """Encoder and decoder: src (S, N, d_model), tgt (T, N, d_model) -> (T, N, d_model).
+
+    With `batch_first`, N comes first. Raises ShapeError for other features than `d_model` and for
+    different N.
+
+    >>> model = nn.Transformer(8, 2, 1, 1, 16)
+    >>> model(metaop.randn(5, 2, 8), metaop.randn(3, 2, 8)).shape
+    metaop.Size([3, 2, 8])
+    """
 
     def __init__(
         self,
@@ -366,7 +395,12 @@ class Transformer(Module):
                 "the feature number of src and tgt must be equal to d_model "
                 f"({self.d_model}), not {src.shape[-1]} and {tgt.shape[-1]}"
             )
-        memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask)
+        memory = self.encoder(
+            src,
+            mask=src_mask,
+            src_key_padding_mask=src_key_padding_mask,
+            is_causal=src_is_causal,
+        )
         return self.decoder(
             tgt,
             memory,
@@ -374,6 +408,8 @@ class Transformer(Module):
             memory_mask=memory_mask,
             tgt_key_padding_mask=tgt_key_padding_mask,
             memory_key_padding_mask=memory_key_padding_mask,
+            tgt_is_causal=tgt_is_causal,
+            memory_is_causal=memory_is_causal,
         )
 
     @staticmethod

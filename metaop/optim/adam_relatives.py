@@ -231,7 +231,17 @@ class Adamax(UpdateRule):
 
 
 class LAMB(Moments):
-    """AdamW whose step is scaled by norm of parameter over norm of update (You et al. 2020)."""
+    """AdamW whose step is scaled by norm of parameter over norm of update (You et al. 2020).
+
+    States have the shapes of the parameters. Raises ArgumentError for a negative rate.
+
+    >>> weight = nn.Parameter(metaop.ones(2, 2))
+    >>> optimizer = metaop.optim.LAMB([weight], lr=0.1)
+    >>> weight.square().sum().backward()
+    >>> optimizer.step()
+    >>> bool((weight < 1).all())
+    True
+    """
 
     def __init__(
         self,
@@ -284,6 +294,15 @@ class SparseAdam(Moments):
     """Adam for embeddings, of which a batch uses few rows: only rows with a gradient change.
 
     Gradients are dense here, so a row whose gradient is zero everywhere counts as not used.
+
+    States have the shapes of the parameters. Raises ArgumentError for a negative rate.
+
+    >>> weight = nn.Parameter(metaop.ones(2, 2))
+    >>> optimizer = metaop.optim.SparseAdam([weight], lr=0.1)
+    >>> weight.square().sum().backward()
+    >>> optimizer.step()
+    >>> bool((weight < 1).all())
+    True
     """
 
     def __init__(

@@ -29,6 +29,15 @@ class Muon(UpdateRule):
     It is found by `ns_steps` Newton-Schulz iterations in bfloat16. Parameters are matrices; the
     others of a model belong to another optimizer. `adjust_lr_fn` scales the rate by the shape:
     "original" (None) or "match_rms_adamw".
+
+    Raises ShapeError for parameters that are no matrices.
+
+    >>> weight = nn.Parameter(metaop.ones(2, 2))
+    >>> optimizer = metaop.optim.Muon([weight], lr=0.1)
+    >>> weight.square().sum().backward()
+    >>> optimizer.step()
+    >>> bool((weight < 1).all())
+    True
     """
 
     counters = ()
@@ -136,6 +145,15 @@ class Adafactor(Optimizer):
     The state of an (n, m) matrix has n + m numbers. `eps` bounds the mean square and the relative
     step from below (None: the float type's epsilon), `d` the root mean square of an update from
     above.
+
+    Raises ArgumentError for a negative rate.
+
+    >>> weight = nn.Parameter(metaop.ones(2, 2))
+    >>> optimizer = metaop.optim.Adafactor([weight], lr=0.1)
+    >>> weight.square().sum().backward()
+    >>> optimizer.step()
+    >>> bool((weight < 1).all())
+    True
     """
 
     def __init__(

@@ -53,6 +53,20 @@ class Optimizer:
     `params` is an iterable of tensors, of (name, tensor) pairs, or of dicts with "params" and
     settings of their own; `defaults` are the settings of groups that do not say otherwise.
     A subclass defines `step`, usually by being an `UpdateRule`.
+
+    Raises ArgumentError for no parameters at all, ArgumentTypeError for what is no tensor.
+
+    >>> class Signs(metaop.optim.Optimizer):
+    ...     def step(self):
+    ...         for group in self.param_groups:
+    ...             for weight in group["params"]:
+    ...                 weight.data.sub_(group["lr"] * weight.grad.sign())
+    >>> weight = nn.Parameter(metaop.ones(2))
+    >>> optimizer = Signs([weight], {"lr": 0.5})
+    >>> weight.sum().backward()
+    >>> optimizer.step()
+    >>> weight.tolist()
+    [0.5, 0.5]
     """
 
     # Whether a group lists a parameter more than once.
@@ -308,6 +322,9 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
     def wrapped(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         self._opt_called = True  # type: ignore[attr-defined]
+        if "_step_pre_hooks" not in vars(self):
+            # It wraps another optimizer and was never initialised: that one has the hooks.
+            return step(self, *args, **kwargs)
         if not (
             _everywhere_pre or _everywhere_post or self._step_pre_hooks or self._step_post_hooks
         ):

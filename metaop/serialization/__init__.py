@@ -4,6 +4,18 @@ Reading never runs code that a file names: see `globals_table`.
 """
 
 from metaop.serialization.files import load, save
-from metaop.serialization.safe_names import add_safe_globals, safe_globals
+from metaop.serialization.safe_names import (
+    add_safe_globals,
+    clear_safe_globals,
+    get_safe_globals,
+    safe_globals,
+)
 
-__all__ = ["add_safe_globals", "load", "safe_globals", "save"]
+__all__ = [
+    "add_safe_globals",
+    "clear_safe_globals",
+    "get_safe_globals",
+    "load",
+    "safe_globals",
+    "save",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
@@ -34,14 +35,22 @@ MapLocation = str | Device | Mapping[str, str] | Callable[[Any, str], Any] | Non
 
 
 def save(
-    obj: Any, f: File, *_ignored: Any, global_dst_rank: int | None = None, **_options: Any
+    obj: Any,
+    f: File,
+    pickle_module: Any = pickle,
+    pickle_protocol: int = 2,
+    _use_new_zipfile_serialization: bool = True,
+    _disable_byteorder_record: bool = False,
+    *,
+    global_dst_rank: int | None = None,
 ) -> None:
     """Writes an object to a file that PyTorch can read too.
 
     `obj` is a state_dict or another nest of tensors, numbers, texts and plain containers. It may
     hold whole modules, optimizers and schedulers: their class is written by its name. A name
     that ends in `.safetensors` takes a flat mapping of names to tensors; all others get PyTorch's
-    zip format. A file appears whole or not at all. PyTorch's further arguments are accepted.
+    zip format. A file appears whole or not at all. PyTorch's further arguments are accepted
+    and change nothing.
     Of global tensors the whole values are written; every rank of a job has to call it then, and
     with `global_dst_rank` only this one writes, in a data-parallel program rank 0. Raises
     CheckpointError for objects of other types.

@@ -45,7 +45,8 @@ def described(obj: Any) -> tuple | None:
         return "named", _place_of(obj)
     if isinstance(obj, _stateful()):
         state = obj.__getstate__() if hasattr(obj, "__getstate__") else vars(obj)
-        return "new_object", _place_of(type(obj)), state
+        # Modules that are made of a graph have classes of their own, which no import finds.
+        return "new_object", _place_of(getattr(obj, "_class_in_files", type(obj))), state
     return None
 
 

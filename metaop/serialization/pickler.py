@@ -127,12 +127,22 @@ class CheckpointPickler(_Pickler):
             return self.name("__builtin__", "complex"), (obj.real, obj.imag)
         if isinstance(obj, bytes):
             return self.name("_codecs", "encode"), (obj.decode("latin1"), "latin1")
+        if type(obj) is np.ndarray and obj.dtype.kind in "biufc":
+            return self._array(obj)
+        if isinstance(obj, np.dtype) and obj.kind in "biufc":
+            return self.name("numpy", "dtype"), *obj.__reduce__()[1:]
         if type(obj) in _PLAIN or isinstance(obj, (_Name, _Storage, _ComplexStorage)):
             return NotImplemented
         raise CheckpointError(
             f"cannot save an object of type {type(obj).__module__}.{type(obj).__qualname__}",
             fix="save modules, state_dicts, tensors, numbers, texts and plain containers of them",
         )
+
+    def _array(self, array: np.ndarray) -> Any:
+        """An array of numbers, as NumPy writes it: the state of its random numbers has one."""
+        empty = (self.name("numpy", "ndarray"), (0,), b"b")
+        state = (1, array.shape, array.dtype, False, array.tobytes())
+        return self.name("numpy._core.multiarray", "_reconstruct"), empty, state
 
     def _tensor(self, tensor: Tensor) -> Any:
         requires_grad = tensor.requires_grad

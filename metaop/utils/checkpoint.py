@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from metaop.autograd.function import output_of
 from metaop.differentiation.tape import TapeEntry, backward, pass_through
+from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.generator import get_rng_state, set_rng_state
 from metaop.tensor.gradients import enable_grad
@@ -15,12 +17,17 @@ from metaop.unified_graph.recording import Call, modes, next_sequence
 __all__ = ["checkpoint", "checkpoint_sequential"]
 
 
+def noop_context_fn() -> tuple[Any, Any]:
+    """Two context managers that change nothing: `checkpoint`'s default."""
+    return nullcontext(), nullcontext()
+
+
 def checkpoint(
     function: Callable[..., Any],
     *args: Any,
     use_reentrant: bool | None = None,
     preserve_rng_state: bool = True,
-    context_fn: Any = None,
+    context_fn: Callable[[], tuple[Any, Any]] = noop_context_fn,
     determinism_check: str = "default",
     debug: bool = False,
     **kwargs: Any,
@@ -28,13 +35,28 @@ def checkpoint(
     """`function(*args, **kwargs)`, of which only the arguments are kept until backward.
 
     Parameters that the function reads get their gradients as always. Random numbers are drawn
-    again from the same state unless `preserve_rng_state` is False.
+    again from the same state unless `preserve_rng_state` is False. `context_fn` returns two context
+    managers: the function runs in the first one, and in the second one when it runs again.
+    `determinism_check` and `debug` are for PyTorch's bookkeeping, of which there is none.
+
+    Raises ArgumentError for a `determinism_check` that there is not, and for a `context_fn` with
+    `use_reentrant=True`, as in PyTorch.
     """
+    if determinism_check not in ("default", "none"):
+        raise ArgumentError(
+            f"there is no determinism_check {determinism_check!r}", fix='use "default" or "none"'
+        )
+    if use_reentrant and context_fn is not noop_context_fn:
+        raise ArgumentError(
+            "checkpoint: context_fn with use_reentrant=True", fix="pass use_reentrant=False"
+        )
     if not modes.gradients:
         return function(*args, **kwargs)
-    segment = _Segment(function, args, kwargs, preserve_rng_state)
+    first, again = context_fn()
+    segment = _Segment(function, args, kwargs, preserve_rng_state, again)
     started = next_sequence()
-    results = function(*args, **kwargs)
+    with first:
+        results = function(*args, **kwargs)
     outputs = _listed(results)
     places = [k for k, x in enumerate(outputs) if isinstance(x, Tensor) and x.requires_grad]
     if not places:
@@ -63,8 +85,14 @@ class _Segment:
     """A call that is made again in backward, from the state in which it was made first."""
 
     def __init__(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, keep_state: bool
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Any,
+        keep_state: bool,
+        context: Any,
     ) -> None:
+        self.context = context
         self.function, self.args, self.kwargs = function, args, kwargs
         self.state = get_rng_state() if keep_state else None
         self.casts = modes.casts
@@ -104,7 +132,7 @@ class _Segment:
         try:
             if self.state is not None:
                 set_rng_state(self.state)
-            with enable_grad():
+            with enable_grad(), self.context:
                 return _listed(self.function(*arguments, **self.kwargs))
         finally:
             modes.casts = previous

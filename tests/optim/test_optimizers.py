@@ -336,3 +336,23 @@ def test_many_steps_keep_no_history():
     for _ in range(5):
         both.step()
     assert calls() <= before + 5
+
+
+@pytest.mark.parametrize("lib", [metaop, torch], ids=["metaop", "torch"])
+def test_an_optimizer_that_wraps_another_needs_no_hooks_of_its_own(lib):
+    """Libraries derive from Optimizer to be one, and never initialise it."""
+
+    class Wrapped(lib.optim.Optimizer):
+        def __init__(self, inner):
+            self.inner = inner
+
+        def step(self, closure=None):
+            return self.inner.step(closure)
+
+    weight = lib.nn.Parameter(lib.ones(2))
+    inner = lib.optim.SGD([weight], lr=0.5)
+    calls = []
+    inner.register_step_pre_hook(lambda optimizer, args, kwargs: calls.append(optimizer))
+    weight.sum().backward()
+    Wrapped(inner).step()
+    assert weight.tolist() == [0.5, 0.5] and calls == [inner]

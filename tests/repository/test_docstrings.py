@@ -1,6 +1,6 @@
-"""How many public functions and classes say what they do, with shapes or errors, and an example.
+"""Public functions and classes say what they do, with shapes or errors, and an example.
 
-The count of each module may only go up. Examples are run; they find `metaop`, `nn` and `F`.
+Examples are run; they find `metaop`, `nn` and `F`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import pytest
 import metaop
 from metaop import nn
 
-# Those that are complete. Raise a number when you complete more; it never goes down.
-COMPLETE = {
-    "metaop.data": 18,
-    "metaop.nn": 93,
-    "metaop.optim": 12,
-    "metaop.optim.lr_scheduler": 10,
-}
+MODULES = (
+    "metaop.amp",
+    "metaop.data",
+    "metaop.func",
+    "metaop.nn",
+    "metaop.optim",
+    "metaop.optim.lr_scheduler",
+)
 # A word about shapes, units or errors.
 LIMITS = re.compile(
     r"\bshapes?\b|\bsizes?\b|\bdimensions?\b|\blength\b|\bRaises\b|\braises\b|Error\b|"
@@ -48,24 +49,21 @@ def is_complete(value: Any) -> bool:
     return bool(">>>" in text and LIMITS.search(text) and text.split("\n")[0].endswith("."))
 
 
-@pytest.mark.parametrize("name", COMPLETE)
-def test_complete_docstrings_only_become_more(name: str) -> None:
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings_are_complete(name: str) -> None:
     found = members(importlib.import_module(name))
-    complete = sorted(key for key, value in found.items() if is_complete(value))
-    assert len(complete) == COMPLETE[name], (
-        f"{name} has {len(complete)} complete docstrings of {len(found)}, not {COMPLETE[name]}: "
-        "complete what was lost, or raise the number"
-    )
+    assert not sorted(key for key, value in found.items() if not is_complete(value))
 
 
-@pytest.mark.parametrize("name", COMPLETE)
+@pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_say_what_they_print(name: str) -> None:
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner(verbose=False)
     names = {"metaop": metaop, "nn": nn, "F": nn.functional}
-    tried = 0
+    without = []
     wrong: list[str] = []
     for key, value in members(importlib.import_module(name)).items():
-        for test in finder.find(value, key, globs=dict(names)):
-            tried += runner.run(test, out=wrong.append).attempted
+        tests = finder.find(value, key, globs=dict(names))
+        if not sum(runner.run(test, out=wrong.append).attempted for test in tests):
+            without.append(key)
     assert not wrong, "".join(wrong)
-    assert tried >= COMPLETE[name]
+    assert not without

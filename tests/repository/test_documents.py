@@ -48,6 +48,21 @@ def programs() -> list[tuple[str, str]]:
     return found
 
 
+def test_the_picture_of_kernels_is_up_to_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    (program,) = (one for _, one in programs() if "kernels.svg" in one)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.py").write_text(program)
+    runpy.run_path(str(tmp_path / "program.py"))
+    made = (tmp_path / "kernels.svg").read_text(encoding="utf-8")
+    kept = DOCS / "assets" / "kernels.svg"
+    if request.config.getoption("--update-golden"):
+        kept.write_text(made, encoding="utf-8")
+    written = kept.read_text(encoding="utf-8")
+    assert made == written, "draw it anew with ./test tests/repository --update-golden"
+
+
 @pytest.mark.parametrize(
     "program", [p for _, p in programs()], ids=[name for name, _ in programs()]
 )

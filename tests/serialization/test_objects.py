@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 from argparse import Namespace
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -100,3 +102,17 @@ def test_only_modules_and_their_like_are_made(monkeypatch: pytest.MonkeyPatch) -
     file.seek(0)
     with pytest.raises(CheckpointError, match=r"makes a .*Stranger, which is no module"):
         load(file, weights_only=False)
+
+
+def test_lists_of_safe_classes_are_kept() -> None:
+    torch = pytest.importorskip("torch")
+    for lib in (metaop, torch):
+        serialization = importlib.import_module(f"{lib.__name__}.serialization")
+        before = set(serialization.get_safe_globals())
+        serialization.add_safe_globals([set, Counter])
+        with serialization.safe_globals([dict]):
+            assert set(serialization.get_safe_globals()) == {*before, set, Counter, dict}
+        assert set(serialization.get_safe_globals()) == {*before, set, Counter}
+        serialization.clear_safe_globals()
+        assert serialization.get_safe_globals() == []
+        serialization.add_safe_globals([*before])

@@ -21,16 +21,69 @@ from metaop.nn.module import Module
 from metaop.nn.modules import module, utils
 from metaop.nn.normalisation import _BatchNorm, _InstanceNorm
 
-# The modules in which PyTorch defines its layers, besides `module` and `utils`.
-_ROOMS = (
-    *("activation", "adaptive", "batchnorm", "channelshuffle", "container", "conv", "distance"),
-    *("dropout", "flatten", "fold", "instancenorm", "lazy", "linear", "loss", "normalization"),
-    *("padding", "pixelshuffle", "pooling", "rnn", "sparse", "transformer", "upsampling"),
-)
+# The modules in which PyTorch defines its layers, besides `module` and `utils`, and their layers.
+_ROOMS = {
+    "activation": """
+        Threshold ReLU RReLU Hardtanh ReLU6 Sigmoid Hardsigmoid Tanh SiLU Mish Hardswish ELU
+        CELU SELU GLU GELU Hardshrink LeakyReLU LogSigmoid Softplus Softshrink
+        MultiheadAttention PReLU Softsign Tanhshrink Softmin Softmax Softmax2d LogSoftmax
+    """,
+    "adaptive": "AdaptiveLogSoftmaxWithLoss",
+    "batchnorm": """
+        BatchNorm1d LazyBatchNorm1d BatchNorm2d LazyBatchNorm2d BatchNorm3d LazyBatchNorm3d
+        SyncBatchNorm
+    """,
+    "channelshuffle": "ChannelShuffle",
+    "container": "Sequential ModuleList ModuleDict ParameterList ParameterDict",
+    "conv": """
+        Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d LazyConv1d
+        LazyConv2d LazyConv3d LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d
+    """,
+    "distance": "PairwiseDistance CosineSimilarity",
+    "dropout": "Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout",
+    "flatten": "Flatten Unflatten",
+    "fold": "Fold Unfold",
+    "instancenorm": """
+        InstanceNorm1d InstanceNorm2d InstanceNorm3d LazyInstanceNorm1d LazyInstanceNorm2d
+        LazyInstanceNorm3d
+    """,
+    "lazy": "",
+    "linear": "Bilinear Identity LazyLinear Linear",
+    "loss": """
+        L1Loss NLLLoss NLLLoss2d PoissonNLLLoss GaussianNLLLoss KLDivLoss MSELoss BCELoss
+        BCEWithLogitsLoss HingeEmbeddingLoss MultiLabelMarginLoss SmoothL1Loss HuberLoss
+        SoftMarginLoss CrossEntropyLoss LinearCrossEntropyLoss MultiLabelSoftMarginLoss
+        CosineEmbeddingLoss MarginRankingLoss MultiMarginLoss TripletMarginLoss
+        TripletMarginWithDistanceLoss CTCLoss
+    """,
+    "normalization": "LocalResponseNorm CrossMapLRN2d LayerNorm GroupNorm RMSNorm",
+    "padding": """
+        CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d
+        ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d
+        ReplicationPad3d ZeroPad1d ZeroPad2d ZeroPad3d
+    """,
+    "pixelshuffle": "PixelShuffle PixelUnshuffle",
+    "pooling": """
+        MaxPool1d MaxPool2d MaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d AvgPool1d
+        AvgPool2d AvgPool3d FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d
+        LPPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d AdaptiveAvgPool1d
+        AdaptiveAvgPool2d AdaptiveAvgPool3d
+    """,
+    "rnn": "RNNBase RNN LSTM GRU RNNCellBase RNNCell LSTMCell GRUCell",
+    "sparse": "Embedding EmbeddingBag",
+    "transformer": """
+        Transformer TransformerEncoder TransformerDecoder TransformerEncoderLayer
+        TransformerDecoderLayer
+    """,
+    "upsampling": "Upsample UpsamplingNearest2d UpsamplingBilinear2d",
+}
 
 
 class _Room(ModuleType):
-    """One of them: `nn.modules.conv._ConvNd` is `nn.modules._ConvNd`."""
+    """One of them: `nn.modules.conv._ConvNd` is `nn.modules._ConvNd`.
+
+    Programs list what is in it (`vars`) and take all (`import *`), so its layers are entries.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -48,3 +101,9 @@ def __getattr__(name: str) -> Any:
 
 for _name in _ROOMS:
     _room = globals()[_name] = sys.modules[f"{__name__}.{_name}"] = _Room(f"{__name__}.{_name}")
+
+
+def fill(layers: dict[str, Any]) -> None:
+    """Gives each module its layers, once they are all there."""
+    for name, listed in _ROOMS.items():
+        globals()[name].__dict__.update({one: layers[one] for one in listed.split()})

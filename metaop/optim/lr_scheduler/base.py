@@ -29,6 +29,21 @@ class LRScheduler:
     """Sets the learning rates of an optimizer's groups at every `step()`.
 
     `last_epoch` counts the steps; a subclass defines `get_lr`.
+
+    Raises ArgumentTypeError where `optimizer` is no optimizer.
+
+    >>> class Falling(metaop.optim.lr_scheduler.LRScheduler):
+    ...     def get_lr(self):
+    ...         return [rate / (1 + self.last_epoch) for rate in self.base_lrs]
+    >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
+    >>> schedule = Falling(optimizer)
+    >>> rates = []
+    >>> for epoch in range(4):
+    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
+    ...     optimizer.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.3333, 0.25]
     """
 
     _get_lr_called_within_step = False

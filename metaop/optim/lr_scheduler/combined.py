@@ -24,6 +24,18 @@ class ReduceLROnPlateau(LRScheduler):
     """Times `factor` when a value has not improved for more than `patience` epochs.
 
     Call `step(value)`; after a reduction `cooldown` epochs are not judged.
+
+    Raises ArgumentError for a factor of 1 or more.
+
+    >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
+    >>> schedule = metaop.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1)
+    >>> rates = []
+    >>> for epoch in range(6):
+    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
+    ...     optimizer.step()
+    ...     schedule.step(1.0)
+    >>> rates
+    [1.0, 1.0, 1.0, 0.1, 0.1, 0.01]
     """
 
     def __init__(
@@ -159,7 +171,22 @@ class _Several(LRScheduler):
 
 
 class SequentialLR(_Several):
-    """One schedule after the other; each milestone is the epoch at which the next one begins."""
+    """One schedule after the other; each milestone is the epoch at which the next one begins.
+
+    Raises ArgumentError unless there is one milestone less than schedules.
+
+    >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
+    >>> schedules = metaop.optim.lr_scheduler
+    >>> parts = [schedules.ConstantLR(optimizer, 0.5), schedules.ExponentialLR(optimizer, 0.1)]
+    >>> schedule = schedules.SequentialLR(optimizer, parts, milestones=[2])
+    >>> rates = []
+    >>> for epoch in range(5):
+    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
+    ...     optimizer.step()
+    ...     schedule.step()
+    >>> rates
+    [0.5, 0.5, 1.0, 0.1, 0.01]
+    """
 
     def __init__(
         self,
@@ -209,7 +236,22 @@ class SequentialLR(_Several):
 
 
 class ChainedScheduler(_Several):
-    """Several schedules that all change the rate at every step."""
+    """Several schedules that all change the rate at every step.
+
+    Raises ArgumentError where there is none, or where they are of different optimizers.
+
+    >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
+    >>> schedules = metaop.optim.lr_scheduler
+    >>> parts = [schedules.StepLR(optimizer, 2), schedules.ExponentialLR(optimizer, 0.5)]
+    >>> schedule = schedules.ChainedScheduler(parts)
+    >>> rates = []
+    >>> for epoch in range(5):
+    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
+    ...     optimizer.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.025, 0.0125, 0.0006]
+    """
 
     def __init__(
         self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None

@@ -53,6 +53,20 @@ class CyclicLR(_WithMomentum):
 
     `mode` "triangular2" halves every cycle's height, "exp_range" multiplies it by `gamma` at
     every step; `scale_fn` replaces both.
+
+    `step_size_up` and `step_size_down` count steps. Raises ArgumentError for another `mode`.
+
+    >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
+    >>> schedule = metaop.optim.lr_scheduler.CyclicLR(
+    ...     optimizer, 0.1, 0.5, step_size_up=2, cycle_momentum=False
+    ... )
+    >>> rates = []
+    >>> for epoch in range(6):
+    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
+    ...     optimizer.step()
+    ...     schedule.step()
+    >>> rates
+    [0.1, 0.3, 0.5, 0.3, 0.1, 0.3]
     """
 
     def __init__(
@@ -134,7 +148,22 @@ class CyclicLR(_WithMomentum):
 
 
 class OneCycleLR(_WithMomentum):
-    """One rise to `max_lr`, then down to almost nothing (Smith & Topin 2019)."""
+    """One rise to `max_lr`, then down to almost nothing (Smith & Topin 2019).
+
+    It lasts `total_steps`, or `epochs · steps_per_epoch`; further steps raise ArgumentError.
+
+    >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
+    >>> schedule = metaop.optim.lr_scheduler.OneCycleLR(
+    ...     optimizer, 1.0, total_steps=6, cycle_momentum=False
+    ... )
+    >>> rates = []
+    >>> for epoch in range(6):
+    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
+    ...     optimizer.step()
+    ...     schedule.step()
+    >>> rates
+    [0.04, 0.9944, 0.8117, 0.4626, 0.1335, 0.0]
+    """
 
     def __init__(
         self,

@@ -37,6 +37,12 @@ def _package() -> Any:
     )
 
 
+def _refuse(name: str, value: Any) -> None:
+    """Raises UnsupportedError for a value of an argument that would be lost."""
+    if value is not None:
+        raise UnsupportedError(f"SummaryWriter: {name}={value!r}", fix=f"leave {name} out")
+
+
 def _array(value: Any) -> np.ndarray:
     if isinstance(value, Tensor):
         return value.detach().cpu().float().numpy()
@@ -83,7 +89,8 @@ class FileWriter:
 class SummaryWriter:
     """Writes the story of a run into `log_dir` (`runs/TIME_HOST` by default).
 
-    Raises UnsupportedError when the tensorboard package is not installed.
+    Raises UnsupportedError when the tensorboard package is not installed, and for `purge_step`,
+    `double_precision` and `max_bins`, which would change what is written.
     """
 
     def __init__(
@@ -95,6 +102,7 @@ class SummaryWriter:
         flush_secs: int = 120,
         filename_suffix: str = "",
     ) -> None:
+        _refuse("purge_step", purge_step)
         if not log_dir:
             moment = datetime.now().strftime("%b%d_%H-%M-%S")
             log_dir = Path("runs") / f"{moment}_{socket.gethostname()}{comment}"
@@ -116,7 +124,8 @@ class SummaryWriter:
         new_style: bool = False,
         double_precision: bool = False,
     ) -> None:
-        """One number."""
+        """One number, in single precision; `new_style` changes only how it is encoded."""
+        _refuse("double_precision", double_precision or None)
         value = float(_array(scalar_value))
         self.file_writer.add_value(global_step, walltime, tag=tag, simple_value=value)
 
@@ -146,6 +155,7 @@ class SummaryWriter:
         max_bins: int | None = None,
     ) -> None:
         """The distribution of values."""
+        _refuse("max_bins", max_bins)
         numbers = _array(values).astype(np.float64).reshape(-1)
         counts, limits = np.histogram(numbers, bins="auto" if bins == "tensorflow" else bins)
         message = self.file_writer.package.summary.HistogramProto(
@@ -240,7 +250,13 @@ class SummaryWriter:
             tensor=content,
         )
 
-    def add_graph(self, model: Any, input_to_model: Any = None, *args: Any, **kwargs: Any) -> None:
+    def add_graph(
+        self,
+        model: Any,
+        input_to_model: Any = None,
+        verbose: bool = False,
+        use_strict_trace: bool = True,
+    ) -> None:
         """Writes the model's text: metaop has no static graph of a module."""
         self.add_text("graph", f"```\n{model}\n```")
 
@@ -248,14 +264,17 @@ class SummaryWriter:
         self,
         hparam_dict: dict[str, Any],
         metric_dict: dict[str, Any],
-        *args: Any,
-        **kwargs: Any,
+        hparam_domain_discrete: dict[str, Any] | None = None,
+        run_name: str | None = None,
+        global_step: int | None = None,
     ) -> None:
         """The settings of the run as a text, and its results as numbers."""
+        _refuse("hparam_domain_discrete", hparam_domain_discrete)
+        _refuse("run_name", run_name)
         rows = "\n".join(f"| {name} | {value} |" for name, value in hparam_dict.items())
-        self.add_text("hparams", f"| setting | value |\n|---|---|\n{rows}")
+        self.add_text("hparams", f"| setting | value |\n|---|---|\n{rows}", global_step)
         for name, value in metric_dict.items():
-            self.add_scalar(name, value)
+            self.add_scalar(name, value, global_step)
 
     def flush(self) -> None:
         """Writes what is buffered."""

@@ -1,0 +1,200 @@
+"""Every argument of what users call does something, or stands in a list that says why not."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from functools import cache
+
+import metaop
+from metaop.distributed.graph_config import GraphConfig
+from tests.repository.unused_arguments import unused
+
+# Rooms of the compiler: functions of one signature in tables, which nobody else calls.
+INNER = (
+    "capture", "codegen", "elementwise", "fx.interception", "inspect.profiler", "kernels",
+    "onnx.operators", "reduce", "reindex", "serialization.allowed_names", "serialization.builder",
+    "tensor.casting", "unified_graph", "vision.transforms.pillow",
+)  # fmt: skip
+# Methods that a base class calls alike for all of its classes.
+SHARED = {
+    "__call__", "advance", "build", "closed", "compute_mask", "first_value", "following",
+    "get_attr", "output", "placeholder", "rule", "state_names",
+}  # fmt: skip
+# Arguments that mean the same wherever they stand.
+EVERYWHERE = {
+    "download": "nothing is downloaded: an error tells where the files belong",
+    "foreach": "PyTorch's choice between kernels that compute the same",
+    "layout": "refused where tensors are made, by `placing`, unless it is `strided`",
+    "memory_format": "tensors have one order of dimensions in memory",
+    "non_blocking": "a copy waits where its value is read",
+    "pin_memory": "transfers choose their own memory",
+    "progress": "downloads have no bar",
+}
+ONE_RESULT = "it chooses between ways to the same numbers"
+ALWAYS = "what it asks for is so in any case"
+ONE_STREAM = "one stream of work and of random numbers serves all devices"
+NO_COMPILER = "nothing has to be told to a compiler, or kept from it"
+DESCRIBED = "the docstring says what is done instead"
+LEGAL = {
+    ONE_RESULT: {
+        "autocast.__init__": {"cache_enabled"},
+        "embedding": {"sparse"},
+        "embedding_bag": {"sparse"},
+        "flags": {"allow_tf32", "benchmark", "benchmark_limit", "deterministic", "enabled"},
+        "gather": {"sparse_grad"},
+        "linear_cross_entropy": {"options"},
+        "sdpa_kernel": {"backends", "set_priority"},
+        "isin": {"assume_unique"},
+        "ldl_factor_ex": {"hermitian"},
+        "ldl_solve": {"hermitian"},
+        "TypedLinear.forward": {"sorted_by_type"},
+        "SummaryWriter.add_scalar": {"new_style"},
+    },
+    ALWAYS: {
+        "FileLister.__init__": {"non_deterministic"},
+        "Graph.find_nodes": {"sort"},
+        "sort": {"stable"},
+        "topk": {"sorted"},
+        "unique": {"sorted"},
+        "Event.__init__": {"blocking", "enable_timing", "interprocess"},
+        "Work.wait": {"timeout"},
+        "FullyShardedDataParallel.__init__": {"cpu_offload", "sync_module_states"},
+        "DistributedDataParallel.__init__": {"find_unused_parameters", "static_graph"},
+        "to_global": {"copy"},
+        "assert_close": {"check_layout"},
+        "sparse_coo_tensor": {"check_invariants"},
+        "sparse_csr_tensor": {"check_invariants"},
+        "load": {"mmap", "pickle_module", "_options"},
+        "load_state_dict_from_url": {"weights_only"},
+        "save": {
+            "_disable_byteorder_record", "_use_new_zipfile_serialization", "pickle_module",
+            "pickle_protocol",
+        },
+        "save_model": {"force_contiguous"},
+    },
+    ONE_STREAM: {
+        "Event.record": {"stream"},
+        "Stream.__init__": {"options"},
+        "Future.__init__": {"devices"},
+        "fork_rng": {"devices"},
+        "get_rng_state": {"device"},
+        "set_rng_state": {"device"},
+        "reset_max_memory_allocated": {"device"},
+        "reset_peak_memory_stats": {"device"},
+        "stream": {"stream"},
+    },
+    NO_COMPILER: {
+        "annotate": {"the_type"},
+        "compile": {"backend", "disable", "dynamic", "fullgraph", "mode", "options"},
+        "disable": {"reason", "recursive"},
+        "optimized_execution": {"should_optimize"},
+        "ignore": {"_options"},
+        **{
+            name: {"_more", "_options"}
+            for name in (
+                "export", "freeze", "interface", "script", "script_if_tracing", "script_method",
+                "trace", "trace_module", "unused",
+            )
+        },
+    },
+    DESCRIBED: {
+        "current_accelerator": {"check_available"},
+        "custom_bwd": {"device_type"},
+        "save_on_cpu": {"device_type"},
+        "is_acceptable": {"tensor"},
+        "is_available": {"tensors"},
+        "memory_summary": {"abbreviated"},
+        "pin_memory": {"device"},
+        "is_pinned": {"device", "input"},
+        "init_process_group": {"group_name"},
+        "get_backend": {"group"},
+        "broadcast_object_list": {"device"},
+        "data_parallel": {"dim"},
+        "PipelineStage.__init__": {"input_args", "output_args"},
+        "set_flush_denormal": {"mode"},
+        "gumbel_softmax": {"eps"},
+        "log_softmax": {"_stacklevel"},
+        "softmax": {"_stacklevel"},
+        "Identity.__init__": {"args", "kwargs"},
+        "GraphModule.__new__": {"args", "kwargs"},
+        "Interpreter.run": {"enable_io_processing"},
+        "Node.is_impure": {"impure_random"},
+        "profile.__init__": {
+            "activities", "options", "profile_memory", "record_shapes", "with_flops",
+            "with_modules", "with_stack",
+        },
+        "profile.key_averages": {
+            "group_by_input_shape", "group_by_overload_name", "group_by_stack_n",
+        },
+        "record_function.__init__": {"args"},
+        "checkpoint": {"debug"},
+        "SummaryWriter.add_graph": {"input_to_model", "use_strict_trace", "verbose"},
+    },
+    "others of its table have the same signature": {
+        "AbsentMesh.box": {"parts", "shape", "source", "target"},
+        "DistributedProgram.run": {"memory"},
+        "MPIMesh.line": {"place"},
+        "MemoryRecord.computed": {"end", "start"},
+        "restricted": {"extent"},
+        "run_in_turns": {"stages"},
+        "set_grad_enabled.__new__": {"mode"},
+        "wrapped": {"context", "input", "return_scalar"},
+        "is_complex": {"input"},
+    },
+}  # fmt: skip
+
+
+def functions() -> Iterator[tuple[str, object]]:
+    """The public functions, and methods of classes, by their name; tensors' are functions too."""
+    for info in pkgutil.walk_packages(metaop.__path__, "metaop."):
+        inner = tuple(f"metaop.{room}" for room in INNER)
+        if any(part.startswith("_") for part in info.name.split(".")) or info.name in inner:
+            continue
+        if info.name.startswith(tuple(f"{room}." for room in inner)):
+            continue
+        module = importlib.import_module(info.name)
+        for name, value in list(vars(module).items()):
+            if name.startswith("_") or getattr(value, "__module__", "") != info.name:
+                continue
+            if inspect.isfunction(value):
+                yield name, value
+            elif inspect.isclass(value) and name not in ("Tensor", "ComplexTensor", "SparseTensor"):
+                for method, plain in vars(value).items():
+                    function = getattr(plain, "__func__", plain)
+                    is_public = not method.startswith("_") or method in ("__init__", "__new__")
+                    if inspect.isfunction(function) and is_public and method not in SHARED:
+                        yield f"{name}.{method}", function
+
+
+@cache
+def found() -> dict[str, set[str]]:
+    """The unused arguments by the name of their function."""
+    hints = {name for name, value in vars(GraphConfig).items() if value is GraphConfig._accept}
+    result: dict[str, set[str]] = {}
+    for name, function in functions():
+        code = inspect.unwrap(function).__code__  # type: ignore[arg-type]
+        # Dataclasses and named tuples make methods that have no source.
+        if code.co_filename.startswith("<") or name.rpartition(".")[2] in hints:
+            continue
+        if names := unused(function):
+            result.setdefault(name, set()).update(names)
+    return result
+
+
+def test_an_argument_that_does_nothing_has_a_reason() -> None:
+    legal = {name: given for table in LEGAL.values() for name, given in table.items()}
+    surprising = {
+        name: names - EVERYWHERE.keys() - legal.get(name, set()) for name, names in found().items()
+    }
+    assert not {name: names for name, names in surprising.items() if names}
+
+
+def test_a_reason_is_of_an_argument_that_does_nothing() -> None:
+    for table in LEGAL.values():
+        for name, given in table.items():
+            assert given <= found().get(name, set()), name
+    everything = set().union(*found().values())
+    assert everything >= EVERYWHERE.keys()
