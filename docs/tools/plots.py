@@ -1,4 +1,4 @@
-"""The plots of the site and of the README, from the numbers in docs/benchmarks.md alone.
+"""The plots of the site and of the README, from the numbers in docs/benchmarks.md and docs/zoo.md.
 
 python docs/tools/plots.py    draws docs/assets/*.svg, each for light and for dark pages
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,23 @@ def table(header: str) -> Rows:
     """The rows of a table of docs/benchmarks.md, found by its header: a name and numbers."""
     text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
     (found,) = (part for part in text.split("\n\n") if part.startswith(header))
+    return rows_of(found)
+
+
+def rows_of(text: str) -> Rows:
+    """The rows of a table: a name and numbers."""
     rows: Rows = []
-    for line in found.splitlines()[2:]:
+    for line in text.splitlines()[2:]:
         name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
         rows.append((name.replace("`", ""), [number(cell) for cell in cells]))
     return rows
+
+
+def family(heading: str) -> Rows:
+    """A step of each network of a family of docs/zoo.md: milliseconds of metaop and of PyTorch."""
+    parts = (DOCS / "zoo.md").read_text(encoding="utf-8").split("\n\n")
+    (found,) = (part for before, part in pairwise(parts) if before == f"## {heading}")
+    return [(name, cells[-2:]) for name, cells in rows_of(found)]
 
 
 def number(cell: str) -> float | None:
@@ -96,11 +109,13 @@ def draw_speed(axes: Any, theme: Theme) -> list[float]:
     return [value for _, values in rows for value in values]
 
 
-def bars(header: str, columns: dict[str, int], label: str) -> Callable[[Any, Theme], list[float]]:
+def bars(
+    header: str, columns: dict[str, int], label: str, read: Callable[[str], Rows] = table
+) -> Callable[[Any, Theme], list[float]]:
     """A drawing of some columns of a table: one group of bars for each row."""
 
     def draw(axes: Any, theme: Theme) -> list[float]:
-        rows = table(header)
+        rows = read(header)
         height = 0.8 / len(columns)
         for k, (name, position) in enumerate(columns.items()):
             places = [row + (k - (len(columns) - 1) / 2) * height for row in range(len(rows))]
@@ -134,6 +149,15 @@ PLOTS: dict[str, tuple[Callable[[Any, Theme], list[float]], float]] = {
             "processor seconds",
         ),
         4.8,
+    ),
+    "adversarial": (
+        bars(
+            "Adversarial",
+            {"metaop": 0, "PyTorch": 1},
+            "milliseconds of the processor for a step of both players, one thread",
+            family,
+        ),
+        8.5,
     ),
 }
 
