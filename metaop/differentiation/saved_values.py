@@ -8,8 +8,10 @@ for other arguments or shapes, the table has those that it saves always.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import compress
 
+from metaop.differentiation.flattening import copies_of_labels, copies_of_matrices
 from metaop.errors import GradientError
 from metaop.unified_graph.recording import Call, part
 
@@ -66,6 +68,11 @@ _SAVED: dict[str, tuple[str, ...]] = {
     "poisson_nll_loss": ("x1", ""),
     "triplet_margin_loss": _NOTHING,
 }
+# Operators that PyTorch computes from copies of operands of some shapes.
+_COPIES: dict[str, Callable[..., list[bool]]] = {
+    "einsum": copies_of_labels,
+    "matmul": copies_of_matrices,
+}
 _PLACES: dict[str, list[tuple[Residual, ...]]] = {
     name: [
         tuple(("input" if one[0] == "x" else "output", int(one[1])) for one in places.split())
@@ -82,7 +89,10 @@ def overwritten(call: Call, wanted: Sequence[int], residuals: Sequence[Call]) ->
     """
     of_inputs = _PLACES.get(call.signature.composite.name)  # type: ignore[union-attr]
     saved = residuals if of_inputs is None else _saved(call, wanted, of_inputs)
+    copied = _copied(call)
     for source in saved:
+        if source in copied:
+            continue
         if source.epoch is not None and source.epoch.ended_before(call.sequence):
             return source
     return None
@@ -111,3 +121,14 @@ def _saved(call: Call, wanted: Sequence[int], of_inputs: list[tuple[Residual, ..
         for kind, index in places
         if kind == "output" or index in operands
     ]
+
+
+def _copied(call: Call) -> list[Call]:
+    """The operands that the gradient reads copies of."""
+    signature = call.signature
+    assert signature is not None
+    copies = _COPIES.get(signature.composite.name)
+    if copies is None:
+        return []
+    shapes = [source.type.shape for source in call.inputs]
+    return list(compress(call.inputs, copies(shapes, *signature.attributes)))

@@ -6,6 +6,7 @@ written in place, and the gradient is taken.
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,8 @@ nn.functional.pad/reflect nn.functional.pad/replicate nn.functional.pad/replicat
 nn.functional.pdist nn.functional.poisson_nll_loss ormqr prod put scatter_reduce/amax
 scatter_reduce/amin scatter_reduce/mean scatter_reduce/prod scatter_reduce/sum sgn special.erfcx
 special.i0e special.i1 special.i1e special.log_ndtr split split/list_args split_with_sizes std
-std/unbiased std_mean std_mean/unbiased take take_along_dim triangular_solve unbind
+std/unbiased std_mean std_mean/unbiased take take_along_dim tensordot
+triangular_solve unbind
 """.split()
 )
 # Gradients that differ without any write: see op_db_table.py; bases are unique up to signs; the
@@ -128,6 +130,68 @@ def test_inputs_that_are_written_next(name: str) -> None:
         y.sum().backward()
         found.append(head.grad.numpy())
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6, atol=1e-9)
+
+
+def _refuses(lib: Any, product: Any, shapes: list[tuple[int, ...]], written: int) -> bool:
+    operands = [lib.ones(*shape, requires_grad=True) * 1 for shape in shapes]
+    result = product(lib, operands)
+    operands[written].detach().add_(1)
+    try:
+        result.sum().backward()
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error)
+        return True
+    return False
+
+
+def _matrices(rng: random.Random) -> tuple[list[tuple[int, ...]], Any]:
+    extent = lambda: rng.choice((1, 2, 2, 3))  # noqa: E731
+    depth, batch = extent(), [extent() for _ in range(3)]
+    shapes = []
+    for side in range(2):
+        if rng.random() < 0.25:
+            shapes.append((depth,))
+            continue
+        own = [1 if rng.random() < 0.3 else n for n in batch[rng.randint(0, 3) :]]
+        ends = (extent(), depth) if side == 0 else (depth, extent())
+        shapes.append((*own, *ends))
+    return shapes, lambda lib, operands: lib.matmul(*operands)
+
+
+def _sums(rng: random.Random) -> tuple[list[tuple[int, ...]], Any]:
+    sizes = {label: rng.choice((1, 2, 2, 3)) for label in "abcdef"}
+    terms = ["".join(rng.sample("abcdef", rng.randint(1, 4))) for _ in range(rng.choice((2, 2, 3)))]
+    labels = sorted(set("".join(terms)))
+    result = "".join(rng.sample(labels, rng.randint(0, len(labels))))
+    shapes = [tuple(sizes[label] for label in term) for term in terms]
+    return shapes, lambda lib, operands: lib.einsum(f"{','.join(terms)}->{result}", *operands)
+
+
+def _axes(rng: random.Random) -> tuple[list[tuple[int, ...]], Any]:
+    shared, left, right = (
+        [rng.choice((1, 2, 3)) for _ in range(rng.randint(least, 2))] for least in (1, 0, 0)
+    )
+    dims = len(shared)
+    shapes = [(*left, *shared), (*shared, *right)]
+    return shapes, lambda lib, operands: lib.tensordot(*operands, dims=dims)
+
+
+@pytest.mark.parametrize("draw", [_matrices, _sums, _axes], ids=["matmul", "einsum", "tensordot"])
+def test_operands_of_products_that_are_written_next(
+    draw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch flattens operands into batches of matrices, and saves a copy where it has to copy.
+
+    Sums over labels of extent 1 are not compared where metaop allows more.
+    """
+    monkeypatch.setenv("METAOP_BACKEND", "reference")
+    rng = random.Random(0)
+    for _ in range(60):
+        shapes, product = draw(rng)
+        for written in range(len(shapes)):
+            wanted, actual = (_refuses(lib, product, shapes, written) for lib in (torch, metaop))
+            assert actual <= wanted, (shapes, written)
+            assert actual == wanted or draw is _sums, (shapes, written)
 
 
 def test_a_kronecker_product_whose_factors_are_written_next() -> None:

@@ -109,11 +109,11 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         left = [wrap_dim(dim, a.ndim) for dim in _listed(chosen[0])]
         right = [wrap_dim(dim, b.ndim) for dim in _listed(chosen[1])]
     for i, j in zip(left, right):
-        # A dimension of extent 1 is repeated, as in a product.
-        if a.shape[i] == 1 and b.shape[j] != 1:
-            a = a.expand(*a.shape[:i], b.shape[j], *a.shape[i + 1 :])
-        elif b.shape[j] == 1 and a.shape[i] != 1:
-            b = b.expand(*b.shape[:j], a.shape[i], *b.shape[j + 1 :])
+        # What meets a dimension of extent 1 is summed before the product.
+        if b.shape[j] == 1:
+            a = a.sum(i, keepdim=True)
+        elif a.shape[i] == 1:
+            b = b.sum(j, keepdim=True)
         if a.shape[i] != b.shape[j]:
             raise ShapeError(
                 f"tensordot: contracted dimensions need to match, but first has size "
