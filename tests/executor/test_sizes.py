@@ -219,6 +219,24 @@ def written_rows(T: Any, numbers: Numbers) -> list[Any]:
     return [values, values.sum()]
 
 
+@stream
+def packed_sequences(T: Any, numbers: Numbers) -> list[Any]:
+    count, steps = (int(n) for n in numbers.integers(2, 12, 2))
+    sizes = numbers.integers(1, steps + 1, count)
+    x = drawn(T, numbers, int(sizes.max()), count, 3)
+    packed = T.nn.utils.rnn.pack_padded_sequence(x, sizes.tolist(), enforce_sorted=False)
+    packed = packed._replace(data=(packed.data @ weight(T, 3, 4)).tanh())
+    padded, _ = T.nn.utils.rnn.pad_packed_sequence(packed, True, -1.0, total_length=steps + 2)
+    return with_gradients((padded * padded).sum(1).exp().mean(), x)
+
+
+@stream
+def padded_sequences(T: Any, numbers: Numbers) -> list[Any]:
+    parts = [drawn(T, numbers, int(n), 5) for n in numbers.integers(1, 40, 4)]
+    padded = T.nn.utils.rnn.pad_sequence(parts, True, 0.5)
+    return with_gradients((padded @ weight(T, 5, 2)).sin().mean(), *parts)
+
+
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many programs were made and kernels compiled, in a process that has none yet."""

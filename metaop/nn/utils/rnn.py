@@ -10,8 +10,8 @@ import numpy as np
 
 from metaop.errors import ArgumentError, ShapeError
 from metaop.tensor.core import Tensor
-from metaop.tensor.functions.creation import from_numpy, full, tensor
-from metaop.tensor.functions.joining import cat, stack
+from metaop.tensor.functions.creation import from_numpy, tensor
+from metaop.tensor.functions.joining import cat
 
 
 class PackedSequence(NamedTuple):
@@ -54,7 +54,23 @@ class PackedSequence(NamedTuple):
 
 def sequence_lengths(batch_sizes: Sequence[int]) -> list[int]:
     """The lengths of packed sequences, longest first."""
-    return [sum(size > k for size in batch_sizes) for k in range(batch_sizes[0])]
+    return [int(n) for n in _present(batch_sizes).sum(0)]
+
+
+def _present(batch_sizes: Sequence[int]) -> np.ndarray:
+    """Which sequences have which steps: (T, N)."""
+    return np.arange(batch_sizes[0]) < np.array(batch_sizes)[:, None]
+
+
+def _filled(rows: Tensor, present: np.ndarray, places: np.ndarray, value: float) -> Tensor:
+    """The rows at `places` where `present`, and `value` elsewhere: (*present.shape, …).
+
+    Places are data and no slices, so one program serves all lengths.
+    """
+    inside = from_numpy(np.where(present, places, 0).reshape(-1)).to(rows.device)
+    found = rows.index_select(0, inside).unflatten(0, present.shape)
+    wide = present.reshape(*present.shape, *[1] * (rows.ndim - 1))
+    return found.masked_fill(from_numpy(~wide).to(rows.device), value)
 
 
 def _as_lengths(lengths: Any) -> list[int]:
@@ -83,6 +99,11 @@ def pack_padded_sequence(
             "that is <= 0",
             fix="leave empty sequences out",
         )
+    if max(sizes) > input.shape[0]:
+        raise ShapeError(
+            f"a length of {max(sizes)} is larger than the {input.shape[0]} padded steps",
+            fix="give the lengths before padding",
+        )
     order = unsorted = None
     if enforce_sorted:
         if any(a < b for a, b in itertools.pairwise(sizes)):
@@ -96,8 +117,8 @@ def pack_padded_sequence(
         unsorted = invert_permutation(order)
         input = input.index_select(1, order)
         sizes = [sizes[k] for k in positions]
-    batch_sizes = [sum(n > step for n in sizes) for step in range(sizes[0])]
-    data = cat([input[step, :size] for step, size in enumerate(batch_sizes)], 0)
+    batch_sizes = [int(n) for n in (np.array(sizes) > np.arange(sizes[0])[:, None]).sum(1)]
+    data = packed_steps(input, batch_sizes)
     return PackedSequence(data, tensor(batch_sizes), order, unsorted)
 
 
@@ -116,36 +137,27 @@ def pad_packed_sequence(
             f"but got total_length={total_length} and max sequence length being {longest}",
             fix="pass a larger total_length",
         )
-    padded = padded_steps(sequence.data, batch_sizes, padding_value)
+    padded = padded_steps(sequence.data, batch_sizes, padding_value, total_length)
     lengths = tensor(sequence_lengths(batch_sizes))
-    if total_length is not None and total_length > longest:
-        shape = (total_length - longest, *padded.shape[1:])
-        more = full(shape, padding_value, dtype=padded.dtype, device=padded.device)
-        padded = cat([padded, more], 0)
     if sequence.unsorted_indices is not None:
         padded = padded.index_select(1, sequence.unsorted_indices)
         lengths = lengths[sequence.unsorted_indices]
     return padded.transpose(0, 1) if batch_first else padded, lengths
 
 
-def padded_steps(data: Tensor, batch_sizes: Sequence[int], value: float = 0.0) -> Tensor:
+def padded_steps(
+    data: Tensor, batch_sizes: Sequence[int], value: float = 0.0, total_length: int | None = None
+) -> Tensor:
     """Packed data as (T, N, *), filled up with `value`."""
-    steps = []
-    start = 0
-    for size in batch_sizes:
-        step = data[start : start + size]
-        missing = batch_sizes[0] - size
-        if missing:
-            shape = (missing, *data.shape[1:])
-            step = cat([step, full(shape, value, dtype=data.dtype, device=data.device)], 0)
-        steps.append(step)
-        start += size
-    return stack(steps, 0)
+    missing = 0 if total_length is None else total_length - len(batch_sizes)
+    present = _present([*batch_sizes, *[0] * missing])
+    return _filled(data, present, np.cumsum(present).reshape(present.shape) - 1, value)
 
 
 def packed_steps(padded: Tensor, batch_sizes: Sequence[int]) -> Tensor:
     """The inverse of `padded_steps`."""
-    return cat([padded[step, :size] for step, size in enumerate(batch_sizes)], 0)
+    places = from_numpy(np.flatnonzero(_present(batch_sizes))).to(padded.device)
+    return padded.flatten(0, 1).index_select(0, places)
 
 
 def pad_sequence(
@@ -157,16 +169,17 @@ def pad_sequence(
     """Tensors (L, *) of different lengths as one (T, N, *), filled up with `padding_value`."""
     if padding_side not in ("left", "right"):
         raise ArgumentError(f"padding_side must be 'left' or 'right', not {padding_side!r}")
-    longest = max(sequence.shape[0] for sequence in sequences)
-    padded = []
-    for sequence in sequences:
-        missing = longest - sequence.shape[0]
-        if missing:
-            shape = (missing, *sequence.shape[1:])
-            fill = full(shape, padding_value, dtype=sequence.dtype, device=sequence.device)
-            sequence = cat([sequence, fill] if padding_side == "right" else [fill, sequence], 0)
-        padded.append(sequence)
-    return stack(padded, 0 if batch_first else 1)
+    lengths = np.array([sequence.shape[0] for sequence in sequences])
+    steps = np.arange(lengths.max(initial=0))
+    if padding_side == "left":
+        steps = steps - steps.size + lengths[:, None]
+    else:
+        steps = np.broadcast_to(steps, (lengths.size, steps.size))
+    present = (0 <= steps) & (steps < lengths[:, None])
+    places = steps + (np.cumsum(lengths) - lengths)[:, None]
+    if not batch_first:
+        present, places = present.T, places.T
+    return _filled(cat(list(sequences), 0), present, places, padding_value)
 
 
 def unpad_sequence(
