@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import metaop
 from metaop import nn
 
@@ -92,3 +95,62 @@ class DetectorHead(nn.Module):
     def forward(self, features: metaop.Tensor) -> tuple[metaop.Tensor, metaop.Tensor]:
         hidden = self.layers(features)
         return self.classes(hidden), self.moves(hidden)
+
+
+class TreeNetwork(nn.Module):
+    """A word, or a pair of trees, to logits (1, classes) by an LSTM over the tree (Tai 2015)."""
+
+    def __init__(self, words: int, width: int, classes: int) -> None:
+        super().__init__()
+        self.width = width
+        self.words = nn.Embedding(words, width)
+        self.gates = nn.Linear(2 * width, 5 * width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, tree: Any) -> metaop.Tensor:
+        logits: metaop.Tensor = self.head(self._state(tree)[0])
+        return logits
+
+    def _state(self, tree: Any) -> tuple[metaop.Tensor, metaop.Tensor]:
+        if isinstance(tree, int):
+            return self.words(metaop.tensor([tree])), metaop.zeros(1, self.width)
+        (left, kept_left), (right, kept_right) = map(self._state, tree)
+        gates = self.gates(metaop.cat([left, right], 1)).chunk(5, 1)
+        entered, shown, first, second = (gate.sigmoid() for gate in gates[:4])
+        kept = entered * gates[4].tanh() + first * kept_left + second * kept_right
+        return shown * kept.tanh(), kept
+
+
+class ShallowByChance(nn.Module):
+    """Features (batch, width) to logits (batch, 10), without some of the layers."""
+
+    def __init__(self, width: int, depth: int) -> None:
+        super().__init__()
+        layers = [nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(depth)]
+        self.layers = nn.ModuleList(layers)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: metaop.Tensor, seed: int) -> metaop.Tensor:
+        chance = random.Random(seed)
+        for layer in self.layers:
+            if chance.random() < 0.7:
+                x = x + layer(x)
+        logits: metaop.Tensor = self.head(x)
+        return logits
+
+
+class CellByCell(nn.Module):
+    """Sequences (length, batch, inputs) to logits (length, batch, 10), step by step in Python."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(inputs, hidden)
+        self.head = nn.Linear(hidden, 10)
+
+    def forward(self, x: metaop.Tensor) -> metaop.Tensor:
+        state = None
+        outputs = []
+        for step in x:
+            state = self.cell(step, state)
+            outputs.append(self.head(state[0]))
+        return metaop.stack(outputs)

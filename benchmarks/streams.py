@@ -262,3 +262,43 @@ def _magnified(random: np.random.Generator, count: int) -> Iterator[Batch]:
 @_stream("conv net with BatchNorm, images that grow eleven times, SGD", _magnified)
 def progressive(f: Framework) -> Step:
     return _classified(f, _small_convolutions(f), "SGD", 1e-3)
+
+
+def _trees(random: np.random.Generator, count: int) -> Iterator[Batch]:
+    """Binary trees of 4 to 16 words, and labels."""
+
+    def tree(words: list[int]) -> Any:
+        if len(words) == 1:
+            return words[0]
+        cut = int(random.integers(1, len(words)))
+        return tree(words[:cut]), tree(words[cut:])
+
+    for _ in range(count):
+        words = random.integers(0, _VOCABULARY, random.integers(4, 17)).tolist()
+        yield tree(words), random.integers(0, 5, 1)
+
+
+@_stream("LSTM over trees, Adam", _trees)
+def trees(f: Framework) -> Step:
+    model = network(f, "benchmarks.networks.TreeNetwork", _VOCABULARY, 64, 5)
+    return _classified(f, model, "Adam", 1e-3)
+
+
+def _chances(random: np.random.Generator, count: int) -> Iterator[Batch]:
+    for seed in range(count):
+        yield _normal(random, 32, 128), seed, random.integers(0, 10, 32)
+
+
+@_stream("MLP of 12 layers, some left out by chance, Adam", _chances)
+def shallow_by_chance(f: Framework) -> Step:
+    return _classified(f, network(f, "benchmarks.networks.ShallowByChance", 128, 12), "Adam", 1e-3)
+
+
+def _sequences(random: np.random.Generator, count: int) -> Iterator[Batch]:
+    for length in random.integers(4, 33, count):
+        yield _normal(random, length, 8, 32), random.integers(0, 10, (length, 8))
+
+
+@_stream("LSTM cell in a Python loop, 4 to 32 steps, Adam", _sequences)
+def cell_by_cell(f: Framework) -> Step:
+    return _classified(f, network(f, "benchmarks.networks.CellByCell", 32, 64), "Adam", 1e-3)

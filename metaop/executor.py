@@ -13,16 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from metaop import specialisation
-from metaop.codegen.backend import Program, Watchable
+from metaop.codegen.backend import Program, Watchable, observers
 from metaop.codegen.budget import present_budget
 from metaop.codegen.memory import Buffer
 from metaop.compiler import compile_subgraph
 from metaop.differentiation.tape import live_residuals
 from metaop.errors import MetaopError, describe_location
 from metaop.operators.basic import alias
-from metaop.specialisation import Found, Trial, program_for
+from metaop.pieces import Pieces
+from metaop.specialisation import Family, Found, Trial, program_for
 from metaop.unified_graph.composite import Signature
-from metaop.unified_graph.cut import Subgraph, cut_at, finish, frontier, recorder
+from metaop.unified_graph.cut import Subgraph, apart, cut_at, finish, frontier, recorder
 from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
 from metaop.unified_graph.recording import Call
@@ -36,13 +37,14 @@ class Compiled(NamedTuple):
     """A program, and for every input whose memory a result can take, how often calls read it.
 
     It keeps its signatures alive: the key of the program is made of their numbers. A program for
-    any size is on trial.
+    any size is on trial, and one that runs in pieces.
     """
 
     program: Program
     donor_uses: tuple[tuple[int, int], ...]
     signatures: frozenset[Signature | None]
     trial: Trial | None
+    family: Family | None
 
 
 class Watcher:
@@ -160,29 +162,28 @@ def _by_device(roots: list[Call]) -> list[list[Call]]:
     return groups
 
 
-def run(subgraph: Subgraph, watch: Watch | None = None) -> tuple[int, ...]:
+def run(subgraph: Subgraph, watch: Watch | None = None, whole: bool = False) -> tuple[int, ...]:
     """Runs a subgraph and hands the values to its calls; `watch` as in `realize_and_watch`.
 
+    A `whole` one never runs in pieces: its program will be asked for.
     Returns the numbers of the outputs that got a copy, because another value has their memory.
     """
     for watcher in tuple(watchers):
         watcher.begun(subgraph)
     begin = time.monotonic_ns() if watchers else 0
-    compiled = compiled_for(subgraph)
+    compiled = compiled_for(subgraph, whole)
     arguments = [leaf.buffer if leaf.scalar is None else leaf.scalar for leaf in subgraph.leaves]
     dying = _dying(compiled, subgraph, arguments)
     memory = None
     if dying:
         donors = compiled.program.donors.items()
         memory = {number: arguments[slot] for number, slot in donors if slot in dying}
-    _running.append(subgraph)
     start = time.perf_counter()
     try:
-        buffers = _run_program(compiled.program, arguments, memory, subgraph.outputs, watch)
+        with _as_running(subgraph):
+            buffers = _run_program(compiled.program, arguments, memory, subgraph, watch)
     except Fault as fault:
         raise _located(fault, subgraph) from None
-    finally:
-        _running.pop()
     if compiled.trial is not None:
         compiled.trial.seconds += time.perf_counter() - start
     holders = {
@@ -230,9 +231,11 @@ def _run_program(
     program: Program,
     arguments: Sequence[object],
     memory: Mapping[int, object] | None,
-    outputs: Sequence[Call],
+    subgraph: Subgraph,
     watch: Watch | None,
 ) -> list[Any]:
+    if isinstance(program, Pieces) and observers:
+        return program.run(arguments, memory, map(_as_running, apart(subgraph)))
     if watch is None or not isinstance(program, Watchable):
         return program.run(arguments, memory)
     finished = program.finished_after
@@ -240,7 +243,7 @@ def _run_program(
     def between(steps: int, results: list[Buffer]) -> None:
         done = [number for number, last in enumerate(finished) if last == steps]
         for number in done:
-            watch(outputs[number], results[number])
+            watch(subgraph.outputs[number], results[number])
         if not done:
             watch(None, None)
 
@@ -282,6 +285,15 @@ def _shows_input(call: Call) -> bool:
 def running() -> Subgraph | None:
     """The subgraph whose program runs now: what an observer of programs may look at."""
     return _running[-1] if _running else None
+
+
+@contextmanager
+def _as_running(subgraph: Subgraph) -> Iterator[None]:
+    _running.append(subgraph)
+    try:
+        yield
+    finally:
+        _running.pop()
 
 
 def _located(fault: Fault, subgraph: Subgraph) -> MetaopError:
@@ -339,35 +351,42 @@ def _collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def compiled_for(subgraph: Subgraph) -> Compiled:
-    """The compiled program of a subgraph, from the cache when its structure was seen before."""
+def compiled_for(subgraph: Subgraph, whole: bool = False) -> Compiled:
+    """The compiled program of a subgraph, from the cache when its structure was seen before.
+
+    Only a `whole` program, and none that runs in pieces.
+    """
     budget = present_budget()
     # All numbers at the end of the key of a subgraph are positive.
     key = (*subgraph.key, -budget) if budget else subgraph.key
     found = _programs.get(key)
     is_over = found is not None and found.trial is not None and found.trial.is_over
-    if found is None or is_over:
+    if found is None or is_over or (whole and isinstance(found.program, Pieces)):
         begin = time.monotonic_ns()
         with _collection_paused():
-            made = Found(compile_subgraph(subgraph)) if is_over else program_for(subgraph)
-        program, trial, is_new = made
+            made = Found(compile_subgraph(subgraph)) if is_over else program_for(subgraph, whole)
+            program, trial, is_new, family = made
+            if program is None:
+                program = Pieces(subgraph, program_of)
         uses = Counter(source for call in subgraph.order for source in subgraph.inputs_of(call))
         donors = sorted(set(program.donors.values()))
         donor_uses = tuple((slot, uses[subgraph.leaves[slot]]) for slot in donors)
         signatures = frozenset(call.signature for call in subgraph.order)
-        found = _programs[key] = Compiled(program, donor_uses, signatures, trial)
+        found = _programs[key] = Compiled(program, donor_uses, signatures, trial, family)
         if len(_programs) > _KEPT_PROGRAMS:
             _programs.popitem(last=False)
         for watcher in tuple(watchers) if is_new else ():
             watcher.compiled(subgraph, begin, time.monotonic_ns())
     else:
         _programs.move_to_end(key)
+        if found.family is not None:
+            found.family.is_repeated = True
     return found
 
 
 def program_of(subgraph: Subgraph) -> Program:
-    """The compiled program of a subgraph."""
-    return compiled_for(subgraph).program
+    """The compiled program of a whole subgraph."""
+    return compiled_for(subgraph, whole=True).program
 
 
 def clear_programs() -> None:

@@ -93,6 +93,13 @@ SETTINGS = (
         choices=("any", "exact"),
     ),
     Setting(
+        "METAOP_PIECES",
+        str,
+        "changing",
+        "run subgraphs call by call never, where a line brings ever new structures, or always",
+        choices=("never", "changing", "always"),
+    ),
+    Setting(
         "METAOP_TUNE",
         str,
         "stored",

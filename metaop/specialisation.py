@@ -4,20 +4,26 @@ The first sizes of a structure get a program of their own. The second ones make 
 program, in which symbols stand for the numbers that differ; it serves all sizes that its guards
 admit. Sizes that no variant admits make another one, up to a bound; from then on, and where making
 a general program fails, every size has its own program. So do sizes that have run long enough.
+
+Where a line of the user's program brings ever new structures (a tree for each sentence, layers
+left out by chance), a structure first runs in pieces: call by call, by programs that any structure
+shares. It gets programs of its own when it has run as long as making one takes.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from metaop.codegen.backend import GeneralProgram, Program
 from metaop.codegen.budget import present_budget
 from metaop.compiler import backend_named, backend_of, compile_generally, compile_subgraph
+from metaop.errors import user_location
 from metaop.settings import get
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.shape_rule import learn_rule
@@ -30,29 +36,8 @@ _KEPT_STRUCTURES = 512
 # A program for any size runs at least so many seconds before one is made for the sizes at hand.
 _LEAST_TRIAL = 1.0
 _MOST_NAMES = 6
-
-
-@dataclass
-class _Family:
-    """The programs of one structure: the numbers that came first, and variants, the latest first.
-
-    `refusals` say why there is no program for any size; making one took so many `seconds`.
-    """
-
-    operators: str
-    first: tuple[float, ...]
-    variants: list[GeneralProgram] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-
-    def __str__(self) -> str:
-        parts = [self.operators]
-        parts += ["  any sizes where\n" + _indented(one.conditions) for one in self.variants]
-        parts += [f"  sizes one by one: {reason}" for reason in dict.fromkeys(self.refusals)]
-        return "\n".join(parts if len(parts) > 1 else [*parts, "  one size so far"])
-
-
-_families: OrderedDict[Hashable, _Family] = OrderedDict()
+# After so many structures in a row that came to a line only once, the next ones run in pieces.
+_MOST_ONCE = 4
 
 
 @dataclass
@@ -71,16 +56,75 @@ class Trial:
         return self.seconds > self.limit
 
 
-class Found(NamedTuple):
-    """A program for a subgraph; one for any size is on `trial`. `is_new`: it had to be compiled."""
+@dataclass
+class Family:
+    """The programs of one structure: the numbers that came first, and variants, the latest first.
 
-    program: Program
+    `refusals` say why there is no program for any size; making one took so many `seconds`. A
+    structure that runs `in_pieces` has no program; `is_repeated` when it has come again.
+    """
+
+    operators: str
+    first: tuple[float, ...]
+    in_pieces: Trial | None = None
+    is_repeated: bool = False
+    variants: list[GeneralProgram] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        parts = [self.operators]
+        parts += ["  any sizes where\n" + _indented(one.conditions) for one in self.variants]
+        if self.in_pieces is not None:
+            parts.append("  call by call, as its line brings ever new structures")
+        parts += [f"  sizes one by one: {reason}" for reason in dict.fromkeys(self.refusals)]
+        return "\n".join(parts if len(parts) > 1 else [*parts, "  one size so far"])
+
+
+@dataclass
+class _Site:
+    """A line that asks for values: the structures that came there last, and how long making their
+    programs took."""
+
+    latest: deque[Family] = field(default_factory=lambda: deque(maxlen=_MOST_ONCE))
+    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_ONCE))
+    is_changing: bool = False
+
+    def meet(self, family: Family) -> None:
+        """Decides whether a new structure runs in pieces."""
+        full = len(self.latest) == _MOST_ONCE
+        self.is_changing |= full and not any(one.is_repeated for one in self.latest)
+        if get("METAOP_PIECES") == "always":
+            family.in_pieces = Trial(math.inf)
+        elif self.is_changing:
+            family.in_pieces = Trial(sum(self.seconds) / len(self.seconds))
+        else:
+            self.latest.append(family)
+
+
+_families: OrderedDict[Hashable, Family] = OrderedDict()
+
+
+_sites: OrderedDict[Hashable, _Site] = OrderedDict()
+
+
+class Found(NamedTuple):
+    """A program for a subgraph; one for any size is on `trial`. `is_new`: it had to be compiled.
+
+    Without a program the subgraph runs in pieces, on trial as well.
+    """
+
+    program: Program | None
     trial: Trial | None = None
     is_new: bool = True
+    family: Family | None = None
 
 
-def program_for(subgraph: Subgraph) -> Found:
-    """A program for a subgraph that has none: bound on trial, or made for its own sizes."""
+def program_for(subgraph: Subgraph, whole: bool) -> Found:
+    """A program for a subgraph that has none: bound on trial, or made for its own sizes.
+
+    Only a `whole` one, or none if the subgraph had better run in pieces.
+    """
     device = subgraph.outputs[0].type.device
     # A budget is kept for the sizes at hand: a program for any size has no bound.
     is_exact = get("METAOP_SIZES") == "exact" or present_budget() > 0
@@ -89,11 +133,25 @@ def program_for(subgraph: Subgraph) -> Found:
     key, numbers = structure_key(subgraph), numbers_of(subgraph)
     family = _families.get(key)
     if family is None:
-        _families[key] = _Family(_operators(subgraph), numbers)
-        if len(_families) > _KEPT_STRUCTURES:
-            _families.popitem(last=False)
-        return Found(compile_subgraph(subgraph))
-    _families.move_to_end(key)
+        family = _families[key] = Family(_operators(subgraph), numbers)
+        _limit(_families, _KEPT_STRUCTURES)
+        site = None if whole or get("METAOP_PIECES") == "never" else _site(subgraph)
+        if site is not None:
+            site.meet(family)
+        if family.in_pieces is None:
+            start = time.perf_counter()
+            made = Found(compile_subgraph(subgraph), family=family)
+            if site is not None:
+                site.seconds.append(time.perf_counter() - start)
+            return made
+    else:
+        family.is_repeated = True
+        _families.move_to_end(key)
+    if family.in_pieces is not None:
+        if not (whole or family.in_pieces.is_over):
+            return Found(None, family.in_pieces, is_new=False, family=family)
+        family.in_pieces = None
+        return Found(compile_subgraph(subgraph), family=family)
     found = _bound(family, numbers)
     is_new = found is None
     if found is None and len(family.variants) + len(family.refusals) < _MOST_VARIANTS:
@@ -119,7 +177,24 @@ def program_for(subgraph: Subgraph) -> Found:
     return Found(found, Trial(max(_LEAST_TRIAL, family.seconds)), is_new)
 
 
-def _bound(family: _Family, numbers: tuple[float, ...]) -> Program | None:
+def _site(subgraph: Subgraph) -> _Site | None:
+    """The line of the user's program that asks for the values of several calls."""
+    device, location = subgraph.outputs[0].type.device, user_location()
+    if location is None or len(subgraph.order) == 1 or backend_of(device) != "llvm":
+        return None
+    site = _sites.setdefault(location, _Site())
+    _sites.move_to_end(location)
+    _limit(_sites, _KEPT_STRUCTURES)
+    return site
+
+
+def _limit(kept: OrderedDict[Hashable, Any], most: int) -> None:
+    """Forgets what was used longest ago."""
+    if len(kept) > most:
+        kept.popitem(last=False)
+
+
+def _bound(family: Family, numbers: tuple[float, ...]) -> Program | None:
     for variant in family.variants:
         program = variant.bind(numbers)
         if program is not None:
@@ -148,3 +223,4 @@ def described() -> str:
 def clear() -> None:
     """Forgets all structures, as a new process would."""
     _families.clear()
+    _sites.clear()

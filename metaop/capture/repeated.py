@@ -104,7 +104,7 @@ class Repeated:
                 inputs = [*self._first(), *self._rest(stacks, drawn)]
                 made = list(results(record(repeat, inputs, (body, stacked))))
                 del inputs
-                run(cut_at(made, live_residuals))
+                run(cut_at(made, live_residuals), whole=True)
             finally:
                 modes.gradients, modes.casts = before, casts
             self._hand_out(made)

@@ -96,7 +96,7 @@ def _finished(
     leaves = list(subgraph.leaves)
     numbers = {call: k for k, call in enumerate(subgraph.outputs)}
     graph = step_graph(subgraph, result) if keeps_graph else None
-    copied = run_subgraph(subgraph)
+    copied = run_subgraph(subgraph, whole=True)
     try:
         classified.confirm(subgraph, leaves, history)
         replay = classified.replay(subgraph, roots, leaves, numbers, copied, handles, result)

@@ -154,13 +154,22 @@ def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
     again = {call for call in on_tape if _may_run_again(call)}
     if again:
         read_later |= _inputs_of_all(again, order)
+    outputs = sorted(kept, key=_sequence_of)
+    found = assemble(order, outputs, _spread(order))
+    found.saved, found.read_later = saved, frozenset(read_later)
+    return found
+
+
+def assemble(
+    order: list[Call], outputs: list[Call], spread: dict[Call, tuple[Call, ...]]
+) -> Subgraph:
+    """The subgraph of the calls of `order`; whatever else they read is a leaf."""
     leaves: list[Call] = []
     key: list[int] = []
     number = 0
-    spread = _spread(order)
     for call in order:
         call.mark = 0
-        for source in call.inputs:
+        for source in spread.get(call) or call.inputs:
             source.mark = 0
     for call in order:
         inputs = spread.get(call) or call.inputs
@@ -175,10 +184,29 @@ def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
             key.append(source.mark)
         number += 1
         call.mark = number
-    outputs = sorted(kept, key=_sequence_of)
     key.append(0)
     key.extend([call.mark for call in outputs])
-    return Subgraph(order, leaves, outputs, tuple(key), saved, frozenset(read_later), spread)
+    return Subgraph(order, leaves, outputs, tuple(key), spread=spread)
+
+
+def apart(subgraph: Subgraph) -> list[Subgraph]:
+    """The calls of a subgraph, each as a subgraph of its own with its further results."""
+    parts: dict[Call, list[Call]] = {}
+    needed = set(subgraph.outputs)
+    for call in subgraph.order:
+        if call.signature is None:
+            parts[call.inputs[0]].append(call)
+        else:
+            parts[call] = [call]
+            needed.update(subgraph.inputs_of(call))
+    return [
+        assemble(
+            results,
+            [call for call in results if call in needed],
+            {maker: subgraph.spread[maker]} if maker in subgraph.spread else {},
+        )
+        for maker, results in parts.items()
+    ]
 
 
 def _spread(order: Sequence[Call]) -> dict[Call, tuple[Call, ...]]:

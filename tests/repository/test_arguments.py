@@ -138,6 +138,7 @@ LEGAL = {
         "DistributedProgram.run": {"memory"},
         "MPIMesh.line": {"place"},
         "MemoryRecord.computed": {"end", "start"},
+        "Pieces.run": {"memory"},
         "restricted": {"extent"},
         "run_in_turns": {"stages"},
         "set_grad_enabled.__new__": {"mode"},
