@@ -100,7 +100,14 @@ def norm(
     *,
     dtype: DType | None = None,
 ) -> Tensor:
-    """A vector norm over one dimension (or all), a matrix norm over two, as `ord` and `dim` say."""
+    """A vector norm over one dimension (or all), a matrix norm over two, as `ord` and `dim` say.
+
+    `ord` is 2 by default: the root of the sum of squares. Raises ShapeError if `ord` is given,
+    `dim` is not, and A has more than two dimensions.
+
+    >>> metaop.linalg.norm(metaop.tensor([3.0, 4.0]))
+    tensor(5.)
+    """
     pair = isinstance(dim, (tuple, list)) and len(dim) == 2
     if ord is not None and dim is None and A.ndim not in (1, 2):
         raise ShapeError(
@@ -121,7 +128,16 @@ def matrix_norm(
     *,
     dtype: DType | None = None,
 ) -> Tensor:
-    """The matrix norm "fro", "nuc", 1, -1, 2, -2, inf or -inf over two dimensions."""
+    """The matrix norm "fro", "nuc", 1, -1, 2, -2, inf or -inf over two dimensions.
+
+    "fro" is the root of the sum of squares, "nuc" the sum of the singular values; 1 and inf are the
+    largest sums of a column and of a row, 2 the largest singular value, and negative orders the
+    smallest of these. Raises ArgumentError for other orders.
+
+    >>> A = metaop.tensor([[1.0, -2.0], [3.0, 4.0]])
+    >>> metaop.linalg.matrix_norm(A, 1), metaop.linalg.matrix_norm(A, float("inf"))
+    (tensor(6.), tensor(7.))
+    """
     if dtype is not None:
         A = A.to(dtype)
     rows, columns = (wrap_dim(one, A.ndim) for one in dim)
@@ -151,7 +167,13 @@ def matrix_norm(
 
 @casts_on_cpu(in_float32)
 def cond(A: Tensor, p: Any = None) -> Tensor:
-    """The condition number of a matrix in the norm `p` (2 by default)."""
+    """The condition number of a matrix in the norm `p` (2 by default): (…, M, N) -> (…).
+
+    It says by how much a relative error of B may grow in the solution of `A @ X = B`.
+
+    >>> metaop.linalg.cond(metaop.tensor([[10.0, 0.0], [0.0, 0.1]]))
+    tensor(100.)
+    """
     if p in (None, 2, -2):
         values = svdvals(A)
         if not values.shape[-1]:
@@ -162,7 +184,14 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
 
 
 def multi_dot(tensors: Any) -> Tensor:
-    """The product of several matrices; the first and the last may be vectors."""
+    """The product of several matrices; the first and the last may be vectors.
+
+    The order of products that takes the fewest operations is chosen from the sizes.
+
+    >>> A = metaop.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> metaop.linalg.multi_dot([metaop.ones(2), A, metaop.ones(2)])
+    tensor(10.)
+    """
     matrices = list(tensors)
     first, last = matrices[0].ndim == 1, matrices[-1].ndim == 1
     if first:
@@ -175,7 +204,14 @@ def multi_dot(tensors: Any) -> Tensor:
 
 
 def vander(x: Tensor, N: int | None = None) -> Tensor:
-    """The powers 0 … N - 1 (as many as `x` has elements) of each element, as rows."""
+    """The powers 0 … N - 1 (as many as `x` has elements) of each element, as rows.
+
+    The shape (…, M) becomes (…, M, N). The name is that of A.-T. Vandermonde.
+
+    >>> metaop.linalg.vander(metaop.tensor([2, 3]), 3)
+    tensor([[1, 2, 4],
+            [1, 3, 9]])
+    """
     count = x.shape[-1] if N is None else N
     x = x.unsqueeze(0) if x.ndim == 0 else x
     if x.dtype.kind == "bool":
@@ -188,17 +224,31 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:
 
 @casts_on_cpu(in_low_precision)
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """The sum of the products along `dim`."""
+    """The sum of the products along `dim`; the operands broadcast, and the dimension goes.
+
+    >>> metaop.linalg.vecdot(metaop.tensor([1.0, 2.0]), metaop.tensor([3.0, 4.0]))
+    tensor(11.)
+    """
     return (x * y).sum(dim)
 
 
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
-    """The cross product of vectors along `dim`."""
+    """The cross product of vectors along `dim`, whose size is 3; the other dimensions broadcast.
+
+    >>> metaop.linalg.cross(metaop.tensor([1.0, 0.0, 0.0]), metaop.tensor([0.0, 1.0, 0.0]))
+    tensor([0., 0., 1.])
+    """
     return _cross(input, other, dim)
 
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """The diagonals of the last two dimensions."""
+    """The diagonals of the last two dimensions: (…, M, N) -> (…, min(M, N)).
+
+    `offset` counts diagonals upwards from the main one. The result is a view.
+
+    >>> metaop.linalg.diagonal(metaop.tensor([[1, 2], [3, 4]]))
+    tensor([1, 4])
+    """
     return _diagonal(A, offset, dim1, dim2)
 
 

@@ -65,11 +65,12 @@ def vmap(
     """`func` for all elements along dimension `in_dims` of the arguments (None: not mapped).
 
     `in_dims` is one number, or a nest of numbers as the arguments are nested; the results have the
-    batch at `out_dims`. Random numbers are an error, "different" or the "same" for each element.
-    At most `chunk_size` elements are computed at once.
+    batch at `out_dims`. Random numbers are an error, "different" or the "same" for each element. At
+    most `chunk_size` elements are computed at once.
 
-    Example:
-        per_sample = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, inputs, targets)
+    >>> dots = metaop.vmap(metaop.dot, in_dims=(0, None))
+    >>> dots(metaop.tensor([[1.0, 2.0], [3.0, 4.0]]), metaop.tensor([1.0, 10.0])).tolist()
+    [21.0, 43.0]
     """
     if randomness not in _RANDOMNESS:
         raise ArgumentError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from inspect import cleandoc
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,14 @@ _GAINS = {"tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 3.0 / 4}
 
 
 def calculate_gain(nonlinearity: str, param: int | float | None = None) -> float:
-    """The factor by which a nonlinearity's input should be scaled to keep the variance."""
+    """The factor by which a nonlinearity's input should be scaled to keep the variance.
+
+    `param` is the slope of "leaky_relu". Raises ArgumentError for other names than those of linear
+    layers and convolutions, "sigmoid", "tanh", "relu", "leaky_relu" and "selu".
+
+    >>> nn.init.calculate_gain("leaky_relu", 1.0), nn.init.calculate_gain("selu")
+    (1.0, 0.75)
+    """
     if nonlinearity in _LINEAR or nonlinearity.startswith(("conv1d", "conv2d", "conv3d", "conv_t")):
         return 1.0
     if nonlinearity == "leaky_relu":
@@ -40,13 +48,23 @@ def calculate_gain(nonlinearity: str, param: int | float | None = None) -> float
 
 @no_grad()
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
-    """Numbers spread evenly over [a, b)."""
+    """Fills the tensor with numbers spread evenly over [a, b); its shape stays.
+
+    >>> x = nn.init.uniform_(metaop.empty(1000), 2.0, 3.0)
+    >>> bool((x >= 2).all()), bool((x < 3).all())
+    (True, True)
+    """
     return tensor.uniform_(a, b, generator=generator)
 
 
 @no_grad()
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
-    """Normally distributed numbers."""
+    """Fills the tensor with normally distributed numbers; its shape stays.
+
+    >>> x = nn.init.normal_(metaop.empty(10000), mean=5.0, std=0.1)
+    >>> round(x.mean().item(), 1), round(x.std().item(), 1)
+    (5.0, 0.1)
+    """
     return tensor.normal_(mean, std, generator=generator)
 
 
@@ -59,9 +77,13 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Any = None,
 ) -> Tensor:
-    """Normally distributed numbers, drawn again while outside [a, b].
+    """Fills the tensor with normally distributed numbers, drawn again while outside [a, b].
 
-    Drawn by inverting the cumulative distribution of evenly spread numbers.
+    Drawn by inverting the cumulative distribution of evenly spread numbers; the shape stays.
+
+    >>> x = nn.init.trunc_normal_(metaop.empty(1000), a=-0.5, b=0.5)
+    >>> bool((x.abs() <= 0.5).all())
+    True
     """
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
@@ -76,30 +98,60 @@ def trunc_normal_(
 
 @no_grad()
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """The same number everywhere."""
+    """Fills the tensor with one number; its shape stays.
+
+    >>> nn.init.constant_(metaop.empty(2), 0.5)
+    tensor([0.5000, 0.5000])
+    """
     return tensor.fill_(val)
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """Ones."""
+    """Fills the tensor with ones; its shape stays.
+
+    >>> nn.init.ones_(metaop.empty(2))
+    tensor([1., 1.])
+    """
     return constant_(tensor, 1.0)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """Zeros."""
+    """Fills the tensor with zeros; its shape stays.
+
+    >>> nn.init.zeros_(metaop.empty(2))
+    tensor([0., 0.])
+    """
     return constant_(tensor, 0.0)
 
 
 @no_grad()
 def eye_(tensor: Tensor) -> Tensor:
-    """The identity matrix (of two dimensions)."""
+    """Makes a matrix the identity: ones on the diagonal, zeros elsewhere.
+
+    Raises ArgumentError unless the tensor has two dimensions.
+
+    >>> nn.init.eye_(metaop.empty(2, 3))
+    tensor([[1., 0., 0.],
+            [0., 1., 0.]])
+    """
     _require_dimensions("eye_", tensor, tensor.ndim == 2, "2")
     return _write(tensor, np.eye(*tensor.shape))
 
 
 @no_grad()
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """A convolution kernel (3 to 5 dimensions) that passes its input through."""
+    """Makes a convolution kernel one that passes its input through.
+
+    The shape is (O, C / groups, *extents) with one to three extents, in whose middle the ones lie.
+    Raises ArgumentError for other shapes, and if `groups` does not divide O.
+
+    >>> nn.init.dirac_(metaop.empty(2, 2, 3))
+    tensor([[[0., 1., 0.],
+             [0., 0., 0.]],
+    <BLANKLINE>
+            [[0., 0., 0.],
+             [0., 1., 0.]]])
+    """
     _require_dimensions("dirac_", tensor, tensor.ndim in (3, 4, 5), "3, 4, or 5")
     sizes = tensor.shape
     if sizes[0] % groups:
@@ -148,13 +200,31 @@ def _correct_fan(tensor: Tensor, mode: str) -> int:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Evenly spread within ±gain·sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010)."""
+    """Fills the tensor evenly within ±gain·sqrt(6 / (fan_in + fan_out)).
+
+    For a weight (O, C, *extents), fan_in is C and fan_out is O, both times the extents. Raises
+    ArgumentError for fewer than two dimensions. From Glorot and Bengio, "Understanding the
+    difficulty of training deep feedforward neural networks" (2010).
+
+    >>> weight = nn.init.xavier_uniform_(metaop.empty(30, 70))
+    >>> round(weight.abs().max().item(), 2)
+    0.24
+    """
     bound = gain * math.sqrt(6.0 / sum(_calculate_fan_in_and_fan_out(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Normal with standard deviation gain·sqrt(2 / (fan_in + fan_out)) (Glorot & Bengio 2010)."""
+    """Fills the tensor with normal numbers of standard deviation gain·sqrt(2 / (fan_in + fan_out)).
+
+    For a weight (O, C, *extents), fan_in is C and fan_out is O, both times the extents. Raises
+    ArgumentError for fewer than two dimensions. From Glorot and Bengio, "Understanding the
+    difficulty of training deep feedforward neural networks" (2010).
+
+    >>> weight = nn.init.xavier_normal_(metaop.empty(100, 100))
+    >>> round(weight.std().item(), 2)
+    0.1
+    """
     std = gain * math.sqrt(2.0 / sum(_calculate_fan_in_and_fan_out(tensor)))
     return normal_(tensor, 0.0, std, generator)
 
@@ -166,7 +236,16 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:
-    """Evenly spread within ±gain·sqrt(3 / fan) (He et al. 2015)."""
+    """Fills the tensor evenly within ±gain·sqrt(3 / fan).
+
+    `mode` says which fan counts, "fan_in" or "fan_out" (see `xavier_uniform_`); the gain is that of
+    `nonlinearity`, `a` the slope of its negative part. Raises ArgumentError for another mode, and
+    for fewer than two dimensions. From He et al., "Delving deep into rectifiers" (2015).
+
+    >>> weight = nn.init.kaiming_uniform_(metaop.empty(100, 150), nonlinearity="relu")
+    >>> round(weight.abs().max().item(), 2)
+    0.2
+    """
     if 0 in tensor.shape:
         warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
         return tensor
@@ -182,7 +261,16 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:
-    """Normal with standard deviation gain / sqrt(fan) (He et al. 2015)."""
+    """Fills the tensor with normal numbers of standard deviation gain / sqrt(fan).
+
+    `mode` says which fan counts, "fan_in" or "fan_out" (see `xavier_uniform_`); the gain is that of
+    `nonlinearity`, `a` the slope of its negative part. Raises ArgumentError for another mode, and
+    for fewer than two dimensions. From He et al., "Delving deep into rectifiers" (2015).
+
+    >>> weight = nn.init.kaiming_normal_(metaop.empty(100, 200), nonlinearity="relu")
+    >>> round(weight.std().item(), 2)
+    0.1
+    """
     if 0 in tensor.shape:
         warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
         return tensor
@@ -192,7 +280,16 @@ def kaiming_normal_(
 
 @no_grad()
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
-    """A (semi-)orthogonal matrix; dimensions after the first are flattened (Saxe et al. 2013)."""
+    """Makes the tensor a (semi-)orthogonal matrix times `gain`.
+
+    Dimensions after the first are flattened. Raises ArgumentError for fewer than two dimensions.
+    From Saxe et al., "Exact solutions to the nonlinear dynamics of learning" (2013).
+
+    >>> weight = nn.init.orthogonal_(metaop.empty(2, 4))
+    >>> (weight @ weight.T).round().abs()
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
     _require_dimensions("orthogonal_", tensor, tensor.ndim >= 2, "2 or more")
     rows = tensor.shape[0]
     columns = math.prod(tensor.shape[1:])
@@ -207,7 +304,14 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
 
 @no_grad()
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
-    """A matrix of normal numbers with a fraction `sparsity` of each column zero (Martens 2010)."""
+    """Makes the tensor a matrix of normal numbers with a fraction `sparsity` of each column zero.
+
+    `std` is their standard deviation. Raises ArgumentError unless there are two dimensions. From
+    Martens, "Deep learning via Hessian-free optimization" (2010).
+
+    >>> (nn.init.sparse_(metaop.empty(4, 3), 0.5) == 0).sum(0)
+    tensor([2, 2, 2])
+    """
     _require_dimensions("sparse_", tensor, tensor.ndim == 2, "2")
     rows = tensor.shape[0]
     order = zeros_like(tensor).uniform_(0, 1, generator=generator).numpy().argsort(axis=0)
@@ -229,7 +333,8 @@ def _deprecated(current: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return current(*args, **kwargs)
 
     function.__name__ = name[:-1]
-    function.__doc__ = f"PyTorch's older name of `{name}`."
+    older = f"PyTorch's older name of `{name}`, which warns that it is outdated."
+    function.__doc__ = f"{older}\n\n{cleandoc(current.__doc__ or '')}"
     return function
 
 

@@ -14,6 +14,7 @@ from metaop.errors import ArgumentTypeError, DivisionError, DTypeError
 from metaop.operators.pointwise import POINTWISE
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.surface import public
+from metaop.tensor.words import elementwise_words
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.dtype import DType, kind_rank, promote
@@ -209,6 +210,9 @@ def _not_a_tensor(name: str, operand: object) -> ArgumentTypeError:
     )
 
 
+_BECOME_FLOATS = "Integers become numbers of the default floating-point type."
+
+
 def unary_function(name: str, row: str = "") -> Callable[[Tensor], Tensor]:
     """The user's function for a row of the table with one operand, to be called `name`."""
     step = POINTWISE[row or name]
@@ -221,7 +225,7 @@ def unary_function(name: str, row: str = "") -> Callable[[Tensor], Tensor]:
         return wrap(record(step, (call,)))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`{row or name}` of every element; same shape."
+    function.__doc__ = elementwise_words(name, *((_BECOME_FLOATS,) if makes_floats else ()))
     return function
 
 
@@ -233,5 +237,5 @@ def binary_function(name: str, row: str = "") -> Callable[[Operand, Operand], Te
         return binary(step, input, other)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`{row or name}` of the elements of two operands that broadcast."
+    function.__doc__ = elementwise_words(name)
     return function

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from inspect import unwrap
+from inspect import cleandoc, unwrap
 from typing import Any, NamedTuple
 
 from metaop.tensor.casting import IN_FLOAT32, IN_LOW_PRECISION, Function, Policy, casts_on_cpu
@@ -151,4 +151,15 @@ def _in_place_form(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return write_in_place(self, function, *args, **kwargs)
 
     method.__name__ = function.__name__ + "_"
+    method.__doc__ = written_words(function)
     return method
+
+
+def written_words(function: Callable[..., Any]) -> str:
+    """The docstring of the in-place form of a function: where the result goes, and the function's.
+
+    >>> metaop.exp_.__doc__.split("\\n")[0]
+    '`exp` written into its input, which is returned and keeps its shape.'
+    """
+    first = f"`{function.__name__}` written into its input, which is returned and keeps its shape."
+    return f"{first}\n\n{cleandoc(function.__doc__ or '')}"

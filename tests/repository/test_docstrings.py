@@ -20,27 +20,32 @@ from metaop import nn
 MODULES = (
     "metaop.amp",
     "metaop.data",
+    "metaop.fft",
     "metaop.func",
+    "metaop.linalg",
     "metaop.nn",
+    "metaop.nn.functional",
+    "metaop.nn.init",
     "metaop.optim",
     "metaop.optim.lr_scheduler",
 )
 # A word about shapes, units or errors.
 LIMITS = re.compile(
-    r"\bshapes?\b|\bsizes?\b|\bdimensions?\b|\blength\b|\bRaises\b|\braises\b|Error\b|"
-    r"\bseconds?\b|\bbytes\b|\([A-Z*](?:, [\w'*]+|, …)+\)"
+    r"\bshapes?\b|\bsizes?\b|\bdimensions?\b|\bextents?\b|\blength\b|\bRaises\b|\braises\b|Error\b|"
+    r"\bseconds?\b|\bbytes\b|\b[Rr]adians\b|\([A-Z*…](?:, [\w'* ]+|, …)+\)"
 )
 
 
 def members(module: ModuleType) -> dict[str, Any]:
-    """The functions and classes that a module offers."""
-    names = getattr(module, "__all__", None) or [n for n in dir(module) if not n.startswith("_")]
-    found = {name: getattr(module, name) for name in names}
+    """The functions and classes that a module lists, else those that it defines."""
+    names = getattr(module, "__all__", None)
+    place = "metaop" if names else module.__name__
+    found = {name: getattr(module, name) for name in names or dir(module) if name[0] != "_"}
     return {
         name: value
         for name, value in found.items()
         if (inspect.isclass(value) or inspect.isfunction(value))
-        and value.__module__.startswith(module.__name__)
+        and value.__module__.startswith(place)
     }
 
 

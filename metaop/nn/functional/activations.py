@@ -14,6 +14,7 @@ from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.selection import operand_call
 from metaop.tensor.generator import seed_call
+from metaop.tensor.surface import written_words
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record
@@ -36,39 +37,79 @@ def _activate(
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """max(0, x); the gradient at 0 is 0 and NaN stays NaN."""
+    """max(0, x) for every element; the gradient at 0 is 0 and NaN stays NaN.
+
+    The shape stays. `inplace` writes the result into the input.
+
+    >>> F.relu(metaop.tensor([-1.0, 0.0, 2.0]))
+    tensor([0., 0., 2.])
+    """
     return _activate(_RELU, input, inplace)
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """min(max(0, x), 6)."""
+    """min(max(0, x), 6) for every element; the shape stays.
+
+    >>> F.relu6(metaop.tensor([-1.0, 3.0, 8.0]))
+    tensor([0., 3., 6.])
+    """
     return _activate(operators.hardtanh, input, inplace, (0.0, 6.0))
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """x where it is positive, else x * negative_slope."""
+    """x where it is positive, else x * negative_slope; the shape stays.
+
+    >>> F.leaky_relu(metaop.tensor([-1.0, 2.0]), 0.1)
+    tensor([-0.1000,  2.0000])
+    """
     return _activate(operators.leaky_relu, input, inplace, (float(negative_slope),))
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """x where it is positive, else alpha * (exp(x) - 1)."""
+    """x where it is positive, else alpha * (exp(x) - 1); the shape stays.
+
+    From Clevert et al., "Fast and accurate deep network learning by exponential linear units"
+    (2016).
+
+    >>> F.elu(metaop.tensor([-1.0, 2.0]))
+    tensor([-0.6321,  2.0000])
+    """
     return _activate(operators.elu, input, inplace, (float(alpha),))
 
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
-    """ELU with the constants that keep mean 0 and variance 1 through deep networks."""
+    """ELU with the constants that keep mean 0 and variance 1 through deep networks.
+
+    The shape stays. From Klambauer et al., "Self-normalizing neural networks" (2017).
+
+    >>> F.selu(metaop.tensor([-1.0, 1.0]))
+    tensor([-1.1113,  1.0507])
+    """
     return _activate(operators.selu, input, inplace)
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """x where it is positive, else alpha * (exp(x / alpha) - 1)."""
+    """x where it is positive, else alpha * (exp(x / alpha) - 1); the shape stays.
+
+    Unlike `elu`, its slope at 0 is 1 for every alpha. Raises ArgumentError if alpha is 0.
+
+    >>> F.celu(metaop.tensor([-1.0, 2.0]), alpha=2.0)
+    tensor([-0.7869,  2.0000])
+    """
     if alpha == 0:
         raise ArgumentError("celu: alpha cannot be 0", fix="pass another alpha")
     return _activate(operators.celu, input, inplace, (float(alpha),))
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """x times the normal distribution function of x; `approximate="tanh"` is cheaper."""
+    """x times the normal distribution function of x; `approximate="tanh"` is cheaper.
+
+    The shape stays. Raises ArgumentError for another word than "none" and "tanh". From Hendrycks
+    and Gimpel, "Gaussian error linear units" (2016).
+
+    >>> F.gelu(metaop.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.1587,  0.0000,  0.8413])
+    """
     if approximate not in ("none", "tanh"):
         raise ArgumentError(
             f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}", fix="use one"
@@ -77,29 +118,55 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    """x * sigmoid(x)."""
+    """x * sigmoid(x) for every element, also called swish; the shape stays.
+
+    >>> F.silu(metaop.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.2689,  0.0000,  0.7311])
+    """
     return _activate(operators.silu, input, inplace)
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """x * tanh(softplus(x))."""
+    """x * tanh(softplus(x)) for every element; the shape stays.
+
+    From Misra, "Mish: a self regularized non-monotonic activation function" (2020).
+
+    >>> F.mish(metaop.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.3034,  0.0000,  0.8651])
+    """
     return _activate(operators.mish, input, inplace)
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """log(1 + exp(beta * x)) / beta, and x itself where beta * x exceeds `threshold`."""
+    """log(1 + exp(beta * x)) / beta, and x itself where beta * x exceeds `threshold`.
+
+    A smooth `relu`, which it approaches as beta grows; the shape stays.
+
+    >>> F.softplus(metaop.tensor([-1.0, 0.0, 30.0]))
+    tensor([ 0.3133,  0.6931, 30.0000])
+    """
     return _activate(operators.softplus, input, False, (float(beta), float(threshold)))
 
 
 def softsign(input: Tensor) -> Tensor:
-    """x / (1 + |x|)."""
+    """x / (1 + |x|), which lies between -1 and 1; the shape stays.
+
+    >>> F.softsign(metaop.tensor([-3.0, 1.0]))
+    tensor([-0.7500,  0.5000])
+    """
     return _activate(operators.softsign, input)
 
 
 def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
-    """x limited to min_val … max_val."""
+    """x limited to min_val … max_val; the shape stays.
+
+    Raises ArgumentError if min_val is greater than max_val.
+
+    >>> F.hardtanh(metaop.tensor([-2.0, 0.5, 3.0]))
+    tensor([-1.0000,  0.5000,  1.0000])
+    """
     if min_val > max_val:
         raise ArgumentError(
             f"hardtanh: min_val {min_val} is greater than max_val {max_val}", fix="exchange them"
@@ -108,39 +175,74 @@ def hardtanh(
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
-    """x * relu6(x + 3) / 6."""
+    """x * relu6(x + 3) / 6, close to `silu` but without exponentials; the shape stays.
+
+    From Howard et al., "Searching for MobileNetV3" (2019).
+
+    >>> F.hardswish(metaop.tensor([-4.0, 1.0, 4.0]))
+    tensor([0.0000, 0.6667, 4.0000])
+    """
     return _activate(operators.hardswish, input, inplace)
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6, close to `sigmoid` but without exponentials; the shape stays.
+
+    >>> F.hardsigmoid(metaop.tensor([-4.0, 0.0, 1.5]))
+    tensor([0.0000, 0.5000, 0.7500])
+    """
     return _activate(operators.hardsigmoid, input, inplace)
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """x where it lies outside -lambd … lambd, else 0."""
+    """x where it lies outside -lambd … lambd, else 0; the shape stays.
+
+    >>> F.hardshrink(metaop.tensor([-1.0, 0.3, 0.8]))
+    tensor([-1.0000,  0.0000,  0.8000])
+    """
     return _activate(operators.hardshrink, input, False, (float(lambd),))
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """x moved towards 0 by `lambd`, and 0 where it is not further away than that."""
+    """x moved towards 0 by `lambd`, and 0 where it is not further away than that.
+
+    The shape stays. Raises ArgumentError if `lambd` is negative.
+
+    >>> F.softshrink(metaop.tensor([-1.0, 0.25, 0.75]))
+    tensor([-0.5000,  0.0000,  0.2500])
+    """
     if lambd < 0:
         raise ArgumentError(f"softshrink: lambd must be 0 or more, got {lambd}", fix="negate it")
     return _activate(operators.softshrink, input, False, (float(lambd),))
 
 
 def tanhshrink(input: Tensor) -> Tensor:
-    """x - tanh(x)."""
+    """x - tanh(x) for every element; the shape stays.
+
+    >>> F.tanhshrink(metaop.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.2384,  0.0000,  0.2384])
+    """
     return _activate(operators.tanhshrink, input)
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """x where it exceeds `threshold`, else `value`."""
+    """x where it exceeds `threshold`, else `value`; the shape stays.
+
+    >>> F.threshold(metaop.tensor([0.5, 1.5]), 1.0, -1.0)
+    tensor([-1.0000,  1.5000])
+    """
     return _activate(operators.threshold, input, inplace, (threshold, value))
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
-    """x where it is positive, else x times a learned slope: one, or one per channel."""
+    """x where it is positive, else x times a learned slope: one, or one per channel.
+
+    `weight` has the shape (1) or (C), where C is the size of dimension 1 of the input. From He et
+    al., "Delving deep into rectifiers" (2015).
+
+    >>> F.prelu(metaop.tensor([[-1.0, -1.0]]), metaop.tensor([0.1, 0.5]))
+    tensor([[-0.1000, -0.5000]])
+    """
     return wrap(record(operators.prelu, (input.call, weight.call)))
 
 
@@ -151,7 +253,14 @@ def rrelu(
     training: bool = False,
     inplace: bool = False,
 ) -> Tensor:
-    """x where it is positive, else x times a slope: random when training, else the middle one."""
+    """x where it is positive, else x times a slope: random when training, else the middle one.
+
+    Every element draws its own slope between `lower` and `upper`; the shape stays. Raises
+    ArgumentError if `lower` is greater than `upper`.
+
+    >>> F.rrelu(metaop.tensor([-1.0, 2.0]), 0.0, 0.5)
+    tensor([-0.2500,  2.0000])
+    """
     if lower > upper:
         raise ArgumentError(
             f"rrelu: lower {lower} is greater than upper {upper}", fix="exchange them"
@@ -172,7 +281,12 @@ def gumbel_softmax(
 ) -> Tensor:
     """A differentiable sample of one class along `dim`; one-hot with `hard`. `eps` is ignored.
 
-    The temperature `tau` may change from step to step: it compiles nothing.
+    The result has the shape of `logits`. The temperature `tau` may change from step to step: it
+    compiles nothing. From Jang et al., "Categorical reparameterization with Gumbel-softmax" (2017).
+
+    >>> sample = F.gumbel_softmax(metaop.zeros(2, 5), hard=True)
+    >>> sample.sum(1)
+    tensor([1., 1.])
     """
     source = logits.call
     device = source.type.device
@@ -182,43 +296,79 @@ def gumbel_softmax(
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
-    """The first half of dimension `dim` times the sigmoid of the second half."""
+    """The first half of dimension `dim` times the sigmoid of the second half.
+
+    The dimension becomes half as long; its length has to be even. From Dauphin et al., "Language
+    modeling with gated convolutional networks" (2017).
+
+    >>> F.glu(metaop.tensor([[1.0, 2.0, 0.0, 100.0]]))
+    tensor([[0.5000, 2.0000]])
+    """
     return _activate(operators.glu, input, False, (wrap_dim(dim, input.ndim),))
 
 
 def logsigmoid(input: Tensor) -> Tensor:
-    """log(sigmoid(x)), stable for large negative x."""
+    """log(sigmoid(x)) for every element, stable for large negative x; the shape stays.
+
+    >>> F.logsigmoid(metaop.tensor([-1000.0, 0.0]))
+    tensor([-1.0000e+03, -6.9315e-01])
+    """
     return _activate(_LOGSIGMOID, input)
 
 
 def sigmoid(input: Tensor) -> Tensor:
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)), which lies between 0 and 1; the shape stays.
+
+    >>> F.sigmoid(metaop.tensor([-1.0, 0.0, 1.0]))
+    tensor([0.2689, 0.5000, 0.7311])
+    """
     return _activate(_SIGMOID, input)
 
 
 def tanh(input: Tensor) -> Tensor:
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent, which lies between -1 and 1; the shape stays.
+
+    >>> F.tanh(metaop.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.7616,  0.0000,  0.7616])
+    """
     return _activate(_TANH, input)
 
 
 def softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
 ) -> Tensor:
-    """exp(x) over its sum along `dim`; `dtype` converts the input first."""
+    """exp(x) over its sum along `dim`; `dtype` converts the input first.
+
+    The shape stays, and the result sums to 1 along `dim`. Large x do not overflow.
+
+    >>> F.softmax(metaop.tensor([[0.0, 0.0], [1000.0, 0.0]]), dim=1)
+    tensor([[0.5000, 0.5000],
+            [1.0000, 0.0000]])
+    """
     return _activate(operators.softmax, input, False, (_softmax_dim(dim, input), dtype))
 
 
 def softmin(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
 ) -> Tensor:
-    """softmax(-x)."""
+    """softmax(-x): the smallest x gets the largest part of 1; the shape stays.
+
+    >>> F.softmin(metaop.tensor([0.0, 1.0]), dim=0)
+    tensor([0.7311, 0.2689])
+    """
     return softmax(_activate(_NEG, input), dim, _stacklevel, dtype)
 
 
 def log_softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
 ) -> Tensor:
-    """log(softmax(x)), stable for large x."""
+    """log(softmax(x)) along `dim`, stable for large x; `dtype` converts the input first.
+
+    The shape stays.
+
+    >>> F.log_softmax(metaop.tensor([0.0, 1000.0]), dim=0)
+    tensor([-1000.,     0.])
+    """
     return _activate(operators.log_softmax, input, False, (_softmax_dim(dim, input), dtype))
 
 
@@ -236,7 +386,7 @@ def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return function(input, *args, inplace=True, **kwargs)
 
     written.__name__ = written.__qualname__ = function.__name__ + "_"
-    written.__doc__ = f"`{function.__name__}` written into its input."
+    written.__doc__ = written_words(function)
     whole = inspect.signature(function)
     rest = [one for name, one in whole.parameters.items() if name != "inplace"]
     written.__signature__ = whole.replace(parameters=rest)  # type: ignore[attr-defined]

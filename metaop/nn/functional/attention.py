@@ -20,11 +20,17 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """softmax(query key^T * scale + mask) value: (…, L, E), (…, S, E), (…, S, V) -> (…, L, V).
+    """The mean of `value` weighted by softmax(query key^T * scale + mask).
 
-    A boolean `attn_mask` is true where attention may go; a float one is added to the scores.
-    `scale` defaults to 1 / sqrt(E). With `enable_gqa`, groups of query heads (dimension -3) share
-    a key and value head.
+    The shapes are (…, L, E), (…, S, E) and (…, S, V); the result is (…, L, V). A boolean
+    `attn_mask` is true where attention may go; a float one is added to the scores. `scale` defaults
+    to 1 / sqrt(E). With `enable_gqa`, groups of query heads (dimension -3) share a key and value
+    head. From Vaswani et al., "Attention is all you need" (2017).
+
+    >>> query, value = metaop.zeros(1, 2, 4), metaop.tensor([[[1.0], [3.0]]])
+    >>> F.scaled_dot_product_attention(query, query, value, is_causal=True)
+    tensor([[[1.],
+             [2.]]])
     """
     if attn_mask is not None and is_causal:
         raise ArgumentError(

@@ -22,7 +22,14 @@ def conv1d(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Convolution of (N, C, L) or (C, L) with weight (O, C / groups, K)."""
+    """Convolution of (N, C, L) or (C, L) with weight (O, C / groups, K).
+
+    The result is (N, O, L'), with L' = (L + 2 * padding - dilation * (K - 1) - 1) // stride + 1;
+    see `conv2d` for the arguments.
+
+    >>> F.conv1d(metaop.tensor([[[1.0, 2.0, 4.0, 8.0]]]), metaop.tensor([[[-1.0, 1.0]]]))
+    tensor([[[1., 2., 4.]]])
+    """
     return _convolve(1, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -37,11 +44,15 @@ def conv2d(
 ) -> Tensor:
     """Convolution of (N, C, H, W) or (C, H, W) with weight (O, C / groups, KH, KW).
 
-    `padding` is a size, one per dimension, "valid" (none) or "same" (keeps the extents; stride 1).
-    Raises ShapeError when channels or kernel do not fit.
+    The result is (N, O, H', W'), with H' = (H + 2 * padding - dilation * (KH - 1) - 1) // stride +
+    1. `padding` is a size, one per dimension, "valid" (none) or "same" (keeps the extents; stride
+    1). Raises ShapeError when channels or kernel do not fit.
 
-    Example:
-        conv2d(images, weight, padding="same")
+    >>> image, weight = metaop.ones(1, 1, 3, 3), metaop.ones(1, 1, 3, 3)
+    >>> F.conv2d(image, weight, padding="same")
+    tensor([[[[4., 6., 4.],
+              [6., 9., 6.],
+              [4., 6., 4.]]]])
     """
     return _convolve(2, input, weight, bias, stride, padding, dilation, groups)
 
@@ -55,7 +66,13 @@ def conv3d(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Convolution of (N, C, D, H, W) or (C, D, H, W) with weight (O, C / groups, KD, KH, KW)."""
+    """Convolution of (N, C, D, H, W) or (C, D, H, W) with weight (O, C / groups, KD, KH, KW).
+
+    The result is (N, O, D', H', W'); see `conv2d` for the extents and the arguments.
+
+    >>> F.conv3d(metaop.ones(1, 2, 3, 3, 3), metaop.ones(1, 2, 3, 3, 3)).item()
+    54.0
+    """
     return _convolve(3, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -135,7 +152,14 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
-    """Transposed convolution of (N, C, L) or (C, L) with weight (C, O / groups, K)."""
+    """Transposed convolution of (N, C, L) or (C, L) with weight (C, O / groups, K).
+
+    It is the gradient of `conv1d` by its input, so the result is (N, O, L') with L' = (L - 1) *
+    stride - 2 * padding + dilation * (K - 1) + output_padding + 1.
+
+    >>> F.conv_transpose1d(metaop.tensor([[[1.0, 2.0]]]), metaop.ones(1, 1, 3), stride=2)
+    tensor([[[1., 1., 3., 2., 2.]]])
+    """
     return _transposed(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -151,8 +175,13 @@ def conv_transpose2d(
 ) -> Tensor:
     """Transposed convolution of (N, C, H, W) or (C, H, W) with weight (C, O / groups, KH, KW).
 
-    `output_padding` enlarges the result at its end: it says which of the sizes that `conv2d` with
-    the same stride maps to the input's size is meant.
+    It is the gradient of `conv2d` by its input. `output_padding` enlarges the result at its end: it
+    says which of the sizes that `conv2d` with the same stride maps to the input's size is meant.
+
+    >>> image = metaop.tensor([[[[1.0, 2.0]]]])
+    >>> F.conv_transpose2d(image, metaop.ones(1, 1, 2, 2), stride=2)
+    tensor([[[[1., 1., 2., 2.],
+              [1., 1., 2., 2.]]]])
     """
     return _transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
@@ -167,7 +196,13 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
-    """Transposed convolution of (N, C, D, H, W) or (C, D, H, W); weight (C, O / groups, …)."""
+    """Transposed convolution of (N, C, D, H, W) or (C, D, H, W); weight (C, O / groups, …).
+
+    It is the gradient of `conv3d` by its input; see `conv_transpose2d` for the arguments.
+
+    >>> F.conv_transpose3d(metaop.ones(1, 2, 1, 1, 1), metaop.ones(2, 3, 2, 2, 2)).shape
+    metaop.Size([1, 3, 2, 2, 2])
+    """
     return _transposed(3, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -204,7 +239,16 @@ def unfold(
     padding: Sizes = 0,
     stride: Sizes = 1,
 ) -> Tensor:
-    """Sliding windows as columns: (N, C, H, W) -> (N, C * KH * KW, windows)."""
+    """Sliding windows as columns: (N, C, H, W) -> (N, C * KH * KW, windows).
+
+    Windows come in the order of rows. Where they overlap, elements are repeated.
+
+    >>> F.unfold(metaop.arange(6.0).reshape(1, 1, 2, 3), kernel_size=2)
+    tensor([[[0., 1.],
+             [1., 2.],
+             [3., 4.],
+             [4., 5.]]])
+    """
     attributes = (
         spread(kernel_size, 2, "kernel_size"),
         spread(dilation, 2, "dilation"),
@@ -222,7 +266,15 @@ def fold(
     padding: Sizes = 0,
     stride: Sizes = 1,
 ) -> Tensor:
-    """Columns added back where `unfold` took them: (N, C * KH * KW, windows) -> (N, C, H, W)."""
+    """Columns added back where `unfold` took them: (N, C * KH * KW, windows) -> (N, C, H, W).
+
+    `output_size` is (H, W). Elements of overlapping windows are summed.
+
+    >>> columns = F.unfold(metaop.ones(1, 1, 2, 3), kernel_size=2)
+    >>> F.fold(columns, (2, 3), kernel_size=2)
+    tensor([[[[1., 2., 1.],
+              [1., 2., 1.]]]])
+    """
     attributes = (
         spread(output_size, 2, "output_size"),
         spread(kernel_size, 2, "kernel_size"),

@@ -24,8 +24,12 @@ def embedding(
     """Rows of `weight` (V, E) at the indices `input` (…): (…, E).
 
     The row `padding_idx` gets no gradient. With `max_norm`, used rows of a larger norm are scaled
-    down in place first. An index out of range is an error when the result is computed. The
-    gradient is dense, with `sparse` too; rows that are not used have zeros there.
+    down in place first. An index out of range is an error when the result is computed. The gradient
+    is dense, with `sparse` too; rows that are not used have zeros there.
+
+    >>> F.embedding(metaop.tensor([2, 0]), metaop.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
+    tensor([[5., 6.],
+            [1., 2.]])
     """
     padding = _row(padding_idx, weight)
     if max_norm is not None:
@@ -72,8 +76,12 @@ def embedding_bag(
     """Rows of `weight` combined per bag by "sum", "mean" or "max": (bags, E).
 
     The rows of a two-dimensional `input` are bags; in a one-dimensional one, bags begin at
-    `offsets` (with `include_last_offset`, the last offset is the end). The gradient is dense, with
-    `sparse` too.
+    `offsets` (with `include_last_offset`, the last offset is the end). `per_sample_weights` has the
+    shape of `input` and goes with "sum". The gradient is dense, with `sparse` too.
+
+    >>> weight = metaop.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> F.embedding_bag(metaop.tensor([[0, 2]]), weight, mode="mean")
+    tensor([[3., 4.]])
     """
     if scale_grad_by_freq:
         raise UnsupportedError(
@@ -106,6 +114,10 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
     Without `num_classes` the values are read to find the largest class. Values that are not
     computed yet are not checked: a class out of range gives zeros.
+
+    >>> F.one_hot(metaop.tensor([0, 2]))
+    tensor([[1, 0, 0],
+            [0, 0, 1]])
     """
     if tensor.dtype is not dtypes.int64:
         raise DTypeError(

@@ -28,10 +28,11 @@ def cross_entropy(
     """Minus the log-probability of the target under softmax of the scores `input`.
 
     input (N, C, …) or (C); target holds class indices, (N, …) or (), or class probabilities of
-    input's shape. Targets equal to `ignore_index` do not count.
+    input's shape. Targets equal to `ignore_index` do not count. Raises ArgumentError for a
+    `label_smoothing` outside 0 … 1.
 
-    Example:
-        loss = cross_entropy(scores, labels, label_smoothing=0.1)
+    >>> F.cross_entropy(metaop.tensor([[2.0, 0.0], [0.0, 0.0]]), metaop.tensor([0, 1]))
+    tensor(0.4100)
     """
     reduction = reduction_of("cross_entropy", reduction, size_average, reduce)
     if not 0.0 <= label_smoothing <= 1.0:
@@ -62,7 +63,12 @@ def linear_cross_entropy(
     """`cross_entropy` of `linear(input, linear_weight, linear_bias)`.
 
     The weight is (C, in_features), or (C, d1, …, in_features) for targets (N, d1, …). `options`
-    choose between PyTorch's kernels and change nothing here.
+    choose between PyTorch's kernels and change nothing here. Raises ShapeError for an input that is
+    not (in_features) or (N, in_features).
+
+    >>> weight = metaop.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> F.linear_cross_entropy(metaop.tensor([[2.0, 0.0]]), weight, metaop.tensor([0]))
+    tensor(0.1269)
     """
     classes, *places = linear_weight.shape[:-1]
     if not 1 <= input.ndim <= 2 or (places and input.ndim == 1):
@@ -92,7 +98,14 @@ def nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Minus the log-probability of the target class: input (N, C, …), target (N, …), or (C), ()."""
+    """Minus the log-probability of the target class.
+
+    input holds log-probabilities, (N, C, …) or (C), and target class indices, (N, …) or ().
+    `weight` (C) counts classes differently, also in the mean.
+
+    >>> F.nll_loss(metaop.tensor([[-0.5, -1.5]]), metaop.tensor([1]))
+    tensor(1.5000)
+    """
     reduction = reduction_of("nll_loss", reduction, size_average, reduce)
     calls = (input.call, target.call, optional(weight))
     return wrap(record(operators.nll_loss, calls, (ignore_index, reduction)))
@@ -124,7 +137,13 @@ def mse_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
-    """The squared difference; with `weight`, the mean is weighted."""
+    """The squared difference; with `weight`, the mean is weighted.
+
+    Both operands have one shape, which is that of the result with `reduction="none"`.
+
+    >>> F.mse_loss(metaop.tensor([1.0, 2.0]), metaop.tensor([1.0, 5.0]))
+    tensor(4.5000)
+    """
     reduction = reduction_of("mse_loss", reduction, size_average, reduce)
     return _pair(operators.mse_loss, input, target, (weight,), (reduction,))
 
@@ -137,7 +156,13 @@ def l1_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
-    """The absolute difference; with `weight`, the mean is weighted."""
+    """The absolute difference; with `weight`, the mean is weighted.
+
+    Both operands have one shape, which is that of the result with `reduction="none"`.
+
+    >>> F.l1_loss(metaop.tensor([1.0, 2.0]), metaop.tensor([1.0, 5.0]))
+    tensor(1.5000)
+    """
     reduction = reduction_of("l1_loss", reduction, size_average, reduce)
     return _pair(operators.l1_loss, input, target, (weight,), (reduction,))
 
@@ -150,7 +175,14 @@ def smooth_l1_loss(
     reduction: str = "mean",
     beta: float = 1.0,
 ) -> Tensor:
-    """Squared below `beta`, the absolute difference minus beta / 2 beyond."""
+    """The squared difference over 2 * beta below `beta`, the difference minus beta / 2 beyond.
+
+    Both operands have one shape; `huber_loss` is `beta` times as large. From Girshick, "Fast R-CNN"
+    (2015).
+
+    >>> F.smooth_l1_loss(metaop.tensor([0.0, 0.0]), metaop.tensor([0.5, 3.0]), reduction="none")
+    tensor([0.1250, 2.5000])
+    """
     reduction = reduction_of("smooth_l1_loss", reduction, size_average, reduce)
     if beta < 0:
         raise ArgumentError(f"smooth_l1_loss: beta must not be negative, got {beta}", fix="negate")
@@ -164,7 +196,13 @@ def huber_loss(
     delta: float = 1.0,
     weight: Tensor | None = None,
 ) -> Tensor:
-    """Half the squared difference below `delta`, linear beyond."""
+    """Half the squared difference below `delta`, delta times (difference minus delta / 2) beyond.
+
+    Both operands have one shape. From Huber, "Robust estimation of a location parameter" (1964).
+
+    >>> F.huber_loss(metaop.tensor([0.0, 0.0]), metaop.tensor([0.5, 3.0]), reduction="none")
+    tensor([0.1250, 2.5000])
+    """
     reduction = reduction_of("huber_loss", reduction)
     if delta <= 0:
         raise ArgumentError(f"huber_loss: delta must be positive, got {delta}", fix="use delta > 0")
@@ -179,7 +217,13 @@ def binary_cross_entropy(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """-(t log(x) + (1 - t) log(1 - x)) for probabilities x; each logarithm is -100 at least."""
+    """-(t log(x) + (1 - t) log(1 - x)) for probabilities x; each logarithm is -100 at least.
+
+    Both operands have one shape. Prefer `binary_cross_entropy_with_logits`, which loses no digits.
+
+    >>> F.binary_cross_entropy(metaop.tensor([0.5, 0.9]), metaop.tensor([0.0, 1.0]))
+    tensor(0.3993)
+    """
     reduction = reduction_of("binary_cross_entropy", reduction, size_average, reduce)
     _same_shape("binary_cross_entropy", input, target)
     return _pair(operators.binary_cross_entropy, input, target, (weight,), (reduction,))
@@ -194,7 +238,13 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
-    """Binary cross-entropy of sigmoid(x), stable for large x; `pos_weight` scales positives."""
+    """Binary cross-entropy of sigmoid(x), stable for large x; `pos_weight` scales positives.
+
+    Both operands have one shape, with which `weight` and `pos_weight` broadcast.
+
+    >>> F.binary_cross_entropy_with_logits(metaop.tensor([0.0, 1000.0]), metaop.tensor([0.0, 1.0]))
+    tensor(0.3466)
+    """
     reduction = reduction_of("binary_cross_entropy_with_logits", reduction, size_average, reduce)
     _same_shape("binary_cross_entropy_with_logits", input, target)
     operator = operators.binary_cross_entropy_with_logits
@@ -218,7 +268,15 @@ def kl_div(
     reduction: str = "mean",
     log_target: bool = False,
 ) -> Tensor:
-    """t * (log(t) - x) for log-probabilities x; "batchmean" divides by the batch size only."""
+    """t * (log(t) - x) for log-probabilities x; "batchmean" divides by the batch size only.
+
+    Summed, it is the Kullback-Leibler divergence of `target` from `input`, in nats. With
+    `log_target`, the target holds log-probabilities too. Both operands have one shape.
+
+    >>> target = metaop.tensor([[0.5, 0.5]])
+    >>> F.kl_div(metaop.tensor([[0.25, 0.75]]).log(), target, reduction="batchmean")
+    tensor(0.1438)
+    """
     allowed = ("none", "mean", "sum", "batchmean")
     reduction = reduction_of("kl_div", reduction, size_average, reduce, allowed)
     if reduction == "mean":
@@ -241,7 +299,13 @@ def poisson_nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """exp(x) - t * x, or x - t * log(x + eps); `full` adds Stirling's approximation of log(t!)."""
+    """exp(x) - t * x, or x - t * log(x + eps) without `log_input`: t counts events at rate exp(x).
+
+    `full` adds Stirling's approximation of log(t!) where t exceeds 1. Both operands have one shape.
+
+    >>> F.poisson_nll_loss(metaop.tensor([0.0, 1.0]), metaop.tensor([2.0, 3.0]))
+    tensor(0.3591)
+    """
     reduction = reduction_of("poisson_nll_loss", reduction, size_average, reduce)
     calls = (input.call, target.call)
     return wrap(record(operators.poisson_nll_loss, calls, (log_input, full, eps, reduction)))
@@ -258,7 +322,10 @@ def gaussian_nll_loss(
     """Minus the log-likelihood of `target` under a normal distribution of mean input, variance var.
 
     `var` has the shape of `input`, or lacks its last dimension, or has extent 1 there, or is a
-    number.
+    number. The constant log(2 * pi) / 2 is added with `full` only.
+
+    >>> F.gaussian_nll_loss(metaop.tensor([0.0]), metaop.tensor([2.0]), metaop.tensor([4.0]))
+    tensor(1.1931)
     """
     reduction = reduction_of("gaussian_nll_loss", reduction)
     if not isinstance(var, Tensor):
@@ -283,7 +350,14 @@ def hinge_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """x where the target is 1, max(0, margin - x) where it is -1."""
+    """x where the target is 1, max(0, margin - x) where it is -1.
+
+    x is a distance of two things, and the target, of the same shape, says whether they are alike.
+
+    >>> distances, alike = metaop.tensor([0.25, 0.25]), metaop.tensor([1.0, -1.0])
+    >>> F.hinge_embedding_loss(distances, alike, reduction="none")
+    tensor([0.2500, 0.7500])
+    """
     reduction = reduction_of("hinge_embedding_loss", reduction, size_average, reduce)
     calls = (input.call, target.call)
     return wrap(record(operators.hinge_embedding_loss, calls, (float(margin), reduction)))
@@ -298,7 +372,14 @@ def margin_ranking_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """max(0, -t * (x1 - x2) + margin): x1 should rank higher where t is 1, lower where it is -1."""
+    """max(0, -t * (x1 - x2) + margin): x1 should rank higher where t is 1, lower where it is -1.
+
+    All operands have one shape.
+
+    >>> x1, x2 = metaop.tensor([2.0, 2.0]), metaop.tensor([1.0, 1.0])
+    >>> F.margin_ranking_loss(x1, x2, metaop.tensor([1.0, -1.0]), reduction="none")
+    tensor([0., 1.])
+    """
     reduction = reduction_of("margin_ranking_loss", reduction, size_average, reduce)
     calls = (input1.call, input2.call, target.call)
     return wrap(record(operators.margin_ranking_loss, calls, (float(margin), reduction)))
@@ -311,7 +392,11 @@ def soft_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """log(1 + exp(-t * x)) for targets 1 and -1."""
+    """log(1 + exp(-t * x)) for targets 1 and -1 of the input's shape.
+
+    >>> F.soft_margin_loss(metaop.tensor([2.0, 2.0]), metaop.tensor([1.0, -1.0]), reduction="none")
+    tensor([0.1269, 2.1269])
+    """
     reduction = reduction_of("soft_margin_loss", reduction, size_average, reduce)
     return wrap(record(operators.soft_margin_loss, (input.call, target.call), (reduction,)))
 
@@ -324,7 +409,13 @@ def multilabel_soft_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The mean over the classes (last dimension) of the binary cross-entropy with logits."""
+    """The mean over the classes (last dimension) of the binary cross-entropy with logits.
+
+    input and target (1 for the classes that hold, else 0) have the shape (N, C) or (C).
+
+    >>> F.multilabel_soft_margin_loss(metaop.zeros(1, 3), metaop.tensor([[1.0, 0.0, 1.0]]))
+    tensor(0.6931)
+    """
     reduction = reduction_of("multilabel_soft_margin_loss", reduction, size_average, reduce)
     calls = (input.call, target.call, optional(weight))
     return wrap(record(operators.multilabel_soft_margin_loss, calls, (reduction,)))
@@ -340,7 +431,14 @@ def multi_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The mean over wrong classes of max(0, margin - x[target] + x[class]) ** p, p 1 or 2."""
+    """The mean over wrong classes of max(0, margin - x[target] + x[class]) ** p, p 1 or 2.
+
+    input is (N, C) or (C), target holds class indices, (N) or (). The sum over the wrong classes is
+    divided by C.
+
+    >>> F.multi_margin_loss(metaop.tensor([[1.0, 0.5, 0.0]]), metaop.tensor([0]))
+    tensor(0.1667)
+    """
     reduction = reduction_of("multi_margin_loss", reduction, size_average, reduce)
     if p not in (1, 2):
         raise ArgumentError(f"multi_margin_loss: only p == 1 and p == 2, got {p}", fix="use one")
@@ -356,6 +454,13 @@ def multilabel_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The hinge between target classes and the others; a row of targets ends at its first -1."""
+    """The hinge between target classes and the others; a row of targets ends at its first -1.
+
+    input and target have the shape (N, C) or (C). The sum of max(0, 1 - x[target] + x[other]) over
+    all such pairs is divided by C.
+
+    >>> F.multilabel_margin_loss(metaop.tensor([0.1, 0.2, 0.8]), metaop.tensor([2, -1, 0]))
+    tensor(0.2333)
+    """
     reduction = reduction_of("multilabel_margin_loss", reduction, size_average, reduce)
     return wrap(record(operators.multilabel_margin_loss, (input.call, target.call), (reduction,)))

@@ -47,7 +47,17 @@ def multi_head_attention_forward(
     """Attention of `query` (L, N, E) or (L, E) on `key` and `value` (S, N, E) in several heads.
 
     Boolean masks exclude where they are true. Returns the result (L, N, E), and with `need_weights`
-    the weights: (N, L, S) averaged over the heads, or (N, heads, L, S).
+    the weights: (N, L, S) averaged over the heads, or (N, heads, L, S). `nn.MultiheadAttention`
+    calls it with its parameters. From Vaswani et al., "Attention is all you need" (2017).
+
+    >>> x, eye = metaop.ones(2, 1, 4), metaop.eye(4)
+    >>> absent = (None, None, False, 0.0)
+    >>> result, weights = F.multi_head_attention_forward(
+    ...     x, x, x, 4, 2, metaop.cat([eye] * 3), None, *absent, eye, None
+    ... )
+    >>> weights
+    tensor([[[0.5000, 0.5000],
+             [0.5000, 0.5000]]])
     """
     batched = query.ndim == 3
     if not batched:

@@ -14,7 +14,13 @@ _PADDINGS = ("zeros", "border", "reflection")
 
 
 def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
-    """`pad` with a constant: numbers of elements before and after, the last dimension first."""
+    """`F.pad` with a constant: numbers of elements before and after, the last dimension first.
+
+    The dimensions grow by both numbers; negative ones cut off.
+
+    >>> metaop.constant_pad_nd(metaop.tensor([1, 2]), (1, 1), 7)
+    tensor([7, 1, 2, 7])
+    """
     return pad_dimensions(input, pad, "constant", float(value))
 
 
@@ -25,6 +31,11 @@ def grid_sampler(
 
     Interpolation is 0 (bilinear), 1 (nearest) or 2 (bicubic); padding 0 (zeros), 1 (border) or
     2 (reflection).
+
+    Raises ArgumentError for other numbers. The shapes are those of `F.grid_sample`.
+
+    >>> metaop.grid_sampler(metaop.tensor([[[[1.0, 3.0]]]]), metaop.zeros(1, 1, 1, 2), 0, 0, True)
+    tensor([[[[2.]]]])
     """
     if not 0 <= interpolation_mode < len(_MODES) or not 0 <= padding_mode < len(_PADDINGS):
         raise ArgumentError(
@@ -38,7 +49,14 @@ def grid_sampler(
 def grid_sampler_2d(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:
-    """`grid_sampler` of pictures (N, C, H, W)."""
+    """`grid_sampler` of pictures (N, C, H, W).
+
+    Raises ShapeError for an input without four dimensions.
+
+    >>> x = metaop.tensor([[[[1.0, 3.0]]]])
+    >>> metaop.grid_sampler_2d(x, metaop.zeros(1, 1, 1, 2), 0, 0, True)
+    tensor([[[[2.]]]])
+    """
     _check_dimensions("grid_sampler_2d", input, 4)
     return grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners)
 
@@ -46,7 +64,14 @@ def grid_sampler_2d(
 def grid_sampler_3d(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:
-    """`grid_sampler` of volumes (N, C, D, H, W)."""
+    """`grid_sampler` of volumes (N, C, D, H, W).
+
+    Raises ShapeError for an input without five dimensions.
+
+    >>> x = metaop.tensor([[[[[1.0, 3.0]]]]])
+    >>> metaop.grid_sampler_3d(x, metaop.zeros(1, 1, 1, 1, 3), 0, 0, True).item()
+    2.0
+    """
     _check_dimensions("grid_sampler_3d", input, 5)
     return grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners)
 

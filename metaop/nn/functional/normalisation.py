@@ -30,8 +30,16 @@ def batch_norm(
 ) -> Tensor:
     """Normalised per channel (dimension 1): by the batch when training, else by running statistics.
 
-    When training, `running_mean` and `running_var` (unbiased) are moved towards the statistics of
-    the batch by the fraction `momentum`, in place.
+    input is (N, C, …), all else (C). When training, `running_mean` and `running_var` (unbiased) are
+    moved towards the statistics of the batch by the fraction `momentum`, in place. From Ioffe and
+    Szegedy, "Batch normalization" (2015).
+
+    >>> mean, variance = metaop.zeros(1), metaop.ones(1)
+    >>> F.batch_norm(metaop.tensor([[1.0], [3.0]]), mean, variance, training=True)
+    tensor([[-1.0000],
+            [ 1.0000]])
+    >>> mean
+    tensor([0.2000])
     """
     if input.shape == (0,):
         # PyTorch lets an empty tensor pass, in whatever way it is empty.
@@ -81,7 +89,15 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalised per sample and channel over the other dimensions: input (N, C, …)."""
+    """Normalised per sample and channel over the other dimensions: input (N, C, …).
+
+    Without `use_input_stats`, the running statistics (C) are taken instead. From Ulyanov et al.,
+    "Instance normalization" (2016).
+
+    >>> F.instance_norm(metaop.tensor([[[1.0, 3.0], [10.0, 30.0]]]))
+    tensor([[[-1.0000,  1.0000],
+             [-1.0000,  1.0000]]])
+    """
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     parameters: Calls = (input.call, optional(weight), optional(bias))
@@ -99,7 +115,15 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalised over the last dimensions, whose extents are `normalized_shape`."""
+    """Normalised over the last dimensions, whose extents are `normalized_shape`.
+
+    Mean 0 and variance 1 there, then times `weight` plus `bias`, both of `normalized_shape`. Raises
+    ShapeError where the input has other extents. From Ba et al., "Layer normalization" (2016).
+
+    >>> F.layer_norm(metaop.tensor([[1.0, 3.0], [10.0, 30.0]]), (2,))
+    tensor([[-1.0000,  1.0000],
+            [-1.0000,  1.0000]])
+    """
     calls = (input.call, optional(weight), optional(bias))
     return wrap(record(operators.layer_norm, calls, (_shape(normalized_shape), eps)))
 
@@ -112,7 +136,12 @@ def rms_norm(
 ) -> Tensor:
     """Divided by the root of the mean square over the last dimensions.
 
-    `eps` defaults to the machine epsilon of the type that is computed in.
+    Their extents are `normalized_shape`, as is the shape of `weight`. `eps` defaults to the machine
+    epsilon of the type that is computed in. From Zhang and Sennrich, "Root mean square layer
+    normalization" (2019).
+
+    >>> F.rms_norm(metaop.tensor([[1.0, 7.0]]), (2,))
+    tensor([[0.2000, 1.4000]])
     """
     if eps is None:
         eps = 2.0**-52 if input.dtype.itemsize == 8 else 2.0**-23
@@ -131,7 +160,13 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalised over each of `num_groups` groups of channels of each sample: input (N, C, …)."""
+    """Normalised over each of `num_groups` groups of channels of each sample: input (N, C, …).
+
+    `weight` and `bias` are (C). From Wu and He, "Group normalization" (2018).
+
+    >>> F.group_norm(metaop.tensor([[1.0, 3.0, 10.0, 30.0]]), 2)
+    tensor([[-1.0000,  1.0000, -1.0000,  1.0000]])
+    """
     calls = (input.call, optional(weight), optional(bias))
     return wrap(record(operators.group_norm, calls, (num_groups, eps)))
 
@@ -139,7 +174,16 @@ def group_norm(
 def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
-    """Divided by `(k + alpha * mean square of size neighbouring channels) ** beta`."""
+    """Divided by `(k + alpha * mean square of size neighbouring channels) ** beta`.
+
+    input is (N, C, …), and so is the result. From Krizhevsky et al., "ImageNet classification with
+    deep convolutional neural networks" (2012).
+
+    >>> F.local_response_norm(metaop.ones(1, 3, 1), 3, alpha=3.0, beta=1.0)
+    tensor([[[0.3333],
+             [0.2500],
+             [0.3333]]])
+    """
     attributes = (size, float(alpha), float(beta), float(k))
     # PyTorch takes the mean with `avg_pool3d`, which is in its list for the CPU, or `avg_pool2d`.
     return (_responses_in_float32 if input.ndim > 3 else _responses)(input, attributes)
@@ -158,7 +202,12 @@ def normalize(
     dim: int | Sequence[int] = 1,
     eps: float = 1e-12,
 ) -> Tensor:
-    """Divided by the norm of order `p` along `dim`, but by `eps` at least."""
+    """Divided by the norm of order `p` along `dim`, but by `eps` at least; the shape stays.
+
+    >>> F.normalize(metaop.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
     dims = (dim,) if isinstance(dim, int) else dim
     chosen = tuple(wrap_dim(one, input.ndim) for one in dims)
     return wrap(record(operators.normalize, (input.call,), (float(p), chosen, eps)))

@@ -59,41 +59,63 @@ def _max_pool(spatial: int) -> Callable[..., Pooled]:
         values, indices = results(call)
         return wrap(values), wrap(indices)
 
-    return _named(max_pool, f"max_pool{spatial}d", _MAX_POOL)
+    return _named(max_pool, f"max_pool{spatial}d", spatial, _MAX_POOL)
 
 
-_MAX_POOL = """The largest element of every window; padding never wins.
+# What the examples take: one row of four elements, whatever the dimensions are.
+_ROW = ">>> x = metaop.tensor([1.0, 3.0, 7.0, 5.0]).reshape({row})\n"
+
+_MAX_POOL = f"""The largest element of every window of {{shape}}; padding never wins.
 
 stride defaults to kernel_size; with `ceil_mode` a last partial window counts too. With
 `return_indices` the places of the maxima come as a second result, for `max_unpool`.
+
+{_ROW}>>> F.{{name}}(x, {{window}}).flatten()
+tensor([3., 7.])
 """
 
 
-def _named(function: Callable, name: str, doc: str) -> Callable:
+def _named(function: Callable, name: str, spatial: int, doc: str, **words: str) -> Callable:
+    """The function with its name and docstring, whose words in braces fit the dimensions."""
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
+    extents = ("L", "H, W", "D, H, W")[spatial - 1]
+    function.__doc__ = doc.format(
+        name=name,
+        spatial=spatial,
+        shape=f"(N, C, {extents}) or (C, {extents})",
+        flat=f"({extents})",
+        row=(1,) * (spatial + 1) + (4,),
+        window=2 if spatial == 1 else (1,) * (spatial - 1) + (2,),
+        **words,
+    )
     return function
 
 
 max_pool1d, max_pool2d, max_pool3d = (_max_pool(spatial) for spatial in (1, 2, 3))
 
 
-def _with_indices(pool: Callable[..., Pooled]) -> Callable[..., Pooled]:
-    """A pool that always returns the places of the maxima too."""
+def _with_indices(
+    pool: Callable[..., Pooled], spatial: int, given: str = "{window}"
+) -> Callable[..., Pooled]:
+    """A pool that always returns the places of the maxima too; `given` cuts a row into halves."""
 
     shown = inspect.signature(pool)
 
     def pool_with_indices(*args: Any, **kwargs: Any) -> Pooled:
-        given = shown.bind(*args, **kwargs).arguments
-        return pool(**{**given, "return_indices": True})
+        bound = shown.bind(*args, **kwargs).arguments
+        return pool(**{**bound, "return_indices": True})
 
     pool_with_indices.__signature__ = shown  # type: ignore[attr-defined]
-    doc = f"`{pool.__name__}` that returns the places of the maxima too."
-    return _named(pool_with_indices, pool.__name__ + "_with_indices", doc)
+    doc = f"`{pool.__name__}` that returns the places of the maxima too.\n\n" + (
+        "A place is the index of an element in the flattened {flat} of its channel; the result\n"
+        "is two tensors of one shape.\n\n"
+        f"{_ROW}>>> F.{{name}}(x, {given})[1].flatten()\ntensor([1, 2])\n"
+    )
+    return _named(pool_with_indices, pool.__name__ + "_with_indices", spatial, doc)
 
 
 max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = map(
-    _with_indices, (max_pool1d, max_pool2d, max_pool3d)
+    _with_indices, (max_pool1d, max_pool2d, max_pool3d), (1, 2, 3)
 )
 
 
@@ -129,7 +151,11 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """The mean of every window of (N, C, L) or (C, L); see `avg_pool2d`."""
+    """The mean of every window of (N, C, L) or (C, L); see `avg_pool2d` for the arguments.
+
+    >>> F.avg_pool1d(metaop.tensor([[1.0, 3.0, 7.0, 5.0]]), 2)
+    tensor([[2., 6.]])
+    """
     return _average_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
@@ -144,8 +170,12 @@ def avg_pool2d(
 ) -> Tensor:
     """The mean of every window of (N, C, H, W) or (C, H, W).
 
-    Padding counts as zeros unless `count_include_pad` is False; `divisor_override` replaces the
-    number of elements that the sum is divided by.
+    stride defaults to kernel_size. Padding counts as zeros unless `count_include_pad` is False;
+    `divisor_override` replaces the number of elements that the sum is divided by, and raises
+    ArgumentError if it is 0.
+
+    >>> F.avg_pool2d(metaop.arange(8.0).reshape(1, 2, 4), 2)
+    tensor([[[2.5000, 4.5000]]])
     """
     return _average_pool(
         2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
@@ -162,7 +192,11 @@ def avg_pool3d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """The mean of every window of (N, C, D, H, W) or (C, D, H, W); see `avg_pool2d`."""
+    """The mean of every window of (N, C, D, H, W) or (C, D, H, W); see `avg_pool2d`.
+
+    >>> F.avg_pool3d(metaop.arange(8.0).reshape(1, 2, 2, 2), 2)
+    tensor([[[[3.5000]]]])
+    """
     return _average_pool(
         3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     )
@@ -181,8 +215,16 @@ def _power_pool(spatial: int) -> Callable[..., Tensor]:
         attributes = (float(norm_type), kernel, steps, ceil_mode)
         return wrap(record(operators.power_pool, (input.call,), attributes))
 
-    doc = "The root of order `norm_type` of the sum of powers of that order over every window."
-    return _named(lp_pool, f"lp_pool{spatial}d", doc)
+    return _named(lp_pool, f"lp_pool{spatial}d", spatial, _POWER_POOL)
+
+
+_POWER_POOL = f"""The norm of order `norm_type` of every window of {{shape}}.
+
+It is the root of that order of the sum of x ** norm_type; stride defaults to kernel_size.
+
+{_ROW}>>> F.{{name}}(x, 1, {{window}}).flatten()
+tensor([ 4., 12.])
+"""
 
 
 lp_pool1d, lp_pool2d = _power_pool(1), _power_pool(2)
@@ -202,13 +244,23 @@ def _output_size(output_size: OutputSizes, input: Tensor, spatial: int) -> tuple
     return tuple(n if size is None else size for size, n in zip(sizes, extents))
 
 
+_ADAPTIVE = f"""The {{word}} over windows that cut the extents of {{shape}} into parts.
+
+`output_size` says how many parts, by one number or one for each extent; None keeps an extent.
+Windows are as equal as they can be and overlap where an extent is no multiple.
+
+{_ROW}>>> F.{{name}}(x, {{window}}).flatten()
+tensor([{{halves}}])
+"""
+
+
 def _adaptive_average(spatial: int) -> Callable[..., Tensor]:
     def adaptive_avg_pool(input: Tensor, output_size: OutputSizes) -> Tensor:
         attributes = (_output_size(output_size, input, spatial),)
         return wrap(record(operators.adaptive_average_pool, (input.call,), attributes))
 
-    doc = "The mean over windows that cut the last dimensions into `output_size` parts."
-    return _named(adaptive_avg_pool, f"adaptive_avg_pool{spatial}d", doc)
+    words = {"word": "mean", "halves": "2., 6."}
+    return _named(adaptive_avg_pool, f"adaptive_avg_pool{spatial}d", spatial, _ADAPTIVE, **words)
 
 
 adaptive_avg_pool1d, adaptive_avg_pool2d = _adaptive_average(1), _adaptive_average(2)
@@ -226,8 +278,8 @@ def _adaptive_max(spatial: int) -> Callable[..., Pooled]:
         values, indices = results(call)
         return wrap(values), wrap(indices)
 
-    doc = "The maximum over windows that cut the last dimensions into `output_size` parts."
-    return _named(adaptive_max_pool, f"adaptive_max_pool{spatial}d", doc)
+    words = {"word": "maximum", "halves": "3., 7."}
+    return _named(adaptive_max_pool, f"adaptive_max_pool{spatial}d", spatial, _ADAPTIVE, **words)
 
 
 adaptive_max_pool1d, adaptive_max_pool2d = _adaptive_max(1), _adaptive_max(2)
@@ -238,7 +290,7 @@ adaptive_max_pool3d = casts_on_cpu(in_float32)(_adaptive_max(3))
     adaptive_max_pool1d_with_indices,
     adaptive_max_pool2d_with_indices,
     adaptive_max_pool3d_with_indices,
-) = map(_with_indices, (adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d))
+) = map(_with_indices, (adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d), (1, 2, 3))
 
 
 def _fractional_max(spatial: int) -> Callable[..., Pooled]:
@@ -273,13 +325,23 @@ def _fractional_max(spatial: int) -> Callable[..., Pooled]:
             values, indices = values.squeeze(0), indices.squeeze(0)  # type: ignore
         return (values, indices) if return_indices else values
 
-    doc = "The maxima over windows that begin at random places, `output_size` per dimension."
-    return _named(fractional_max_pool, f"fractional_max_pool{spatial}d", doc)
+    return _named(fractional_max_pool, f"fractional_max_pool{spatial}d", spatial, _FRACTIONAL)
+
+
+_FRACTIONAL = f"""The maxima over windows of {{shape}} that begin at random places.
+
+There are `output_size` windows along each extent, or its part `output_ratio`. Raises
+ArgumentError unless one of both is given. From Graham, "Fractional max-pooling" (2014).
+
+{_ROW}>>> F.{{name}}(x, {{window}}, output_size={{window}}).flatten()
+tensor([3., 7.])
+"""
 
 
 fractional_max_pool2d, fractional_max_pool3d = (_fractional_max(spatial) for spatial in (2, 3))
-fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = map(
-    _with_indices, (fractional_max_pool2d, fractional_max_pool3d)
+fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = (
+    _with_indices(pool, spatial, "{window}, {window}")
+    for spatial, pool in ((2, fractional_max_pool2d), (3, fractional_max_pool3d))
 )
 
 
@@ -311,8 +373,18 @@ def _max_unpool(spatial: int) -> Callable[..., Tensor]:
         calls = (input.call, indices.call)
         return wrap(record(operators.max_unpool, calls, (output,)))
 
-    doc = "Maxima put back where `max_pool` found them, zeros elsewhere."
-    return _named(max_unpool, f"max_unpool{spatial}d", doc)
+    return _named(max_unpool, f"max_unpool{spatial}d", spatial, _MAX_UNPOOL)
+
+
+_MAX_UNPOOL = f"""Maxima put back where `max_pool` found them, zeros elsewhere, in {{shape}}.
+
+`output_size` chooses among the extents that pool to the input's. Raises ArgumentError if it
+differs from the natural one by the stride or more.
+
+{_ROW}>>> values, places = F.max_pool{{spatial}}d(x, {{window}}, return_indices=True)
+>>> F.{{name}}(values, places, {{window}}).flatten()
+tensor([0., 3., 7., 0.])
+"""
 
 
 max_unpool1d, max_unpool2d, max_unpool3d = (_max_unpool(spatial) for spatial in (1, 2, 3))

@@ -30,7 +30,12 @@ def ctc_loss(
 
     log_probs (T, N, C) or (T, C); targets (N, S) or all labels joined; lengths (N) or numbers.
     "mean" divides each loss by its target's length first. With `zero_infinity`, impossible targets
-    cost nothing. The recursion is unrolled over T, by kernels that all steps share.
+    cost nothing. The recursion is unrolled over T, by kernels that all steps share. From Graves et
+    al., "Connectionist temporal classification" (2006).
+
+    >>> log_probs = metaop.full((2, 1, 2), 0.5).log()
+    >>> F.ctc_loss(log_probs, metaop.tensor([[1]]), (2,), (1,))
+    tensor(0.2877)
     """
     reduction = reduction_of("ctc_loss", reduction)
     if log_probs.ndim not in (2, 3):

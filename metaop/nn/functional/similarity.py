@@ -17,7 +17,13 @@ from metaop.unified_graph.recording import record
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """The cosine of the angle between vectors along `dim`; norms count as `eps` at least."""
+    """The cosine of the angle between vectors along `dim`; norms count as `eps` at least.
+
+    The operands broadcast, and the result lacks the dimension.
+
+    >>> F.cosine_similarity(metaop.tensor([[1.0, 0.0]]), metaop.tensor([[1.0, 1.0], [0.0, 2.0]]))
+    tensor([0.7071, 0.0000])
+    """
     dim = wrap_dim(dim, max(x1.ndim, x2.ndim))
     return wrap(record(operators.cosine_similarity, (x1.call, x2.call), (dim, eps)))
 
@@ -25,13 +31,25 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
-    """The norm of order `p` of `x1 - x2 + eps` over the last dimension."""
+    """The norm of order `p` of `x1 - x2 + eps` over the last dimension.
+
+    The operands broadcast: (…, D) -> (…), or (…, 1) with `keepdim`.
+
+    >>> F.pairwise_distance(metaop.tensor([[3.0, 4.0]]), metaop.zeros(1, 2))
+    tensor([5.0000])
+    """
     attributes = (float(p), eps, keepdim)
     return wrap(record(operators.pairwise_distance, (x1.call, x2.call), attributes))
 
 
 def pdist(input: Tensor, p: float = 2) -> Tensor:
-    """The distances between all pairs of rows of (N, M), first row first: N * (N - 1) / 2."""
+    """The distances between all pairs of rows of (N, M), first row first: N * (N - 1) / 2.
+
+    `p` is the order of the norm.
+
+    >>> F.pdist(metaop.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 0.0]]))
+    tensor([5., 3., 4.])
+    """
     if input.ndim != 2:
         raise ShapeError(f"pdist: expected (N, M), got {list(input.shape)}", fix="use a matrix")
     if p < 0:
@@ -53,7 +71,14 @@ def cosine_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
+    """1 - cos where the target is 1, max(0, cos - margin) where it is -1.
+
+    The inputs are (N, D) or (D), the target is (N) or ().
+
+    >>> same = metaop.tensor([[1.0, 0.0], [1.0, 0.0]])
+    >>> F.cosine_embedding_loss(same, same, metaop.tensor([1, -1]), reduction="none")
+    tensor([0., 1.])
+    """
     reduction = reduction_of("cosine_embedding_loss", reduction, size_average, reduce)
     # The sums of bools are whole numbers.
     tensors = [x.to(int64) if x.dtype.kind == "bool" else x for x in (input1, input2, target)]
@@ -73,7 +98,15 @@ def triplet_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """max(0, d(anchor, positive) - d(anchor, negative) + margin) for distances of order `p`."""
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin) for distances of order `p`.
+
+    All are (N, D) or (D). With `swap`, the negative counts from the positive where that is nearer.
+    From Balntas et al., "Learning local feature descriptors with triplets" (2016).
+
+    >>> anchor, positive = metaop.zeros(1, 2), metaop.tensor([[3.0, 4.0]])
+    >>> F.triplet_margin_loss(anchor, positive, metaop.tensor([[0.0, 2.0]]))
+    tensor(4.0000)
+    """
     reduction = reduction_of("triplet_margin_loss", reduction, size_average, reduce)
     if margin <= 0:
         raise ArgumentError(f"triplet_margin_loss: margin must be positive, got {margin}", fix="1")
@@ -92,7 +125,16 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """`triplet_margin_loss` for any distance between two batches of vectors."""
+    """`triplet_margin_loss` for any distance between two batches of vectors.
+
+    `distance_function` takes two tensors (N, D) and gives (N); it defaults to the Euclidean
+    distance.
+
+    >>> x = metaop.tensor([[0.0], [1.0], [3.0]])
+    >>> far = lambda a, b: (a - b).abs().sum(-1)
+    >>> F.triplet_margin_with_distance_loss(x[:1], x[2:], x[1:2], distance_function=far)
+    tensor(3.)
+    """
     reduction = reduction_of("triplet_margin_with_distance_loss", reduction)
     apart = distance_function or pairwise_distance
     near, far = apart(anchor, positive), apart(anchor, negative)

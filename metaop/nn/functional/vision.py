@@ -30,7 +30,12 @@ def pad(
     """Elements added around a tensor, from the last dimension backwards: (left, right, top, …).
 
     mode is "constant" (filled with `value`; negative widths cut off), "reflect", "replicate" or
-    "circular".
+    "circular". Reflected widths must be less than the size of the dimension.
+
+    >>> F.pad(metaop.tensor([[1, 2, 3]]), (1, 2))
+    tensor([[0, 1, 2, 3, 0, 0]])
+    >>> F.pad(metaop.tensor([[1, 2, 3]]), (1, 2), mode="reflect")
+    tensor([[2, 1, 2, 3, 2, 1]])
     """
     widths = tuple(pad)
     if len(widths) % 2 or len(widths) > 2 * input.ndim:
@@ -69,8 +74,11 @@ def interpolate(
 ) -> Tensor:
     """The last dimensions of (N, C, *extents) resized to `size` or by `scale_factor`.
 
-    mode: "nearest", "nearest-exact", "linear" (3-D input), "bilinear", "bicubic" (4-D),
-    "trilinear" (5-D) or "area". `antialias` (bilinear, bicubic) averages when shrinking.
+    mode: "nearest", "nearest-exact", "linear" (3-D input), "bilinear", "bicubic" (4-D), "trilinear"
+    (5-D) or "area". `antialias` (bilinear, bicubic) averages when shrinking.
+
+    >>> F.interpolate(metaop.tensor([[[0.0, 4.0]]]), size=4, mode="linear")
+    tensor([[[0., 1., 3., 4.]]])
     """
     spatial = input.ndim - 2
     _check_mode(input, mode, align_corners, antialias)
@@ -162,21 +170,33 @@ def upsample(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """`interpolate` under its old name."""
+    """`interpolate` under its old name, for inputs (N, C, *extents).
+
+    >>> F.upsample(metaop.tensor([[[1.0, 2.0]]]), scale_factor=2)
+    tensor([[[1., 1., 2., 2.]]])
+    """
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
 def upsample_nearest(
     input: Tensor, size: int | Sequence[int] | None = None, scale_factor: Numbers = None
 ) -> Tensor:
-    """`interpolate` with mode "nearest"."""
+    """`interpolate` with mode "nearest", for inputs (N, C, *extents).
+
+    >>> F.upsample_nearest(metaop.tensor([[[1.0, 2.0]]]), size=4)
+    tensor([[[1., 1., 2., 2.]]])
+    """
     return interpolate(input, size, scale_factor, "nearest")
 
 
 def upsample_bilinear(
     input: Tensor, size: int | Sequence[int] | None = None, scale_factor: Numbers = None
 ) -> Tensor:
-    """`interpolate` with mode "bilinear" and aligned corners."""
+    """`interpolate` with mode "bilinear" and aligned corners, for inputs (N, C, H, W).
+
+    >>> F.upsample_bilinear(metaop.tensor([[[[0.0, 2.0]]]]), size=(1, 3))
+    tensor([[[[0., 1., 2.]]]])
+    """
     return interpolate(input, size, scale_factor, "bilinear", align_corners=True)
 
 
@@ -190,7 +210,12 @@ def grid_sample(
     """The input (N, C, *extents) at the places in `grid` (N, *output, 2 or 3), -1 … 1 in x, y(, z).
 
     mode is "bilinear", "nearest" or "bicubic" (2-D); padding_mode "zeros", "border" or
-    "reflection".
+    "reflection". With `align_corners`, -1 and 1 are the centres of the corner elements, else their
+    outer edges. The result is (N, C, *output).
+
+    >>> grid = metaop.tensor([[[[0.0, 0.0], [1.0, 0.0]]]])
+    >>> F.grid_sample(metaop.tensor([[[[1.0, 3.0]]]]), grid, align_corners=True)
+    tensor([[[[2., 3.]]]])
     """
     if mode not in ("bilinear", "nearest", "bicubic"):
         raise ArgumentError(f"grid_sample: unknown mode {mode!r}", fix="use 'bilinear'")
@@ -204,7 +229,14 @@ def grid_sample(
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """The places that affine maps (N, D, D + 1) send an output of `size` (N, C, *extents) to."""
+    """The places that affine maps (N, D, D + 1) send an output of `size` (N, C, *extents) to.
+
+    The result is (N, *extents, D), as `grid_sample` takes it; D is 2 or 3.
+
+    >>> F.affine_grid(metaop.eye(2, 3)[None], (1, 1, 1, 2), align_corners=True)
+    tensor([[[[-1.,  0.],
+              [ 1.,  0.]]]])
+    """
     if theta.dtype.kind != "float":
         raise ArgumentTypeError(
             f"affine_grid: theta must be floating point, got {theta.dtype.name}",
@@ -221,15 +253,35 @@ def _warn_of_corners(operator: str, align_corners: bool | None) -> None:
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
-    """Channels moved into space: (…, C * r**2, H, W) -> (…, C, H * r, W * r)."""
+    """Channels moved into space: (…, C * r**2, H, W) -> (…, C, H * r, W * r).
+
+    r is `upscale_factor`. From Shi et al., "Real-time single image and video super-resolution"
+    (2016).
+
+    >>> F.pixel_shuffle(metaop.arange(4).reshape(4, 1, 1), 2)
+    tensor([[[0, 1],
+             [2, 3]]])
+    """
     return wrap(record(sampling.pixel_shuffle, (input.call,), (upscale_factor,)))
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """Space moved into channels: (…, C, H * r, W * r) -> (…, C * r**2, H, W)."""
+    """Space moved into channels: (…, C, H * r, W * r) -> (…, C * r**2, H, W).
+
+    r is `downscale_factor`, which divides both extents. It is the inverse of `pixel_shuffle`.
+
+    >>> F.pixel_unshuffle(metaop.arange(4).reshape(1, 2, 2), 2).flatten()
+    tensor([0, 1, 2, 3])
+    """
     return wrap(record(sampling.pixel_unshuffle, (input.call,), (downscale_factor,)))
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """The channels (dimension 1) of `groups` groups dealt out in turn."""
+    """The channels (dimension 1) of `groups` groups dealt out in turn; the shape stays.
+
+    From Zhang et al., "ShuffleNet" (2018).
+
+    >>> F.channel_shuffle(metaop.arange(4).reshape(1, 4, 1), 2).flatten()
+    tensor([0, 2, 1, 3])
+    """
     return wrap(record(sampling.channel_shuffle, (input.call,), (groups,)))

@@ -26,6 +26,14 @@ def functional_call(
 
     With `tie_weights` a tensor that the module has under several names is replaced under all of
     them; with `strict` every parameter and buffer must be given.
+
+    `args` is a tuple of arguments, or one argument. Raises KeyError with `strict` for missing
+    names.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> values = {"weight": metaop.ones(1, 2), "bias": metaop.zeros(1)}
+    >>> metaop.func.functional_call(layer, values, metaop.tensor([3.0, 4.0])).tolist()
+    [7.0]
     """
     if isinstance(parameters_and_buffers, Mapping):
         values = dict(parameters_and_buffers)

@@ -124,28 +124,48 @@ def _chosen(x: Tensor, s: Sequence[int] | None, dim: Dims) -> tuple[list[int], t
 
 
 def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:
-    """The transform along `dim`, cut or padded with zeros to `n` elements.
+    """The discrete Fourier transform along `dim`, cut or padded with zeros to `n` elements.
 
-    `norm` divides by nothing ("backward", None), by n ("forward") or by its root ("ortho").
+    The result is complex, element k the sum of x[j] exp(-2πi j k / n). `norm` divides by nothing
+    ("backward", None), by n ("forward") or by its root ("ortho"). Raises ShapeError for n below 1.
+
+    >>> metaop.fft.fft(metaop.tensor([1.0, 2.0, 3.0, 4.0])).real
+    tensor([10., -2., -2., -2.])
     """
     place = wrap_dim(dim, input.ndim)
     return _complex(input, (input.shape[place] if n is None else n,), (place,), -1, norm)
 
 
 def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:
-    """The inverse of `fft`; it divides by n unless `norm` says otherwise."""
+    """The inverse of `fft`; it divides by n unless `norm` says otherwise.
+
+    The dimension `dim` is cut or padded to size `n` first.
+
+    >>> metaop.fft.ifft(metaop.tensor([10.0, -2.0, -2.0, -2.0])).real
+    tensor([1., 3., 3., 3.])
+    """
     place = wrap_dim(dim, input.ndim)
     return _complex(input, (input.shape[place] if n is None else n,), (place,), 1, norm)
 
 
 def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:
-    """The first n // 2 + 1 elements of `fft` of a real tensor: the others are their conjugates."""
+    """The first n // 2 + 1 elements of `fft` of a real tensor: the others are their conjugates.
+
+    The dimension `dim` of size n becomes n // 2 + 1. Raises ArgumentError for complex tensors.
+
+    >>> metaop.fft.rfft(metaop.tensor([1.0, 2.0, 3.0, 4.0])).real
+    tensor([10., -2., -2.])
+    """
     place = wrap_dim(dim, input.ndim)
     return _half(input, input.shape[place] if n is None else n, place, norm)
 
 
 def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:
-    """The inverse of `rfft`: `n` real elements, 2 * (extent - 1) when not given."""
+    """The inverse of `rfft`: `n` real elements, 2 * (extent - 1) when not given.
+
+    >>> metaop.fft.irfft(metaop.fft.rfft(metaop.tensor([1.0, 2.0, 3.0, 4.0])))
+    tensor([1., 2., 3., 4.])
+    """
     place = wrap_dim(dim, input.ndim)
     return _from_half(input, 2 * (input.shape[place] - 1) if n is None else n, place, norm)
 
@@ -154,14 +174,24 @@ _INVERSE = {None: "forward", "backward": "forward", "forward": "backward", "orth
 
 
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:
-    """The real transform of a signal that is Hermitian in time, given by its first half."""
+    """The real transform of a signal that is Hermitian in time, given by its first half.
+
+    The result has `n` elements along `dim`, 2 * (extent - 1) when not given.
+
+    >>> metaop.fft.hfft(metaop.tensor([1.0, 2.0, 3.0]))
+    tensor([ 8., -2.,  0., -2.])
+    """
     place = wrap_dim(dim, input.ndim)
     size = 2 * (input.shape[place] - 1) if n is None else n
     return _from_half(as_complex(input).conj(), size, place, _INVERSE[norm])
 
 
 def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:
-    """The inverse of `hfft`."""
+    """The inverse of `hfft`: n // 2 + 1 complex elements of a real tensor of size n along `dim`.
+
+    >>> metaop.fft.ihfft(metaop.tensor([8.0, -2.0, 0.0, -2.0])).real
+    tensor([1., 2., 3.])
+    """
     place = wrap_dim(dim, input.ndim)
     return _half(input, input.shape[place] if n is None else n, place, _INVERSE[norm]).conj()
 
@@ -169,21 +199,38 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None)
 def fftn(
     input: Tensor, s: Sequence[int] | None = None, dim: Dims = None, norm: Norm = None
 ) -> Tensor:
-    """The transform over several dimensions, cut or padded to the sizes `s`."""
+    """The transform over several dimensions, cut or padded to the sizes `s`.
+
+    `dim` names them; without it they are all, or as many of the last ones as `s` has sizes. Raises
+    ArgumentError if `s` and `dim` differ in length.
+
+    >>> metaop.fft.fftn(metaop.tensor([[1.0, 2.0], [3.0, 4.0]])).real
+    tensor([[10., -2.],
+            [-4.,  0.]])
+    """
     return _complex(input, *_chosen(input, s, dim), -1, norm)
 
 
 def ifftn(
     input: Tensor, s: Sequence[int] | None = None, dim: Dims = None, norm: Norm = None
 ) -> Tensor:
-    """The inverse of `fftn`."""
+    """The inverse of `fftn`: it takes the same sizes and dimensions.
+
+    >>> metaop.fft.ifftn(metaop.tensor([[10.0, -2.0], [-4.0, 0.0]])).real
+    tensor([[1., 2.],
+            [3., 4.]])
+    """
     return _complex(input, *_chosen(input, s, dim), 1, norm)
 
 
 def rfftn(
     input: Tensor, s: Sequence[int] | None = None, dim: Dims = None, norm: Norm = None
 ) -> Tensor:
-    """`fftn` of a real tensor without what is conjugate: half of the last dimension."""
+    """`fftn` of a real tensor without what is conjugate: half of the last dimension.
+
+    >>> metaop.fft.rfftn(metaop.ones(2, 4)).shape
+    metaop.Size([2, 3])
+    """
     sizes, dims = _chosen(input, s, dim)
     return _complex(_half(input, sizes[-1], dims[-1], norm), sizes[:-1], dims[:-1], -1, norm)
 
@@ -191,7 +238,12 @@ def rfftn(
 def irfftn(
     input: Tensor, s: Sequence[int] | None = None, dim: Dims = None, norm: Norm = None
 ) -> Tensor:
-    """The inverse of `rfftn`; the last size is 2 * (extent - 1) when not given."""
+    """The inverse of `rfftn`; the last size is 2 * (extent - 1) when not given.
+
+    >>> metaop.fft.irfftn(metaop.fft.rfftn(metaop.tensor([[1.0, 2.0], [3.0, 4.0]])))
+    tensor([[1., 2.],
+            [3., 4.]])
+    """
     sizes, dims = _real_sizes(input, s, dim)
     return _from_half(_complex(input, sizes[:-1], dims[:-1], 1, norm), sizes[-1], dims[-1], norm)
 
@@ -199,7 +251,14 @@ def irfftn(
 def hfftn(
     input: Tensor, s: Sequence[int] | None = None, dim: Dims = None, norm: Norm = None
 ) -> Tensor:
-    """The real transform of a signal that is Hermitian in time over several dimensions."""
+    """The real transform of a signal that is Hermitian in time over several dimensions.
+
+    The last size is 2 * (extent - 1) when `s` is not given.
+
+    >>> metaop.fft.hfftn(metaop.ones(2, 3))
+    tensor([[8., 0., 0., 0.],
+            [0., 0., 0., 0.]])
+    """
     sizes, dims = _real_sizes(input, s, dim)
     inner = _complex(input, sizes[:-1], dims[:-1], -1, norm)
     return _from_half(inner.conj(), sizes[-1], dims[-1], _INVERSE[norm])
@@ -208,7 +267,12 @@ def hfftn(
 def ihfftn(
     input: Tensor, s: Sequence[int] | None = None, dim: Dims = None, norm: Norm = None
 ) -> Tensor:
-    """The inverse of `hfftn`."""
+    """The inverse of `hfftn`: the last dimension, of size n, becomes n // 2 + 1.
+
+    >>> metaop.fft.ihfftn(metaop.ones(2, 4)).real
+    tensor([[1., 0., 0.],
+            [0., 0., 0.]])
+    """
     sizes, dims = _chosen(input, s, dim)
     inner = _half(input, sizes[-1], dims[-1], _INVERSE[norm]).conj()
     return _complex(inner, sizes[:-1], dims[:-1], 1, norm)
@@ -221,7 +285,9 @@ def _real_sizes(x: Tensor, s: Sequence[int] | None, dim: Dims) -> tuple[list[int
     return sizes, dims
 
 
-def _over_two(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _over_two(function: Callable[..., Tensor], of_ones: float) -> Callable[..., Tensor]:
+    """The form of a transform for two dimensions; its first element of a matrix of 2 x 2 ones."""
+
     def transform(
         input: Tensor,
         s: Sequence[int] | None = None,
@@ -232,10 +298,13 @@ def _over_two(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     name = function.__name__[:-1] + "2"
     transform.__name__ = transform.__qualname__ = name
-    transform.__doc__ = f"`{function.__name__}` over two dimensions, the last ones by default."
+    transform.__doc__ = (
+        f"`{function.__name__}` over two dimensions, the last ones by default.\n\n"
+        f">>> metaop.fft.{name}(metaop.ones(2, 2)).real[0, 0].item()\n{of_ones}"
+    )
     return transform
 
 
 fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = map(
-    _over_two, (fftn, ifftn, rfftn, irfftn, hfftn, ihfftn)
+    _over_two, (fftn, ifftn, rfftn, irfftn, hfftn, ihfftn), (4.0, 1.0) * 3
 )

@@ -15,6 +15,7 @@ from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.functions.pointwise import digamma, lgamma
 from metaop.tensor.promotion import Operand, defaults, result_type, tensor_argument
 from metaop.tensor.surface import in_every_form, method, public
+from metaop.tensor.words import elementwise_words
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.recording import record
 
@@ -29,7 +30,7 @@ def _unary(name: str, step: Composite) -> Callable[..., Tensor]:
         return wrap(record(step, (_floating(input, name).call,)))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = step.expansion.__doc__
+    function.__doc__ = elementwise_words(name, place="metaop.special")
     return function
 
 
@@ -102,7 +103,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 
 
 def _polynomial(
-    name: str, second: Callable[[Any], Any], step: Callable[[int, Any, Any, Any], Any], text: str
+    name: str, second: Callable[[Any], Any], step: Callable[[int, Any, Any, Any], Any]
 ) -> Callable[..., Tensor]:
     """A family of orthogonal polynomials by its recurrence; the degree may be a tensor."""
 
@@ -120,7 +121,7 @@ def _polynomial(
         return result.to(device=tensors[0].device)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = text + " It has no gradient, as in PyTorch."
+    function.__doc__ = elementwise_words(name, "There is no gradient.", place="metaop.special")
     return function
 
 
@@ -154,34 +155,28 @@ _SECOND = {
 _POLYNOMIALS: dict[str, Callable[..., Tensor]] = {}
 for _kind, _start in _SECOND.items():
     _name = f"chebyshev_polynomial_{_kind}"
-    _text = f"The Chebyshev polynomial {_kind.upper()} of degree `n`."
-    _POLYNOMIALS[_name] = _polynomial(_name, _start, _twice, _text)
+    _POLYNOMIALS[_name] = _polynomial(_name, _start, _twice)
     _name = f"shifted_{_name}"
-    _text = f"The Chebyshev polynomial {_kind.upper()} of degree `n`, moved to 0 … 1."
-    _POLYNOMIALS[_name] = _polynomial(_name, *_shifted(_start), _text)
+    _POLYNOMIALS[_name] = _polynomial(_name, *_shifted(_start))
 _POLYNOMIALS["hermite_polynomial_h"] = _polynomial(
     "hermite_polynomial_h",
     lambda x: 2 * x,
     lambda k, x, current, before: 2 * (x * current - k * before),
-    "The physicists' Hermite polynomial of degree `n`.",
 )
 _POLYNOMIALS["hermite_polynomial_he"] = _polynomial(
     "hermite_polynomial_he",
     lambda x: x,
     lambda k, x, current, before: x * current - k * before,
-    "The probabilists' Hermite polynomial of degree `n`.",
 )
 _POLYNOMIALS["laguerre_polynomial_l"] = _polynomial(
     "laguerre_polynomial_l",
     lambda x: 1 - x,
     lambda k, x, current, before: ((2 * k + 1 - x) * current - k * before) / (k + 1),
-    "The Laguerre polynomial of degree `n`.",
 )
 _POLYNOMIALS["legendre_polynomial_p"] = _polynomial(
     "legendre_polynomial_p",
     lambda x: x,
     lambda k, x, current, before: ((2 * k + 1) * x * current - k * before) / (k + 1),
-    "The Legendre polynomial of degree `n`.",
 )
 globals().update(_POLYNOMIALS)
 POLYNOMIALS = tuple(_POLYNOMIALS)

@@ -15,11 +15,10 @@ from metaop.tensor.host.host_function import host_function
 from metaop.tensor.linear_algebra.decompositions import Cotangents
 from metaop.tensor.promotion import Operand, defaults, result_type, tensor_argument
 from metaop.tensor.surface import in_every_form, public
+from metaop.tensor.words import elementwise_words
 
 
-def _of_integers(
-    name: str, function: Callable[..., np.ndarray], text: str
-) -> Callable[..., Tensor]:
+def _of_integers(name: str, function: Callable[..., np.ndarray]) -> Callable[..., Tensor]:
     def on_host(input: Tensor, other: Tensor) -> Tensor:
         dtype = result_type(input, other)
         if dtype.kind != "int":
@@ -28,16 +27,12 @@ def _of_integers(
         return from_array(np.asarray(values, dtype.numpy), dtype).to(device=input.device)
 
     on_host.__name__ = on_host.__qualname__ = name
-    on_host.__doc__ = text
+    on_host.__doc__ = elementwise_words(name, "Raises DTypeError for other types than integers.")
     return on_host
 
 
-gcd = in_every_form(in_place_function=True)(
-    _of_integers("gcd", np.gcd, "The greatest common divisor.")
-)
-lcm = in_every_form(in_place_function=True)(
-    _of_integers("lcm", np.lcm, "The least common multiple.")
-)
+gcd = in_every_form(in_place_function=True)(_of_integers("gcd", np.gcd))
+lcm = in_every_form(in_place_function=True)(_of_integers("lcm", np.lcm))
 
 
 class Decomposed(NamedTuple):

@@ -26,7 +26,14 @@ Cotangents = Sequence["Tensor | None"]
 
 
 class LinAlgError(MetaopError, RuntimeError):
-    """A matrix without the property that was asked for: singular, not positive definite."""
+    """A matrix without the property that was asked for: singular, not positive definite.
+
+    >>> try:
+    ...     metaop.linalg.inv(metaop.zeros(2, 2))
+    ... except metaop.linalg.LinAlgError as error:
+    ...     print(type(error).__name__)
+    LinAlgError
+    """
 
 
 class Eigen(NamedTuple):
@@ -89,7 +96,14 @@ def transposed(x: Tensor) -> Tensor:
 
 @casts_on_cpu(in_float32)
 def inv(A: Tensor) -> Tensor:
-    """The inverse of a square matrix, or of each one of a batch."""
+    """The inverse of a square matrix, or of each one of a batch (…, N, N).
+
+    Raises LinAlgError for a singular matrix. To solve equations, `solve` is faster and more exact.
+
+    >>> metaop.linalg.inv(metaop.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.2500]])
+    """
 
     def backward(
         inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
@@ -102,7 +116,14 @@ def inv(A: Tensor) -> Tensor:
 
 @casts_on_cpu(in_float32)
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
-    """X with `A @ X = B` (or `X @ A = B`); B is a vector, a matrix, or a batch of either."""
+    """X with `A @ X = B` (or `X @ A = B`); B is a vector, a matrix, or a batch of either.
+
+    A is (…, N, N) and B (…, N, K) or (…, N). Raises LinAlgError for a singular matrix.
+
+    >>> A = metaop.tensor([[2.0, 1.0], [1.0, 3.0]])
+    >>> metaop.linalg.solve(A, metaop.tensor([3.0, 4.0]))
+    tensor([1., 1.])
+    """
     if not left:
         return transposed(solve(transposed(A), transposed(B)))
     if is_vector_batch(A, B):
@@ -139,7 +160,15 @@ def _fitted(gradient: Tensor, shape: Sequence[int]) -> Tensor:
 def solve_triangular(
     A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
-    """`solve` that reads one triangle of A only."""
+    """`solve` that reads one triangle of A only: A is (…, N, N), B (…, N, K).
+
+    With `unitriangular`, the diagonal is not read either and counts as ones.
+
+    >>> A = metaop.tensor([[1.0, 0.0], [2.0, 1.0]])
+    >>> metaop.linalg.solve_triangular(A, metaop.tensor([[1.0], [4.0]]), upper=False)
+    tensor([[1.],
+            [2.]])
+    """
     triangle = triu(A) if upper else tril(A)
     if unitriangular:
         ones = eye(A.shape[-1], dtype=A.dtype, device=A.device)
@@ -149,7 +178,14 @@ def solve_triangular(
 
 @casts_on_cpu(in_float32)
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
-    """The lower triangular L with `L @ L.T = A` (or its transpose)."""
+    """The lower triangular L with `L @ L.T = A` (or its transpose): (…, N, N) -> (…, N, N).
+
+    Only one triangle of A is read. Raises LinAlgError unless A is positive definite.
+
+    >>> metaop.linalg.cholesky(metaop.tensor([[4.0, 2.0], [2.0, 5.0]]))
+    tensor([[2., 0.],
+            [1., 2.]])
+    """
 
     def backward(
         inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
@@ -167,7 +203,15 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 
 @casts_on_cpu(in_float32)
 def eigh(A: Tensor, UPLO: str = "L") -> Eigen:
-    """Eigenvalues and eigenvectors of a symmetric matrix, of which one triangle is read."""
+    """Eigenvalues and eigenvectors of a symmetric matrix, of which one triangle is read.
+
+    The shape (…, N, N) gives values (…, N), which ascend, and vectors (…, N, N) as columns, whose
+    signs are any. `UPLO` names the triangle, "L" or "U".
+
+    >>> values, vectors = metaop.linalg.eigh(metaop.tensor([[2.0, 1.0], [1.0, 2.0]]))
+    >>> values.round()
+    tensor([1., 3.])
+    """
 
     def backward(
         inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
@@ -194,7 +238,11 @@ def _reciprocal_off_diagonal(gaps: Tensor) -> Tensor:
 
 @casts_on_cpu(in_float32)
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
-    """The eigenvalues of a symmetric matrix in ascending order."""
+    """The eigenvalues of a symmetric matrix in ascending order: (…, N, N) -> (…, N).
+
+    >>> metaop.linalg.eigvalsh(metaop.tensor([[2.0, 1.0], [1.0, 2.0]])).round()
+    tensor([1., 3.])
+    """
     return eigh(A, UPLO).eigenvalues
 
 
@@ -202,7 +250,12 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
 def svd(A: Tensor, full_matrices: bool = True) -> Singular:
     """The singular value decomposition; `full_matrices` adds vectors that make the bases square.
 
-    The added vectors are any that are orthogonal to the others: they get no gradient.
+    A (…, M, N) is `U @ diag(S) @ Vh`, with singular values S (…, min(M, N)) that descend. The added
+    vectors are any that are orthogonal to the others: they get no gradient.
+
+    >>> U, S, Vh = metaop.linalg.svd(metaop.tensor([[0.0, 2.0], [3.0, 0.0]]))
+    >>> S
+    tensor([3., 2.])
     """
 
     def backward(
@@ -251,7 +304,11 @@ def _svd_gradient(
 
 @casts_on_cpu(in_float32)
 def svdvals(A: Tensor) -> Tensor:
-    """The singular values in descending order."""
+    """The singular values in descending order: (…, M, N) -> (…, min(M, N)).
+
+    >>> metaop.linalg.svdvals(metaop.tensor([[0.0, 2.0], [3.0, 0.0]]))
+    tensor([3., 2.])
+    """
     return svd(A, False).S
 
 
@@ -259,7 +316,13 @@ def svdvals(A: Tensor) -> Tensor:
 def qr(A: Tensor, mode: str = "reduced") -> Orthogonal:
     """The QR decomposition; `mode` is "reduced", "complete" or "r" (an empty Q).
 
-    With "r", and with "complete" for more rows than columns, there is no gradient.
+    A (…, M, N) is `Q @ R`, with orthonormal columns of Q and an upper triangular R. With "r", and
+    with "complete" for more rows than columns, there is no gradient.
+
+    >>> Q, R = metaop.linalg.qr(metaop.tensor([[3.0, 1.0], [4.0, 2.0]]))
+    >>> R.abs()
+    tensor([[5.0000, 2.2000],
+            [0.0000, 0.4000]])
     """
     if mode not in ("reduced", "complete", "r"):
         raise ArgumentError(

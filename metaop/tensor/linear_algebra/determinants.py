@@ -31,9 +31,12 @@ class SignAndLogarithm(NamedTuple):
 
 @public(method=True)
 def det(A: Tensor) -> Tensor:
-    """The determinant of a square matrix, or of each one of a batch.
+    """The determinant of a square matrix, or of each one of a batch: (…, N, N) -> (…).
 
     Its gradient is the transposed adjugate, which singular matrices have too.
+
+    >>> metaop.linalg.det(metaop.tensor([[2.0, 1.0], [1.0, 3.0]]))
+    tensor(5.)
     """
 
     def backward(
@@ -128,9 +131,14 @@ def _no_third(
 
 @public(method=True)
 def slogdet(A: Tensor) -> SignAndLogarithm:
-    """Sign and logarithm of the magnitude of the determinant.
+    """Sign and logarithm of the magnitude of the determinant: (…, N, N) -> (…), (…).
 
-    At a singular matrix the logarithm is -inf and its gradient NaN.
+    Determinants of large matrices leave the range of floats; their logarithms do not. At a singular
+    matrix the logarithm is -inf and its gradient NaN.
+
+    >>> sign, logarithm = metaop.linalg.slogdet(100 * metaop.eye(100))
+    >>> sign, logarithm
+    (tensor(1.), tensor(460.5170))
     """
 
     def backward(

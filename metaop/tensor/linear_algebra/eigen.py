@@ -32,9 +32,14 @@ class ComplexEigen(NamedTuple):
 
 @casts_on_cpu(in_float32)
 def eig(A: Tensor) -> ComplexEigen:
-    """Eigenvalues and eigenvectors of a real square matrix, or of each one of a batch.
+    """Eigenvalues and eigenvectors of a real square matrix, or of each one of a batch (…, N, N).
 
-    Gradients through the vectors hold for what does not depend on their phases.
+    Both are complex: values (…, N) in no particular order, vectors as columns (…, N, N). Gradients
+    through the vectors hold for what does not depend on their phases.
+
+    >>> values, vectors = metaop.linalg.eig(metaop.tensor([[0.0, -1.0], [1.0, 0.0]]))
+    >>> values.imag.sort().values
+    tensor([-1.,  1.])
     """
     values, vectors = on_host("eig", np.linalg.eig, host_matrix("eig", A))
     kind = np.complex128 if A.dtype.itemsize == 8 else np.complex64
@@ -52,7 +57,11 @@ def eig(A: Tensor) -> ComplexEigen:
 
 @casts_on_cpu(in_float32)
 def eigvals(A: Tensor) -> ComplexTensor:
-    """The eigenvalues of a real square matrix, in no particular order."""
+    """The complex eigenvalues of a real square matrix, in no particular order: (…, N, N) -> (…, N).
+
+    >>> metaop.linalg.eigvals(metaop.tensor([[2.0, 0.0], [1.0, 3.0]])).real.sort().values
+    tensor([2., 3.])
+    """
     return eig(A).eigenvalues
 
 

@@ -56,7 +56,15 @@ def _reflected(vectors: Tensor, tau: Tensor, other: Tensor, transpose: bool) -> 
 
 @casts_on_cpu(in_float32)
 def householder_product(A: Tensor, tau: Tensor) -> Tensor:
-    """The first columns of the product of the reflections that `geqrf` gives: Q of the QR."""
+    """The first columns of the product of the reflections that `geqrf` gives: Q of the QR.
+
+    A is (…, M, N) with a reflection in each column below the diagonal, tau (…, K) their factors.
+
+    >>> A, tau = metaop.geqrf(metaop.tensor([[3.0, 1.0], [4.0, 2.0]]))
+    >>> metaop.linalg.householder_product(A, tau).abs()
+    tensor([[0.6000, 0.8000],
+            [0.8000, 0.6000]])
+    """
     identity = eye(*A.shape[-2:], dtype=A.dtype, device=A.device)
     return _reflected(A, tau, identity, False)
 

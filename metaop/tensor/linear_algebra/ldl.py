@@ -39,14 +39,30 @@ class SymmetricWithInfo(NamedTuple):
 
 
 def ldl_factor(A: Tensor, *, hermitian: bool = False) -> Symmetric:
-    """`A = L @ D @ L.T` of a symmetric matrix, of which the lower triangle is read."""
+    """`A = L @ D @ L.T` of a symmetric matrix, of which the lower triangle is read.
+
+    The result is both factors in one matrix (…, N, N), and pivots (…, N) for `ldl_solve`. D
+    consists of blocks of size 1 and 2. Raises LinAlgError for a singular block.
+
+    >>> LD, pivots = metaop.linalg.ldl_factor(metaop.tensor([[4.0, 2.0], [2.0, 3.0]]))
+    >>> LD.tril()
+    tensor([[4.0000, 0.0000],
+            [0.5000, 2.0000]])
+    """
     return Symmetric(*ldl_factor_ex(A, hermitian=hermitian, check_errors=True)[:2])
 
 
 def ldl_factor_ex(
     A: Tensor, *, hermitian: bool = False, check_errors: bool = False
 ) -> SymmetricWithInfo:
-    """`ldl_factor` that reports a singular block in `info`, or raises with `check_errors`."""
+    """`ldl_factor` that reports a singular block in `info`, or raises with `check_errors`.
+
+    `info` (…) is 0 where all went well, else the number of the block's row. The other shapes are
+    those of `ldl_factor`.
+
+    >>> metaop.linalg.ldl_factor_ex(metaop.tensor([[4.0, 2.0], [2.0, 3.0]])).info
+    tensor(0, dtype=metaop.int32)
+    """
     matrices = np.tril(host_matrix("ldl_factor", A))
     size = A.shape[-1]
     pivots = np.zeros((*A.shape[:-2], size), np.int32)
@@ -123,7 +139,13 @@ def _swap(left: np.ndarray, right: np.ndarray) -> None:
 
 
 def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
-    """X with `A @ X = B` from the factors of A."""
+    """X with `A @ X = B` from the factors of A: B is (…, N, K).
+
+    >>> factors = metaop.linalg.ldl_factor(metaop.tensor([[4.0, 2.0], [2.0, 3.0]]))
+    >>> metaop.linalg.ldl_solve(*factors, metaop.tensor([[6.0], [5.0]]))
+    tensor([[1.],
+            [1.]])
+    """
     factors, right = host_matrix("ldl_solve", LD), B.detach()._array()
     batch = np.broadcast_shapes(factors.shape[:-2], right.shape[:-2])
     factors = np.broadcast_to(factors, (*batch, *factors.shape[-2:]))

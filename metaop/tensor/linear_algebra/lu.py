@@ -135,7 +135,16 @@ def _permutation_matrix(order: np.ndarray, like: Tensor) -> Tensor:
 
 
 def lu(A: Tensor, *, pivot: bool = True) -> Factors:
-    """`P @ L @ U == A`; without `pivot` P is empty and rows stay where they are."""
+    """`P @ L @ U == A`; without `pivot` P is empty and rows stay where they are.
+
+    A is (…, M, N), L lower triangular with ones on the diagonal, U upper triangular, P a
+    permutation.
+
+    >>> P, L, U = metaop.linalg.lu(metaop.tensor([[1.0, 2.0], [4.0, 4.0]]))
+    >>> U
+    tensor([[4., 4.],
+            [0., 1.]])
+    """
     L, U, _, order = _factorized(A, pivot)
     return Factors(_permutation_matrix(order, A) if pivot else A.new_empty(0), L, U)
 
@@ -143,13 +152,26 @@ def lu(A: Tensor, *, pivot: bool = True) -> Factors:
 def lu_factor(A: Tensor, *, pivot: bool = True) -> Packed:
     """The triangles L (without its ones) and U in one matrix, and the exchanges of rows.
 
-    Raises LinAlgError when U has a zero on its diagonal.
+    A and the matrix are (…, M, N). Pivots (…, min(M, N)) are rows, counted from 1, with which each
+    row was exchanged in turn. Raises LinAlgError when U has a zero on its diagonal.
+
+    >>> LU, pivots = metaop.linalg.lu_factor(metaop.tensor([[1.0, 2.0], [4.0, 4.0]]))
+    >>> LU, pivots
+    (tensor([[4.0000, 4.0000],
+            [0.2500, 1.0000]]), tensor([2, 2], dtype=metaop.int32))
     """
     return Packed(*lu_factor_ex(A, pivot=pivot, check_errors=True)[:2])
 
 
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> PackedWithInfo:
-    """`lu_factor` that reports a zero pivot in `info`, or raises with `check_errors`."""
+    """`lu_factor` that reports a zero pivot in `info`, or raises with `check_errors`.
+
+    `info` (…) is 0 where all went well, else the number of the row, counted from 1. The other
+    shapes are those of `lu_factor`.
+
+    >>> metaop.linalg.lu_factor_ex(metaop.tensor([[1.0, 2.0], [2.0, 4.0]])).info
+    tensor(2, dtype=metaop.int32)
+    """
     L, U, exchanges, _ = _factorized(A, pivot)
     rows, columns = A.shape[-2:]
     packed = tril(L, -1)
@@ -204,7 +226,15 @@ def _order(pivots: Tensor, rows: int) -> np.ndarray:
 def lu_solve(
     LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
-    """X with `A @ X = B` (`X @ A = B` unless `left`) from the factors of A (transposed)."""
+    """X with `A @ X = B` (`X @ A = B` unless `left`) from the factors of A (transposed).
+
+    B is (…, N, K). `adjoint` solves with the transposed A.
+
+    >>> factors = metaop.linalg.lu_factor(metaop.tensor([[2.0, 1.0], [1.0, 3.0]]))
+    >>> metaop.linalg.lu_solve(*factors, metaop.tensor([[3.0], [4.0]]))
+    tensor([[1.],
+            [1.]])
+    """
     if not left:
         solution = lu_solve(LU, pivots, transposed(B), adjoint=not adjoint)
         return transposed(solution)

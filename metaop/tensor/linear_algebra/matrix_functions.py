@@ -14,7 +14,14 @@ from metaop.tensor.surface import public
 
 @public(method=True, out=True)
 def matrix_power(A: Tensor, n: int) -> Tensor:
-    """The `n`-th power of a square matrix by repeated squaring; a negative one of its inverse."""
+    """The `n`-th power of a square matrix by repeated squaring; a negative one of its inverse.
+
+    A is (…, N, N), and so is the result.
+
+    >>> metaop.linalg.matrix_power(metaop.tensor([[1.0, 1.0], [0.0, 1.0]]), 5)
+    tensor([[1., 5.],
+            [0., 1.]])
+    """
     if n < 0:
         return matrix_power(inv(A), -n)
     if n == 0:
@@ -39,6 +46,12 @@ def matrix_exp(A: Tensor) -> Tensor:
     The norm is scaled so that the remainder is below half a unit in the last place (P. Bader,
     S. Blanes and F. Casas, "Computing the matrix exponential with an optimized Taylor polynomial
     approximation", 2019, table 2); each squaring doubles the error.
+
+    A is (…, N, N), and so is the result.
+
+    >>> metaop.linalg.matrix_exp(metaop.tensor([[0.0, 1.0], [0.0, 0.0]]))
+    tensor([[1., 1.],
+            [0., 1.]])
     """
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
         raise ShapeError(

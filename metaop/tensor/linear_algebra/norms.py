@@ -24,7 +24,14 @@ def vector_norm(
     *,
     dtype: DType | None = None,
 ) -> Tensor:
-    """The `ord`-norm of all elements, or over `dim`: 0, 1, 2, inf, -inf or any number."""
+    """The `ord`-norm of all elements, or over `dim`: 0, 1, 2, inf, -inf or any number.
+
+    The dimensions `dim` go, or have size 1 with `keepdim`. 0 counts the elements that are not 0;
+    inf and -inf are the largest and the smallest magnitude.
+
+    >>> metaop.linalg.vector_norm(metaop.tensor([3.0, -4.0])).item()
+    5.0
+    """
     dtype = dtype or x.dtype
     if dtype.kind != "float":
         raise DTypeError(

@@ -15,7 +15,13 @@ from metaop.unified_graph.recording import Call, record
 
 @public(method=True, out=True, low_precision="matmul")
 def matmul(input: Tensor, other: Tensor) -> Tensor:
-    """The matrix product: (…, M, K) and (…, K, N) -> (…, M, N); vectors lose their dimension."""
+    """The matrix product: (…, M, K) and (…, K, N) -> (…, M, N); vectors lose their dimension.
+
+    Dimensions before the last two broadcast. Raises ShapeError where K differs.
+
+    >>> metaop.matmul(metaop.tensor([[1.0, 2.0], [3.0, 4.0]]), metaop.tensor([1.0, 10.0]))
+    tensor([21., 43.])
+    """
     if isinstance(input, SparseTensor):
         return input.matmul(other)
     return wrap(record(operators.matmul, (input.call, tensor_argument(other, "matmul").call)))

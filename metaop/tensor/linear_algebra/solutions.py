@@ -75,7 +75,13 @@ def _info(values: np.ndarray, like: Tensor) -> Tensor:
 
 @casts_on_cpu(in_float32)
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Lower:
-    """`cholesky` that reports a matrix that is not positive definite instead of raising."""
+    """`cholesky` that reports a matrix that is not positive definite instead of raising.
+
+    `info` (…) is 0 where all went well. The other shapes are those of `cholesky`.
+
+    >>> metaop.linalg.cholesky_ex(metaop.tensor([[-1.0]])).info
+    tensor(1, dtype=metaop.int32)
+    """
     found = np.zeros(A.shape[:-2], np.int32)
     try:
         return Lower(cholesky(A, upper=upper), _info(found, A))
@@ -104,7 +110,13 @@ def _singular(A: Tensor) -> np.ndarray:
 
 @casts_on_cpu(in_float32)
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:
-    """`inv` that reports a singular matrix instead of raising."""
+    """`inv` that reports a singular matrix instead of raising.
+
+    `info` (…) is 0 where all went well. The other shapes are those of `inv`.
+
+    >>> metaop.linalg.inv_ex(metaop.tensor([[2.0]]))
+    Inverse(inverse=tensor([[0.5000]]), info=tensor(0, dtype=metaop.int32))
+    """
     try:
         return Inverse(inv(A), _info(np.zeros(A.shape[:-2]), A))
     except LinAlgError:
@@ -114,7 +126,13 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:
 
 
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Solved:
-    """`solve` that reports a singular matrix instead of raising."""
+    """`solve` that reports a singular matrix instead of raising.
+
+    `info` (…) is 0 where all went well. The other shapes are those of `solve`.
+
+    >>> metaop.linalg.solve_ex(metaop.tensor([[2.0]]), metaop.tensor([[6.0]]))
+    Solved(result=tensor([[3.]]), info=tensor(0, dtype=metaop.int32))
+    """
     try:
         return Solved(solve(A, B, left=left), _info(np.zeros(A.shape[:-2]), A))
     except LinAlgError:
@@ -150,7 +168,13 @@ def triangular_solve(
 
 @casts_on_cpu(in_float32)
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
-    """The inverse of `tensordot(A, ·, A.ndim - ind)`: a square matrix of several dimensions."""
+    """The inverse of `tensordot(A, ·, A.ndim - ind)`: a square matrix of several dimensions.
+
+    The first `ind` dimensions are the rows, whose sizes have the product of those of the others.
+
+    >>> metaop.linalg.tensorinv(2 * metaop.eye(4).reshape(2, 2, 4)).shape
+    metaop.Size([4, 2, 2])
+    """
     if ind <= 0:
         raise ArgumentError("Expected a strictly positive integer for 'ind'", fix="pass ind >= 1")
     rows, columns = A.shape[:ind], A.shape[ind:]
@@ -162,7 +186,14 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
 
 @casts_on_cpu(in_float32)
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
-    """X with `tensordot(A, X, X.ndim) = B`; `dims` of A are moved to its end first."""
+    """X with `tensordot(A, X, X.ndim) = B`; `dims` of A are moved to its end first.
+
+    A has the shape of B and then that of X.
+
+    >>> A = 2 * metaop.eye(4).reshape(2, 2, 4)
+    >>> metaop.linalg.tensorsolve(A, metaop.ones(2, 2))
+    tensor([0.5000, 0.5000, 0.5000, 0.5000])
+    """
     if dims is not None:
         A = A.movedim(tuple(dims), tuple(range(A.ndim - len(dims), A.ndim)))
     unknown = A.shape[B.ndim :]
@@ -202,7 +233,13 @@ def matrix_rank(
     atol: Tolerance = None,
     rtol: Tolerance = None,
 ) -> Tensor:
-    """The number of singular values above `max(atol, rtol * largest)`; `tol` is both at once."""
+    """The number of singular values above `max(atol, rtol * largest)`; `tol` is both at once.
+
+    A is (…, M, N), the result (…). Without tolerances, rtol is max(M, N) times the machine epsilon.
+
+    >>> metaop.linalg.matrix_rank(metaop.tensor([[1.0, 2.0], [2.0, 4.0]]))
+    tensor(1)
+    """
     A = A.detach()
     if tol is not None:
         atol, rtol = tol, 0.0
@@ -220,8 +257,13 @@ def pinv(
 ) -> Tensor:
     """The pseudoinverse; singular values below `max(atol, rtol * largest)` count as 0.
 
-    The gradient (G. Golub and V. Pereyra, "The differentiation of pseudo-inverses and nonlinear
-    least squares problems", 1973) holds for matrices of any rank that stays the same.
+    The shape (…, M, N) becomes (…, N, M). The gradient (G. Golub and V. Pereyra, "The
+    differentiation of pseudo-inverses and nonlinear least squares problems", 1973) holds for
+    matrices of any rank that stays the same.
+
+    >>> metaop.linalg.pinv(metaop.tensor([[2.0, 0.0], [0.0, 0.0]])).abs()
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.0000]])
     """
     if 0 in A.shape[-2:]:
         return transposed(A) * 1
@@ -266,8 +308,13 @@ def lstsq(
 ) -> LeastSquares:
     """The X that makes the norm of `A @ X - B` least: (solution, residuals, rank, singular values).
 
-    `driver` is "gels", "gelsy", "gelsd" or "gelss" and says what is computed besides the solution:
-    the rank (all but "gels"), the singular values (the last two), the residuals (not "gelsy").
+    A is (…, M, N), B (…, M, K) and X (…, N, K). `driver` is "gels", "gelsy", "gelsd" or "gelss" and
+    says what is computed besides the solution: the rank (all but "gels"), the singular values (the
+    last two), the residuals (not "gelsy").
+
+    >>> A, B = metaop.tensor([[1.0], [1.0]]), metaop.tensor([[1.0], [3.0]])
+    >>> metaop.linalg.lstsq(A, B).solution.round()
+    tensor([[2.]])
     """
     driver = driver or "gelsy"
     if driver not in ("gels", "gelsy", "gelsd", "gelss"):
