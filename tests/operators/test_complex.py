@@ -26,6 +26,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "transposed": lambda lib, z, w: z[0].T @ z[0] + z[0].mH @ z[0] + lib.tanh(z[0].mT @ z[0]),
     "parts": lambda lib, z, w: lib.abs(z) + lib.angle(z) + z.real * z.imag,
     "conjugate": lambda lib, z, w: (z.conj() * z).real,
+    "real ones": lambda lib, z, w: lib.isreal(z - 1j * z.imag * (z.real > 0)) * z,
     "sums": lambda lib, z, w: z.sum(1) * z.mean((0, 1)),
     "shapes": lambda lib, z, w: (
         lib.cat([z.reshape(2, -1), z.flatten(1)], 1).unsqueeze(1).squeeze(1).transpose(0, -1)

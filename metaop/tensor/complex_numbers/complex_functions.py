@@ -294,6 +294,7 @@ FORMS: dict[str, Callable[..., Any]] = {
     "ne": lambda input, other: _eq(input, other).logical_not(),
     "allclose": _allclose,
     "is_complex": lambda input: True,
+    "isreal": lambda input: input.imag.eq(0),
     "is_floating_point": lambda input: False,
     "reshape": _on_pairs("reshape", _new_shape),
     "view": _on_pairs("view", _new_shape),
