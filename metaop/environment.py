@@ -44,27 +44,53 @@ def compile(
     options: dict[str, Any] | None = None,
     disable: bool = False,
 ) -> Any:
-    """The model itself: whatever runs in metaop is compiled."""
+    """The model itself: whatever runs in metaop is compiled, for the shapes that it meets.
+
+    Without a model it is a decorator that changes nothing. The options are PyTorch's and do
+    nothing.
+
+    >>> metaop.compile(metaop.relu)(metaop.tensor([-1.0, 2.0]))
+    tensor([0., 2.])
+    """
     return (lambda function: function) if model is None else model
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Accepted: results are the same in every run, whatever is set."""
+    """Accepted: results are the same in every run, whatever is set.
+
+    >>> metaop.use_deterministic_algorithms(True, warn_only=True)
+    >>> metaop.get_deterministic_debug_mode()
+    1
+    >>> metaop.use_deterministic_algorithms(False)
+    """
     _state["deterministic"] = (1 if warn_only else 2) if mode else 0
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """What `use_deterministic_algorithms` has set."""
+    """What `use_deterministic_algorithms` has set.
+
+    >>> metaop.are_deterministic_algorithms_enabled()
+    False
+    """
     return _state["deterministic"] > 0
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """Whether `warn_only` was set."""
+    """Whether `warn_only` was set by `use_deterministic_algorithms`.
+
+    >>> metaop.is_deterministic_algorithms_warn_only_enabled()
+    False
+    """
     return _state["deterministic"] == 1
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """`use_deterministic_algorithms` with "default", "warn" or "error"."""
+    """`use_deterministic_algorithms` with "default", "warn" or "error".
+
+    Raises ArgumentError for other words.
+
+    >>> metaop.set_deterministic_debug_mode("default")
+    """
     if isinstance(debug_mode, str):
         if debug_mode not in _DEBUG_MODES:
             raise ArgumentError(
@@ -76,12 +102,21 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_deterministic_debug_mode() -> int:
-    """0, 1 (warn) or 2 (error)."""
+    """What `set_deterministic_debug_mode` has set: 0, 1 (warn) or 2 (error).
+
+    >>> metaop.get_deterministic_debug_mode()
+    0
+    """
     return _state["deterministic"]
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Accepted: products of float32 matrices are computed in float32."""
+    """Accepted: products of float32 matrices are computed in float32.
+
+    Raises ArgumentError for other words than "highest", "high" and "medium".
+
+    >>> metaop.set_float32_matmul_precision("highest")
+    """
     if precision not in _PRECISIONS:
         raise ArgumentError(
             f"unknown precision {precision!r}", fix=f"use one of {', '.join(_PRECISIONS)}"
@@ -90,7 +125,11 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """What `set_float32_matmul_precision` has set."""
+    """What `set_float32_matmul_precision` has set.
+
+    >>> metaop.get_float32_matmul_precision()
+    'highest'
+    """
     return _state["precision"]
 
 
@@ -98,41 +137,73 @@ def get_num_threads() -> int:
     """How many threads share the work of a kernel, the caller included.
 
     METAOP_NUM_THREADS sets it from outside; else it is the number of cores of this process.
+
+    >>> metaop.get_num_threads() >= 1
+    True
     """
     return runtime().get_num_threads()
 
 
 def set_num_threads(int: int) -> None:
-    """Sets how many threads share the work of a kernel, from the next one on."""
+    """Sets how many threads share the work of a kernel, from the next one on.
+
+    Raises ArgumentError for numbers below 1.
+
+    >>> metaop.set_num_threads(metaop.get_num_threads())
+    """
     runtime().set_num_threads(int)
 
 
 def get_num_interop_threads() -> int:
-    """One: programs run one after the other."""
+    """How many programs run at once: one, because they run one after the other.
+
+    >>> metaop.get_num_interop_threads()
+    1
+    """
     return 1
 
 
 def set_num_interop_threads(int: int) -> None:
-    """Accepted: programs run one after the other."""
+    """Accepted: programs run one after the other.
+
+    >>> metaop.set_num_interop_threads(4)
+    >>> metaop.get_num_interop_threads()
+    1
+    """
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """False: numbers near zero are computed exactly."""
+    """False: numbers near zero are computed exactly, whatever is asked for.
+
+    >>> metaop.set_flush_denormal(True)
+    False
+    """
     return False
 
 
 def set_warn_always(b: bool) -> None:
-    """Accepted; Python's warning filters decide."""
+    """Accepted; Python's warning filters decide.
+
+    >>> metaop.set_warn_always(False)
+    """
     _state["warn_always"] = b
 
 
 def is_warn_always_enabled() -> bool:
-    """What `set_warn_always` has set."""
+    """What `set_warn_always` has set.
+
+    >>> metaop.is_warn_always_enabled()
+    False
+    """
     return _state["warn_always"]
 
 
 def typename(obj: Any) -> str:
-    """The name of a tensor's type, or of any object's class with its module."""
+    """The name of a tensor's type, or of any object's class with its module.
+
+    >>> metaop.typename(metaop.ones(1)), metaop.typename([])
+    ('metaop.FloatTensor', 'list')
+    """
     if isinstance(obj, Tensor):
         return obj.type()  # type: ignore[attr-defined]
     kind = obj if isinstance(obj, type) else type(obj)

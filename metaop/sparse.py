@@ -22,7 +22,13 @@ __all__ = ["SparseTensor", "addmm", "log_softmax", "mm", "softmax", "spdiags", "
 
 
 def mm(mat1: SparseTensor, mat2: Any) -> Any:
-    """A sparse matrix times a dense one (dense) or a sparse one (sparse)."""
+    """A sparse matrix times a dense one (dense) or a sparse one (sparse): (N, K), (K, M) -> (N, M).
+
+    >>> matrix = metaop.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0], (2, 2))
+    >>> metaop.sparse.mm(matrix, metaop.tensor([[1.0], [10.0]]))
+    tensor([[20.],
+            [ 3.]])
+    """
     if isinstance(mat1, Tensor):
         return mat1 @ mat2
     return sparse_matmul(mat1, mat2)

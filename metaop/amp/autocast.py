@@ -83,13 +83,22 @@ class autocast:
 
 
 def is_autocast_enabled(device_type: str | None = None) -> bool:
-    """Whether the program runs inside `autocast` (for the device type)."""
+    """Whether the program runs inside `autocast` (for the device type).
+
+    >>> with metaop.autocast("cpu"):
+    ...     metaop.is_autocast_enabled("cpu"), metaop.is_autocast_enabled("cuda")
+    (True, False)
+    """
     casts = modes.casts
     return casts is not None and device_type in (None, casts.device_type)
 
 
 def get_autocast_dtype(device_type: str) -> DType:
-    """The low precision of a device type."""
+    """The low precision of a device type.
+
+    >>> metaop.get_autocast_dtype("cpu"), metaop.get_autocast_dtype("cuda")
+    (metaop.bfloat16, metaop.float16)
+    """
     casts = modes.casts
     if casts is not None and casts.device_type == device_type:
         return casts.low
@@ -97,22 +106,40 @@ def get_autocast_dtype(device_type: str) -> DType:
 
 
 def is_autocast_cpu_enabled() -> bool:
-    """Whether the program runs inside `autocast("cpu")`."""
+    """Whether the program runs inside `autocast("cpu")`.
+
+    >>> metaop.is_autocast_cpu_enabled()
+    False
+    """
     return is_autocast_enabled("cpu")
 
 
 def get_autocast_cpu_dtype() -> DType:
-    """The low precision of the CPU."""
+    """The low precision of the CPU.
+
+    >>> metaop.get_autocast_cpu_dtype()
+    metaop.bfloat16
+    """
     return get_autocast_dtype("cpu")
 
 
 def get_autocast_gpu_dtype() -> DType:
-    """The low precision of GPUs."""
+    """The low precision of GPUs.
+
+    >>> metaop.get_autocast_gpu_dtype()
+    metaop.float16
+    """
     return get_autocast_dtype("cuda")
 
 
 def set_autocast_dtype(device_type: str, dtype: DType) -> None:
-    """Sets the low precision that `autocast` takes for a device type by default."""
+    """Sets the low precision that `autocast` takes for a device type by default.
+
+    >>> metaop.set_autocast_dtype("cpu", metaop.float16)
+    >>> metaop.get_autocast_dtype("cpu")
+    metaop.float16
+    >>> metaop.set_autocast_dtype("cpu", metaop.bfloat16)
+    """
     _low_precision[device_type] = dtype
 
 

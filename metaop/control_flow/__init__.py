@@ -39,8 +39,9 @@ def cond(
     Python, and return nests of tensors of the same shapes and types; they may use tensors from
     around them. Raises ControlFlowError where they differ, or do more than return.
 
-    Example:
-        cond(x.sum() > 0, lambda x: x.log(), lambda x: x.neg(), (x,))
+    >>> x = metaop.tensor([-1.0, 2.0])
+    >>> metaop.cond(x.sum() > 0, lambda x: x * 10, lambda x: -x, (x,))
+    tensor([-10.,  20.])
     """
     if not isinstance(operands, (tuple, list)):
         raise ArgumentTypeError(

@@ -47,14 +47,20 @@ def save(
     """Writes an object to a file that PyTorch can read too.
 
     `obj` is a state_dict or another nest of tensors, numbers, texts and plain containers. It may
-    hold whole modules, optimizers and schedulers: their class is written by its name. A name
-    that ends in `.safetensors` takes a flat mapping of names to tensors; all others get PyTorch's
-    zip format. A file appears whole or not at all. PyTorch's further arguments are accepted
-    and change nothing.
+    hold whole modules, optimizers and schedulers: their class is written by its name. A name that
+    ends in `.safetensors` takes a flat mapping of names to tensors; all others get PyTorch's zip
+    format. A file appears whole or not at all. PyTorch's further arguments are accepted and change
+    nothing.
+
     Of global tensors the whole values are written; every rank of a job has to call it then, and
     with `global_dst_rank` only this one writes, in a data-parallel program rank 0. Raises
     CheckpointError for objects of other types.
-    Example: `metaop.save(model.state_dict(), "model.pth")`
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> metaop.save(nn.Linear(2, 1).state_dict(), file)
+    >>> file.seek(0), sorted(metaop.load(file))
+    (0, ['bias', 'weight'])
     """
     if global_dst_rank is not None and is_running():
         whole = mapped(obj, lambda _, value: _whole(value))
@@ -130,15 +136,21 @@ def load(
 
     The latter is a folder that `metaop.distributed.checkpoint.save` wrote.
 
-    The format is found from the content. Tensors that shared memory share it again.
-    `map_location` says where tensors go: a device, a mapping of saved to wanted devices, or a
-    function of (storage, saved device). No code of the file ever runs. Whole modules and
-    optimizers are read with `weights_only=False`, which imports the modules that the file names;
-    `pickle_module` and `mmap` are accepted and change nothing. With `global_src_rank` one
-    rank of a job reads the file and sends its content to the others, in a data-parallel program
-    rank 0.
-    Raises CheckpointError, with the file and the reason, for damaged files and for objects that
-    are not on the list of harmless types.
+    The format is found from the content. Tensors that shared memory share it again. `map_location`
+    says where tensors go: a device, a mapping of saved to wanted devices, or a function of
+    (storage, saved device). No code of the file ever runs. Whole modules and optimizers are read
+    with `weights_only=False`, which imports the modules that the file names; `pickle_module` and
+    `mmap` are accepted and change nothing. With `global_src_rank` one rank of a job reads the file
+    and sends its content to the others, in a data-parallel program rank 0.
+
+    Raises CheckpointError, with the file and the reason, for damaged files and for objects that are
+    not on the list of harmless types.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> metaop.save({"step": 3, "x": metaop.ones(2)}, file)
+    >>> file.seek(0), metaop.load(file)
+    (0, {'step': 3, 'x': tensor([1., 1.])})
     """
     placement = placement_of(map_location)
     trusted = weights_only is False

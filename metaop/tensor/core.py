@@ -69,6 +69,13 @@ class Tensor(_Bound):
     """An n-dimensional array that is computed lazily and can track gradients.
 
     Made by `metaop.tensor(data)` and the other creation functions, not by calling the class.
+    `shape`, `dtype` and `device` describe it; operators and methods are recorded, and reading a
+    value (printing, `item()`, `tolist()`, `numpy()`) computes what is pending.
+
+    >>> x = metaop.tensor([1.0, 2.0], requires_grad=True)
+    >>> (x**2).sum().backward()
+    >>> x.grad
+    tensor([2., 4.])
     """
 
     _call: Call

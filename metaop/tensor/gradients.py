@@ -94,19 +94,44 @@ class _GradientMode:
 
 
 class no_grad(_GradientMode):
-    """Nothing recorded inside tracks gradients: `with no_grad():`, `@no_grad()`, `@no_grad`."""
+    """Nothing recorded inside tracks gradients: `with no_grad():`, `@no_grad()`, `@no_grad`.
+
+    Raises UnsupportedError inside of `forward_ad.dual_level`.
+
+    >>> x = metaop.ones(1, requires_grad=True)
+    >>> with metaop.no_grad():
+    ...     (x * 2).requires_grad
+    False
+    """
 
     mode = False
 
 
 class enable_grad(_GradientMode):
-    """Gradients are tracked inside, also within `no_grad`."""
+    """Gradients are tracked inside, also within `no_grad`.
+
+    Unlike the modes that switch tracking off, it raises no UnsupportedError inside of
+    `forward_ad.dual_level`.
+
+    >>> x = metaop.ones(1, requires_grad=True)
+    >>> with metaop.no_grad(), metaop.enable_grad():
+    ...     (x * 2).requires_grad
+    True
+    """
 
     mode = True
 
 
 class inference_mode(_GradientMode):
-    """`no_grad` under the name for evaluation; `inference_mode(False)` changes nothing."""
+    """`no_grad` under the name for evaluation; `inference_mode(False)` changes nothing.
+
+    Tensors that are made inside may be used everywhere. Raises UnsupportedError inside of
+    `forward_ad.dual_level`.
+
+    >>> with metaop.inference_mode():
+    ...     metaop.is_grad_enabled()
+    False
+    """
 
     mode = False
 
@@ -122,7 +147,14 @@ class inference_mode(_GradientMode):
 
 
 class set_grad_enabled(_GradientMode):
-    """Switches tracking on or off: at once as a function, until the end as a context manager."""
+    """Switches tracking on or off: at once as a function, until the end as a context manager.
+
+    Switching it off raises UnsupportedError inside of `forward_ad.dual_level`.
+
+    >>> with metaop.set_grad_enabled(False):
+    ...     metaop.is_grad_enabled()
+    False
+    """
 
     def __new__(cls, mode: bool) -> Any:
         return object.__new__(cls)
@@ -145,7 +177,11 @@ class set_grad_enabled(_GradientMode):
 
 
 def is_grad_enabled() -> bool:
-    """Whether gradients are tracked now."""
+    """Whether gradients are tracked now.
+
+    >>> metaop.is_grad_enabled()
+    True
+    """
     return modes.gradients
 
 
@@ -328,7 +364,14 @@ def grad_fn(input: Tensor) -> GradFn | None:
 
 @public(method=True)
 def detach_(input: Tensor) -> Tensor:
-    """Cuts this tensor off from its history, in place."""
+    """Cuts this tensor off from its history, in place; its value and shape stay.
+
+    Raises GradientError for views.
+
+    >>> x = metaop.ones(1, requires_grad=True) * 2
+    >>> metaop.detach_(x).requires_grad
+    False
+    """
     if input._base is not None:
         raise GradientError(
             "Can't detach views in-place", fix="use detach() instead, which gives a new tensor"

@@ -68,13 +68,36 @@ def typed_tensors(place: str, prefix: str) -> dict[str, TypedTensor]:
     """The typed tensors of a device type by name, for the module called `prefix`."""
     members = {"place": place, "__module__": prefix}
     return {
-        name: TypedTensor(name, (), {**members, "dtype": dtype, "__qualname__": f"{prefix}.{name}"})
+        name: TypedTensor(
+            name,
+            (),
+            {
+                **members,
+                "dtype": dtype,
+                "__qualname__": f"{prefix}.{name}",
+                "__doc__": _WORDS.format(prefix=prefix, name=name, dtype=dtype.name, place=place),
+            },
+        )
         for name, dtype in _NAMES.items()
     }
 
 
+_WORDS = """A tensor of type {dtype} on {place}: of data, of a shape, or empty.
+
+`isinstance` tells whether a tensor has this type and is there.
+
+>>> {prefix}.{name}(2, 3).shape, {prefix}.{name}([1, 0]).dtype
+(metaop.Size([2, 3]), metaop.{dtype})
+"""
+
+
 def set_default_tensor_type(t: Any) -> None:
-    """Sets the default float type and device, as in `set_default_tensor_type(FloatTensor)`."""
+    """Sets the default float type and device, as in `set_default_tensor_type(FloatTensor)`.
+
+    Raises ArgumentTypeError for types that are not floating-point.
+
+    >>> metaop.set_default_tensor_type(metaop.FloatTensor)
+    """
     if isinstance(t, str):
         place = "cuda" if ".cuda." in t else "cpu"
         kind = _NAMES.get(t.rpartition(".")[2])

@@ -77,11 +77,23 @@ Device.__enter__, Device.__exit__ = _enter, _exit  # type: ignore[attr-defined]
 
 
 def get_default_device() -> Device:
-    """The device where new tensors are made unless the call says so."""
+    """The device where new tensors are made unless the call says so.
+
+    >>> metaop.get_default_device()
+    device(type='cpu')
+    """
     return default_device.device
 
 
 def set_default_device(device: DeviceLike) -> None:
-    """Sets the device where new tensors are made; None means the CPU."""
+    """Sets the device where new tensors are made; None means the CPU.
+
+    Raises ArgumentError for devices that there are not.
+
+    >>> metaop.set_default_device("meta")
+    >>> metaop.zeros(2).device
+    device(type='meta')
+    >>> metaop.set_default_device(None)
+    """
     default_device.device = CPU if device is None else device_of(device)
     configured("the default device")

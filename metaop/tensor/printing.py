@@ -36,7 +36,16 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Sets how tensors print; `profile` is "default", "short" or "full"."""
+    """Sets how tensors print; `profile` is "default", "short" or "full".
+
+    `precision` is the number of digits behind the point, `linewidth` that of characters in a line;
+    tensors of more than `threshold` elements show `edgeitems` at each end of a dimension.
+
+    >>> metaop.set_printoptions(precision=2)
+    >>> metaop.tensor([1 / 3])
+    tensor([0.33])
+    >>> metaop.set_printoptions(profile="default")
+    """
     if profile == "default":
         options.__init__()  # type: ignore[misc]
     elif profile == "short":

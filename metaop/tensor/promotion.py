@@ -59,6 +59,11 @@ def result_type(*operands: Operand) -> DType:
     """PyTorch's result type: tensors with dimensions first, then 0-d tensors, then numbers.
 
     A lower category decides only when its kind (bool, int, float) is higher.
+
+    >>> metaop.result_type(metaop.tensor([1], dtype=metaop.int32), 2)
+    metaop.int32
+    >>> metaop.result_type(metaop.tensor([1], dtype=metaop.int32), 2.5)
+    metaop.float32
     """
     categories: list[DType | None] = [None, None, None]
     for operand in operands:

@@ -43,5 +43,10 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
 
 @public(method=True)
 def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
-    """`resize_` to the shape of another tensor."""
+    """`resize_` to the shape of another tensor.
+
+    >>> metaop.resize_as_(metaop.arange(4), metaop.zeros(2, 1))
+    tensor([[0],
+            [1]])
+    """
     return resize_(input, the_template.shape)

@@ -6,7 +6,12 @@ from typing import Any
 
 
 class Size(tuple):
-    """A shape: a tuple of ints with `numel()`; its slices are shapes too."""
+    """A shape: a tuple of ints with `numel()`; its slices are shapes too.
+
+    >>> shape = metaop.Size((2, 3, 4))
+    >>> shape.numel(), shape[1:]
+    (24, metaop.Size([3, 4]))
+    """
 
     def __getitem__(self, index: Any) -> Any:
         found = tuple.__getitem__(self, index)

@@ -120,7 +120,11 @@ class _Storage:
 
 
 class UntypedStorage(_Storage):
-    """The memory behind a tensor as bytes; a byte that is written copies the storage."""
+    """The memory behind a tensor as bytes; a byte that is written copies the storage.
+
+    >>> metaop.UntypedStorage(metaop.zeros(3)).nbytes()
+    12
+    """
 
     def element_size(self) -> int:
         """How many bytes an entry has: one."""
@@ -179,7 +183,11 @@ class UntypedStorage(_Storage):
 
 
 class TypedStorage(_Storage):
-    """The memory behind a tensor as elements in a row."""
+    """The memory behind a tensor as elements in a row; its length is their number.
+
+    >>> list(metaop.TypedStorage(metaop.tensor([[1, 2], [3, 4]])))
+    [1, 2, 3, 4]
+    """
 
     @property
     def dtype(self) -> DType:

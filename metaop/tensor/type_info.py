@@ -17,7 +17,13 @@ _LARGEST = {"float8_e4m3fn": 448.0}
 
 
 class finfo:
-    """The limits of a floating-point type: `max`, `min`, `eps`, `tiny`, `bits`, `resolution`."""
+    """The limits of a floating-point type: `max`, `min`, `eps`, `tiny`, `bits`, `resolution`.
+
+    Raises ArgumentTypeError for other types.
+
+    >>> metaop.finfo(metaop.float32).eps, metaop.finfo(metaop.bfloat16).bits
+    (1.1920928955078125e-07, 16)
+    """
 
     def __init__(self, type: DType | None = None) -> None:
         dtype = defaults.dtype if type is None else type
@@ -44,7 +50,13 @@ class finfo:
 
 
 class iinfo:
-    """The limits of an integer type: `max`, `min`, `bits`."""
+    """The limits of an integer type: `max`, `min`, `bits`.
+
+    Raises ArgumentTypeError for other types.
+
+    >>> metaop.iinfo(metaop.int8).min, metaop.iinfo(metaop.uint8).max
+    (-128, 255)
+    """
 
     def __init__(self, type: DType) -> None:
         if type.kind != "int":

@@ -15,8 +15,11 @@ _WIDER = "use a type with more bits, such as int32, int64 or bfloat16"
 class Device:
     """Where values live: `Device("cpu")`, `Device("cuda", 0)`; one object per device.
 
-    Tensors on `Device("meta")` have no values: only shapes and dtypes are worked out.
-    `str(device)` and comparison with strings follow PyTorch.
+    Tensors on `Device("meta")` have no values: only shapes and dtypes are worked out. `str(device)`
+    and comparison with strings follow PyTorch. Raises ArgumentError for other names.
+
+    >>> metaop.device("cuda:1").index, metaop.ones(1).device == "cpu"
+    (1, True)
     """
 
     __slots__ = ("type", "index")

@@ -168,7 +168,11 @@ def _pair_key(key: Any) -> Any:
 
 @public(precision=in_float32)
 def view_as_complex(input: Tensor) -> ComplexTensor:
-    """The pairs along the last dimension, of size 2, as complex numbers; storage is shared."""
+    """The pairs along the last dimension, of size 2, as complex numbers; storage is shared.
+
+    >>> metaop.view_as_complex(metaop.tensor([[1.0, 2.0], [3.0, -4.0]]))
+    tensor([1.+2.j, 3.-4.j])
+    """
     if input.shape[-1:] != (2,) or input.dtype not in _WHOLE:
         raise DTypeError(
             f"view_as_complex: expected float32 or float64 pairs (…, 2), got {input.dtype.name} "
@@ -182,7 +186,11 @@ def view_as_complex(input: Tensor) -> ComplexTensor:
 
 @public()
 def view_as_real(input: Tensor) -> Tensor:
-    """Real and imaginary parts along a new last dimension; storage is shared."""
+    """Real and imaginary parts along a new last dimension of size 2; storage is shared.
+
+    >>> metaop.view_as_real(metaop.complex(metaop.tensor([1.0]), metaop.tensor([2.0])))
+    tensor([[1., 2.]])
+    """
     if not isinstance(input, ComplexTensor):
         raise DTypeError("view_as_real is only supported for complex tensors")
     return input._pair
@@ -190,7 +198,11 @@ def view_as_real(input: Tensor) -> Tensor:
 
 @public(out=True)
 def complex(real: Tensor, imag: Tensor) -> ComplexTensor:
-    """Complex numbers from their real and imaginary parts."""
+    """Complex numbers from their real and imaginary parts, of one shape and type.
+
+    >>> metaop.complex(metaop.tensor([1.0]), metaop.tensor([2.0]))
+    tensor([1.+2.j])
+    """
     if real.dtype is not imag.dtype:
         raise DTypeError(
             f"Expected object of scalar type {real.dtype.name} but got scalar type "
@@ -203,7 +215,11 @@ def complex(real: Tensor, imag: Tensor) -> ComplexTensor:
 
 @public(out=True, precision=in_float32)
 def polar(abs: Tensor, angle: Tensor) -> ComplexTensor:
-    """Complex numbers from their magnitudes and angles."""
+    """Complex numbers from their magnitudes and angles in radians, of one shape and type.
+
+    >>> metaop.polar(metaop.tensor([2.0]), metaop.tensor([0.0]))
+    tensor([2.+0.j])
+    """
     return complex(abs * angle.cos(), abs * angle.sin())
 
 
@@ -240,7 +256,11 @@ def filled_complex(shape: Sequence[int], value: Any, dtype: DType, device: Any) 
 
 @public()
 def imag(input: Tensor) -> Tensor:
-    """The imaginary parts of a complex tensor, a view."""
+    """The imaginary parts of a complex tensor, a view of the same shape.
+
+    >>> metaop.imag(metaop.complex(metaop.tensor([1.0]), metaop.tensor([2.0])))
+    tensor([2.])
+    """
     if not isinstance(input, ComplexTensor):
         raise ArgumentTypeError("imag is not implemented for tensors with non-complex dtypes.")
     return input.imag
@@ -248,5 +268,9 @@ def imag(input: Tensor) -> Tensor:
 
 @public()
 def real(input: Tensor) -> Tensor:
-    """The real parts, a view; a real tensor itself."""
+    """The real parts, a view of the same shape; a real tensor itself.
+
+    >>> metaop.real(metaop.complex(metaop.tensor([1.0]), metaop.tensor([2.0])))
+    tensor([1.])
+    """
     return input.real if isinstance(input, ComplexTensor) else input

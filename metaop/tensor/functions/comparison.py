@@ -24,37 +24,63 @@ logical_not = in_every_form()(unary_function("logical_not"))
 
 @in_every_form()
 def logical_and(input: Tensor, other: Tensor) -> Tensor:
-    """Whether both elements are nonzero."""
+    """Whether both elements are nonzero; the operands broadcast to one shape.
+
+    >>> metaop.logical_and(metaop.tensor([0, 1, 2]), metaop.tensor([1, 0, 3]))
+    tensor([False, False,  True])
+    """
     return mixed(POINTWISE["logical_and"], (input, other))
 
 
 @in_every_form()
 def logical_or(input: Tensor, other: Tensor) -> Tensor:
-    """Whether one of the elements is nonzero."""
+    """Whether one of the elements is nonzero; the operands broadcast to one shape.
+
+    >>> metaop.logical_or(metaop.tensor([0, 1, 0]), metaop.tensor([1, 0, 0]))
+    tensor([ True,  True, False])
+    """
     return mixed(POINTWISE["logical_or"], (input, other))
 
 
 @in_every_form()
 def logical_xor(input: Tensor, other: Tensor) -> Tensor:
-    """Whether exactly one of the elements is nonzero."""
+    """Whether exactly one of the elements is nonzero; the operands broadcast to one shape.
+
+    >>> metaop.logical_xor(metaop.tensor([0, 1, 2]), metaop.tensor([1, 0, 3]))
+    tensor([ True,  True, False])
+    """
     return mixed(POINTWISE["logical_xor"], (input, other))
 
 
 @public(method=True, out=True)
 def isposinf(input: Tensor) -> Tensor:
-    """Whether an element is positive infinity."""
+    """Whether an element is positive infinity; the shape stays.
+
+    >>> metaop.isposinf(metaop.tensor([1.0, float("inf"), float("-inf")]))
+    tensor([False,  True, False])
+    """
     return isinf(input) & (input > 0)
 
 
 @public(method=True, out=True)
 def isneginf(input: Tensor) -> Tensor:
-    """Whether an element is negative infinity."""
+    """Whether an element is negative infinity; the shape stays.
+
+    >>> metaop.isneginf(metaop.tensor([1.0, float("inf"), float("-inf")]))
+    tensor([False, False,  True])
+    """
     return isinf(input) & (input < 0)
 
 
 @public(method=True)
 def isreal(input: Tensor) -> Tensor:
-    """True everywhere: there are no complex tensors."""
+    """Whether an element has no imaginary part: all have none but those of complex tensors.
+
+    The shape stays.
+
+    >>> metaop.isreal(metaop.tensor([1.0, 2.0]))
+    tensor([True, True])
+    """
     return input.eq(input) | True
 
 
@@ -66,7 +92,13 @@ def isclose(
     atol: float = 1e-08,
     equal_nan: bool = False,
 ) -> Tensor:
-    """Whether `|input - other| <= atol + rtol * |other|`, elementwise."""
+    """Whether `|input - other| <= atol + rtol * |other|`, elementwise; the operands broadcast.
+
+    NaN is close to nothing, and with `equal_nan` to NaN. The result has their common shape.
+
+    >>> metaop.isclose(metaop.tensor([1.0, 1.0]), metaop.tensor([1.000001, 1.1]))
+    tensor([ True, False])
+    """
     step = operators.isclose
     return wrap(record(step, (input.call, other.call), (rtol, atol, equal_nan)))
 
@@ -79,13 +111,23 @@ def allclose(
     atol: float = 1e-08,
     equal_nan: bool = False,
 ) -> bool:
-    """Whether all elements are close (`isclose`)."""
+    """Whether all elements are close, as `isclose` says; a Python bool.
+
+    Raises ShapeError where the shapes do not broadcast.
+
+    >>> metaop.allclose(metaop.ones(2), metaop.tensor([1.0, 1.000001]))
+    True
+    """
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
 @public(method=True)
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same shape and the same elements."""
+    """Whether two tensors have the same shape and the same elements; a Python bool.
+
+    >>> metaop.equal(metaop.ones(2), metaop.ones(2)), metaop.equal(metaop.ones(2), metaop.ones(1))
+    (True, False)
+    """
     return input.shape == other.shape and bool(eq(input, other).all())
 
 

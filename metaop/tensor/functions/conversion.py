@@ -155,7 +155,11 @@ def size(input: Tensor, dim: Any = None) -> Any:
 
 @public(method=True)
 def numel(input: Tensor) -> builtins.int:
-    """The number of elements."""
+    """The number of elements: the product of all sizes.
+
+    >>> metaop.numel(metaop.zeros(2, 3))
+    6
+    """
     return input.call.type.size
 
 
@@ -173,43 +177,76 @@ def element_size(input: Tensor) -> builtins.int:
 
 @public(method=True)
 def is_floating_point(input: Tensor) -> builtins.bool:
-    """Whether the elements are floating-point numbers."""
+    """Whether the elements are floating-point numbers.
+
+    >>> metaop.is_floating_point(metaop.ones(1)), metaop.is_floating_point(metaop.tensor([1]))
+    (True, False)
+    """
     return input.dtype.kind == "float"
 
 
 @public(method=True)
 def is_complex(input: Tensor) -> builtins.bool:
-    """Whether the elements are complex: never."""
+    """Whether the elements are complex numbers.
+
+    >>> x = metaop.ones(1)
+    >>> metaop.is_complex(x), metaop.is_complex(metaop.complex(x, x))
+    (False, True)
+    """
     return False
 
 
 @public(method=True)
 def is_signed(input: Tensor) -> builtins.bool:
-    """Whether the element type has negative numbers."""
+    """Whether the element type has negative numbers: not bool, nor unsigned integers.
+
+    >>> metaop.tensor([1]).is_signed(), metaop.tensor([1], dtype=metaop.uint8).is_signed()
+    (True, False)
+    """
     return input.dtype.signed
 
 
 @public(method=True)
 def is_nonzero(input: Tensor) -> builtins.bool:
-    """Whether the single element differs from zero."""
+    """Whether the single element differs from zero; it is read.
+
+    Raises ShapeError for any other number of elements.
+
+    >>> metaop.is_nonzero(metaop.tensor([0.5]))
+    True
+    """
     return input.item() != 0
 
 
 @public()
 def is_tensor(obj: Any) -> builtins.bool:
-    """Whether `obj` is a metaop tensor."""
+    """Whether `obj` is a metaop tensor.
+
+    >>> metaop.is_tensor(metaop.ones(1)), metaop.is_tensor([1.0])
+    (True, False)
+    """
     return isinstance(obj, Tensor)
 
 
 @public(method=True)
 def conj(input: Tensor) -> Tensor:
-    """The tensor itself, whose numbers are real."""
+    """The complex conjugate, which of real numbers is the tensor itself; the shape stays.
+
+    >>> metaop.conj(metaop.complex(metaop.ones(1), metaop.ones(1)))
+    tensor([1.-1.j])
+    """
     return input
 
 
 @public(method=True, out=True)
 def angle(input: Tensor) -> Tensor:
-    """The angle in the complex plane: 0, or pi for negative numbers."""
+    """The angle in the complex plane in radians: 0, or pi for negative numbers.
+
+    The shape stays; of complex tensors it is the angle with the real axis.
+
+    >>> metaop.angle(metaop.tensor([2.0, -2.0]))
+    tensor([0.0000, 3.1416])
+    """
     values = input if input.dtype.kind == "float" else input.to(defaults.dtype)
     # The product keeps NaN, and a gradient of 0.
     return where(values < 0, math.pi, values * 0.0)
@@ -238,23 +275,51 @@ _copied.__name__ = "copy"
 
 @public()
 def can_cast(from_: DType, to: DType) -> builtins.bool:
-    """Whether a value of one type may be written into a tensor of the other."""
+    """Whether a value of one type may be written into a tensor of the other.
+
+    It may not where the kind is lower: floats are not written into integers. Sizes do not matter.
+
+    >>> metaop.can_cast(metaop.float64, metaop.float16)
+    True
+    >>> metaop.can_cast(metaop.float32, metaop.int64)
+    False
+    """
     return dtypes.kind_rank(from_) <= dtypes.kind_rank(to)
 
 
 @public()
 def promote_types(type1: DType, type2: DType) -> DType:
-    """The smallest type that both types can be converted to."""
+    """The smallest type that both types can be converted to.
+
+    Floats are of a higher kind than integers, whatever their size; uint8 and int8 need int16.
+
+    >>> metaop.promote_types(metaop.int32, metaop.float16)
+    metaop.float16
+    >>> metaop.promote_types(metaop.uint8, metaop.int8)
+    metaop.int16
+    """
     return dtypes.promote(type1, type2)
 
 
 def get_default_dtype() -> DType:
-    """The type of float tensors made without a dtype."""
+    """The type of float tensors made without a dtype.
+
+    >>> metaop.get_default_dtype()
+    metaop.float32
+    """
     return defaults.dtype
 
 
 def set_default_dtype(d: DType) -> None:
-    """Sets the type of float tensors made without a dtype."""
+    """Sets the type of float tensors made without a dtype.
+
+    Raises ArgumentTypeError for types that are not floating-point.
+
+    >>> metaop.set_default_dtype(metaop.float64)
+    >>> metaop.tensor(0.5).dtype
+    metaop.float64
+    >>> metaop.set_default_dtype(metaop.float32)
+    """
     if d.kind != "float":
         raise ArgumentTypeError(
             "only floating-point types are supported as the default type", fix="pass a float dtype"

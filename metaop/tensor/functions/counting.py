@@ -24,7 +24,14 @@ from metaop.unified_graph.recording import record, results, scalar_leaf
 
 @public(method=True)
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each of 0, 1, … occurs in a 1-d integer tensor, or the sums of `weights`."""
+    """How often each of 0, 1, … occurs in a 1-d integer tensor, or the sums of `weights`.
+
+    The result has at least `minlength` elements. Raises ShapeError for negative numbers and for
+    other shapes.
+
+    >>> metaop.bincount(metaop.tensor([1, 3, 1]))
+    tensor([0, 2, 0, 1])
+    """
     if input.ndim != 1 or input.dtype.kind != "int":
         raise _only_counts()
     extent = minlength
@@ -50,6 +57,9 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
 
     Without limits they are the extremes. Raises DTypeError for integers, whose type may be too
     small for the counts.
+
+    >>> metaop.histc(metaop.tensor([0.0, 1.0, 1.5, 4.0]), bins=2)
+    tensor([3., 1.])
     """
     if input.dtype.kind != "float":
         raise DTypeError(f"histc: not for {input.dtype}", fix="convert it with .float()")
@@ -87,7 +97,12 @@ def histogram(
     """The number of elements in each bin, and the bin edges.
 
     `bins` is their number, between the limits `range` or the extremes, or their edges. Bins hold
-    their lower edge, the last one both.
+    their lower edge, the last one both. The edges have one element more than the counts, a vector
+    of length `bins`.
+
+    >>> counts, edges = metaop.histogram(metaop.tensor([0.0, 1.0, 1.5, 4.0]), 2)
+    >>> counts, edges
+    (tensor([3., 1.]), tensor([0., 2., 4.]))
     """
     counts, edges = histogramdd(
         input.reshape(-1, 1), (bins,), range=range, weight=weight, density=density
@@ -113,8 +128,14 @@ def histogramdd(
 ) -> HistogramOfPoints:
     """The number of points (rows, coordinates last) in each cell of a grid.
 
-    `bins` is the number of cells along every axis, one number for each axis, or their edges;
-    `range` holds the lowest and the highest edge of each axis.
+    The points are (N, D), the counts have one dimension for each axis. `bins` is the number of
+    cells along every axis, one number for each axis, or their edges; `range` holds the lowest and
+    the highest edge of each axis.
+
+    >>> points = metaop.tensor([[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]])
+    >>> metaop.histogramdd(points, [2, 2]).hist
+    tensor([[1., 0.],
+            [0., 2.]])
     """
     if input.dtype.kind != "float" or not input.ndim:
         raise DTypeError(
@@ -185,7 +206,12 @@ def unique(
 ) -> Any:
     """The distinct elements (or slices along `dim`), with the place of each one and its count.
 
-    They are sorted in any case. How many there are is read.
+    They are sorted in any case. How many there are is read. Without `dim` the result has one
+    dimension.
+
+    >>> values, counts = metaop.unique(metaop.tensor([3, 1, 3]), return_counts=True)
+    >>> values, counts
+    (tensor([1, 3]), tensor([1, 2]))
     """
     return _distinct("unique", input, dim, True, return_inverse, return_counts)
 
@@ -197,7 +223,13 @@ def unique_consecutive(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """The elements (or slices along `dim`) that differ from the one before."""
+    """The elements (or slices along `dim`) that differ from the one before.
+
+    Without `dim` the tensor is flattened to one dimension first.
+
+    >>> metaop.unique_consecutive(metaop.tensor([1, 1, 2, 1]))
+    tensor([1, 2, 1])
+    """
     return _distinct("unique_consecutive", input, dim, False, return_inverse, return_counts)
 
 
@@ -262,7 +294,11 @@ def searchsorted(
     """Where each value would be inserted into the last dimension of a sorted tensor.
 
     The sequence has one dimension, or as many as `input` with rows that belong to its rows. NaN
-    lies behind all numbers.
+    lies behind all numbers. Of equal numbers the first place counts, the one behind the last with
+    `right`.
+
+    >>> metaop.searchsorted(metaop.tensor([1, 3, 5]), metaop.tensor([3, 6]))
+    tensor([1, 3])
     """
     edges = sorted_sequence
     if sorter is not None:
@@ -284,7 +320,13 @@ def searchsorted(
 def bucketize(
     input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
-    """The number of the interval between `boundaries` that each value lies in."""
+    """The number of the interval between `boundaries` that each value lies in; the shape stays.
+
+    Intervals hold their upper boundary, with `right` their lower one.
+
+    >>> metaop.bucketize(metaop.tensor([0.5, 1.0, 2.5]), metaop.tensor([1.0, 2.0]))
+    tensor([0, 0, 2])
+    """
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
@@ -292,7 +334,13 @@ def bucketize(
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
 ) -> Tensor:
-    """Whether each element is among `test_elements`."""
+    """Whether each element is among `test_elements`; the shape stays.
+
+    `invert` gives the opposite.
+
+    >>> metaop.isin(metaop.tensor([1, 2, 3]), metaop.tensor([3, 1]))
+    tensor([ True, False,  True])
+    """
     like = elements if isinstance(elements, Tensor) else test_elements
     left, right = (
         x if isinstance(x, Tensor) else tensor(x, device=like.device)
@@ -313,7 +361,14 @@ def cov(
     fweights: Tensor | None = None,
     aweights: Tensor | None = None,
 ) -> Tensor:
-    """The covariance matrix of variables (rows) from observations (columns)."""
+    """The covariance matrix of variables (rows) from observations (columns): (N, M) -> (N, N).
+
+    Sums are divided by M - correction. `fweights` count observations, `aweights` weigh them.
+
+    >>> metaop.cov(metaop.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]]))
+    tensor([[ 1., -2.],
+            [-2.,  4.]])
+    """
     rows = input.reshape(1, -1) if input.ndim < 2 else input
     if rows.dtype.kind != "float":
         rows = rows.to(defaults.dtype)
@@ -337,7 +392,14 @@ def cov(
 
 @public(method=True)
 def corrcoef(input: Tensor) -> Tensor:
-    """The correlation matrix of variables (rows) from observations (columns)."""
+    """The correlation matrix of variables (rows) from observations (columns): (N, M) -> (N, N).
+
+    It is the covariance over both standard deviations, from -1 to 1.
+
+    >>> metaop.corrcoef(metaop.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]])).round()
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
+    """
     covariance = cov(input)
     if covariance.ndim == 0:
         return covariance / covariance

@@ -10,7 +10,7 @@ import numpy as np
 from metaop.errors import ArgumentError, ArgumentTypeError, ShapeError
 from metaop.operators.basic import constant_fill, filled
 from metaop.tensor.core import Tensor, from_array, wrap
-from metaop.tensor.functions.shaping import as_strided
+from metaop.tensor.functions.strided_views import as_strided
 from metaop.tensor.options import DeviceLike, device_of, shape_of
 from metaop.tensor.promotion import Number, check_fits, default_dtype_of, defaults, fitting_call
 from metaop.tensor.sharded.placing import placeable, placeable_from_host
@@ -35,8 +35,15 @@ def tensor(
 ) -> Tensor:
     """A new tensor with a copy of `data`: numbers, nested sequences, NumPy arrays or tensors.
 
-    Without `dtype`, Python floats get the default float type, integers int64, truth values bool;
-    arrays keep their type.
+    The shape is that of the nest. Without `dtype`, Python floats get the default float type,
+    integers int64, truth values bool; arrays keep their type. Raises ArgumentError for nests of
+    uneven length.
+
+    >>> metaop.tensor([[1, 2], [3, 4]])
+    tensor([[1, 2],
+            [3, 4]])
+    >>> metaop.tensor(0.5, dtype=metaop.float64)
+    tensor(0.5000, dtype=metaop.float64)
     """
     if isinstance(data, Tensor):
         result = data.detach().clone().to(dtype=dtype, device=device)
@@ -48,7 +55,14 @@ def tensor(
 @public()
 @placeable_from_host
 def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
-    """`data` as a tensor, sharing memory with an array or tensor of the right type and device."""
+    """`data` as a tensor, sharing memory with an array or tensor of the right type and device.
+
+    Other data are copied, as `metaop.tensor` does; the shape is that of the data.
+
+    >>> x = metaop.ones(2)
+    >>> metaop.as_tensor(x) is x
+    True
+    """
     if isinstance(data, Tensor):
         return data.to(dtype=dtype, device=device)
     return _from_data(data, dtype, copy=False).to(device=device_of(device))
@@ -60,7 +74,14 @@ asarray = synonym("asarray", as_tensor)
 @public()
 @placeable_from_host
 def from_numpy(ndarray: np.ndarray) -> Tensor:
-    """A tensor on the memory of a NumPy array."""
+    """A tensor on the memory of a NumPy array: of its shape, and of the type that fits its own.
+
+    What is written into one is seen in the other. Raises ArgumentTypeError for other objects.
+
+    >>> import numpy as np
+    >>> metaop.from_numpy(np.arange(3.0))
+    tensor([0., 1., 2.], dtype=metaop.float64)
+    """
     if not isinstance(ndarray, np.ndarray):
         raise ArgumentTypeError(
             f"expected np.ndarray (got {type(ndarray).__name__})", fix="use metaop.tensor(data)"
@@ -73,7 +94,13 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
 def frombuffer(
     buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False
 ) -> Tensor:
-    """A 1-d tensor on the bytes of a Python buffer."""
+    """A 1-d tensor on the bytes of a Python buffer.
+
+    `offset` is in bytes; `count` is the number of elements, -1 for all that follow.
+
+    >>> metaop.frombuffer(bytearray([1, 0, 2, 0]), dtype=metaop.int16)
+    tensor([1, 2], dtype=metaop.int16)
+    """
     result = from_array(np.frombuffer(buffer, dtype.numpy, count, offset), dtype)
     return result.requires_grad_() if requires_grad else result
 
@@ -87,7 +114,11 @@ def scalar_tensor(
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A 0-d tensor of a number, of the default float type unless `dtype` says otherwise."""
+    """A 0-d tensor of a number, of the default float type unless `dtype` says otherwise.
+
+    >>> metaop.scalar_tensor(2), metaop.scalar_tensor(2).shape
+    (tensor(2.), metaop.Size([]))
+    """
     kind = dtype or defaults.dtype
     return tensor(s, dtype=kind, device=device, requires_grad=requires_grad)
 
@@ -205,7 +236,15 @@ def zeros(
     layout: Any = None,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A tensor of zeros; `zeros(2, 3)` or `zeros((2, 3))`."""
+    """A tensor of zeros of a shape: `zeros(2, 3)` or `zeros((2, 3))`.
+
+    Its type is the default float type unless `dtype` is given. Raises ShapeError for negative
+    sizes.
+
+    >>> metaop.zeros(2, 3)
+    tensor([[0., 0., 0.],
+            [0., 0., 0.]])
+    """
     shape = shape_of(sizes if size is None else (size,))
     return _filled(shape, 0, dtype or defaults.dtype, device_of(device), requires_grad)
 
@@ -221,7 +260,14 @@ def ones(
     layout: Any = None,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A tensor of ones; `ones(2, 3)` or `ones((2, 3))`."""
+    """A tensor of ones of a shape: `ones(2, 3)` or `ones((2, 3))`.
+
+    Its type is the default float type unless `dtype` is given. Raises ShapeError for negative
+    sizes.
+
+    >>> metaop.ones(2, dtype=metaop.int64)
+    tensor([1, 1])
+    """
     shape = shape_of(sizes if size is None else (size,))
     return _filled(shape, 1, dtype or defaults.dtype, device_of(device), requires_grad)
 
@@ -236,7 +282,14 @@ def full(
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of one number; its type is the number's unless `dtype` is given."""
+    """A tensor of one number; its type is the number's unless `dtype` is given.
+
+    `size` is its shape. Raises DTypeError for a number that the type cannot hold.
+
+    >>> metaop.full((2, 2), 7)
+    tensor([[7, 7],
+            [7, 7]])
+    """
     if isinstance(fill_value, Tensor):
         dtype = dtype or fill_value.dtype
         fill_value = fill_value.item()
@@ -256,7 +309,12 @@ def empty(
     pin_memory: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """A tensor to be filled later: zeros that cost nothing when they are overwritten unread."""
+    """A tensor of a shape, to be filled later: zeros that cost nothing when overwritten unread.
+
+    >>> metaop.empty(2, 3).fill_(0.5)
+    tensor([[0.5000, 0.5000, 0.5000],
+            [0.5000, 0.5000, 0.5000]])
+    """
     shape = shape_of(sizes if size is None else (size,))
     return _filled(shape, 0, dtype or defaults.dtype, device_of(device), requires_grad)
 
@@ -264,21 +322,35 @@ def empty(
 @public()
 @placeable
 def zeros_like(input: Tensor, **options: Any) -> Tensor:
-    """Zeros of the shape, dtype and device of `input`, unless the options say otherwise."""
+    """Zeros of the shape, dtype and device of `input`, unless the options say otherwise.
+
+    Zeros cost nothing when they are overwritten unread, so `empty_like` is the same function.
+
+    >>> metaop.zeros_like(metaop.tensor([1.0, 2.0]))
+    tensor([0., 0.])
+    """
     return _like(input, 0, **options)
 
 
 @public()
 @placeable
 def ones_like(input: Tensor, **options: Any) -> Tensor:
-    """Ones of the shape, dtype and device of `input`, unless the options say otherwise."""
+    """Ones of the shape, dtype and device of `input`, unless the options say otherwise.
+
+    >>> metaop.ones_like(metaop.tensor([1.0, 2.0]), dtype=metaop.int64)
+    tensor([1, 1])
+    """
     return _like(input, 1, **options)
 
 
 @public()
 @placeable
 def full_like(input: Tensor, fill_value: Number, **options: Any) -> Tensor:
-    """One number in the shape, dtype and device of `input`."""
+    """One number in the shape, dtype and device of `input`, unless the options say otherwise.
+
+    >>> metaop.full_like(metaop.tensor([1.0, 2.0]), 0.5)
+    tensor([0.5000, 0.5000])
+    """
     return _like(input, fill_value, **options)
 
 
@@ -326,7 +398,13 @@ new_empty = method("new_empty")(new_zeros)
 
 @public()
 def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
-    """A tensor to be filled later, laid out with the given strides."""
+    """A tensor to be filled later, laid out with the given strides.
+
+    `size` is its shape; strides are counted in elements, one for each dimension.
+
+    >>> metaop.empty_strided((2, 3), (1, 2)).stride()
+    (1, 2)
+    """
     size, stride = shape_of((size,)), tuple(stride)
     extent = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))
     if stride == contiguous_strides(size):
@@ -374,7 +452,11 @@ def _new(
 
 @public(in_place=True, export=False, in_place_function=True)
 def fill(input: Tensor, value: Number | Tensor) -> Tensor:
-    """`input` with every element replaced by a number or a 0-d tensor."""
+    """A tensor of the shape of `input` with `value`, a number or a 0-d tensor, everywhere.
+
+    >>> metaop.fill(metaop.zeros(2), 3)
+    tensor([3., 3.])
+    """
     kind = input.call.type
     if isinstance(value, Tensor):
         if value.ndim:
@@ -389,5 +471,9 @@ def fill(input: Tensor, value: Number | Tensor) -> Tensor:
 
 @public(in_place=True, export=False, in_place_function=True)
 def zero(input: Tensor) -> Tensor:
-    """Zeros in place of every element."""
+    """Zeros in place of every element; the shape stays.
+
+    >>> metaop.zero_(metaop.ones(2))
+    tensor([0., 0.])
+    """
     return fill(input, 0)

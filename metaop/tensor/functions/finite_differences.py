@@ -23,8 +23,11 @@ def gradient(
 ) -> tuple[Tensor, ...]:
     """Second-order accurate derivatives along `dim` (all dimensions when None), one tensor each.
 
-    `spacing` is the distance between samples, one per dimension, or tensors of their places.
-    `edge_order` (1 or 2) is the order of accuracy at both ends.
+    They have the shape of the input. `spacing` is the distance between samples, one per dimension,
+    or tensors of their places. `edge_order` (1 or 2) is the order of accuracy at both ends.
+
+    >>> metaop.gradient(metaop.tensor([0.0, 1.0, 4.0, 9.0]))
+    (tensor([1., 2., 4., 5.]),)
     """
     if edge_order not in (1, 2):
         raise ArgumentError(f"gradient: edge_order is {edge_order}, but must be 1 or 2")

@@ -20,7 +20,13 @@ from metaop.unified_graph.recording import record
 
 @public(method=True)
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """All slices along `dim`, which disappears: views."""
+    """All slices along `dim`, which disappears: views.
+
+    Their number is the size of the dimension.
+
+    >>> metaop.unbind(metaop.tensor([[1, 2], [3, 4]]), 1)
+    (tensor([1, 3]), tensor([2, 4]))
+    """
     if not input.ndim:
         raise DimensionError("unbind: a tensor without dimensions", fix="use unsqueeze(0) first")
     dim = wrap_dim(dim, input.ndim)
@@ -31,7 +37,13 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 def split(
     tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """Pieces of a given size (the last may be smaller), or of the given sizes: views."""
+    """Pieces of a given size (the last may be smaller), or of the given sizes: views.
+
+    Raises ShapeError where the sizes do not add up to the extent.
+
+    >>> metaop.split(metaop.arange(5), 2)
+    (tensor([0, 1]), tensor([2, 3]), tensor([4]))
+    """
     dim = wrap_dim(dim, tensor.ndim)
     extent = tensor._shape[dim]
     if isinstance(split_size_or_sections, int):
@@ -52,13 +64,21 @@ def split(
 
 @public(method=True)
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Pieces of the given sizes: views."""
+    """Pieces of the given sizes: views.
+
+    >>> metaop.split_with_sizes(metaop.arange(5), (1, 4))
+    (tensor([0]), tensor([1, 2, 3, 4]))
+    """
     return split(input, list(split_sizes), dim)
 
 
 @public(method=True)
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most `chunks` pieces of equal size (the last may be smaller): views."""
+    """At most `chunks` pieces of equal size (the last may be smaller): views.
+
+    >>> metaop.chunk(metaop.arange(5), 3)
+    (tensor([0, 1]), tensor([2, 3]), tensor([4]))
+    """
     if chunks <= 0:
         raise ArgumentError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     dim = wrap_dim(dim, input.ndim)
@@ -73,7 +93,11 @@ def tensor_split(
     indices_or_sections: int | Sequence[int] | Tensor,
     dim: int = 0,
 ) -> tuple[Tensor, ...]:
-    """Pieces between the given positions, or that many pieces of almost equal size: views."""
+    """Pieces between the given positions, or that many pieces of almost equal size: views.
+
+    >>> metaop.tensor_split(metaop.arange(5), 2), metaop.tensor_split(metaop.arange(5), (1, 4))
+    ((tensor([0, 1, 2]), tensor([3, 4])), (tensor([0]), tensor([1, 2, 3]), tensor([4])))
+    """
     dim = wrap_dim(dim, input.ndim)
     extent = input._shape[dim]
     if isinstance(indices_or_sections, Tensor):
@@ -93,19 +117,39 @@ def tensor_split(
 
 @public(method=True)
 def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """`tensor_split` along dimension 1 (0 for vectors); a number has to divide the extent."""
+    """`tensor_split` along dimension 1 (0 for vectors); a number has to divide the extent.
+
+    Raises ShapeError where it does not.
+
+    >>> metaop.hsplit(metaop.tensor([[1, 2], [3, 4]]), 2)
+    (tensor([[1],
+            [3]]), tensor([[2],
+            [4]]))
+    """
     return _split_exactly("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1)
 
 
 @public(method=True)
 def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """`tensor_split` along dimension 0; a number has to divide the extent."""
+    """`tensor_split` along dimension 0; a number has to divide the extent.
+
+    Raises ShapeError where it does not.
+
+    >>> metaop.vsplit(metaop.tensor([[1, 2], [3, 4]]), 2)
+    (tensor([[1, 2]]), tensor([[3, 4]]))
+    """
     return _split_exactly("vsplit", input, indices_or_sections, 0)
 
 
 @public(method=True)
 def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """`tensor_split` along dimension 2; a number has to divide the extent."""
+    """`tensor_split` along dimension 2; a number has to divide the extent.
+
+    Raises ShapeError where it does not.
+
+    >>> [part.shape for part in metaop.dsplit(metaop.zeros(1, 2, 4), 2)]
+    [metaop.Size([1, 2, 2]), metaop.Size([1, 2, 2])]
+    """
     return _split_exactly("dsplit", input, indices_or_sections, 2)
 
 
@@ -131,7 +175,15 @@ def _pieces(input: Tensor, lengths: Sequence[int], dim: int) -> tuple[Tensor, ..
 
 @public(out=True)
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors behind each other along `dim`; their other sizes have to agree."""
+    """Tensors behind each other along `dim`; their other sizes have to agree.
+
+    Raises ShapeError where they do not.
+
+    >>> metaop.cat([metaop.tensor([[1, 2]]), metaop.tensor([[3, 4], [5, 6]])])
+    tensor([[1, 2],
+            [3, 4],
+            [5, 6]])
+    """
     pieces = _checked("cat", tensors)
     # PyTorch lets 1-d tensors without elements stand beside tensors of any shape.
     pieces = [x for x in pieces if x._shape != (0,)] or pieces[:1]
@@ -156,7 +208,14 @@ concatenate = synonym("concatenate", cat)
 
 @public(out=True)
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors of one shape behind each other along a new dimension `dim`."""
+    """Tensors of one shape behind each other along a new dimension `dim`.
+
+    Raises ShapeError for tensors of different shapes.
+
+    >>> metaop.stack([metaop.tensor([1, 2]), metaop.tensor([3, 4])], dim=1)
+    tensor([[1, 3],
+            [2, 4]])
+    """
     pieces = _checked("stack", tensors)
     shape = pieces[0]._shape
     dim = wrap_dim(dim, len(shape) + 1)
@@ -188,19 +247,31 @@ def _dtype(tensors: Sequence[Tensor]) -> DType:
 
 @public()
 def atleast_1d(*tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
-    """Numbers become vectors."""
+    """Numbers become vectors of size 1; other tensors stay as they are.
+
+    >>> metaop.atleast_1d(metaop.tensor(3))
+    tensor([3])
+    """
     return _each(tensors, lambda x: x if x.ndim else unsqueeze(x, 0))
 
 
 @public()
 def atleast_2d(*tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
-    """Numbers and vectors become matrices with one row."""
+    """Numbers and vectors become matrices with one row; other shapes stay.
+
+    >>> metaop.atleast_2d(metaop.tensor([1, 2]))
+    tensor([[1, 2]])
+    """
     return _each(tensors, _two_dimensional)
 
 
 @public()
 def atleast_3d(*tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
-    """Matrices get a last dimension of extent 1, vectors one on both sides."""
+    """Matrices get a last dimension of extent 1, vectors one on both sides.
+
+    >>> metaop.atleast_3d(metaop.zeros(2)).shape, metaop.atleast_3d(metaop.zeros(2, 3)).shape
+    (metaop.Size([1, 2, 1]), metaop.Size([2, 3, 1]))
+    """
     return _each(tensors, _three_dimensional)
 
 
@@ -223,14 +294,23 @@ def _each(tensors, function):  # type: ignore[no-untyped-def]
 
 @public(out=True)
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Joined along dimension 1 (0 for vectors)."""
+    """Tensors joined along dimension 1 (0 for vectors).
+
+    >>> metaop.hstack([metaop.tensor([1, 2]), metaop.tensor([3])])
+    tensor([1, 2, 3])
+    """
     pieces = [x if x.ndim else unsqueeze(x, 0) for x in _checked("hstack", tensors)]
     return cat(pieces, 0 if pieces[0].ndim == 1 else 1)
 
 
 @public(out=True)
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Joined along dimension 0; vectors are rows."""
+    """Tensors joined along dimension 0; vectors are rows.
+
+    >>> metaop.vstack([metaop.tensor([1, 2]), metaop.tensor([3, 4])])
+    tensor([[1, 2],
+            [3, 4]])
+    """
     return cat([_two_dimensional(x) for x in _checked("vstack", tensors)], 0)
 
 
@@ -239,34 +319,65 @@ row_stack = synonym("row_stack", vstack)
 
 @public(out=True)
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Joined along dimension 2."""
+    """Tensors joined along dimension 2, made three-dimensional first.
+
+    >>> metaop.dstack([metaop.tensor([1, 2]), metaop.tensor([3, 4])])
+    tensor([[[1, 3],
+             [2, 4]]])
+    """
     return cat([_three_dimensional(x) for x in _checked("dstack", tensors)], 2)
 
 
 @public(out=True)
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """Vectors as columns, and matrices, joined along dimension 1."""
+    """Vectors as columns, and matrices, joined along dimension 1.
+
+    >>> metaop.column_stack([metaop.tensor([1, 2]), metaop.tensor([3, 4])])
+    tensor([[1, 3],
+            [2, 4]])
+    """
     pieces = _checked("column_stack", tensors)
     return cat([x if x.ndim > 1 else x.reshape(-1, 1) for x in pieces], 1)
 
 
 @public()
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All tensors expanded to their common shape."""
+    """All tensors expanded to their common shape.
+
+    Raises ShapeError where there is none.
+
+    >>> metaop.broadcast_tensors(metaop.tensor([1, 2]), metaop.tensor([[3], [4]]))[1]
+    tensor([[3, 3],
+            [4, 4]])
+    """
     shape = common_shape("broadcast_tensors", *[x._shape for x in tensors])
     return tuple([expand(x, shape) for x in tensors])
 
 
 @public()
 def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
-    """The shape that tensors of these shapes broadcast to; a number is a shape of one dimension."""
+    """The shape that tensors of these shapes broadcast to; a number is a shape of one dimension.
+
+    Raises ShapeError where there is none.
+
+    >>> metaop.broadcast_shapes((3, 1), (4,))
+    metaop.Size([3, 4])
+    """
     listed = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
     return Size(common_shape("broadcast_shapes", *listed) if listed else ())
 
 
 @public()
 def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
-    """Coordinate grids of vectors; `indexing="xy"` exchanges the first two dimensions."""
+    """Coordinate grids of vectors; `indexing="xy"` exchanges the first two dimensions.
+
+    Vectors of sizes n and m make two tensors (N, M).
+
+    >>> rows, columns = metaop.meshgrid(metaop.tensor([1, 2]), metaop.tensor([3, 4, 5]))
+    >>> rows
+    tensor([[1, 1, 1],
+            [2, 2, 2]])
+    """
     listed = list(tensors[0]) if isinstance(tensors[0], (list, tuple)) else list(tensors)
     if indexing not in ("ij", "xy"):
         raise ArgumentError(f"meshgrid: indexing must be one of 'xy' or 'ij', but got {indexing!r}")

@@ -32,19 +32,35 @@ from metaop.unified_graph.tensor_type import Device
 def sort(
     input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> ValuesAndIndices:
-    """The elements in order along `dim`, and where each one came from. Equal ones keep order."""
+    """The elements in order along `dim`, and where each one came from. Equal ones keep order.
+
+    Both results have the shape of the input; indices are int64. NaN counts as largest.
+
+    >>> values, indices = metaop.sort(metaop.tensor([3, 1, 2]))
+    >>> values, indices
+    (tensor([1, 2, 3]), tensor([1, 2, 0]))
+    """
     return _ordered(ordering.sort, input, wrap_dim(dim, input.ndim), descending)
 
 
 @public(method=True)
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
-    """The indices that sort along `dim`."""
+    """The indices that sort along `dim`, int64 of the input's shape; equal elements keep order.
+
+    >>> metaop.argsort(metaop.tensor([3, 1, 2]), descending=True)
+    tensor([0, 2, 1])
+    """
     return sort(input, dim, descending, stable).indices
 
 
 @public(method=True, out=True)
 def msort(input: Tensor) -> Tensor:
-    """The elements in order along the first dimension."""
+    """The elements in order along the first dimension; the shape stays.
+
+    >>> metaop.msort(metaop.tensor([[3, 1], [2, 4]]))
+    tensor([[2, 1],
+            [3, 4]])
+    """
     return sort(input, 0).values
 
 
@@ -58,7 +74,14 @@ def _ordered(step: Composite, input: Tensor, *attributes: Any) -> ValuesAndIndic
 def topk(
     input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> ValuesAndIndices:
-    """The `k` largest (or smallest) elements along `dim`, in order, and their indices."""
+    """The `k` largest (or smallest) elements along `dim`, in order, and their indices.
+
+    The dimension has size k then. Raises ShapeError if it has fewer elements.
+
+    >>> values, indices = metaop.topk(metaop.tensor([3, 1, 2]), 2)
+    >>> values, indices
+    (tensor([3, 2]), tensor([0, 2]))
+    """
     position = wrap_dim(dim, input.ndim)
     extent = input.shape[position] if input.ndim else 1
     if not 0 <= k <= extent:
@@ -94,7 +117,13 @@ def _require_elements(name: str, input: Tensor, dim: int) -> None:
 
 @public(method=True, out=True)
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
-    """The `k`-th smallest element along `dim` (counted from 1) and its index."""
+    """The `k`-th smallest element along `dim` (counted from 1) and its index.
+
+    The dimension goes, or has size 1 with `keepdim`. Raises ShapeError for k outside of it.
+
+    >>> metaop.kthvalue(metaop.tensor([3, 1, 2]), 2).values
+    tensor(2)
+    """
     extent = input.shape[wrap_dim(dim, input.ndim)] if input.ndim else 1
     if not 1 <= k <= extent:
         raise ShapeError(
@@ -106,13 +135,25 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Val
 
 @public(method=True, out=True)
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The lower median of all elements, or along `dim` with its index; NaN wins."""
+    """The lower median of all elements, or along `dim` with its index; NaN wins.
+
+    The dimension goes, or has size 1 with `keepdim`.
+
+    >>> metaop.median(metaop.tensor([4, 1, 3, 2]))
+    tensor(2)
+    """
     return _median("median", input, dim, keepdim, False)
 
 
 @public(method=True, out=True)
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The lower median of the elements that are not NaN."""
+    """The lower median of the elements that are not NaN, of all or along `dim` with its index.
+
+    The dimension goes, or has size 1 with `keepdim`.
+
+    >>> metaop.nanmedian(metaop.tensor([4.0, float("nan"), 3.0, 2.0]))
+    tensor(3.)
+    """
     return _median("nanmedian", input, dim, keepdim, True)
 
 
@@ -130,7 +171,13 @@ def _median(name: str, input: Tensor, dim: int | None, keepdim: bool, skip: bool
 
 @public(method=True, out=True)
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
-    """The most frequent element along `dim` (the smallest of them) and its last index."""
+    """The most frequent element along `dim` (the smallest of them) and its last index.
+
+    The dimension goes, or has size 1 with `keepdim`.
+
+    >>> metaop.mode(metaop.tensor([3, 1, 3, 2])).values
+    tensor(3)
+    """
     position = wrap_dim(dim, input.ndim)
     if input.ndim == 0:
         values, indices = mode(input.reshape(1), 0)
@@ -155,7 +202,10 @@ def quantile(
     """The value below which a part `q` of the elements lies, interpolated between neighbours.
 
     `interpolation` is linear, lower, higher, nearest or midpoint; several q become the first
-    dimension of the result.
+    dimension of the result. Raises ArgumentError for q outside 0 … 1.
+
+    >>> metaop.quantile(metaop.tensor([1.0, 2.0, 5.0]), metaop.tensor([0.5, 0.75]))
+    tensor([2.0000, 3.5000])
     """
     return _quantile(input, q, dim, keepdim, interpolation, False)
 
@@ -169,7 +219,11 @@ def nanquantile(
     *,
     interpolation: str = "linear",
 ) -> Tensor:
-    """`quantile` of the elements that are not NaN."""
+    """`quantile` of the elements that are not NaN, of all or along dimension `dim`.
+
+    >>> metaop.nanquantile(metaop.tensor([1.0, float("nan"), 2.0]), 0.5)
+    tensor(1.5000)
+    """
     return _quantile(input, q, dim, keepdim, interpolation, True)
 
 

@@ -55,7 +55,11 @@ def _rows(input: Tensor, place: Tensor, absent: int = -1) -> Tensor:
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """The indices of all elements that are not zero, one row each; their number is read.
 
-    With `as_tuple` one vector per dimension.
+    The shape is (count, dimensions), int64. With `as_tuple` one vector per dimension.
+
+    >>> metaop.nonzero(metaop.tensor([[0, 5], [7, 0]]))
+    tensor([[0, 1],
+            [1, 0]])
     """
     return tuple(indices_of(input)) if as_tuple else _rows(input, held_places(input))
 
@@ -64,7 +68,12 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """The first `size` rows of `nonzero(input)`, and rows of `fill_value` when there are fewer.
 
-    Nothing is read.
+    Nothing is read, so the shape is known before the values are.
+
+    >>> metaop.nonzero_static(metaop.tensor([0, 5, 7]), size=3)
+    tensor([[ 1],
+            [ 2],
+            [-1]])
     """
     if size < 0:
         raise ArgumentError(f"nonzero_static: 'size' must be an non-negative integer, not {size}")
@@ -77,5 +86,12 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
 
 @public(method=True)
 def argwhere(input: Tensor) -> Tensor:
-    """The indices of all elements that are not zero, one row each."""
+    """The indices of all elements that are not zero, one row each: (count, dimensions).
+
+    Their number is read; the shape depends on it.
+
+    >>> metaop.argwhere(metaop.tensor([0, 5, 7]))
+    tensor([[1],
+            [2]])
+    """
     return nonzero(input)

@@ -85,19 +85,36 @@ floor_divide = in_every_form()(binary_function("floor_divide"))
 
 @in_every_form()
 def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
-    """`input + alpha * other`."""
+    """`input + alpha * other`; the operands broadcast to one shape.
+
+    Integers and floats become floats. Raises DTypeError for a float `alpha` of integers.
+
+    >>> metaop.add(metaop.tensor([1.0, 2.0]), metaop.tensor([[10.0], [20.0]]), alpha=2)
+    tensor([[21., 22.],
+            [41., 42.]])
+    """
     return binary(POINTWISE["add"], input, other if alpha == 1 else _scaled(input, other, alpha))
 
 
 @in_every_form()
 def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
-    """`input - alpha * other`."""
+    """`input - alpha * other`; the operands broadcast to one shape.
+
+    Raises DTypeError for a float `alpha` of integers, and for truth values.
+
+    >>> metaop.sub(metaop.tensor([1, 2]), 3)
+    tensor([-2, -1])
+    """
     return binary(POINTWISE["sub"], input, other if alpha == 1 else _scaled(input, other, alpha))
 
 
 @public()
 def rsub(input: Tensor, other: Operand, *, alpha: Number = 1) -> Tensor:
-    """`other - alpha * input`."""
+    """`other - alpha * input`; the operands broadcast to one shape.
+
+    >>> metaop.rsub(metaop.tensor([1, 2]), 3)
+    tensor([2, 1])
+    """
     return binary(POINTWISE["sub"], other, input if alpha == 1 else _scaled(other, input, alpha))
 
 
@@ -112,7 +129,16 @@ def _scaled(input: Operand, other: Operand, alpha: Number) -> Operand:
 
 @in_every_form()
 def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Tensor:
-    """The quotient: true division, or rounded ("floor" or "trunc" as `rounding_mode`)."""
+    """The quotient: true division, or rounded ("floor" or "trunc" as `rounding_mode`).
+
+    The operands broadcast to one shape. True division makes integers floats. Raises ArgumentError
+    for other modes, and DivisionError for the rounded quotient of an integer by 0.
+
+    >>> metaop.div(metaop.tensor([7, -7]), 2)
+    tensor([ 3.5000, -3.5000])
+    >>> metaop.div(metaop.tensor([7, -7]), 2, rounding_mode="trunc")
+    tensor([ 3, -3])
+    """
     if rounding_mode is None:
         return _in_floats("div", input, other)
     if rounding_mode == "floor":
@@ -138,19 +164,33 @@ def _in_floats(name: str, input: Operand, other: Operand) -> Tensor:
 
 @in_every_form()
 def copysign(input: Operand, other: Operand) -> Tensor:
-    """The magnitude of `input` with the sign of `other`."""
+    """The magnitude of `input` with the sign of `other`; the operands broadcast to one shape.
+
+    >>> metaop.copysign(metaop.tensor([1.0, -2.0]), metaop.tensor([-0.0, 3.0]))
+    tensor([-1.,  2.])
+    """
     return _in_floats("copysign", input, other)
 
 
 @in_every_form(in_place_function=True)
 def xlogy(input: Operand, other: Operand) -> Tensor:
-    """`input * log(other)`, 0 where `input` is 0."""
+    """`input * log(other)`, 0 where `input` is 0; the operands broadcast to one shape.
+
+    >>> metaop.xlogy(metaop.tensor([0.0, 2.0]), metaop.tensor([0.0, 10.0]))
+    tensor([0.0000, 4.6052])
+    """
     return _in_floats("xlogy", input, other)
 
 
 @in_every_form(in_place_function=True)
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
-    """`input * 2 ** other`; integers are converted to the default float type."""
+    """`input * 2 ** other`; integers are converted to the default float type.
+
+    The operands broadcast to one shape.
+
+    >>> metaop.ldexp(metaop.tensor([1.0, 1.5]), metaop.tensor([3, -1]))
+    tensor([8.0000, 0.7500])
+    """
     operands = tensor_argument(input, "ldexp"), tensor_argument(other, "ldexp")
     dtype = result_type(*operands)
     floating = dtype if dtype.kind == "float" else defaults.dtype
@@ -159,25 +199,47 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
 
 @in_every_form()
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
-    """0 where `input` is negative, 1 where it is positive, else `values`."""
+    """0 where `input` is negative, 1 where it is positive, else `values`.
+
+    The operands broadcast to one shape. The name is that of O. Heaviside.
+
+    >>> metaop.heaviside(metaop.tensor([-1.0, 0.0, 2.0]), metaop.tensor(0.5))
+    tensor([0.0000, 0.5000, 1.0000])
+    """
     return binary(POINTWISE["heaviside"], input, values)
 
 
 @in_every_form()
 def atan2(input: Tensor, other: Tensor) -> Tensor:
-    """The angle of the point (other, input) with the first axis."""
+    """The angle of the point (other, input) with the first axis, in radians from -pi to pi.
+
+    The operands broadcast to one shape.
+
+    >>> metaop.atan2(metaop.tensor([1.0, -1.0]), metaop.tensor([1.0, -1.0]))
+    tensor([ 0.7854, -2.3562])
+    """
     return _in_floats("atan2", input, other)
 
 
 @public(method=True, out=True)
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
-    """`log2(2**input + 2**other)` without overflow."""
+    """`log2(2**input + 2**other)` without overflow; the operands broadcast to one shape.
+
+    >>> metaop.logaddexp2(metaop.tensor([1.0, 2000.0]), metaop.tensor([1.0, 2000.0]))
+    tensor([2.0000e+00, 2.0010e+03])
+    """
     return logaddexp(input * math.log(2), other * math.log(2)) / math.log(2)
 
 
 @in_every_form(float32_on_cuda="pow")
 def pow(input: Operand, exponent: Operand) -> Tensor:
-    """`input ** exponent`; small whole exponents are compiled in."""
+    """`input ** exponent`; small whole exponents are compiled in.
+
+    The operands broadcast to one shape. Raises DTypeError for integers to negative powers.
+
+    >>> metaop.pow(metaop.tensor([1.0, 2.0, 3.0]), 2)
+    tensor([1., 4., 9.])
+    """
     if isinstance(exponent, (int, float)) and isinstance(input, Tensor):
         dtype = input.dtype
         if dtype.kind != "float":
@@ -193,13 +255,21 @@ def pow(input: Operand, exponent: Operand) -> Tensor:
 
 @in_every_form()
 def float_power(input: Operand, exponent: Operand) -> Tensor:
-    """`input ** exponent` in float64."""
+    """`input ** exponent` in float64; the operands broadcast to one shape.
+
+    >>> metaop.float_power(metaop.tensor([2, 4]), -1)
+    tensor([0.5000, 0.2500], dtype=metaop.float64)
+    """
     return mixed(POINTWISE["pow"], (input, exponent), dtypes.float64)
 
 
 @in_every_form(in_place_function=True)
 def square(input: Tensor) -> Tensor:
-    """The square of every element."""
+    """The square of every element; the shape stays.
+
+    >>> metaop.square(metaop.tensor([-1.5, 2.0]))
+    tensor([2.2500, 4.0000])
+    """
     if tensor_argument(input, "square").dtype.kind == "bool":
         return pow(input, 2)
     return wrap(record(POINTWISE["square"], (input.call,)))
@@ -207,7 +277,11 @@ def square(input: Tensor) -> Tensor:
 
 @public(method=True)
 def positive(input: Tensor) -> Tensor:
-    """The tensor itself; booleans have no sign."""
+    """The tensor itself; raises DTypeError for truth values, which have no sign.
+
+    >>> metaop.positive(metaop.tensor([-1.5, 2.0]))
+    tensor([-1.5000,  2.0000])
+    """
     if input.dtype.kind == "bool":
         raise DTypeError(
             "The `+` operator, on a bool tensor is not supported.", fix="convert it with .int()"
@@ -217,7 +291,15 @@ def positive(input: Tensor) -> Tensor:
 
 @in_every_form(in_place_function=True)
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
-    """Rounded to the nearest integer, or to `decimals` places; halves go to the even neighbour."""
+    """Rounded to the nearest integer, or to `decimals` places; halves go to the even neighbour.
+
+    The shape and the type stay.
+
+    >>> metaop.round(metaop.tensor([0.5, 1.5, -2.6]))
+    tensor([ 0.,  2., -3.])
+    >>> metaop.round(metaop.tensor([1.256]), decimals=2)
+    tensor([1.2600])
+    """
     step = POINTWISE["round"]
     if decimals == 0 or input.dtype.kind != "float":
         return wrap(record(step, (input.call,)))
@@ -227,25 +309,43 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
 
 @in_every_form(in_place_function=True)
 def deg2rad(input: Tensor) -> Tensor:
-    """Degrees to radians."""
+    """Degrees converted to radians; the shape stays.
+
+    >>> metaop.deg2rad(metaop.tensor([0.0, 180.0]))
+    tensor([0.0000, 3.1416])
+    """
     return input * (math.pi / 180)
 
 
 @in_every_form(in_place_function=True)
 def rad2deg(input: Tensor) -> Tensor:
-    """Radians to degrees."""
+    """Radians converted to degrees; the shape stays.
+
+    >>> metaop.rad2deg(metaop.tensor([0.0, 1.0]))
+    tensor([ 0.0000, 57.2958])
+    """
     return input * (180 / math.pi)
 
 
 @in_every_form(in_place_function=True)
 def sinc(input: Tensor) -> Tensor:
-    """`sin(pi x) / (pi x)`, 1 at 0."""
+    """`sin(pi x) / (pi x)`, 1 at 0; the shape stays.
+
+    >>> metaop.sinc(metaop.tensor([0.0, 0.5, 1.5]))
+    tensor([ 1.0000,  0.6366, -0.2122])
+    """
     return _composed(operators.sinc, input)
 
 
 @in_every_form(in_place_function=True)
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
-    """`log(x / (1 - x))`; with `eps`, x is first clamped to [eps, 1 - eps]."""
+    """`log(x / (1 - x))`; with `eps`, x is first clamped to [eps, 1 - eps]; the shape stays.
+
+    It is the inverse of `sigmoid`: NaN outside 0 … 1.
+
+    >>> metaop.logit(metaop.tensor([0.25, 0.5, 1.0]))
+    tensor([-1.0986,  0.0000,     inf])
+    """
     return _composed(operators.logit, input, eps)
 
 
@@ -253,7 +353,13 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
 def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
-    """NaN and the infinities replaced: by 0 and the largest finite numbers unless given."""
+    """NaN and the infinities replaced: by 0 and the largest finite numbers unless given.
+
+    The shape stays.
+
+    >>> metaop.nan_to_num(metaop.tensor([1.0, float("nan"), float("inf")]), posinf=9.0)
+    tensor([1., 0., 9.])
+    """
     return wrap(record(operators.nan_to_num, (input.call,), (nan, posinf, neginf)))
 
 

@@ -58,7 +58,14 @@ def rand(
     layout: Any = None,
     pin_memory: bool = False,
 ) -> Tensor:
-    """Uniform numbers in [0, 1)."""
+    """Uniform numbers in [0, 1) in a tensor of the given shape: `rand(2, 3)` or `rand((2, 3))`.
+
+    The seed and the place in the tensor determine each number, on every device.
+
+    >>> x = metaop.rand(1000)
+    >>> bool((x >= 0).all() and (x < 1).all())
+    True
+    """
     place, dtype = device_of(device), dtype or defaults.dtype
     shape = shape_of(sizes if size is None else (size,))
     return _draw(operators.uniform, (None, None), shape, dtype, place, generator, requires_grad)
@@ -76,7 +83,14 @@ def randn(
     layout: Any = None,
     pin_memory: bool = False,
 ) -> Tensor:
-    """Normal numbers of mean 0 and variance 1."""
+    """Normal numbers of mean 0 and variance 1 in a tensor of the given shape.
+
+    The seed and the place in the tensor determine each number, on every device.
+
+    >>> x = metaop.randn(100, 100)
+    >>> abs(x.mean().item()) < 0.1, abs(x.std().item() - 1) < 0.1
+    (True, True)
+    """
     place, dtype = device_of(device), dtype or defaults.dtype
     shape = shape_of(sizes if size is None else (size,))
     return _draw(operators.normal, (None, None), shape, dtype, place, generator, requires_grad)
@@ -85,21 +99,35 @@ def randn(
 @public()
 @placeable
 def rand_like(input: Tensor, **options: Any) -> Tensor:
-    """Uniform numbers in [0, 1) of the shape, dtype and device of `input`."""
+    """Uniform numbers in [0, 1) of the shape, dtype and device of `input`.
+
+    >>> metaop.rand_like(metaop.zeros(2, 3)).shape
+    metaop.Size([2, 3])
+    """
     return rand(input.shape, **_options(input, options))
 
 
 @public()
 @placeable
 def randn_like(input: Tensor, **options: Any) -> Tensor:
-    """Normal numbers of the shape, dtype and device of `input`."""
+    """Normal numbers of mean 0 and variance 1 of the shape, dtype and device of `input`.
+
+    >>> metaop.randn_like(metaop.zeros(2, 3)).shape
+    metaop.Size([2, 3])
+    """
     return randn(input.shape, **_options(input, options))
 
 
 @public()
 @placeable
 def randint_like(input: Tensor, low: int, high: int | None = None, **options: Any) -> Tensor:
-    """Whole numbers of the shape, dtype and device of `input`."""
+    """Whole numbers from `low` up to but without `high` of the shape, dtype and device of `input`.
+
+    With one limit, they start at 0.
+
+    >>> metaop.randint_like(metaop.zeros(2), 5, 6)
+    tensor([5., 5.])
+    """
     low, high = (0, low) if high is None else (low, high)
     return randint(low, high, input.shape, **_options(input, options))
 
@@ -121,7 +149,14 @@ def randint(
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Whole numbers from `low` up to but without `high`: `randint(high, size)` starts at 0."""
+    """Whole numbers from `low` up to but without `high`: `randint(high, size)` starts at 0.
+
+    `size` is the shape; the type is int64 unless `dtype` is given.
+
+    >>> metaop.randint(5, 6, (2, 2))
+    tensor([[5, 5],
+            [5, 5]])
+    """
     if size is None:
         low, high, size = 0, low, high
     elif high is None:
@@ -156,7 +191,11 @@ def randperm(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """The numbers 0 … n - 1 in random order."""
+    """The numbers 0 … n - 1 in random order: a tensor of length `n`.
+
+    >>> metaop.randperm(5).sort().values
+    tensor([0, 1, 2, 3, 4])
+    """
     (n,) = shape_of((n,))
     seed = seed_call(generator, device_of(device))
     numbers = wrap(record(operators.permutation, (seed,), (n, dtype or dtypes.int64)))
@@ -177,7 +216,13 @@ def normal(
     layout: Any = None,
     pin_memory: bool = False,
 ) -> Tensor:
-    """Normal numbers with means and standard deviations from numbers or tensors."""
+    """Normal numbers with means and standard deviations from numbers or tensors.
+
+    Tensors broadcast to the shape of the result; for two numbers, `size` is the shape.
+
+    >>> metaop.normal(metaop.tensor([1.0, 2.0]), 0.0)
+    tensor([1., 2.])
+    """
     _check_deviation("normal", std)
     tensors = [x for x in (mean, std) if isinstance(x, Tensor)]
     place = tensors[0].device if tensors else device_of(device)
@@ -200,7 +245,13 @@ def _check_deviation(name: str, std: Any) -> None:
 def bernoulli(
     input: Tensor, p: float | None = None, *, generator: Generator | None = None
 ) -> Tensor:
-    """Ones with the probabilities in `input`, else zeros."""
+    """Ones with the probabilities in `input`, else zeros; its shape and type.
+
+    `p` stands for the probabilities of all elements.
+
+    >>> metaop.bernoulli(metaop.tensor([0.0, 1.0]))
+    tensor([0., 1.])
+    """
     probability = input.call if p is None else _number(p, input.device)
     shape, dtype = input.shape, input.dtype
     return _draw(operators.bernoulli, (probability,), shape, dtype, input.device, generator)
@@ -218,6 +269,9 @@ def multinomial(
 
     The program that draws them raises ArgumentError for weights that are negative or not finite,
     ShapeError for rows with fewer of them than are to be drawn without replacement.
+
+    >>> metaop.multinomial(metaop.tensor([0.0, 3.0, 1.0]), 2).sort().values
+    tensor([1, 2])
     """
     if num_samples <= 0:
         raise ArgumentError(
@@ -238,7 +292,11 @@ def multinomial(
 
 @public()
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
-    """Poisson numbers with the rates in `input`."""
+    """Poisson numbers with the rates in `input`, of its shape and type.
+
+    >>> metaop.poisson(metaop.full((10000,), 4.0)).mean().round()
+    tensor(4.)
+    """
     found = host_random(generator).poisson(input.detach()._array())
     return from_array(found.astype(input.dtype.numpy), input.dtype).to(device=input.device)
 

@@ -41,7 +41,14 @@ def arange(
     requires_grad: bool = False,
     layout: Any = None,
 ) -> Tensor:
-    """`start`, `start + step`, … up to but without `end`; int64 when all are whole numbers."""
+    """`start`, `start + step`, … up to but without `end`; int64 when all are whole numbers.
+
+    `arange(n)` starts at 0. The size is (end - start) / step, rounded up. Raises ArgumentError for
+    a step of 0 or in the wrong direction.
+
+    >>> metaop.arange(3), metaop.arange(1.0, 2.0, 0.5)
+    (tensor([0, 1, 2]), tensor([1.0000, 1.5000]))
+    """
     if end is None:
         start, end = 0, start
     start, end, step = _number(start), _number(end), _number(step)
@@ -80,7 +87,11 @@ def linspace(
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """`steps` evenly spaced numbers from `start` to `end`, both included."""
+    """`steps` evenly spaced numbers from `start` to `end`, both included: a tensor of that length.
+
+    >>> metaop.linspace(0, 1, 5)
+    tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
+    """
     if steps < 0:
         raise ShapeError("number of steps must be non-negative", fix="pass steps >= 0")
     if dtype is not None and dtype.is_complex:
@@ -104,7 +115,11 @@ def logspace(
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """`base` to the power of evenly spaced exponents."""
+    """`base` to the power of evenly spaced exponents: a tensor of length `steps`.
+
+    >>> metaop.logspace(0, 3, 4)
+    tensor([   1.,   10.,  100., 1000.])
+    """
     exponents = linspace(start, end, steps, dtype=dtypes.float64, device=device)
     result = (float(base) ** exponents).to(dtype or defaults.dtype)
     return _finish(result.call, requires_grad)
@@ -120,7 +135,12 @@ def eye(
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """The identity matrix (n, m)."""
+    """The identity matrix (N, M): ones on its diagonal, zeros elsewhere; M is N if not given.
+
+    >>> metaop.eye(2, 3)
+    tensor([[1., 0., 0.],
+            [0., 1., 0.]])
+    """
     place, dtype = device_of(device), dtype or defaults.dtype
     if dtype.is_complex:
         whole = eye(n, m, dtype=dtypes.float64, device=device).to(dtype)
@@ -132,20 +152,38 @@ def eye(
 @public()
 @placeable_from_host
 def tril_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
-    """The row and column numbers of the lower triangle, int64 (2, count)."""
+    """The row and column numbers of the lower triangle, int64 of the shape (2, count).
+
+    Rows come first; `offset` moves the diagonal up.
+
+    >>> metaop.tril_indices(2, 3)
+    tensor([[0, 1, 1],
+            [0, 0, 1]])
+    """
     return _indices(np.tril_indices(row, offset, col), **options)
 
 
 @public()
 @placeable_from_host
 def triu_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
-    """The row and column numbers of the upper triangle, int64 (2, count)."""
+    """The row and column numbers of the upper triangle, int64 of the shape (2, count).
+
+    Rows come first; `offset` moves the diagonal up.
+
+    >>> metaop.triu_indices(2, 3)
+    tensor([[0, 0, 0, 1, 1],
+            [0, 1, 2, 1, 2]])
+    """
     return _indices(np.triu_indices(row, offset, col), **options)
 
 
 @public()
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
-    """The coordinates, one tensor per dimension of `shape`, of row-major positions."""
+    """The coordinates, one tensor per dimension of `shape`, of row-major positions.
+
+    >>> metaop.unravel_index(metaop.tensor([0, 5]), (2, 3))
+    (tensor([0, 1]), tensor([0, 2]))
+    """
     extents = shape.tolist() if isinstance(shape, Tensor) else shape
     extents = (extents,) if isinstance(extents, int) else tuple(extents)
     found = []

@@ -33,7 +33,12 @@ def repeat(input: Tensor, *repeats: Any) -> Tensor:
 
 @public(method=True)
 def tile(input: Tensor, *dims: Any) -> Tensor:
-    """`repeat`, with missing leading counts taken as 1."""
+    """The tensor repeated along its dimensions; missing leading counts are taken as 1.
+
+    >>> metaop.tile(metaop.tensor([1, 2]), (2, 2))
+    tensor([[1, 2, 1, 2],
+            [1, 2, 1, 2]])
+    """
     counts = sizes(dims)
     return repeat(input, (1,) * (input.ndim - len(counts)) + counts)
 
@@ -44,7 +49,11 @@ def repeat_interleave(
 ) -> Tensor:
     """Every element along `dim` (of the flattened tensor, when None) repeated in a row.
 
-    Raises ShapeError when `output_size` is given and not the size of the result along `dim`.
+    `repeats` is one number or one for each element. Raises ShapeError when `output_size` is given
+    and not the size of the result along `dim`.
+
+    >>> metaop.repeat_interleave(metaop.tensor([1, 2]), metaop.tensor([1, 3]))
+    tensor([1, 2, 2, 2])
     """
     if dim is None:
         input, dim = ravel(input), 0
@@ -72,20 +81,35 @@ def _check_output_size(given: int | None, found: int) -> None:
 
 @public(method=True)
 def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
-    """The order of the elements reversed along the dimensions: `flip(0, 1)`, `flip((0, 1))`."""
+    """The order of the elements reversed along the dimensions: `flip(0, 1)`, `flip((0, 1))`.
+
+    >>> metaop.flip(metaop.tensor([[1, 2], [3, 4]]), (1,))
+    tensor([[2, 1],
+            [4, 3]])
+    """
     order = wrap_dims(sizes(axes if dims is None else (dims,)), input.ndim)
     return wrap(record(operators.flip, (input.call,), (order if input.ndim else (),)))
 
 
 @public(method=True)
 def fliplr(input: Tensor) -> Tensor:
-    """Mirrored along dimension 1."""
+    """Mirrored along dimension 1; raises ShapeError for vectors.
+
+    >>> metaop.fliplr(metaop.tensor([[1, 2], [3, 4]]))
+    tensor([[2, 1],
+            [4, 3]])
+    """
     return flip(input, 1)
 
 
 @public(method=True)
 def flipud(input: Tensor) -> Tensor:
-    """Mirrored along dimension 0."""
+    """Mirrored along dimension 0.
+
+    >>> metaop.flipud(metaop.tensor([[1, 2], [3, 4]]))
+    tensor([[3, 4],
+            [1, 2]])
+    """
     if not input.ndim:
         raise ShapeError("flipud: Input must be >= 1-d.", fix="unsqueeze it")
     return flip(input, 0)
@@ -95,7 +119,13 @@ def flipud(input: Tensor) -> Tensor:
 def roll(
     input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> Tensor:
-    """Elements moved by `shifts` along `dims` (of the flattened tensor, when None)."""
+    """Elements moved by `shifts` along `dims` (of the flattened tensor, when None).
+
+    What leaves at the end comes in at the beginning; the shape stays.
+
+    >>> metaop.roll(metaop.tensor([1, 2, 3, 4]), 1)
+    tensor([4, 1, 2, 3])
+    """
     steps = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     if dims is None or dims == ():
         if len(steps) != 1:
@@ -112,7 +142,12 @@ def roll(
 
 @public(method=True)
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
-    """Turned by `k` quarter turns in the plane of `dims`, from the first towards the second."""
+    """Turned by `k` quarter turns in the plane of `dims`, from the first towards the second.
+
+    >>> metaop.rot90(metaop.tensor([[1, 2], [3, 4]]))
+    tensor([[2, 4],
+            [1, 3]])
+    """
     first, second = wrap_dims(dims, input.ndim)
     turns = k % 4
     if turns == 0:
@@ -126,13 +161,23 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 
 @in_every_form()
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
-    """The matrices with zeros above diagonal number `diagonal`."""
+    """The matrices with zeros above diagonal number `diagonal`: (…, M, N), the shape stays.
+
+    >>> metaop.tril(metaop.ones(2, 3))
+    tensor([[1., 0., 0.],
+            [1., 1., 0.]])
+    """
     return _triangle(input, diagonal, False)
 
 
 @in_every_form()
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
-    """The matrices with zeros below diagonal number `diagonal`."""
+    """The matrices with zeros below diagonal number `diagonal`: (…, M, N), the shape stays.
+
+    >>> metaop.triu(metaop.ones(2, 3))
+    tensor([[1., 1., 1.],
+            [0., 1., 1.]])
+    """
     return _triangle(input, diagonal, True)
 
 
@@ -145,7 +190,14 @@ def _triangle(input: Tensor, diagonal: int, upper: bool) -> Tensor:
 
 @public(method=True)
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """Matrices over dimensions `dim1`, `dim2` with the last dimension on a diagonal."""
+    """Matrices over dimensions `dim1`, `dim2` with the last dimension on a diagonal.
+
+    The shape (…, N) becomes (…, N, N), larger by the magnitude of `offset`.
+
+    >>> metaop.diag_embed(metaop.tensor([1, 2]))
+    tensor([[1, 0],
+            [0, 2]])
+    """
     first, second = wrap_dim(dim1, input.ndim + 1), wrap_dim(dim2, input.ndim + 1)
     if first == second:
         raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
@@ -154,7 +206,14 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 @public(method=True, out=True)
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
-    """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
+    """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector.
+
+    Raises ShapeError for other numbers of dimensions.
+
+    >>> metaop.diag(metaop.tensor([1, 2])), metaop.diag(metaop.tensor([[1, 2], [3, 4]]))
+    (tensor([[1, 0],
+            [0, 2]]), tensor([1, 4]))
+    """
     if input.ndim == 1:
         return diag_embed(input, diagonal)
     if input.ndim != 2:
@@ -164,5 +223,10 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 
 @public(method=True)
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
-    """The flattened tensor as the diagonal of a matrix."""
+    """The flattened tensor as the diagonal of a matrix of that size.
+
+    >>> metaop.diagflat(metaop.tensor([[1], [2]]))
+    tensor([[1, 0],
+            [0, 2]])
+    """
     return diag_embed(ravel(input), offset)

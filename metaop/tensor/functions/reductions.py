@@ -30,7 +30,13 @@ class ValuesAndIndices(NamedTuple):
 def sum(
     input: Tensor, dim: Dimensions = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
-    """The sum over all dimensions or over `dim`; integers and booleans are summed in int64."""
+    """The sum over all dimensions or over `dim`; integers and booleans are summed in int64.
+
+    The dimensions go, or have size 1 with `keepdim`.
+
+    >>> metaop.sum(metaop.tensor([[1, 2], [3, 4]]), dim=0)
+    tensor([4, 6])
+    """
     return _total(operators.sum, input, dim, keepdim, dtype)
 
 
@@ -38,7 +44,11 @@ def sum(
 def nansum(
     input: Tensor, dim: Dimensions = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
-    """The sum with NaN counted as zero."""
+    """The sum over all dimensions or over `dim` with NaN counted as zero.
+
+    >>> metaop.nansum(metaop.tensor([1.0, float("nan"), 2.0]))
+    tensor(3.)
+    """
     return _total(operators.nansum, input, dim, keepdim, dtype)
 
 
@@ -46,7 +56,11 @@ def nansum(
 def prod(
     input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
-    """The product over all dimensions or over `dim`."""
+    """The product over all dimensions or over `dim`; 1 over none.
+
+    >>> metaop.prod(metaop.tensor([[1, 2], [3, 4]]), dim=1)
+    tensor([ 2, 12])
+    """
     return _total(operators.prod, input, dim, keepdim, dtype)
 
 
@@ -65,7 +79,13 @@ def _total(
 def mean(
     input: Tensor, dim: Dimensions = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
-    """The average over all dimensions or over `dim`; only for floats unless `dtype` is given."""
+    """The average over all dimensions or over `dim`; only for floats unless `dtype` is given.
+
+    The dimensions go, or have size 1 with `keepdim`. Raises DTypeError for other types.
+
+    >>> metaop.mean(metaop.tensor([[1.0, 2.0], [3.0, 4.0]]), dim=1)
+    tensor([1.5000, 3.5000])
+    """
     return _average(operators.mean, input, dim, keepdim, dtype)
 
 
@@ -73,7 +93,11 @@ def mean(
 def nanmean(
     input: Tensor, dim: Dimensions = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
-    """The average over the elements that are not NaN."""
+    """The average over the elements that are not NaN, of all dimensions or of `dim`.
+
+    >>> metaop.nanmean(metaop.tensor([1.0, float("nan"), 2.0]))
+    tensor(1.5000)
+    """
     return _average(operators.nanmean, input, dim, keepdim, dtype)
 
 
@@ -125,7 +149,14 @@ def var(
     *,
     correction: Number | None = None,
 ) -> Tensor:
-    """The variance, the sum of squares divided by `count - correction` (1 by default)."""
+    """The variance, the sum of squares divided by `count - correction` (1 by default).
+
+    It is taken over all dimensions or over `dim`. `unbiased=False` is `correction=0`.
+
+    >>> x = metaop.tensor([1.0, 2.0, 6.0])
+    >>> metaop.var(x), metaop.var(x, correction=0)
+    (tensor(7.), tensor(4.6667))
+    """
     return _moments("var", input, dim, unbiased, correction, keepdim)[0]
 
 
@@ -138,7 +169,13 @@ def std(
     *,
     correction: Number | None = None,
 ) -> Tensor:
-    """The standard deviation, with `count - correction` degrees of freedom."""
+    """The standard deviation, with `count - correction` degrees of freedom (1 by default).
+
+    It is taken over all dimensions or over `dim`.
+
+    >>> metaop.std(metaop.tensor([1.0, 2.0, 3.0]))
+    tensor(1.)
+    """
     return _moments("std", input, dim, unbiased, correction, keepdim)[0]
 
 
@@ -151,7 +188,11 @@ def var_mean(
     *,
     correction: Number | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Variance and mean."""
+    """Variance and mean over all dimensions or over `dim`, as `var` and `mean` give them.
+
+    >>> metaop.var_mean(metaop.tensor([1.0, 2.0, 3.0]))
+    (tensor(1.), tensor(2.))
+    """
     return _moments("var_mean", input, dim, unbiased, correction, keepdim)
 
 
@@ -164,19 +205,38 @@ def std_mean(
     *,
     correction: Number | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Standard deviation and mean."""
+    """Standard deviation and mean over all dimensions or over `dim`, as `std` and `mean` give them.
+
+    >>> metaop.std_mean(metaop.tensor([1.0, 2.0, 3.0]))
+    (tensor(1.), tensor(2.))
+    """
     return _moments("std_mean", input, dim, unbiased, correction, keepdim)
 
 
 @public(method=True, out=True)
 def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
-    """The largest element; with `dim`, values and indices; with a second tensor, the maximum."""
+    """The largest element; with `dim`, values and indices; with a second tensor, the maximum.
+
+    Of equal elements the index is the first one's; NaN wins. The dimension goes, or has size 1 with
+    `keepdim`.
+
+    >>> values, indices = metaop.max(metaop.tensor([[1, 5], [7, 2]]), dim=1)
+    >>> values, indices
+    (tensor([5, 7]), tensor([1, 0]))
+    """
     return _extreme("max", input, dim if other is None else other, keepdim)
 
 
 @public(method=True, out=True)
 def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
-    """The smallest element; with `dim`, values and indices; with a second tensor, the minimum."""
+    """The smallest element; with `dim`, values and indices; with a second tensor, the minimum.
+
+    Of equal elements the index is the first one's; NaN wins. The dimension goes, or has size 1 with
+    `keepdim`.
+
+    >>> metaop.min(metaop.tensor([[1, 5], [7, 2]]))
+    tensor(1)
+    """
     return _extreme("min", input, dim if other is None else other, keepdim)
 
 
@@ -212,13 +272,25 @@ def _check_not_empty(name: str, input: Tensor, dims: tuple[int, ...]) -> None:
 
 @public(method=True, out=True)
 def amax(input: Tensor, dim: Dimensions = (), keepdim: bool = False) -> Tensor:
-    """The largest elements over `dim`; equal ones share the gradient."""
+    """The largest elements over `dim`; equal ones share the gradient.
+
+    The dimensions go, or have size 1 with `keepdim`; without `dim` they are all.
+
+    >>> metaop.amax(metaop.tensor([[1, 5], [7, 2]]), dim=0)
+    tensor([7, 5])
+    """
     return _shared_extreme("amax", input, dim, keepdim)
 
 
 @public(method=True, out=True)
 def amin(input: Tensor, dim: Dimensions = (), keepdim: bool = False) -> Tensor:
-    """The smallest elements over `dim`; equal ones share the gradient."""
+    """The smallest elements over `dim`; equal ones share the gradient.
+
+    The dimensions go, or have size 1 with `keepdim`; without `dim` they are all.
+
+    >>> metaop.amin(metaop.tensor([[1, 5], [7, 2]]), dim=0)
+    tensor([1, 2])
+    """
     return _shared_extreme("amin", input, dim, keepdim)
 
 
@@ -237,19 +309,36 @@ class Extremes(NamedTuple):
 
 @public(method=True, out=True)
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Extremes:
-    """The smallest and the largest elements over `dim` or over all dimensions."""
+    """The smallest and the largest elements over `dim` or over all dimensions.
+
+    >>> low, high = metaop.aminmax(metaop.tensor([3.0, 1.0, 2.0]))
+    >>> low, high
+    (tensor(1.), tensor(3.))
+    """
     return Extremes(amin(input, dim, keepdim), amax(input, dim, keepdim))
 
 
 @public(method=True, out=True)
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The index of the first largest element along `dim`, or in the flattened tensor."""
+    """The index of the first largest element along `dim`, or in the flattened tensor.
+
+    The type is int64; the dimension goes, or has size 1 with `keepdim`.
+
+    >>> metaop.argmax(metaop.tensor([[1, 5], [7, 2]])), metaop.tensor([[1, 5], [7, 2]]).argmax(1)
+    (tensor(2), tensor([1, 0]))
+    """
     return _extreme_index("max", input, dim, keepdim)
 
 
 @public(method=True, out=True)
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The index of the first smallest element along `dim`, or in the flattened tensor."""
+    """The index of the first smallest element along `dim`, or in the flattened tensor.
+
+    The type is int64; the dimension goes, or has size 1 with `keepdim`.
+
+    >>> metaop.argmin(metaop.tensor([3.0, 1.0, 2.0]))
+    tensor(1)
+    """
     return _extreme_index("min", input, dim, keepdim)
 
 
@@ -268,13 +357,25 @@ def _extreme_index(reducer: str, input: Tensor, dim: int | None, keepdim: bool) 
 
 @public(method=True, out=True)
 def all(input: Tensor, dim: Dimensions = None, keepdim: bool = False) -> Tensor:
-    """Whether all elements over `dim` are nonzero; True over none."""
+    """Whether all elements over `dim` are nonzero; True over none.
+
+    Without `dim` over all dimensions.
+
+    >>> metaop.all(metaop.tensor([[True, False], [True, True]]), dim=1)
+    tensor([False,  True])
+    """
     return _truth("and", input, dim, keepdim)
 
 
 @public(method=True, out=True)
 def any(input: Tensor, dim: Dimensions = None, keepdim: bool = False) -> Tensor:
-    """Whether any element over `dim` is nonzero; False over none."""
+    """Whether any element over `dim` is nonzero; False over none.
+
+    Without `dim` over all dimensions.
+
+    >>> metaop.any(metaop.tensor([[True, False], [False, False]]), dim=1)
+    tensor([ True, False])
+    """
     return _truth("or", input, dim, keepdim)
 
 
@@ -286,14 +387,24 @@ def _truth(reducer: str, input: Tensor, dim: Dimensions, keepdim: bool) -> Tenso
 
 @public(method=True)
 def count_nonzero(input: Tensor, dim: Dimensions = None) -> Tensor:
-    """How many elements over `dim` differ from zero."""
+    """How many elements over `dim` differ from zero; without `dim` over all dimensions.
+
+    >>> metaop.count_nonzero(metaop.tensor([[0, 5], [7, 2]]), dim=0)
+    tensor([1, 2])
+    """
     dims = reduced_dimensions(dim, input.ndim)
     return wrap(record(operators.count_nonzero, (input.call,), (dims,)))
 
 
 @public(method=True, out=True, float32_on_cuda="logsumexp")
 def logsumexp(input: Tensor, dim: Dimensions, keepdim: bool = False) -> Tensor:
-    """`log(sum(exp(x)))` over `dim` without overflow."""
+    """`log(sum(exp(x)))` over `dim` without overflow.
+
+    The dimensions go, or have size 1 with `keepdim`.
+
+    >>> metaop.logsumexp(metaop.tensor([0.0, 0.0]), 0)
+    tensor(0.6931)
+    """
     if input.dtype.kind != "float":
         input = input.to(pointwise.defaults.dtype)
     dims = reduced_dimensions(dim, input.ndim)

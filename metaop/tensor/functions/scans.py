@@ -17,19 +17,35 @@ from metaop.unified_graph.recording import record, results
 
 @in_every_form(float32_on_cuda="cumulative")
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
-    """The sums of all elements up to each one along `dim`; integers are summed in int64."""
+    """The sums of all elements up to each one along `dim`; integers are summed in int64.
+
+    The shape stays.
+
+    >>> metaop.cumsum(metaop.tensor([1, 2, 3]), 0)
+    tensor([1, 3, 6])
+    """
     return _cumulative("add", input, dim, dtype)
 
 
 @in_every_form(float32_on_cuda="cumulative")
 def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
-    """The products of all elements up to each one along `dim`."""
+    """The products of all elements up to each one along `dim`; the shape stays.
+
+    >>> metaop.cumprod(metaop.tensor([1, 2, 3]), 0)
+    tensor([1, 2, 6])
+    """
     return _cumulative("mul", input, dim, dtype)
 
 
 @public(method=True, out=True)
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
-    """The logarithm of the cumulative sum of exponentials along `dim`."""
+    """The logarithm of the cumulative sum of exponentials along `dim`, without overflow.
+
+    The shape stays.
+
+    >>> metaop.logcumsumexp(metaop.tensor([0.0, 0.0, 0.0]), 0)
+    tensor([0.0000, 0.6931, 1.0986])
+    """
     dtype = input.dtype if input.dtype.kind == "float" else defaults.dtype
     return _cumulative("logaddexp", input, dim, dtype)
 
@@ -44,13 +60,25 @@ def _cumulative(function: str, input: Tensor, dim: int, dtype: DType | None) -> 
 
 @public(method=True, out=True)
 def cummax(input: Tensor, dim: int) -> ValuesAndIndices:
-    """The largest element so far along `dim` and where it stands (the last of equal ones)."""
+    """The largest element so far along `dim` and where it stands (the last of equal ones).
+
+    Both results have the shape of the input.
+
+    >>> metaop.cummax(metaop.tensor([1, 3, 2]), 0).values
+    tensor([1, 3, 3])
+    """
     return _cumulative_extreme(input, True, dim)
 
 
 @public(method=True, out=True)
 def cummin(input: Tensor, dim: int) -> ValuesAndIndices:
-    """The smallest element so far along `dim` and where it stands (the last of equal ones)."""
+    """The smallest element so far along `dim` and where it stands (the last of equal ones).
+
+    Both results have the shape of the input.
+
+    >>> metaop.cummin(metaop.tensor([2, 3, 1]), 0).values
+    tensor([2, 2, 1])
+    """
     return _cumulative_extreme(input, False, dim)
 
 
@@ -70,7 +98,13 @@ def diff(
     prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Tensor:
-    """Neighbours subtracted `n` times along `dim`."""
+    """Neighbours subtracted `n` times along `dim`, whose size falls by n.
+
+    `prepend` and `append` are joined to the tensor first.
+
+    >>> metaop.diff(metaop.tensor([1, 4, 9]))
+    tensor([3, 5])
+    """
     if input.ndim == 0:
         raise ShapeError("diff expects input to be at least one-dimensional", fix="unsqueeze it")
     position = wrap_dim(dim, input.ndim)
@@ -88,7 +122,13 @@ def diff(
 
 @public()
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
-    """The integral of samples `y` at places `x` (or `dx` apart) along `dim`."""
+    """The integral of samples `y` at places `x` (or `dx` apart) along `dim`, by the trapezoid rule.
+
+    The dimension goes.
+
+    >>> metaop.trapezoid(metaop.tensor([1.0, 2.0, 3.0]), dx=2.0)
+    tensor(8.)
+    """
     if y.ndim and not y.shape[dim]:
         return y.new_zeros(y.sum(dim).shape)
     area = _trapezoids(y, x, dim).sum(dim)
@@ -117,7 +157,13 @@ def _trapezoids(y: Tensor, x: Tensor | None, dim: int) -> Tensor:
 def cumulative_trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1
 ) -> Tensor:
-    """The integrals of samples from the first one up to each of the others."""
+    """The integrals of samples from the first one up to each of the others.
+
+    The size of `dim` falls by 1.
+
+    >>> metaop.cumulative_trapezoid(metaop.tensor([1.0, 2.0, 3.0]))
+    tensor([1.5000, 4.0000])
+    """
     areas = _trapezoids(y, x, dim)
     return (areas if x is not None else areas * dx).cumsum(dim)
 

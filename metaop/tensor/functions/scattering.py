@@ -46,7 +46,14 @@ def _value(input: Tensor, value: Value) -> Call:
 
 @public(method=True, out=True)
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
-    """`y[i][j] = input[i][index[i][j]]` for dim 1; `index` has the shape of the result."""
+    """`y[i][j] = input[i][index[i][j]]` for dim 1; `index` has the shape of the result.
+
+    An index out of range raises DimensionError when the result is computed.
+
+    >>> metaop.gather(metaop.tensor([[1, 2], [3, 4]]), 1, metaop.tensor([[1], [0]]))
+    tensor([[2],
+            [3]])
+    """
     dim = wrap_dim(dim, input.ndim)
     if not input.ndim or not index.ndim:
         return gather(_row(input), 0, _row(index)).reshape(index.shape)
@@ -76,16 +83,23 @@ def scatter(
     input: Tensor, dim: int, index: Tensor, src: Value | None = None, *,
     value: Value | None = None, reduce: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """`input` with `src[i][j]` written to `[i][index[i][j]]` for dim 1.
+    """`input` with `src[i][j]` written to `[i][index[i][j]]` for dim 1; the shape is the input's.
 
     Of several values for one place the last stays; `reduce` may be "add" or "multiply".
+
+    >>> metaop.scatter(metaop.zeros(1, 3), 1, metaop.tensor([[2, 0]]), metaop.tensor([[5.0, 7.0]]))
+    tensor([[7., 0., 5.]])
     """
     return _scatter("scatter", input, dim, index, src if value is None else value, reduce, True)
 
 
 @in_every_form()
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """`scatter` that adds to what is there."""
+    """`scatter` that adds to what is there; the shape is the input's.
+
+    >>> metaop.scatter_add(metaop.ones(3), 0, metaop.tensor([0, 0]), metaop.tensor([5.0, 7.0]))
+    tensor([13.,  1.,  1.])
+    """
     return _scatter("scatter_add", input, dim, index, src, "sum", True)
 
 
@@ -95,7 +109,12 @@ def scatter_reduce(
 ) -> Tensor:
     """`scatter` that combines by "sum", "prod", "mean", "amax" or "amin".
 
-    Without `include_self` the value that was there counts only where nothing is written.
+    Without `include_self` the value that was there counts only where nothing is written. Raises
+    ArgumentError for other words; the shape is the input's.
+
+    >>> index, src = metaop.tensor([0, 0]), metaop.tensor([5.0, 7.0])
+    >>> metaop.scatter_reduce(metaop.ones(2), 0, index, src, "amax")
+    tensor([7., 1.])
     """
     return _scatter("scatter_reduce", input, dim, index, src, reduce, include_self)
 
@@ -128,7 +147,14 @@ def _scatter(
 
 @public(method=True, out=True)
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    """Slices of `dim` chosen by a vector of positions."""
+    """Slices of `dim` chosen by a vector of positions, whose length the dimension has then.
+
+    An index out of range raises DimensionError when the result is computed.
+
+    >>> metaop.index_select(metaop.tensor([[1, 2], [3, 4]]), 1, metaop.tensor([1, 1, 0]))
+    tensor([[2, 2, 1],
+            [4, 4, 3]])
+    """
     if index.ndim > 1:
         raise DimensionError("index_select(): Index is supposed to be a vector")
     call = _integer_index("index_select", index)
@@ -170,20 +196,34 @@ def _rows(
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Value = 1
 ) -> Tensor:
-    """`alpha * source[k]` added to slice `index[k]` of `dim`, for every k."""
+    """`alpha * source[k]` added to slice `index[k]` of `dim`, for every k.
+
+    The shape is that of the input.
+
+    >>> metaop.index_add(metaop.zeros(3), 0, metaop.tensor([2, 2]), metaop.tensor([1.0, 5.0]))
+    tensor([0., 0., 6.])
+    """
     scaled = source if alpha == 1 else source * alpha
     return _rows("index_add", input, dim, index, scaled, "sum")
 
 
 @in_every_form(precision=in_widest_type)
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """`source[k]` written to slice `index[k]` of `dim`, for every k."""
+    """`source[k]` written to slice `index[k]` of `dim`, for every k; the shape is the input's.
+
+    >>> metaop.index_copy(metaop.zeros(3), 0, metaop.tensor([2, 0]), metaop.tensor([1.0, 5.0]))
+    tensor([5., 0., 1.])
+    """
     return _rows("index_copy", input, dim, index, source, None)
 
 
 @public(method=True, in_place=True)
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Value) -> Tensor:
-    """Slices `index` of `dim` filled with a number."""
+    """Slices `index` of `dim` filled with a number; the shape is the input's.
+
+    >>> metaop.index_fill(metaop.zeros(3), 0, metaop.tensor([0, 2]), 7.0)
+    tensor([7., 0., 7.])
+    """
     return _rows("index_fill", input, dim, index, value, None)
 
 
@@ -192,7 +232,14 @@ def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
     include_self: bool = True,
 ) -> Tensor:  # fmt: skip
-    """`index_copy` that combines by "prod", "mean", "amax" or "amin"."""
+    """`index_copy` that combines by "prod", "mean", "amax" or "amin".
+
+    The shape is the input's; without `include_self` only what is written counts.
+
+    >>> index, source = metaop.tensor([0, 0]), metaop.tensor([5.0, 7.0])
+    >>> metaop.index_reduce(metaop.ones(2), 0, index, source, "prod")
+    tensor([35.,  1.])
+    """
     return _rows("index_reduce", input, dim, index, source, reduce, include_self)
 
 
@@ -200,7 +247,13 @@ def index_reduce(
 def index_put(
     input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False
 ) -> Tensor:
-    """`input` with `values` written (or added) at `indices`."""
+    """`input` with `values` written (or added) at `indices`; the shape is the input's.
+
+    `indices` is a tuple of tensors, one for each of the first dimensions.
+
+    >>> metaop.index_put(metaop.zeros(3), (metaop.tensor([0, 2]),), metaop.tensor(7.0))
+    tensor([7., 0., 7.])
+    """
     return index_put_(clone(input), indices, values, accumulate)
 
 
@@ -208,7 +261,14 @@ def index_put(
 def index_put_(
     input: Tensor, indices: Sequence[Tensor], values: Value, accumulate: bool = False
 ) -> Tensor:
-    """Writes (or adds, counting repeated places) `values` at `indices`."""
+    """Writes (or adds, counting repeated places) `values` at `indices`; the shape stays.
+
+    `indices` is a tuple of tensors, one for each of the first dimensions.
+
+    >>> places = (metaop.tensor([0, 0]),)
+    >>> metaop.index_put_(metaop.zeros(3), places, metaop.tensor(7.0), accumulate=True)
+    tensor([14.,  0.,  0.])
+    """
     key = tuple([slice(None) if index is None else index for index in indices])
     basic, tensors, dims = split_key(input, key)
     put_at(getitem(input, basic), tensors, dims, values, accumulate)
@@ -217,7 +277,13 @@ def index_put_(
 
 @public(method=True, out=True)
 def take(input: Tensor, index: Tensor) -> Tensor:
-    """Elements by their number in the flattened tensor."""
+    """Elements by their number in the flattened tensor; the result has the shape of `index`.
+
+    An index out of range raises DimensionError when the result is computed.
+
+    >>> metaop.take(metaop.tensor([[1, 2], [3, 4]]), metaop.tensor([3, 0]))
+    tensor([4, 1])
+    """
     if index.numel() and not input.numel():
         raise DimensionError("take(): tried to take from an empty tensor", fix="check .numel()")
     return getitem(flatten(input), index) if index.ndim else getitem(flatten(input), int(index))
@@ -225,7 +291,12 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 @public(method=True, in_place=True)
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """`source` written (or added) at numbers of the flattened tensor."""
+    """`source` written (or added) at numbers of the flattened tensor; the shape is the input's.
+
+    >>> metaop.put(metaop.zeros(2, 2), metaop.tensor([3]), metaop.tensor([5.0]))
+    tensor([[0., 0.],
+            [0., 5.]])
+    """
     flat = clone(flatten(input))
     put_at(flat, [flatten(index)], (0,), flatten(source), accumulate)
     return reshape(flat, input.shape)
@@ -233,7 +304,15 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 @public(method=True, out=True)
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """`gather` whose operands are broadcast; over the flattened tensor without `dim`."""
+    """`gather` whose operands are broadcast; over the flattened tensor without `dim`.
+
+    The other dimensions of `input` and `indices` broadcast; it takes what `argsort` gives.
+
+    >>> x = metaop.tensor([[3, 1], [2, 4]])
+    >>> metaop.take_along_dim(x, x.argsort(1), 1)
+    tensor([[1, 3],
+            [2, 4]])
+    """
     if dim is None:
         indices = where(indices < 0, indices + input.numel(), indices)
         return gather(flatten(input), 0, flatten(indices))
@@ -259,7 +338,11 @@ def _mask(name: str, mask: Tensor) -> Tensor:
 
 @public(method=True, in_place=True)
 def masked_fill(input: Tensor, mask: Tensor, value: Value) -> Tensor:
-    """`value` where the mask holds, else `input`."""
+    """`value` where the mask holds, else `input`; the mask broadcasts to the shape of `input`.
+
+    >>> metaop.masked_fill(metaop.tensor([1.0, 2.0]), metaop.tensor([False, True]), 0.5)
+    tensor([1.0000, 0.5000])
+    """
     if isinstance(value, Tensor) and value.ndim:
         raise ShapeError(
             "masked_fill only supports a 0-dimensional value tensor, but got tensor with "
@@ -271,7 +354,11 @@ def masked_fill(input: Tensor, mask: Tensor, value: Value) -> Tensor:
 
 @public(method=True, out=True)
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
-    """The elements where the mask holds, in one dimension; their number is read."""
+    """The elements where the mask holds, in one dimension; their number is read.
+
+    >>> metaop.masked_select(metaop.tensor([1, 2, 3]), metaop.tensor([True, False, True]))
+    tensor([1, 3])
+    """
     mask = _mask("masked_select", mask)
     shape = np.broadcast_shapes(input._shape, mask._shape)
     flat = flatten(broadcast_to(input, shape))
@@ -280,7 +367,14 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 
 @public(method=True, in_place=True)
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """The elements of `source`, in order, at the places where the mask holds."""
+    """The elements of `source`, in order, at the places where the mask holds.
+
+    The shape is the input's; `source` has as many elements as the mask has places, or more.
+
+    >>> mask = metaop.tensor([False, True, True])
+    >>> metaop.masked_scatter(metaop.zeros(3), mask, metaop.tensor([5.0, 7.0]))
+    tensor([0., 5., 7.])
+    """
     mask = _mask("masked_scatter", mask)
     shape = np.broadcast_shapes(input._shape, mask._shape)
     whole, mask, values = broadcast_to(input, shape), broadcast_to(mask, shape), flatten(source)
@@ -291,13 +385,22 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 @public()
 def fill(input: Tensor, value: Any) -> Tensor:
-    """A tensor like `input` with `value`, a number or a 0-d tensor, everywhere."""
+    """A tensor of the shape of `input` with `value`, a number or a 0-d tensor, everywhere.
+
+    >>> metaop.fill(metaop.zeros(2), 3)
+    tensor([3., 3.])
+    """
     return input.clone().fill_(value)
 
 
 @public(method=True)
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    """A copy of `input` with `src` in slice `index` of `dim`."""
+    """A copy of `input` with `src` in slice `index` of `dim`; `src` lacks that dimension.
+
+    >>> metaop.select_scatter(metaop.zeros(2, 2), metaop.ones(2), 0, 1)
+    tensor([[0., 0.],
+            [1., 1.]])
+    """
     result = clone(input)
     select(result, dim, index).copy_(src)
     return result
@@ -328,7 +431,11 @@ def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
     step: int = 1,
 ) -> Tensor:  # fmt: skip
-    """A copy of `input` with `src` in a slice of `dim`."""
+    """A copy of `input` with `src` in a slice of `dim`, whose size `src` has there.
+
+    >>> metaop.slice_scatter(metaop.zeros(4), metaop.ones(2), 0, 1, 3)
+    tensor([0., 1., 1., 0.])
+    """
     result = clone(input)
     key = (slice(None),) * wrap_dim(dim, input.ndim) + (slice(start, end, step),)
     getitem(result, key).copy_(src)
@@ -339,7 +446,12 @@ def slice_scatter(
 def diagonal_scatter(
     input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
-    """A copy of `input` with `src` on a diagonal."""
+    """A copy of `input` with `src` on a diagonal; `src` has the shape that `diagonal` gives.
+
+    >>> metaop.diagonal_scatter(metaop.zeros(2, 2), metaop.ones(2))
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
     result = clone(input)
     diagonal(result, offset, dim1, dim2).copy_(src)
     return result

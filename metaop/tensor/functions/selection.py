@@ -28,7 +28,11 @@ from metaop.unified_graph.tensor_type import Device
 def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """Limited to [min, max]; either bound may be a number, a tensor that broadcasts, or None.
 
-    Where min > max the result is max. The gradient is 1 at the bounds.
+    Where min > max the result is max. The gradient is 1 at the bounds. Raises ArgumentError without
+    bounds.
+
+    >>> metaop.clamp(metaop.tensor([-1.0, 0.5, 3.0]), min=0.0, max=1.0)
+    tensor([0.0000, 0.5000, 1.0000])
     """
     if min is None and max is None:
         raise ArgumentError(
@@ -46,19 +50,34 @@ def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None)
 
 @in_every_form(in_place_function=True)
 def clamp_min(input: Tensor, min: Operand) -> Tensor:
-    """Limited from below."""
+    """Limited from below by a number or a tensor; the operands broadcast to one shape.
+
+    >>> metaop.clamp_min(metaop.tensor([-1.0, 0.5]), 0.0)
+    tensor([0.0000, 0.5000])
+    """
     return clamp(input, min, None)
 
 
 @in_every_form(in_place_function=True)
 def clamp_max(input: Tensor, max: Operand) -> Tensor:
-    """Limited from above."""
+    """Limited from above by a number or a tensor; the operands broadcast to one shape.
+
+    >>> metaop.clamp_max(metaop.tensor([-1.0, 0.5]), 0.0)
+    tensor([-1.,  0.])
+    """
     return clamp(input, None, max)
 
 
 @public(out=True)
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
-    """`input` where `condition` holds, else `other`; the indices of `condition` when alone."""
+    """`input` where `condition` holds, else `other`; the indices of `condition` when alone.
+
+    The operands broadcast to one shape.
+
+    >>> x = metaop.tensor([-1.0, 2.0])
+    >>> metaop.where(x > 0, x, 0.0), metaop.where(x > 0)
+    (tensor([0., 2.]), (tensor([1]),))
+    """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
     if condition.dtype.kind != "bool":
@@ -88,7 +107,11 @@ def _where_method(input: Tensor, condition: Tensor, other: Operand) -> Tensor:
 
 @in_every_form()
 def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
-    """`input + weight * (end - input)`."""
+    """`input + weight * (end - input)`: from one to the other; the operands broadcast to one shape.
+
+    >>> metaop.lerp(metaop.tensor([0.0, 10.0]), metaop.tensor([4.0, 20.0]), 0.25)
+    tensor([ 1.0000, 12.5000])
+    """
     if input.dtype is not end.dtype:
         raise DTypeError(
             f"expected dtype {input.dtype.name} for `end` but got dtype {end.dtype.name}",
@@ -100,13 +123,21 @@ def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
 
 @in_every_form()
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
-    """`input + value * tensor1 * tensor2`."""
+    """`input + value * tensor1 * tensor2`; the operands broadcast to one shape.
+
+    >>> metaop.addcmul(metaop.ones(1), metaop.tensor([2.0]), metaop.tensor([3.0]), value=10)
+    tensor([61.])
+    """
     return _combined(operators.addcmul, input, tensor1, tensor2, value)
 
 
 @in_every_form()
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
-    """`input + value * tensor1 / tensor2`."""
+    """`input + value * tensor1 / tensor2`; the operands broadcast to one shape.
+
+    >>> metaop.addcdiv(metaop.ones(2), metaop.tensor([1.0, 2.0]), metaop.tensor([4.0, 4.0]))
+    tensor([1.2500, 1.5000])
+    """
     if result_type(tensor1, tensor2).kind != "float":
         raise UnsupportedError(
             "Integer division with addcdiv is no longer supported",

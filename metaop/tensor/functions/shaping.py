@@ -11,12 +11,11 @@ import numpy as np
 from metaop.errors import ArgumentError, DimensionError, ShapeError, UnsupportedError
 from metaop.operators import basic
 from metaop.operators import shaping as operators
-from metaop.operators.view_write import view_write
 from metaop.tensor.arguments import infer_size, sizes, wrap_dim, wrap_dims
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.core import view as view_of
 from metaop.tensor.storage import owner_and_layout
-from metaop.tensor.strides import is_row_major, view_layout
+from metaop.tensor.strides import view_layout
 from metaop.tensor.surface import attribute, method, public, synonym
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Shape
@@ -27,7 +26,12 @@ from metaop.unified_graph.recording import record
 def reshape(input: Tensor, *shape: Any) -> Tensor:
     """The elements in row-major order under another shape (one size may be -1).
 
-    A view where the layout allows one, else a copy, as in PyTorch.
+    A view where the layout allows one, else a copy. Raises ShapeError where the numbers of elements
+    differ.
+
+    >>> metaop.reshape(metaop.arange(6), (2, -1))
+    tensor([[0, 1, 2],
+            [3, 4, 5]])
     """
     return _reshaped(input, infer_size(sizes(shape), input.numel()))
 
@@ -51,9 +55,10 @@ def view(input: Tensor, *shape: Any) -> Tensor:
     extents = infer_size(sizes(shape), input.numel())
     step = (operators.reshape, (extents,))
     if input._base is not None and not view_layout(input._base._shape, (*input._steps, step)):
+        strides = owner_and_layout(input)[1][0]
         raise ShapeError(
             f"view: size {list(extents)} is not compatible with input tensor's size "
-            f"{list(input.shape)} and stride {list(stride(input))} (at least one dimension spans "
+            f"{list(input.shape)} and stride {list(strides)} (at least one dimension spans "
             "across two contiguous subspaces)",
             fix="use .reshape(...) instead",
         )
@@ -102,7 +107,11 @@ def alias(input: Tensor) -> Tensor:
 
 @public(method=True)
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Dimensions `start_dim` to `end_dim` merged into one."""
+    """Dimensions `start_dim` to `end_dim` merged into one; all of them by default.
+
+    >>> metaop.flatten(metaop.zeros(2, 3, 4), 1).shape
+    metaop.Size([2, 12])
+    """
     shape = input._shape
     first, last = wrap_dim(start_dim, len(shape)), wrap_dim(end_dim, len(shape))
     if first > last:
@@ -119,13 +128,23 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 @public(method=True)
 def ravel(input: Tensor) -> Tensor:
-    """All elements in one dimension."""
+    """All elements in one dimension, in row-major order.
+
+    >>> metaop.ravel(metaop.tensor([[1, 2], [3, 4]]))
+    tensor([1, 2, 3, 4])
+    """
     return _reshaped(input, (input.numel(),))
 
 
 @public(method=True)
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    """Dimension `dim` divided into several of `sizes` (one may be -1)."""
+    """Dimension `dim` divided into several of `sizes` (one may be -1).
+
+    Raises ShapeError where their product is not its size.
+
+    >>> metaop.unflatten(metaop.zeros(2, 6), 1, (3, -1)).shape
+    metaop.Size([2, 3, 2])
+    """
     shape = input._shape
     dim = wrap_dim(dim, len(shape))
     inner = infer_size(tuple(sizes), shape[dim])
@@ -134,7 +153,11 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 @public(method=True)
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
-    """The dimensions of extent 1 (all, or those in `dim`) dropped."""
+    """The dimensions of extent 1 (all, or those in `dim`) dropped.
+
+    >>> metaop.squeeze(metaop.zeros(1, 2, 1)).shape, metaop.squeeze(metaop.zeros(1, 2, 1), 0).shape
+    (metaop.Size([2]), metaop.Size([2, 1]))
+    """
     shape = input._shape
     candidates = range(len(shape)) if dim is None else wrap_dims(dim, len(shape))
     dropped = {k for k in candidates if shape and shape[k] == 1}
@@ -144,7 +167,11 @@ def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
 
 @public(method=True)
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
-    """A new dimension of extent 1 at `dim`."""
+    """A new dimension of extent 1 at `dim`.
+
+    >>> metaop.unsqueeze(metaop.zeros(2, 3), 1).shape
+    metaop.Size([2, 1, 3])
+    """
     shape = input._shape
     dim = wrap_dim(dim, len(shape) + 1)
     return view_of(input, operators.reshape, ((*shape[:dim], 1, *shape[dim:]),))
@@ -152,7 +179,11 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 
 @public(method=True)
 def permute(input: Tensor, *dims: Any) -> Tensor:
-    """The dimensions in another order: dimension `k` of the result is `dims[k]`."""
+    """The dimensions in another order: dimension `k` of the result is `dims[k]`; a view.
+
+    >>> metaop.permute(metaop.zeros(2, 3, 4), (2, 0, 1)).shape
+    metaop.Size([4, 2, 3])
+    """
     order = sizes(dims)
     ndim = len(input._shape)
     if len(order) != ndim:
@@ -166,7 +197,13 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
 
 @public(method=True)
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
-    """Two dimensions exchanged."""
+    """Two dimensions exchanged; a view.
+
+    >>> metaop.transpose(metaop.tensor([[1, 2, 3], [4, 5, 6]]), 0, 1)
+    tensor([[1, 4],
+            [2, 5],
+            [3, 6]])
+    """
     ndim = len(input._shape)
     order = list(range(ndim))
     first, second = wrap_dim(dim0, ndim), wrap_dim(dim1, ndim)
@@ -177,7 +214,14 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
 @public(method=True)
 def t(input: Tensor) -> Tensor:
-    """A matrix transposed; vectors and numbers as they are."""
+    """A matrix transposed; vectors and numbers as they are.
+
+    Raises ShapeError for more than two dimensions.
+
+    >>> metaop.t(metaop.tensor([[1, 2], [3, 4]]))
+    tensor([[1, 3],
+            [2, 4]])
+    """
     if input.ndim > 2:
         raise ShapeError(
             f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D",
@@ -189,13 +233,22 @@ def t(input: Tensor) -> Tensor:
 @public(method=True)
 @attribute("mT", "mH")
 def adjoint(input: Tensor) -> Tensor:
-    """The last two dimensions exchanged."""
+    """The last two dimensions exchanged: (…, M, N) -> (…, N, M).
+
+    >>> metaop.adjoint(metaop.tensor([[1, 2], [3, 4]]))
+    tensor([[1, 3],
+            [2, 4]])
+    """
     return transpose(input, -2, -1)
 
 
 @public(method=True)
 def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
-    """Dimensions `source` moved to `destination`; the others keep their order."""
+    """Dimensions `source` moved to `destination`; the others keep their order.
+
+    >>> metaop.movedim(metaop.zeros(2, 3, 4), 0, -1).shape
+    metaop.Size([3, 4, 2])
+    """
     ndim = len(input._shape)
     sources, places = wrap_dims(source, ndim), wrap_dims(destination, ndim)
     if len(sources) != len(places):
@@ -243,13 +296,22 @@ def expand_as(input: Tensor, other: Tensor) -> Tensor:
 
 @public(method=True)
 def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
-    """`expand` under NumPy's name."""
+    """The tensor repeated to the shape `size` without a copy: `expand` under NumPy's name.
+
+    >>> metaop.broadcast_to(metaop.tensor([1, 2]), (2, 2))
+    tensor([[1, 2],
+            [1, 2]])
+    """
     return expand(input, tuple(size))
 
 
 @public(method=True)
 def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
-    """`length` elements of dimension `dim` from `start` (negative counts from the end)."""
+    """`length` elements of dimension `dim` from `start` (negative counts from the end).
+
+    >>> metaop.narrow(metaop.arange(5), 0, 1, 3)
+    tensor([1, 2, 3])
+    """
     shape = input._shape
     dim = wrap_dim(dim, len(shape))
     extent = shape[dim]
@@ -269,7 +331,11 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
 
 @public(method=True)
 def select(input: Tensor, dim: int, index: int) -> Tensor:
-    """Element `index` of dimension `dim`, which disappears."""
+    """Element `index` of dimension `dim`, which disappears; a view.
+
+    >>> metaop.select(metaop.tensor([[1, 2], [3, 4]]), 1, 0)
+    tensor([1, 3])
+    """
     shape = input._shape
     if not shape:
         raise DimensionError("select() cannot be applied to a 0-dim tensor.")
@@ -286,7 +352,14 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 
 @public(method=True)
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """The diagonal of dimensions `dim1` and `dim2`, as a new last dimension."""
+    """The diagonal of dimensions `dim1` and `dim2`, as a new last dimension; a view.
+
+    `offset` counts diagonals upwards from the main one.
+
+    >>> x = metaop.tensor([[1, 2], [3, 4]])
+    >>> metaop.diagonal(x), metaop.diagonal(x, 1)
+    (tensor([1, 4]), tensor([2]))
+    """
     ndim = len(input._shape)
     first, second = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
     if first == second:
@@ -311,51 +384,12 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
 
 
 @public(method=True)
-def as_strided(
-    input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
-) -> Tensor:
-    """The storage of `input` (of its base, for a view) read with other sizes and strides."""
-    offset = owner_and_layout(input)[1][1] if storage_offset is None else storage_offset
-    source = input if input._base is None else input._base
-    size, stride = tuple(size), tuple(stride)
-    last = offset + sum((n - 1) * s for n, s in zip(size, stride))
-    if 0 not in size and last >= source.numel():
-        raise ShapeError(
-            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} are "
-            f"out of bounds for storage of {source.numel()} elements"
-        )
-    return view_of(source, operators.as_strided, (size, stride, offset))
-
-
-@public(method=True)
-def as_strided_scatter(
-    input: Tensor,
-    src: Tensor,
-    size: Sequence[int],
-    stride: Sequence[int],
-    storage_offset: int | None = None,
-) -> Tensor:
-    """A copy of `input` with `src` at the places that `as_strided` would show."""
-    steps = ((operators.as_strided, (tuple(size), tuple(stride), storage_offset or 0)),)
-    return wrap(record(view_write, (input.call, src.call), (steps,)))
-
-
-@method()
-def stride(input: Tensor, dim: int | None = None) -> Any:
-    """The distances between neighbours along each dimension (or `dim`), in elements."""
-    strides = owner_and_layout(input)[1][0]
-    return strides if dim is None else strides[wrap_dim(dim, len(strides))]
-
-
-@method()
-def storage_offset(input: Tensor) -> int:
-    """Where the first element lies in the storage of the base."""
-    return owner_and_layout(input)[1][1]
-
-
-@public(method=True)
 def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
-    """`transpose` under NumPy's name."""
+    """Two dimensions exchanged: `transpose` under NumPy's name.
+
+    >>> metaop.swapaxes(metaop.zeros(2, 3), 0, 1).shape
+    metaop.Size([3, 2])
+    """
     return transpose(input, axis0, axis1)
 
 
@@ -378,33 +412,13 @@ t_ = method("t_")(_in_place_form(t))
 
 
 @public(method=True)
-def as_strided_(
-    input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
-) -> Tensor:
-    """`as_strided` that makes the tensor itself the view."""
-    seen = as_strided(input, size, stride, storage_offset)
-    if input._base is None:
-        return input._show_as(*seen._steps[-1])
-    input._steps = seen._steps
-    input._bind(seen.call)
-    return input
-
-
-@method()
-def is_contiguous(input: Tensor, memory_format: object = None) -> bool:
-    """Whether the elements lie in row-major order without gaps."""
-    return input._base is None or is_row_major(input._shape, stride(input))
-
-
-@method()
-def contiguous(input: Tensor, memory_format: object = None) -> Tensor:
-    """The tensor itself when it is contiguous, else a copy that is."""
-    return input if is_contiguous(input) else clone(input)
-
-
-@public(method=True)
 def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
-    """A copy with storage of its own; gradients flow through."""
+    """A copy with storage of its own, of the same shape; gradients flow through.
+
+    >>> x = metaop.ones(2)
+    >>> metaop.clone(x).add_(1), x
+    (tensor([2., 2.]), tensor([1., 1.]))
+    """
     return wrap(record(basic.clone, (input.call,)))
 
 

@@ -68,18 +68,34 @@ def _two(step: Composite, input: Operand, other: Operand) -> Tensor:
 
 
 def xlog1py(input: Operand, other: Operand) -> Tensor:
-    """`input * log(1 + other)`, 0 where `input` is 0."""
+    """`input * log(1 + other)`, 0 where `input` is 0; the operands broadcast to one shape.
+
+    >>> metaop.special.xlog1py(metaop.tensor([0.0, 2.0]), metaop.tensor([-1.0, 1.0]))
+    tensor([0.0000, 1.3863])
+    """
     return _two(operators.xlog1py, input, other)
 
 
 def zeta(input: Operand, other: Operand) -> Tensor:
-    """Hurwitz' zeta function: the sum of `(other + k) ** -input` over k = 0, 1, …"""
+    """Hurwitz' zeta function: the sum of `(other + k) ** -input` over k = 0, 1, ….
+
+    The operands broadcast to one shape. With `other` 1 it is Riemann's.
+
+    >>> metaop.special.zeta(metaop.tensor([2.0, 4.0]), 1.0)
+    tensor([1.6449, 1.0823])
+    """
     return _two(operators.zeta, input, other)
 
 
 @public(out=True)
 def polygamma(n: int, input: Tensor) -> Tensor:
-    """The derivative of order `n` of digamma."""
+    """The derivative of order `n` of digamma; the shape stays.
+
+    Raises ArgumentError for negative n.
+
+    >>> metaop.polygamma(1, metaop.tensor([1.0, 2.0]))
+    tensor([1.6449, 0.6449])
+    """
     if n < 0:
         raise ArgumentError(f"polygamma(n, x) does not support negative n, got {n}")
     if n == 0:
@@ -94,7 +110,11 @@ def _polygamma_method(input: Tensor, n: int) -> Tensor:
 
 @in_every_form()
 def mvlgamma(input: Tensor, p: int) -> Tensor:
-    """The logarithm of the multivariate gamma function of dimension `p`."""
+    """The logarithm of the multivariate gamma function of dimension `p`; the shape stays.
+
+    >>> metaop.mvlgamma(metaop.tensor([2.0, 3.0]), 2)
+    tensor([0.4516, 1.5502])
+    """
     input = _floating(input, "mvlgamma")
     total: Any = p * (p - 1) / 4 * math.log(math.pi)
     for k in range(p):

@@ -54,6 +54,12 @@ def stft(
 
     Pieces have `n_fft` samples, `hop_length` (n_fft // 4) apart, times `window`. With `center`
     piece `t` is around sample `t * hop_length`. `onesided` leaves out what is conjugate.
+
+    The window has `win_length` samples. Raises ArgumentError for sizes that do not fit.
+
+    >>> signal = metaop.tensor([1.0, 0.0, -1.0, 0.0] * 4)
+    >>> metaop.stft(signal, 4, center=False, return_complex=True).abs()[:, 0]
+    tensor([0., 2., 0.])
     """
     if align_to_window and not center:
         raise UnsupportedError(
@@ -142,6 +148,11 @@ def istft(
 
     `length` cuts or pads the result. Of spectra that are not `onesided` the first half is read,
     unless a complex signal is asked for.
+
+    >>> window = metaop.hann_window(4)
+    >>> spectra = metaop.stft(metaop.arange(8.0), 4, window=window, return_complex=True)
+    >>> metaop.istft(spectra, 4, window=window).round().abs()
+    tensor([0., 1., 2., 3., 4., 5., 6., 7.])
     """
     if not isinstance(input, ComplexTensor):
         raise ArgumentError(

@@ -37,7 +37,13 @@ def _cosines(
 def hann_window(
     window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
-    """Half a cosine wave, 0 at the ends."""
+    """Half a cosine wave, 0 at the ends: a tensor of length `window_length`.
+
+    Periodic ones leave out the last of one element more.
+
+    >>> metaop.hann_window(4)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000])
+    """
     return _cosines((0.5, 0.5), window_length, periodic, dtype, **options)
 
 
@@ -51,7 +57,11 @@ def hamming_window(
     dtype: DType | None = None,
     **options: Any,
 ) -> Tensor:
-    """`alpha - beta * cos(t)` over one period."""
+    """`alpha - beta * cos(t)` over one period: a tensor of length `window_length`.
+
+    >>> metaop.hamming_window(4)
+    tensor([0.0800, 0.5400, 1.0000, 0.5400])
+    """
     return _cosines((alpha, beta), window_length, periodic, dtype, **options)
 
 
@@ -59,7 +69,11 @@ def hamming_window(
 def blackman_window(
     window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
-    """Three cosine terms, 0 at the ends."""
+    """Three cosine terms, 0 at the ends: a tensor of length `window_length`.
+
+    >>> metaop.blackman_window(4)[1:]
+    tensor([0.3400, 1.0000, 0.3400])
+    """
     return _cosines((0.42, 0.5, 0.08), window_length, periodic, dtype, **options)
 
 
@@ -67,7 +81,11 @@ def blackman_window(
 def bartlett_window(
     window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
-    """A triangle, 0 at the ends."""
+    """A triangle, 0 at the ends: a tensor of length `window_length`.
+
+    >>> metaop.bartlett_window(4)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000])
+    """
     dtype = dtype or defaults.dtype
     if window_length <= 1:
         return ones(window_length, dtype=dtype, **options)
@@ -85,7 +103,13 @@ def kaiser_window(
     dtype: DType | None = None,
     **options: Any,
 ) -> Tensor:
-    """The Kaiser window of shape `beta`."""
+    """The Kaiser window of shape `beta`: a tensor of length `window_length`.
+
+    It is made of Bessel functions; the larger beta, the narrower.
+
+    >>> metaop.kaiser_window(3, periodic=False, beta=2.0)
+    tensor([0.4387, 1.0000, 0.4387])
+    """
     dtype = dtype or defaults.dtype
     if window_length <= 1:
         return ones(window_length, dtype=dtype, **options)
@@ -95,7 +119,14 @@ def kaiser_window(
 
 @public()
 def cartesian_prod(*tensors: Tensor) -> Tensor:
-    """All combinations of the elements of several vectors, one a row."""
+    """All combinations of the elements of M vectors, one a row: (N, M).
+
+    >>> metaop.cartesian_prod(metaop.tensor([1, 2]), metaop.tensor([3, 4]))
+    tensor([[1, 3],
+            [1, 4],
+            [2, 3],
+            [2, 4]])
+    """
     if len(tensors) == 1:
         return tensors[0]
     grids = meshgrid(*tensors, indexing="ij")
@@ -104,7 +135,15 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 
 @public()
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """All choices of `r` elements of a vector, one a row."""
+    """All choices of `r` elements of a vector, one a row: (N, r).
+
+    Elements are chosen once each, or several times `with_replacement`.
+
+    >>> metaop.combinations(metaop.tensor([1, 2, 3]))
+    tensor([[1, 2],
+            [1, 3],
+            [2, 3]])
+    """
     if input.ndim != 1:
         raise ShapeError(
             f"combinations: Expect a 1D vector, but got shape {list(input.shape)}", fix="flatten it"
@@ -117,7 +156,12 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 
 @public()
 def block_diag(*tensors: Tensor) -> Tensor:
-    """Matrices along the diagonal of a larger one, zeros elsewhere."""
+    """Matrices along the diagonal of a larger one, zeros elsewhere; their sizes add up.
+
+    >>> metaop.block_diag(metaop.tensor([[1, 2]]), metaop.tensor([[3]]))
+    tensor([[1, 2, 0],
+            [0, 0, 3]])
+    """
     matrices = [x.reshape(1, -1) if x.ndim < 2 else x for x in tensors]
     width = sum(x.shape[1] for x in matrices)
     rows, before = [], 0
@@ -131,7 +175,14 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 @public()
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
-    """The powers of a vector as the columns of a matrix, the highest first unless `increasing`."""
+    """The powers of a vector as the columns of a matrix, the highest first unless `increasing`.
+
+    The shape is (M, N), N being the vector's length M if not given.
+
+    >>> metaop.vander(metaop.tensor([2, 3]), 3)
+    tensor([[4, 2, 1],
+            [9, 3, 1]])
+    """
     if x.ndim != 1:
         raise ShapeError(
             f"vander: x must be a one-dimensional tensor, got {list(x.shape)}",

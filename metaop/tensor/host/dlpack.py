@@ -154,6 +154,12 @@ def from_dlpack(ext_tensor: Any, *, device: DeviceLike = None, copy: bool | None
     `ext_tensor` has `__dlpack__`, or is a capsule. Memory that is read-only, not contiguous or
     not aligned to 16 bytes is copied; `copy=False` makes that a BufferError, `copy=True` copies
     always. `device` moves the result.
+
+    The shape and the type are kept.
+
+    >>> import numpy as np
+    >>> metaop.from_dlpack(np.array([1.0, 2.0], np.float32))
+    tensor([1., 2.])
     """
     if isinstance(ext_tensor, Tensor):
         result: Tensor = ext_tensor.detach()

@@ -44,7 +44,13 @@ class Decomposed(NamedTuple):
 
 @public(method=True, out=True)
 def frexp(input: Tensor) -> Decomposed:
-    """Mantissa and exponent: `input == mantissa * 2 ** exponent`."""
+    """Mantissa and exponent: `input == mantissa * 2 ** exponent`; both of the input's shape.
+
+    Magnitudes of mantissas lie in [1/2, 1). Raises DTypeError for integers.
+
+    >>> metaop.frexp(metaop.tensor([6.0, -0.75])).exponent
+    tensor([3, 0], dtype=metaop.int32)
+    """
     if tensor_argument(input, "frexp").dtype.kind != "float":
         raise DTypeError("torch.frexp() only supports floating-point dtypes", fix="use .float()")
     values = input.detach()._array().astype(np.float64)
@@ -64,14 +70,23 @@ def frexp(input: Tensor) -> Decomposed:
 def igamma(input: Tensor, other: Tensor) -> Tensor:
     """The regularised lower incomplete gamma function P(input, other).
 
-    It has a gradient in `other` only, as in PyTorch.
+    The operands broadcast to one shape. It has a gradient in `other` only, as in PyTorch.
+
+    >>> metaop.igamma(metaop.tensor([1.0, 2.0]), metaop.tensor(1.0))
+    tensor([0.6321, 0.2642])
     """
     return _incomplete_gamma(input, other, 0)
 
 
 @in_every_form()
 def igammac(input: Tensor, other: Tensor) -> Tensor:
-    """The regularised upper incomplete gamma function Q(input, other) = 1 - P(input, other)."""
+    """The regularised upper incomplete gamma function Q(input, other) = 1 - P(input, other).
+
+    The operands broadcast to one shape. It has a gradient in `other` only.
+
+    >>> metaop.igammac(metaop.tensor([1.0, 2.0]), metaop.tensor(1.0))
+    tensor([0.3679, 0.7358])
+    """
     return _incomplete_gamma(input, other, 1)
 
 

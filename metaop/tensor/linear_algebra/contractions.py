@@ -26,6 +26,12 @@ def einsum(*args: Any) -> Tensor:
     Letters that the right side lacks are summed; an ellipsis stands for leading dimensions that
     broadcast; a letter twice in one term takes the diagonal. Lists of numbers may follow the
     operands instead: `einsum(a, [0, 1, 2], b, [0, 2, 3], [0, 1, 3])`.
+
+    Raises ShapeError where a letter has two sizes.
+
+    >>> a, b = metaop.tensor([[1.0, 2.0], [3.0, 4.0]]), metaop.tensor([1.0, 10.0])
+    >>> metaop.einsum("ij,j->i", a, b)
+    tensor([21., 43.])
     """
     equation, tensors = equation_of(args)
     parsed = operators.parse(equation, [tensor.ndim for tensor in tensors])
@@ -79,7 +85,12 @@ def _spelled(subscripts: Sequence[Any]) -> str:
 
 @public(method=True, out=True)
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
-    """All products of the elements of two vectors: (n), (m) -> (n, m)."""
+    """All products of the elements of two vectors: (N), (M) -> (N, M).
+
+    >>> metaop.outer(metaop.tensor([1, 2]), metaop.tensor([3, 4]))
+    tensor([[3, 4],
+            [6, 8]])
+    """
     if input.ndim != 1 or vec2.ndim != 1:
         raise ShapeError(
             f"outer: Expected 1-D arguments, but got {input.ndim}-D and {vec2.ndim}-D",
@@ -90,7 +101,11 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 
 @public(method=True, out=True)
 def inner(input: Tensor, other: Tensor) -> Tensor:
-    """The sum of products over the last dimensions."""
+    """The sum of products over the last dimensions, which go: (…, K), (*, K) -> (…, *).
+
+    >>> metaop.inner(metaop.tensor([[1, 2], [3, 4]]), metaop.tensor([1, 10]))
+    tensor([21, 43])
+    """
     if input.ndim == 0 or other.ndim == 0:
         return input * other
     if input.ndim == other.ndim == 1:
@@ -101,7 +116,14 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
 
 @public(out=True)
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
-    """The sum of products over the given dimensions: the last of `a` and first of `b`, or lists."""
+    """The sum of products over the given dimensions: the last of `a` and first of `b`, or lists.
+
+    `dims` is their number, or a list of dimensions for each operand. Raises ShapeError where their
+    sizes differ.
+
+    >>> metaop.tensordot(metaop.tensor([[1, 2], [3, 4]]), metaop.tensor([1, 10]), 1)
+    tensor([21, 43])
+    """
     if isinstance(dims, int):
         left, right = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     else:
@@ -136,7 +158,14 @@ def _listed(dims: Any) -> Sequence[int]:
 
 @public(out=True)
 def chain_matmul(*matrices: Tensor) -> Tensor:
-    """The product of several matrices, in the cheapest order that pairs allow."""
+    """The product of several matrices, in the cheapest order that pairs allow.
+
+    Raises ShapeError where neighbours do not fit.
+
+    >>> metaop.chain_matmul(metaop.ones(2, 3), metaop.ones(3, 4), metaop.ones(4, 1))
+    tensor([[12.],
+            [12.]])
+    """
     letters = [chr(ord("a") + k) for k in range(len(matrices) + 1)]
     terms = ",".join(x + y for x, y in pairwise(letters))
     return einsum(f"{terms}->{letters[0]}{letters[-1]}", *matrices)
@@ -144,14 +173,25 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
 
 @public(method=True, out=True)
 def kron(input: Tensor, other: Tensor) -> Tensor:
-    """The Kronecker product."""
+    """The Kronecker product: every element of `input` times all of `other`; sizes multiply.
+
+    >>> metaop.kron(metaop.tensor([[1, 10]]), metaop.tensor([[1, 2], [3, 4]]))
+    tensor([[ 1,  2, 10, 20],
+            [ 3,  4, 30, 40]])
+    """
     calls = input.call, other.call
     return wrap(record(linear_algebra.kron, calls, (result_type(input, other),)))
 
 
 @public(method=True, out=True)
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
-    """The cross product of vectors along `dim` (the first of size 3 when None)."""
+    """The cross product of vectors along `dim` (the first of size 3 when None).
+
+    Raises ShapeError where that size is not 3.
+
+    >>> metaop.cross(metaop.tensor([1.0, 0.0, 0.0]), metaop.tensor([0.0, 1.0, 0.0]))
+    tensor([0., 0., 1.])
+    """
     if dim is None:
         dim = next((k for k, extent in enumerate(input.shape) if extent == 3), -1)
     if input.shape[dim] != 3 or other.shape[dim] != 3:
@@ -168,7 +208,11 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 
 @public(method=True, precision=in_float32)
 def trace(input: Tensor) -> Tensor:
-    """The sum of the diagonal of a matrix."""
+    """The sum of the diagonal of a matrix; raises ShapeError for other numbers of dimensions.
+
+    >>> metaop.trace(metaop.tensor([[1, 2], [3, 4]]))
+    tensor(5)
+    """
     if input.ndim != 2:
         raise ShapeError(f"trace: expected a matrix, but got {input.ndim} dimensions")
     return input.diagonal().sum()
@@ -176,13 +220,22 @@ def trace(input: Tensor) -> Tensor:
 
 @public(method=True, out=True)
 def vdot(input: Tensor, other: Tensor) -> Tensor:
-    """The sum of the products of two vectors."""
+    """The sum of the products of two vectors of one size; of complex ones, the first conjugated.
+
+    >>> metaop.vdot(metaop.tensor([1.0, 2.0]), metaop.tensor([3.0, 4.0]))
+    tensor(11.)
+    """
     return input.dot(other)
 
 
 @in_every_form()
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`beta * input + alpha * outer(vec1, vec2)`."""
+    """`beta * input + alpha * outer(vec1, vec2)`: (N, M), (N), (M) -> (N, M).
+
+    >>> metaop.addr(metaop.ones(2, 2), metaop.tensor([1.0, 2.0]), metaop.tensor([3.0, 4.0]))
+    tensor([[4., 5.],
+            [7., 9.]])
+    """
     product = outer(vec1, vec2)
     if result_type(input, product).kind == "bool":
         # Numbers count as True: sums of bools are "or".
@@ -194,7 +247,11 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: f
 
 @method()
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
-    """The p-norm of the difference."""
+    """The `p`-norm of the difference of two tensors, whose shapes broadcast: one number.
+
+    >>> metaop.tensor([3.0, 4.0]).dist(metaop.zeros(2)).item()
+    5.0
+    """
     return (input - other).norm(p)
 
 
@@ -209,9 +266,12 @@ _COMPUTE_MODES = (
 def cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist"
 ) -> Tensor:
-    """All distances between rows: (…, m, k) and (…, n, k) -> (…, m, n).
+    """All distances between rows in the `p`-norm: (…, M, K) and (…, N, K) -> (…, M, N).
 
     `compute_mode` chooses between PyTorch's kernels; it changes no result here.
+
+    >>> metaop.cdist(metaop.tensor([[0.0, 0.0]]), metaop.tensor([[3.0, 4.0], [0.0, 1.0]]))
+    tensor([[5., 1.]])
     """
     if compute_mode not in _COMPUTE_MODES:
         raise ArgumentError(
@@ -229,7 +289,13 @@ def cdist(
 
 @public(float32_on_cuda="pair_distances")
 def pdist(input: Tensor, p: float = 2) -> Tensor:
-    """The distances between all pairs of different rows, in the order of the upper triangle."""
+    """The distances between all pairs of different rows, in the order of the upper triangle.
+
+    `p` is the order of the norm: (N, M) becomes a vector of size N * (N - 1) / 2.
+
+    >>> metaop.pdist(metaop.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 0.0]]))
+    tensor([5., 3., 4.])
+    """
     rows, columns = triu_indices(len(input), len(input), 1)
     return (input.index_select(0, rows) - input.index_select(0, columns)).norm(p, 1)
 

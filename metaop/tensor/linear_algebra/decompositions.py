@@ -358,13 +358,28 @@ def qr(A: Tensor, mode: str = "reduced") -> Orthogonal:
 
 @public(method=True, out=True, precision=in_float32)
 def inverse(input: Tensor) -> Tensor:
-    """The inverse of a square matrix: `linalg.inv` under its older name."""
+    """The inverse of a square matrix: `linalg.inv` under its older name.
+
+    Raises LinAlgError for a singular matrix.
+
+    >>> metaop.inverse(metaop.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.2500]])
+    """
     return inv(input)
 
 
 @public("svd", method=True, out=True)
 def legacy_svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SingularColumns:
-    """`U @ diag(S) @ V.T`, with V by columns; zeros for U and V unless `compute_uv`."""
+    """`U @ diag(S) @ V.T`, with V by columns; zeros for U and V unless `compute_uv`.
+
+    The input is (…, M, N), the singular values S (…, min(M, N)) descend. Unless `some`, U and V are
+    made square.
+
+    >>> U, S, V = metaop.svd(metaop.tensor([[0.0, 2.0], [3.0, 0.0]]))
+    >>> S
+    tensor([3., 2.])
+    """
     U, S, Vh = svd(input, full_matrices=not some and compute_uv)
     if not compute_uv:
         rows, columns = input.shape[-2:]
@@ -376,11 +391,24 @@ def legacy_svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Sin
 
 @public("cholesky", method=True, out=True)
 def legacy_cholesky(input: Tensor, upper: bool = False) -> Tensor:
-    """The Cholesky factor: `linalg.cholesky` in its older form."""
+    """The Cholesky factor: `linalg.cholesky` in its older form.
+
+    Raises LinAlgError unless the matrix is positive definite.
+
+    >>> metaop.cholesky(metaop.tensor([[4.0, 2.0], [2.0, 5.0]]))
+    tensor([[2., 0.],
+            [1., 2.]])
+    """
     return cholesky(input, upper=upper)
 
 
 @public("qr", method=True, out=True)
 def legacy_qr(input: Tensor, some: bool = True) -> Orthogonal:
-    """`linalg.qr`, complete unless `some`."""
+    """`linalg.qr`, complete unless `some`: (…, M, N) is Q times R.
+
+    >>> Q, R = metaop.qr(metaop.tensor([[3.0, 1.0], [4.0, 2.0]]))
+    >>> R.abs()
+    tensor([[5.0000, 2.2000],
+            [0.0000, 0.4000]])
+    """
     return qr(input, "reduced" if some else "complete")

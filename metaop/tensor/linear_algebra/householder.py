@@ -23,7 +23,15 @@ class Reflections(NamedTuple):
 
 @public(method=True, out=True, precision=in_float32)
 def geqrf(input: Tensor) -> Reflections:
-    """The QR decomposition as LAPACK keeps it, without a gradient, as in PyTorch."""
+    """The QR decomposition as LAPACK keeps it, without a gradient: R and reflections, and factors.
+
+    A is (…, M, N); below the diagonal of the result stand the reflections, tau is (…, K).
+
+    >>> packed, tau = metaop.geqrf(metaop.tensor([[3.0, 1.0], [4.0, 2.0]]))
+    >>> packed.triu().abs()
+    tensor([[5.0000, 2.2000],
+            [0.0000, 0.4000]])
+    """
     packed, factors = np.linalg.qr(host_matrix("geqrf", input, square=False), "raw")
     made = (np.swapaxes(packed, -1, -2), factors)
     arrays = [np.ascontiguousarray(x, input.dtype.numpy) for x in made]
@@ -76,7 +84,15 @@ orgqr = synonym("orgqr", householder_product, method=True, out=True)
 def ormqr(
     input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False
 ) -> Tensor:
-    """`Q @ other`, or `other @ Q`, with Q (or its transpose) from the reflections of `geqrf`."""
+    """`Q @ other`, or `other @ Q`, with Q (or its transpose) from the reflections of `geqrf`.
+
+    `input` is (…, M, K), and Q (M, M) is never made.
+
+    >>> x = metaop.tensor([[3.0, 1.0], [4.0, 2.0]])
+    >>> metaop.ormqr(*metaop.geqrf(x), x, transpose=True).abs().round(decimals=4)
+    tensor([[5.0000, 2.2000],
+            [0.0000, 0.4000]])
+    """
     if left:
         return _reflected(input, tau, other, transpose)
     return transposed(_reflected(input, tau, transposed(other), not transpose))

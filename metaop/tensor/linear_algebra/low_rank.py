@@ -17,7 +17,12 @@ from metaop.tensor.surface import public
 def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) -> SingularColumns:
     """The `q` largest singular values of `A - M` with their vectors, approximately.
 
-    `niter` is the number of power iterations; more make slowly falling values more accurate.
+    A is (…, M, N), the values (…, q). `niter` is the number of power iterations; more make slowly
+    falling values more accurate. From Halko et al., "Finding structure with randomness" (2011).
+
+    >>> U, S, V = metaop.svd_lowrank(metaop.diag(metaop.tensor([3.0, 2.0, 0.0])), q=2)
+    >>> S.round(decimals=3)
+    tensor([3., 2.])
     """
     if M is not None:
         A = A - M
@@ -36,7 +41,14 @@ def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) 
 def pca_lowrank(
     A: Tensor, q: int | None = None, center: bool = True, niter: int = 2
 ) -> SingularColumns:
-    """The `q` (6 or less if not given) main directions of the rows of A: the columns of V."""
+    """The `q` (6 or less if not given) main directions of the rows of A: the columns of V.
+
+    A is (…, M, N), V (…, N, q). With `center`, the mean of the rows is taken away first.
+
+    >>> U, S, V = metaop.pca_lowrank(metaop.tensor([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]), q=1)
+    >>> (V[1] / V[0]).round(decimals=3)
+    tensor([2.])
+    """
     smallest = min(A.shape[-2:])
     q = min(6, smallest) if q is None else q
     if not 0 <= q <= smallest:

@@ -206,7 +206,16 @@ def _as_info(info: np.ndarray, like: Tensor) -> Tensor:
 def lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Factors:
-    """P, L and U from the packed form; what is not asked for is empty."""
+    """P, L and U from the packed form; what is not asked for is empty.
+
+    The packed matrix is (…, M, N), as `linalg.lu_factor` makes it.
+
+    >>> factors = metaop.linalg.lu_factor(metaop.tensor([[1.0, 2.0], [4.0, 4.0]]))
+    >>> P, L, U = metaop.lu_unpack(*factors)
+    >>> L
+    tensor([[1.0000, 0.0000],
+            [0.2500, 1.0000]])
+    """
     rows, columns = LU_data.shape[-2:]
     count = min(rows, columns)
     P = L = U = LU_data.detach().new_empty(0)
@@ -255,12 +264,26 @@ def lu_solve(
 def legacy_lu(
     A: Tensor, pivot: bool = True, get_infos: bool = False
 ) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]:
-    """The packed factors and the pivots (and `info` if asked for): `torch.lu`."""
+    """The packed factors and the pivots (and `info` if asked for): `torch.lu`.
+
+    The factors are (…, M, N), the pivots (…, K); see `linalg.lu_factor`.
+
+    >>> LU, pivots = metaop.lu(metaop.tensor([[1.0, 2.0], [4.0, 4.0]]))
+    >>> LU
+    tensor([[4.0000, 4.0000],
+            [0.2500, 1.0000]])
+    """
     found = lu_factor_ex(A, pivot=pivot, check_errors=not get_infos)
     return (*found,) if get_infos else (found.LU, found.pivots)
 
 
 @public("lu_solve", method=True, out=True, precision=in_float32)
 def legacy_lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
-    """`linalg.lu_solve` with the right side first: `torch.lu_solve`."""
+    """`linalg.lu_solve` with the right side first: `torch.lu_solve`, with b (…, N, K).
+
+    >>> factors = metaop.lu(metaop.tensor([[2.0, 1.0], [1.0, 3.0]]))
+    >>> metaop.lu_solve(metaop.tensor([[3.0], [4.0]]), *factors)
+    tensor([[1.],
+            [1.]])
+    """
     return lu_solve(LU_data, LU_pivots, b)

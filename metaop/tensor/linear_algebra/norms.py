@@ -55,7 +55,13 @@ def norm(
     keepdim: bool = False,
     dtype: DType | None = None,
 ) -> Tensor:
-    """The `p`-norm of all elements, or over `dim`; "fro" is 2, "nuc" the sum of singular values."""
+    """The `p`-norm of all elements, or over `dim`; "fro" is 2, "nuc" the sum of singular values.
+
+    The dimensions go, or have size 1 with `keepdim`.
+
+    >>> metaop.norm(metaop.tensor([3.0, 4.0])), metaop.norm(metaop.tensor([3.0, -4.0]), 1)
+    (tensor(5.), tensor(7.))
+    """
     if p == "nuc":
         from metaop.linalg import matrix_norm
 
@@ -68,7 +74,12 @@ def norm(
 
 @in_every_form()
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
-    """Slices along `dim` whose `p`-norm exceeds `maxnorm` scaled down to it."""
+    """Slices along `dim` whose `p`-norm exceeds `maxnorm` scaled down to it; the shape stays.
+
+    >>> metaop.renorm(metaop.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
+    tensor([[0.6000, 0.8000],
+            [0.3000, 0.4000]])
+    """
     if input.ndim < 2:
         raise ShapeError(
             f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions",

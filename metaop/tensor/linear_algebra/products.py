@@ -49,7 +49,13 @@ def _check_ranks(name: str, ranks: tuple[int, int], input: Tensor, other: Tensor
 
 @public(method=True, out=True, low_precision="matmul")
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The product of two matrices, of which the first may be sparse."""
+    """The product of two matrices, of which the first may be sparse: (M, K), (K, N) -> (M, N).
+
+    Raises ShapeError for other numbers of dimensions.
+
+    >>> metaop.mm(metaop.tensor([[1.0, 2.0]]), metaop.tensor([[3.0], [4.0]]))
+    tensor([[11.]])
+    """
     if isinstance(input, SparseTensor):
         return input.matmul(mat2)
     return _product("mm", (2, 2), input, mat2)
@@ -57,19 +63,33 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
 
 @public(method=True, out=True, low_precision="matmul")
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The products of two batches of matrices."""
+    """The products of two batches of matrices: (B, M, K), (B, K, N) -> (B, M, N).
+
+    Raises ShapeError for other numbers of dimensions.
+
+    >>> metaop.bmm(metaop.ones(2, 1, 3), metaop.ones(2, 3, 1)).flatten()
+    tensor([3., 3.])
+    """
     return _product("bmm", (3, 3), input, mat2)
 
 
 @public(method=True, out=True, precision=as_given, low_precision="matmul")
 def mv(input: Tensor, vec: Tensor) -> Tensor:
-    """A matrix times a vector."""
+    """A matrix times a vector: (M, K), (K) -> (M).
+
+    >>> metaop.mv(metaop.tensor([[1.0, 2.0], [3.0, 4.0]]), metaop.tensor([1.0, 10.0]))
+    tensor([21., 43.])
+    """
     return _product("mv", (2, 1), input, vec)
 
 
 @public(method=True, out=True, precision=as_given, low_precision="matmul")
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
-    """The sum of the products of two vectors."""
+    """The sum of the products of two vectors; raises ShapeError for others, and other lengths.
+
+    >>> metaop.dot(metaop.tensor([1.0, 2.0]), metaop.tensor([3.0, 4.0]))
+    tensor(11.)
+    """
     return _product("dot", (1, 1), input, tensor)
 
 
@@ -100,7 +120,11 @@ def _added(
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
-    """`beta * input + alpha * (mat1 @ mat2)`."""
+    """`beta * input + alpha * (mat1 @ mat2)`: `input` broadcasts to (M, N).
+
+    >>> metaop.addmm(metaop.ones(1), metaop.tensor([[1.0, 2.0]]), metaop.tensor([[3.0], [4.0]]))
+    tensor([[12.]])
+    """
     step = operators.add_product
     return _added("addmm", step, (2, 2), (input, mat1, mat2), beta, alpha)
 
@@ -109,7 +133,13 @@ def addmm(
 def addmv(
     input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
-    """`beta * input + alpha * (mat @ vec)`."""
+    """`beta * input + alpha * (mat @ vec)`: (M), (M, K), (K) -> (M), where `input` broadcasts.
+
+    The size of `input` is M or 1.
+
+    >>> metaop.addmv(metaop.ones(1), metaop.tensor([[1.0, 2.0]]), metaop.tensor([3.0, 4.0]))
+    tensor([12.])
+    """
     return _added("addmv", operators.add_product, (2, 1), (input, mat, vec), beta, alpha)
 
 
@@ -117,7 +147,13 @@ def addmv(
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
-    """`beta * input + alpha * (batch1 @ batch2)` for every matrix of the batch."""
+    """`beta * input + alpha * (batch1 @ batch2)` for every matrix of the batch.
+
+    `input` broadcasts to (B, M, N), the batches are (B, M, K) and (B, K, N).
+
+    >>> metaop.baddbmm(metaop.ones(1), metaop.ones(2, 1, 3), metaop.ones(2, 3, 1)).flatten()
+    tensor([4., 4.])
+    """
     operands = (input, batch1, batch2)
     return _added("baddbmm", operators.add_product, (3, 3), operands, beta, alpha)
 
@@ -126,6 +162,12 @@ def baddbmm(
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
-    """`beta * input + alpha * sum(batch1 @ batch2)`, summed over the batch."""
+    """`beta * input + alpha * sum(batch1 @ batch2)`, summed over the batch.
+
+    `input` broadcasts to (M, N), the batches are (B, M, K) and (B, K, N).
+
+    >>> metaop.addbmm(metaop.ones(1), metaop.ones(2, 1, 3), metaop.ones(2, 3, 1))
+    tensor([[7.]])
+    """
     operands = (input, batch1, batch2)
     return _added("addbmm", operators.add_batched_products, (3, 3), operands, beta, alpha)

@@ -143,13 +143,24 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
 
 @public(method=True, out=True, precision=in_float32)
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
-    """The inverse of the matrix of which L is the Cholesky factor."""
+    """The inverse of the matrix of which L is the Cholesky factor: (…, N, N) -> (…, N, N).
+
+    >>> metaop.cholesky_inverse(metaop.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.2500, 0.0000],
+            [0.0000, 0.0625]])
+    """
     return inv(transposed(L) @ L if upper else L @ transposed(L))
 
 
 @public(method=True, out=True, precision=in_float32)
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
-    """X with `A @ X = B`, where L is the Cholesky factor of A."""
+    """X with `A @ X = B`, where L is the Cholesky factor of A: B is (…, N, K).
+
+    >>> L = metaop.tensor([[2.0, 0.0], [0.0, 4.0]])
+    >>> metaop.cholesky_solve(metaop.tensor([[8.0], [16.0]]), L)
+    tensor([[2.],
+            [1.]])
+    """
     lower = transposed(L) if upper else L
     inner = solve_triangular(lower, B, upper=False)
     return solve_triangular(transposed(lower), inner, upper=True)
@@ -159,7 +170,11 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 def triangular_solve(
     b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularSolution:
-    """`linalg.solve_triangular` in its older form."""
+    """`linalg.solve_triangular` in its older form: b is (…, N, K) and comes first.
+
+    >>> metaop.triangular_solve(metaop.tensor([[4.0]]), metaop.tensor([[2.0]])).solution
+    tensor([[2.]])
+    """
     turned = transposed(A) if transpose else A
     batch = np.broadcast_shapes(A.shape[:-2], b.shape[:-2])
     solution = solve_triangular(turned, b, upper=upper != transpose, unitriangular=unitriangular)
@@ -298,7 +313,12 @@ def pinv(
 
 @public(method=True, precision=in_float32)
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
-    """`linalg.pinv` in its older form."""
+    """`linalg.pinv` in its older form: (…, M, N) -> (…, N, M).
+
+    >>> metaop.pinverse(metaop.tensor([[2.0, 0.0], [0.0, 0.0]])).abs()
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.0000]])
+    """
     return pinv(input, rcond)
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 
 class layout:
-    """How the elements of a tensor are kept."""
+    """How elements are kept: strided, in all dimensions alike, or sparse_coo or sparse_csr.
+
+    >>> metaop.ones(1).layout
+    metaop.strided
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -14,7 +18,11 @@ class layout:
 
 
 class memory_format:
-    """In which order the dimensions lie in memory: a hint that the compiler does not need."""
+    """In which order the dimensions lie in memory: a hint that the compiler does not need.
+
+    >>> metaop.channels_last
+    metaop.channels_last
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -39,6 +39,11 @@ def sparse_coo_tensor(
     """A tensor of `size` with `values` (count, …) at `indices` (dimensions, count).
 
     Without `size` it is as large as the indices need. Values of the same place add up.
+
+    >>> x = metaop.sparse_coo_tensor([[0, 1, 1], [1, 0, 0]], [1.0, 2.0, 3.0], (2, 2))
+    >>> x.to_dense()
+    tensor([[0., 1.],
+            [5., 0.]])
     """
     if values is None:  # only a size: nothing is kept
         shape = tuple(indices)
@@ -85,7 +90,14 @@ def sparse_csr_tensor(
     requires_grad: bool = False,
     check_invariants: bool | None = None,
 ) -> SparseTensor:
-    """A matrix by rows: row `i` has the values from `crow_indices[i]` to `crow_indices[i + 1]`."""
+    """A matrix by rows: row `i` has the values from `crow_indices[i]` to `crow_indices[i + 1]`.
+
+    `size` is (N, M); `col_indices` says in which columns the values stand.
+
+    >>> metaop.sparse_csr_tensor([0, 1, 3], [1, 0, 1], [1.0, 2.0, 3.0], (2, 2)).to_dense()
+    tensor([[0., 1.],
+            [2., 3.]])
+    """
     starts = _places(crow_indices, "sparse_csr_tensor")
     columns = _places(col_indices, "sparse_csr_tensor")
     held = _values_of(values, dtype, device, requires_grad)
