@@ -43,7 +43,9 @@ class Placement:
     `ranks` is an array of rank numbers, each once; its dimensions are the axes of the mesh, the
     outermost first. `simulate` keeps all ranks in this process, for tests and for trying things
     out. On "cuda" every rank holds its parts on a GPU of its host, and NCCL moves them.
-    Example: `placement("cpu", ranks=[[0, 1], [2, 3]])`, `placement.all("cpu")`.
+
+    >>> metaop.placement("cpu", ranks=[[0, 1], [2, 3]], simulate=True)
+    placement(type="cpu", ranks=[[0, 1], [2, 3]])
     """
 
     _table: dict[tuple, Placement] = {}

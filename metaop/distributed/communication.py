@@ -48,7 +48,13 @@ _BACKENDS = {"gloo", "mpi", "nccl", "ucc", "xccl"}
 
 
 class ReduceOp:
-    """How the values of the ranks are combined."""
+    """How the values of the ranks are combined: element by element, in one shape.
+
+    >>> x = metaop.ones(2)
+    >>> metaop.distributed.all_reduce(x, metaop.distributed.ReduceOp.MAX)
+    >>> x
+    tensor([1., 1.])
+    """
 
     SUM = "sum"
     AVG = "avg"
@@ -60,7 +66,12 @@ class ReduceOp:
 
 
 class Work:
-    """A collective that has been done."""
+    """A collective that has been done: there is nothing to wait for, whatever its size.
+
+    >>> work = metaop.distributed.all_reduce(metaop.ones(2), async_op=True)
+    >>> work.wait()
+    True
+    """
 
     def wait(self, timeout: Any = None) -> bool:
         """True: there is nothing to wait for."""
@@ -96,6 +107,10 @@ def init_process_group(
     `timeout` becomes METAOP_TIMEOUT_SECONDS, and `group_name` only names. Raises ArgumentError for
     numbers that are incomplete and for a store, options or a device, and DistributedError for
     numbers that are not those of MPI and for ranks on several hosts without mpirun.
+
+    >>> metaop.distributed.init_process_group()  # a program of one rank
+    >>> metaop.distributed.get_rank(), metaop.distributed.get_world_size()
+    (0, 1)
     """
     data_parallel.refuse("init_process_group()")
     parts = [] if backend is None else [part.rpartition(":")[2] for part in backend.split(",")]
@@ -116,12 +131,20 @@ def init_process_group(
 
 
 def destroy_process_group(group: Group = None) -> None:
-    """Forgets the groups, or one of them; MPI ends with the program."""
+    """Forgets the groups, or one of them; MPI ends with the program.
+
+    >>> metaop.distributed.init_process_group()
+    >>> metaop.distributed.destroy_process_group()
+    """
     forget_group(group)
 
 
 def is_available() -> bool:
-    """Whether mpi4py is installed."""
+    """Whether mpi4py is installed.
+
+    >>> metaop.distributed.is_available()
+    True
+    """
     return importlib.util.find_spec("mpi4py") is not None
 
 
@@ -129,37 +152,68 @@ is_mpi_available = is_available
 
 
 def is_nccl_available() -> bool:
-    """Whether NCCL can carry collectives between GPUs."""
+    """Whether NCCL can carry collectives between GPUs.
+
+    >>> metaop.distributed.is_nccl_available() and not metaop.cuda.is_available()
+    False
+    """
     return nccl.is_available()
 
 
 def is_torchelastic_launched() -> bool:
-    """Whether `torchrun` started the process; its ranks are not metaop's."""
+    """Whether `torchrun` started the process; its ranks are not metaop's.
+
+    >>> metaop.distributed.is_torchelastic_launched()
+    False
+    """
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def is_initialized() -> bool:
-    """Whether MPI has been started by this package."""
+    """Whether MPI has been started by this package.
+
+    >>> metaop.distributed.init_process_group()
+    >>> metaop.distributed.is_initialized()
+    True
+    """
     return group.WORLD is not None
 
 
 def get_backend(group: Group = None) -> str:
-    """ "mpi"."""
+    """ "mpi", whatever backend was asked for.
+
+    >>> metaop.distributed.get_backend()
+    'mpi'
+    """
     return "mpi"
 
 
 def get_rank(group: Group = None) -> int:
-    """The number of this process in the group, from 0."""
+    """The number of this process in the group, from 0.
+
+    >>> metaop.distributed.get_rank()  # a program of one rank
+    0
+    """
     return (group or world_group()).rank()
 
 
 def get_world_size(group: Group = None) -> int:
-    """How many processes the group has."""
+    """How many processes the group has.
+
+    >>> metaop.distributed.get_world_size()  # a program of one rank
+    1
+    """
     return (group or world_group()).size()
 
 
 def new_group(ranks: Sequence[int] | None = None) -> ProcessGroup | None:
-    """A group of some ranks; every rank of the job has to call it. None outside of the group."""
+    """A group of some ranks; every rank of the job has to call it. None outside of the group.
+
+    All ranks without `ranks`; numbers outside of the job raise ArgumentError.
+
+    >>> metaop.distributed.get_world_size(metaop.distributed.new_group([0]))
+    1
+    """
     return make_group(ranks)
 
 
@@ -167,7 +221,12 @@ def new_group(ranks: Sequence[int] | None = None) -> ProcessGroup | None:
 
 
 def barrier(group: Group = None, async_op: bool = False) -> Work | None:
-    """Waits for all ranks."""
+    """Waits until all ranks of the group are here.
+
+    METAOP_TIMEOUT_SECONDS limits the wait; a rank that does not come is a DistributedError.
+
+    >>> metaop.distributed.barrier()  # a program of one rank
+    """
     _agreed("barrier", group)
     return _done(async_op)
 
@@ -175,7 +234,15 @@ def barrier(group: Group = None, async_op: bool = False) -> Work | None:
 def all_reduce(
     tensor: Tensor, op: str = "sum", group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Puts the combination of all ranks' values into the tensor of each."""
+    """Puts the combination of all ranks' values into the tensor of each.
+
+    The tensors have one shape and type; other ones raise DistributedError on all ranks.
+
+    >>> x = metaop.tensor([1.0, 2.0])
+    >>> metaop.distributed.all_reduce(x)  # a program of one rank
+    >>> x
+    tensor([1., 2.])
+    """
     members = _agreed(f"all_reduce {op} {kind_of(tensor)}", group)
     put(tensor, combined(members, tensor, op), tensor.device, _divisor(op, members))
     return _done(async_op)
@@ -184,7 +251,15 @@ def all_reduce(
 def reduce(
     tensor: Tensor, dst: int = 0, op: str = "sum", group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Puts the combination of all ranks' values into the tensor of rank `dst`."""
+    """Puts the combination of all ranks' values into the tensor of rank `dst`.
+
+    The tensors have one shape and type.
+
+    >>> x = metaop.tensor([1.0, 2.0])
+    >>> metaop.distributed.reduce(x, dst=0)  # a program of one rank
+    >>> x
+    tensor([1., 2.])
+    """
     members = _agreed(f"reduce {op} {kind_of(tensor)} to {dst}", group)
     total = combined(members, tensor, op)
     if members.rank() == members.number_of(dst):
@@ -195,7 +270,13 @@ def reduce(
 def broadcast(
     tensor: Tensor, src: int = 0, group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Puts the value that rank `src` has into the tensor of every rank."""
+    """Puts the value that rank `src` has into the tensor of every rank; all have one shape.
+
+    >>> x = metaop.tensor([1.0, 2.0])
+    >>> metaop.distributed.broadcast(x, src=0)  # a program of one rank
+    >>> x
+    tensor([1., 2.])
+    """
     members = _agreed(f"broadcast {kind_of(tensor)} from {src}", group)
     memory, root = memory_of(tensor.device), members.number_of(src)
     with memory.active():
@@ -209,7 +290,13 @@ def broadcast(
 def all_gather(
     tensor_list: list[Tensor], tensor: Tensor, group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Puts the value of rank k into `tensor_list[k]`, on all ranks; shapes may differ."""
+    """Puts the value of rank k into `tensor_list[k]`, on all ranks; shapes may differ.
+
+    >>> found = [metaop.zeros(2)]
+    >>> metaop.distributed.all_gather(found, metaop.tensor([1.0, 2.0]))  # a program of one rank
+    >>> found
+    [tensor([1., 2.])]
+    """
     what = f"all_gather {tensor.dtype.name} of {tensor.ndim} dimensions{place_of(tensor)}"
     members = _agreed(what, group)
     _check_count("all_gather", tensor_list, members)
@@ -222,7 +309,15 @@ def all_gather(
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Puts the values of all ranks one after another into `output_tensor`."""
+    """Puts the values of all ranks one after another into `output_tensor`.
+
+    They have one shape, whose first size times the number of ranks is that of the output.
+
+    >>> found = metaop.zeros(2)
+    >>> metaop.distributed.all_gather_into_tensor(found, metaop.tensor([1.0, 2.0]))
+    >>> found
+    tensor([1., 2.])
+    """
     members = _agreed(f"all_gather_into_tensor {kind_of(input_tensor)}", group)
     counts = [math.prod(input_tensor.shape)] * members.size()
     put(output_tensor, gathered(members, input_tensor, counts), input_tensor.device)
@@ -236,7 +331,13 @@ def gather(
     group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Puts the value of rank k into `gather_list[k]` of rank `dst`."""
+    """Puts the value of rank k into `gather_list[k]` of rank `dst`; shapes may differ.
+
+    >>> found = [metaop.zeros(2)]
+    >>> metaop.distributed.gather(metaop.tensor([1.0, 2.0]), found)  # a program of one rank
+    >>> found
+    [tensor([1., 2.])]
+    """
     members = _agreed(f"gather {tensor.dtype.name}{place_of(tensor)} to {dst}", group)
     root = members.number_of(dst)
     if members.rank() == root:
@@ -254,7 +355,13 @@ def scatter(
     group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Puts `scatter_list[k]` of rank `src` into the tensor of rank k."""
+    """Puts `scatter_list[k]` of rank `src` into the tensor of rank k, which has its shape.
+
+    >>> x = metaop.zeros(2)
+    >>> metaop.distributed.scatter(x, [metaop.tensor([1.0, 2.0])])  # a program of one rank
+    >>> x
+    tensor([1., 2.])
+    """
     members = _agreed(f"scatter {tensor.dtype.name}{place_of(tensor)} from {src}", group)
     given: list[Tensor | None] = [None] * members.size()
     if members.rank() == members.number_of(src):
@@ -273,7 +380,15 @@ def reduce_scatter(
     group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Puts the combination of all ranks' `input_list[k]` into the output of rank k."""
+    """Puts the combination of all ranks' `input_list[k]` into the output of rank k.
+
+    All of them have one shape.
+
+    >>> x = metaop.zeros(2)
+    >>> metaop.distributed.reduce_scatter(x, [metaop.tensor([1.0, 2.0])])  # a program of one rank
+    >>> x
+    tensor([1., 2.])
+    """
     kinds = ", ".join(kind_of(source) for source in input_list)
     members = _agreed(f"reduce_scatter {op} {kinds}", group)
     _check_count("reduce_scatter", input_list, members)
@@ -292,7 +407,15 @@ def reduce_scatter(
 def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: str = "sum", group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Puts this rank's part of the combination of all ranks' `input` into `output`."""
+    """Puts this rank's part of the combination of all ranks' `input` into `output`.
+
+    The first size of the input is that of the output times the number of ranks.
+
+    >>> x = metaop.zeros(2)
+    >>> metaop.distributed.reduce_scatter_tensor(x, metaop.tensor([1.0, 2.0]))
+    >>> x
+    tensor([1., 2.])
+    """
     parts = input.chunk((group or world_group()).size())  # type: ignore[attr-defined]
     return reduce_scatter(output, list(parts), op, group, async_op)
 
@@ -303,7 +426,15 @@ def all_to_all(
     group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Puts `input_tensor_list[j]` of rank k into `output_tensor_list[k]` of rank j."""
+    """Puts `input_tensor_list[j]` of rank k into `output_tensor_list[k]` of rank j.
+
+    A tensor and the one that it is put into have one shape.
+
+    >>> found = [metaop.zeros(2)]
+    >>> metaop.distributed.all_to_all(found, [metaop.tensor([1.0, 2.0])])  # a program of one rank
+    >>> found
+    [tensor([1., 2.])]
+    """
     kinds = sorted({f"{one.dtype.name}{place_of(one)}" for one in input_tensor_list})
     members = _agreed(f"all_to_all {', '.join(kinds)}", group)
     _check_count("all_to_all", input_tensor_list, members)
@@ -315,13 +446,29 @@ def all_to_all(
 def broadcast_object_list(
     object_list: list[Any], src: int = 0, group: Group = None, device: Any = None
 ) -> None:
-    """Fills the list with the objects that rank `src` has in its own."""
+    """Fills the list with the objects that rank `src` has in its own.
+
+    They are pickled, so ranks have to trust each other.
+
+    >>> found = [{"step": 3}]
+    >>> metaop.distributed.broadcast_object_list(found)  # a program of one rank
+    >>> found
+    [{'step': 3}]
+    """
     members = _agreed("broadcast_object_list", group)
     object_list[:] = members.communicator.bcast(list(object_list), members.number_of(src))
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Group = None) -> None:
-    """Fills the list with the objects of all ranks."""
+    """Fills the list with the objects of all ranks.
+
+    They are pickled, so ranks have to trust each other.
+
+    >>> found = [None]
+    >>> metaop.distributed.all_gather_object(found, {"step": 3})  # a program of one rank
+    >>> found
+    [{'step': 3}]
+    """
     object_list[:] = _agreed("all_gather_object", group).communicator.allgather(obj)
 
 

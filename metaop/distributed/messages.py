@@ -26,9 +26,14 @@ class _OnGpu(NamedTuple):
 
 
 def send(tensor: Tensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> None:
-    """Sends the value to rank `dst`, which has to call `recv`.
+    """Sends the value to rank `dst`, which has to call `recv` with a tensor of its shape.
 
     A value on a GPU waits until that rank takes it.
+
+    >>> metaop.distributed.send(metaop.tensor([1.0, 2.0]), dst=0)  # a program of one rank
+    >>> x = metaop.zeros(2)
+    >>> metaop.distributed.recv(x), x
+    (0, tensor([1., 2.]))
     """
     members = group or world_group()
     rank, what = members.number_of(dst), f"send to rank {dst}"
@@ -50,7 +55,15 @@ def send(tensor: Tensor, dst: int, group: ProcessGroup | None = None, tag: int =
 def recv(
     tensor: Tensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0
 ) -> int:
-    """Puts a value that rank `src` (any rank without it) sends into the tensor; returns `src`."""
+    """Puts a value that rank `src` (any rank without it) sends into the tensor; returns `src`.
+
+    The tensor has the shape and the type of the value.
+
+    >>> metaop.distributed.send(metaop.tensor([1.0, 2.0]), dst=0)  # a program of one rank
+    >>> x = metaop.zeros(2)
+    >>> metaop.distributed.recv(x, src=0), x
+    (0, tensor([1., 2.]))
+    """
     members, rank = group or world_group(), None
     what = "recv from any rank"
     if src is not None:

@@ -10,7 +10,11 @@ from metaop.errors import ArgumentError, DistributedError
 
 
 class ProcessGroup:
-    """Some ranks of the job with a communicator of their own."""
+    """Some ranks of the job with a communicator of their own; `size()` counts them.
+
+    >>> metaop.distributed.new_group([0]).size()
+    1
+    """
 
     def __init__(self, communicator: Any, ranks: Sequence[int]) -> None:
         self.world = MPIWorld(communicator)
@@ -36,7 +40,11 @@ class ProcessGroup:
 
 
 class group:
-    """`group.WORLD`: all ranks of the job."""
+    """`group.WORLD`: all ranks of the job; its `size()` counts them.
+
+    >>> metaop.distributed.group.WORLD.size()  # a program of one rank
+    1
+    """
 
     WORLD: ProcessGroup | None = None
 

@@ -39,8 +39,13 @@ class Graph:
     """Edges between nodes, with features of both.
 
     Made by `metaop.graph.graph((sources, destinations))`. `ndata` and `edata` are dictionaries of
-    tensors with one row for each node or edge. In a block, source and destination nodes differ:
-    `srcdata` and `dstdata` are their features.
+    tensors with one row for each node or edge; another number raises ShapeError. In a block, source
+    and destination nodes differ: `srcdata` and `dstdata` are their features.
+
+    >>> g = metaop.graph.graph(([0, 1, 1], [1, 2, 0]))
+    >>> g.ndata["x"] = metaop.tensor([1.0, 2.0, 3.0])
+    >>> g.num_nodes(), g.num_edges(), g.in_degrees()
+    (3, 3, tensor([1, 1, 1]))
     """
 
     def __init__(self, structure: Structure, is_block: bool = False, device: Device = CPU) -> None:
@@ -257,6 +262,9 @@ def graph(data: Any, num_nodes: int | None = None) -> Graph:
     """A graph of edges: (sources, destinations), or a list of pairs.
 
     Without `num_nodes` there are as many nodes as the largest number asks for.
+
+    >>> metaop.graph.graph([(0, 1), (1, 2)], num_nodes=4).num_nodes()
+    4
     """
     u, v = _ends(data)
     if num_nodes is None:
@@ -265,6 +273,11 @@ def graph(data: Any, num_nodes: int | None = None) -> Graph:
 
 
 def create_block(data: Any, num_src_nodes: int, num_dst_nodes: int) -> Graph:
-    """A block: edges from source nodes to destination nodes, counted separately."""
+    """A block: edges from source nodes to destination nodes, counted separately.
+
+    >>> block = metaop.graph.create_block(([0, 2], [0, 1]), 3, 2)
+    >>> block.num_src_nodes(), block.num_dst_nodes()
+    (3, 2)
+    """
     u, v = _ends(data)
     return Graph(Structure(u, v, num_src_nodes, num_dst_nodes), is_block=True)

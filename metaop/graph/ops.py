@@ -19,7 +19,12 @@ _REDUCERS = {"sum": "add", "mean": "mean", "prod": "mul", "max": "amax", "min": 
 def edge_softmax(graph: Graph, logits: Tensor, eids: Any = None, norm_by: str = "dst") -> Tensor:
     """The softmax of `logits` (edges, …) over the edges that enter the same node.
 
-    With `norm_by="src"` over those that leave it; `eids` are the edges that the rows stand for.
+    The shape stays. With `norm_by="src"` over those that leave it; `eids` are the edges that the
+    rows stand for.
+
+    >>> g = metaop.graph.graph(([0, 1, 0], [2, 2, 1]))
+    >>> metaop.graph.edge_softmax(g, metaop.zeros(3))
+    tensor([0.5000, 0.5000, 1.0000])
     """
     if norm_by not in ("dst", "src"):
         raise ArgumentError(f"edge_softmax: norm_by must be 'dst' or 'src', got {norm_by!r}")
@@ -87,7 +92,10 @@ def u_mul_e_sum(g: Graph, x: Tensor, y: Tensor) -> Tensor:
 def segment_reduce(seglen: Any, value: Tensor, reducer: str = "sum") -> Tensor:
     """Consecutive rows reduced: the first `seglen[0]`, the next `seglen[1]`, …; empty ones 0.
 
-    `reducer` is "sum", "mean", "prod", "max" or "min".
+    `reducer` is "sum", "mean", "prod", "max" or "min". (rows, …) becomes (segments, …).
+
+    >>> metaop.graph.segment_reduce(metaop.tensor([2, 1]), metaop.tensor([1.0, 2.0, 5.0]))
+    tensor([3., 5.])
     """
     sizes = node_numbers(seglen)
     if sizes.sum() != value.shape[0] or reducer not in _REDUCERS:

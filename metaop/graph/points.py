@@ -64,7 +64,12 @@ def farthest_point_sampler(
     """The numbers (batch, npoints), int64, of points of (batch, points, size) that lie far apart.
 
     Each is the first of those farthest from all before it. The first one is `start_idx`, a number
-    or one for each cloud, and drawn at random without it.
+    or one for each cloud, and drawn at random without it. From Eldar et al., "The farthest point
+    strategy for progressive image sampling" (1997).
+
+    >>> points = metaop.tensor([[[0.0], [1.0], [5.0]]])
+    >>> metaop.graph.farthest_point_sampler(points, 2, start_idx=0)
+    tensor([[0, 2]])
     """
     _check("farthest_point_sampler", pos)
     batch, length, _ = pos.shape
@@ -85,6 +90,10 @@ def ball_query(points: Tensor, centres: Tensor, radius: float, count: int) -> Te
 
     Takes points (batch, points, size) and centres (batch, centres, size). A ball with fewer points
     repeats its first one; one with none has -1.
+
+    >>> points = metaop.tensor([[[0.0], [1.0], [5.0]]])
+    >>> metaop.graph.ball_query(points, metaop.tensor([[[0.5]]]), 1.0, 3)
+    tensor([[[0, 1, 0]]])
     """
     _check("ball_query", points)
     _check("ball_query", centres)
@@ -102,6 +111,10 @@ def group_points(features: Tensor, numbers: Tensor) -> Tensor:
     """Rows of features (batch, points, size) by numbers (batch, …): (batch, …, size).
 
     Its gradient adds up what goes to the same row.
+
+    >>> features = metaop.tensor([[[1.0], [2.0], [3.0]]])
+    >>> metaop.graph.group_points(features, metaop.tensor([[2, 0]])).flatten()
+    tensor([3., 1.])
     """
     if features.ndim != 3 or not numbers.ndim or features.shape[0] != numbers.shape[0]:
         raise ShapeError(

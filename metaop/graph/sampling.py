@@ -96,6 +96,11 @@ def to_block(g: Graph, dst_nodes: Any = None) -> Graph:
 
     The first source nodes are the destination nodes. `srcdata["_ID"]`, `dstdata["_ID"]` and
     `edata["_ID"]` say which nodes and edges of `g` they are.
+
+    >>> g = metaop.graph.graph(([3, 2], [0, 0]))
+    >>> block = metaop.graph.to_block(g, [0])
+    >>> block.num_src_nodes(), block.num_dst_nodes(), block.srcdata["_ID"]
+    (3, 1, tensor([0, 2, 3]))
     """
     source, destination = g.structure.source, g.structure.destination
     seeds = np.unique(destination) if dst_nodes is None else node_numbers(dst_nodes)

@@ -24,7 +24,12 @@ def _common(frames: Sequence[Frame]) -> dict[str, Tensor]:
 
 
 def batch(graphs: Sequence[Graph]) -> Graph:
-    """One graph of several, without edges between them; features that all have are joined."""
+    """One graph of several, without edges between them; features that all have are joined.
+
+    >>> two = metaop.graph.batch([metaop.graph.graph(([0], [1]))] * 2)
+    >>> two.edges()
+    (tensor([0, 2]), tensor([1, 3]))
+    """
     if not graphs:
         raise ArgumentError("batch: there are no graphs to join")
     sizes = [g.part_sizes() for g in graphs]
@@ -43,7 +48,12 @@ def batch(graphs: Sequence[Graph]) -> Graph:
 
 
 def unbatch(joined: Graph) -> list[Graph]:
-    """The graphs that `batch` joined."""
+    """The graphs that `batch` joined, of the sizes that they had.
+
+    >>> two = metaop.graph.batch([metaop.graph.graph(([0], [1]))] * 2)
+    >>> [g.num_nodes() for g in metaop.graph.unbatch(two)]
+    [2, 2]
+    """
     nodes, edges = joined.part_sizes()
     found, first_node, first_edge = [], 0, 0
     for node_count, edge_count in zip(nodes.tolist(), edges.tolist()):
@@ -64,7 +74,11 @@ def unbatch(joined: Graph) -> list[Graph]:
 
 
 def reverse(g: Graph, copy_ndata: bool = True, copy_edata: bool = False) -> Graph:
-    """The same nodes with every edge pointing the other way."""
+    """The same nodes with every edge pointing the other way.
+
+    >>> metaop.graph.reverse(metaop.graph.graph(([0, 1], [1, 2]))).edges()
+    (tensor([1, 2]), tensor([0, 1]))
+    """
     turned = Graph(g.structure.reverse(), device=g.device)
     turned.parts = g.parts
     if copy_ndata:
@@ -83,7 +97,11 @@ def _with_edges(g: Graph, source: np.ndarray, destination: np.ndarray) -> Graph:
 
 
 def add_self_loop(g: Graph) -> Graph:
-    """The graph with one more edge v → v for every node; its features are 0."""
+    """The graph with one more edge v → v for every node; its features are 0.
+
+    >>> metaop.graph.add_self_loop(metaop.graph.graph(([0], [1]))).edges()
+    (tensor([0, 0, 1]), tensor([1, 0, 1]))
+    """
     loops = np.arange(g.num_nodes())
     structure = g.structure
     changed = _with_edges(
@@ -98,12 +116,20 @@ def add_self_loop(g: Graph) -> Graph:
 
 
 def remove_self_loop(g: Graph) -> Graph:
-    """The graph without edges v → v."""
+    """The graph without edges v → v.
+
+    >>> metaop.graph.remove_self_loop(metaop.graph.graph(([0, 1], [1, 1]))).edges()
+    (tensor([0]), tensor([1]))
+    """
     return edge_subgraph(g, g.structure.source != g.structure.destination, relabel_nodes=False)
 
 
 def to_bidirected(g: Graph, copy_ndata: bool = False) -> Graph:
-    """Every edge in both directions, once each, without features of edges."""
+    """Every edge in both directions, once each, without features of edges.
+
+    >>> metaop.graph.to_bidirected(metaop.graph.graph(([0, 1], [1, 0]))).num_edges()
+    2
+    """
     source, destination = g.structure.source, g.structure.destination
     pairs = np.concatenate([np.stack([source, destination]), np.stack([destination, source])], 1)
     pairs = np.unique(pairs, axis=1)
@@ -117,6 +143,10 @@ def edge_subgraph(g: Graph, edges: Any, *, relabel_nodes: bool = True) -> Graph:
     """The chosen edges (numbers or a mask) with the nodes at their ends.
 
     `ndata["_ID"]` and `edata["_ID"]` say which they were; without `relabel_nodes` all nodes stay.
+
+    >>> g = metaop.graph.edge_subgraph(metaop.graph.graph(([0, 1, 2], [1, 2, 3])), [2])
+    >>> g.edges(), g.ndata["_ID"]
+    ((tensor([0]), tensor([1])), tensor([2, 3]))
     """
     chosen = node_numbers(edges)
     source, destination = g.structure.source[chosen], g.structure.destination[chosen]
@@ -131,7 +161,11 @@ def edge_subgraph(g: Graph, edges: Any, *, relabel_nodes: bool = True) -> Graph:
 
 
 def node_subgraph(g: Graph, nodes: Any) -> Graph:
-    """The chosen nodes (numbers or a mask) and all edges between them."""
+    """The chosen nodes (numbers or a mask) and all edges between them.
+
+    >>> metaop.graph.node_subgraph(metaop.graph.graph(([0, 1, 2], [1, 2, 3])), [1, 2]).edges()
+    (tensor([0]), tensor([1]))
+    """
     chosen = node_numbers(nodes)
     place = np.full(g.num_nodes(), -1)
     place[chosen] = np.arange(len(chosen))
@@ -144,7 +178,11 @@ def node_subgraph(g: Graph, nodes: Any) -> Graph:
 
 
 def in_subgraph(g: Graph, nodes: Any) -> Graph:
-    """All nodes, and the edges that enter the chosen ones."""
+    """All nodes, and the edges that enter the chosen ones.
+
+    >>> metaop.graph.in_subgraph(metaop.graph.graph(([0, 1, 2], [1, 2, 1])), [1]).edges()
+    (tensor([0, 2]), tensor([1, 1]))
+    """
     return edge_subgraph(
         g, np.isin(g.structure.destination, node_numbers(nodes)), relabel_nodes=False
     )
@@ -164,7 +202,11 @@ def _note_edges(found: Graph, g: Graph, edges: np.ndarray) -> None:
 
 
 def knn_graph(x: Tensor, k: int) -> Graph:
-    """Edges to every point from its `k` nearest ones, itself among them; `x` is (points, size)."""
+    """Edges to every point from its `k` nearest ones, itself among them; `x` is (points, size).
+
+    >>> metaop.graph.knn_graph(metaop.tensor([[0.0], [1.0], [5.0]]), 2).edges()
+    (tensor([0, 1, 1, 0, 2, 1]), tensor([0, 0, 1, 1, 2, 2]))
+    """
     points = x.detach().numpy().astype(np.float64)
     if not 0 < k <= len(points):
         raise ArgumentError(f"knn_graph: k = {k} of {len(points)} points")
@@ -176,7 +218,12 @@ def knn_graph(x: Tensor, k: int) -> Graph:
 
 
 def rand_graph(num_nodes: int, num_edges: int) -> Graph:
-    """Edges between nodes drawn at random, by metaop's generator."""
+    """Edges between nodes drawn at random, by metaop's generator.
+
+    >>> g = metaop.graph.rand_graph(5, 7)
+    >>> g.num_nodes(), g.num_edges()
+    (5, 7)
+    """
     ends = randint(0, num_nodes, (2, num_edges)).numpy()
     return graph((ends[0], ends[1]), num_nodes)
 
@@ -186,7 +233,14 @@ def from_networkx(
     node_attrs: Sequence[str] | None = None,
     edge_attrs: Sequence[str] | None = None,
 ) -> Graph:
-    """A graph of networkx; edges of undirected ones lead both ways."""
+    """A graph of networkx; edges of undirected ones lead both ways.
+
+    `node_attrs` and `edge_attrs` name what becomes features.
+
+    >>> import networkx
+    >>> metaop.graph.from_networkx(networkx.path_graph(3)).num_edges()
+    4
+    """
     directed = nx_graph if nx_graph.is_directed() else nx_graph.to_directed()
     number = {node: k for k, node in enumerate(directed.nodes)}
     edges = list(directed.edges(data=True))
@@ -201,7 +255,14 @@ def from_networkx(
 def to_networkx(
     g: Graph, node_attrs: Sequence[str] | None = None, edge_attrs: Sequence[str] | None = None
 ) -> Any:
-    """A directed multigraph of networkx with the number of each edge as "id"."""
+    """A directed multigraph of networkx with the number of each edge as "id".
+
+    `node_attrs` and `edge_attrs` name the features that it takes along; a feature (nodes, …)
+    becomes one tensor for each node.
+
+    >>> metaop.graph.to_networkx(metaop.graph.graph(([0, 1], [1, 2]))).number_of_edges()
+    2
+    """
     import networkx
 
     result = networkx.MultiDiGraph()

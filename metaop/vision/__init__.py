@@ -20,11 +20,20 @@ def __getattr__(name: str) -> Any:
 
 
 def set_image_backend(backend: str) -> None:
-    """Accepted for "PIL"; Pillow reads all images."""
+    """Accepted for "PIL"; Pillow reads all images.
+
+    Raises UnsupportedError for other names.
+
+    >>> metaop.vision.set_image_backend("PIL")
+    """
     if backend != "PIL":
         raise UnsupportedError(f"the image backend {backend!r} is not supported", fix="use 'PIL'")
 
 
 def get_image_backend() -> str:
-    """The library that reads images: "PIL"."""
+    """The library that reads images: "PIL".
+
+    >>> metaop.vision.get_image_backend()
+    'PIL'
+    """
     return "PIL"

@@ -78,6 +78,11 @@ def distribute_tensor(input: Tensor, placement: Placement, sbp: SbpLike) -> Tens
     """The global tensor whose value is the `input` of the placement's first rank.
 
     Every rank gives a tensor of the same shape and type, and keeps its part.
+
+    >>> both = metaop.placement("cpu", ranks=[0, 1], simulate=True)
+    >>> x = metaop.distributed.distribute_tensor(metaop.arange(4.0), both, metaop.sbp.split(0))
+    >>> x.to_local(), x.shape
+    (tensor([0., 1.]), metaop.Size([4]))
     """
     if input.device.placement is not None:
         return to_global(input, placement, sbp)

@@ -40,7 +40,11 @@ class global_mode:
     That is for functions that name no device and no placement of their own, also inside of modules
     that are built. What has too little of a dimension to split is whole on every rank. With
     `enabled` False they are local again.
-    Example: `with global_mode(True, placement=placement.all("cpu"), sbp=sbp.split(0)): ...`
+
+    >>> both = metaop.placement("cpu", ranks=[0, 1], simulate=True)
+    >>> with metaop.distributed.global_mode(True, placement=both, sbp=metaop.sbp.split(0)):
+    ...     metaop.zeros(4, 2).to_local().shape
+    metaop.Size([2, 2])
     """
 
     def __init__(
