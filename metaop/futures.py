@@ -12,7 +12,15 @@ T = TypeVar("T")
 
 
 class Future(Generic[T]):
-    """A value that somebody sets once; `wait()` blocks until then."""
+    """A value that somebody sets once; `wait()` blocks until then.
+
+    Setting it again raises InvalidStateError.
+
+    >>> future = metaop.futures.Future()
+    >>> future.set_result(3)
+    >>> future.wait(), future.then(lambda done: done.value() + 1).wait()
+    (3, 4)
+    """
 
     def __init__(self, *, devices: Any = None) -> None:
         self._inner: concurrent.futures.Future[T] = concurrent.futures.Future()
@@ -56,7 +64,15 @@ class Future(Generic[T]):
 
 
 def collect_all(futures: list[Future[Any]]) -> Future[list[Future[Any]]]:
-    """A future of all of `futures`, done when each of them is."""
+    """A future of all of `futures`, done when each of them is; its value is their list.
+
+    Waiting for one that failed raises its error.
+
+    >>> future = metaop.futures.Future()
+    >>> future.set_result(3)
+    >>> [one.value() for one in metaop.futures.collect_all([future]).wait()]
+    [3]
+    """
     together: Future[list[Future[Any]]] = Future()
     missing = {id(future) for future in futures}
 
@@ -73,5 +89,11 @@ def collect_all(futures: list[Future[Any]]) -> Future[list[Future[Any]]]:
 
 
 def wait_all(futures: list[Future[Any]]) -> list[Any]:
-    """The values of all futures."""
+    """The values of all futures; it raises the error of one that failed.
+
+    >>> future = metaop.futures.Future()
+    >>> future.set_result(3)
+    >>> metaop.futures.wait_all([future])
+    [3]
+    """
     return [future.wait() for future in futures]

@@ -40,23 +40,46 @@ spmm = mm
 def addmm(
     mat: Tensor, mat1: SparseTensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0
 ) -> Tensor:
-    """`beta * mat + alpha * (mat1 @ mat2)`."""
+    """`beta * mat + alpha * (mat1 @ mat2)`, with a sparse mat1: (N, M), (N, K), (K, M) -> (N, M).
+
+    >>> matrix = metaop.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0], (2, 2))
+    >>> metaop.sparse.addmm(metaop.ones(2, 1), matrix, metaop.tensor([[1.0], [10.0]]))
+    tensor([[21.],
+            [ 4.]])
+    """
     return beta * mat + alpha * mm(mat1, mat2)  # type: ignore[operator]
 
 
 def sum(input: SparseTensor, dim: Any = None, dtype: DType | None = None) -> Any:
-    """The sum of all elements, or along dimensions."""
+    """The sum of all elements, or along dimensions, which go.
+
+    >>> matrix = metaop.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0], (2, 2))
+    >>> metaop.sparse.sum(matrix)
+    tensor(5.)
+    """
     return input.sum(dim, dtype)
 
 
 def softmax(input: SparseTensor, dim: int, *, dtype: DType | None = None) -> SparseTensor:
-    """The softmax of the elements that are kept, along a sparse dimension of a matrix."""
+    """The softmax of the elements that are kept, along a sparse dimension of a matrix.
+
+    >>> matrix = metaop.sparse_coo_tensor([[0, 1, 1], [1, 0, 1]], [2.0, 3.0, 3.0], (2, 2))
+    >>> metaop.sparse.softmax(matrix, 1).to_dense()
+    tensor([[0.0000, 1.0000],
+            [0.5000, 0.5000]])
+    """
     exponentials, totals = _exponentials(input, dim, dtype)
     return input.coalesce()._with(exponentials / totals)
 
 
 def log_softmax(input: SparseTensor, dim: int, *, dtype: DType | None = None) -> SparseTensor:
-    """The logarithm of the softmax of the elements that are kept."""
+    """The logarithm of the softmax of the elements that are kept; the shape stays.
+
+    >>> matrix = metaop.sparse_coo_tensor([[0, 1, 1], [1, 0, 1]], [2.0, 3.0, 3.0], (2, 2))
+    >>> metaop.sparse.log_softmax(matrix, 1).to_dense()
+    tensor([[ 0.0000,  0.0000],
+            [-0.6931, -0.6931]])
+    """
     exponentials, totals = _exponentials(input, dim, dtype)
     return input.coalesce()._with((exponentials / totals).log())
 
@@ -79,7 +102,15 @@ def _exponentials(input: SparseTensor, dim: int, dtype: DType | None) -> tuple[A
 
 
 def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: Any = None) -> Any:
-    """A matrix with the rows of `diagonals` on the diagonals `offsets`."""
+    """A matrix with the rows of `diagonals` on the diagonals `offsets`.
+
+    `diagonals` is (count, N) and `shape` that of the matrix; element j of a row comes to column j.
+
+    >>> diagonals, offsets = metaop.tensor([[1, 2], [3, 4]]), metaop.tensor([0, 1])
+    >>> metaop.sparse.spdiags(diagonals, offsets, (2, 2)).to_dense()
+    tensor([[1, 4],
+            [0, 2]])
+    """
     rows, columns = shape
     numbers = np.atleast_1d(offsets.numpy(force=True))
     lines: Any = diagonals if diagonals.ndim == 2 else diagonals.reshape(1, -1)  # type: ignore

@@ -33,6 +33,10 @@ class set_detect_anomaly:
     The error (GradientError) names the operator and the source line that called it, which is
     remembered of every call meanwhile. `check_nan=False` only remembers the lines. Slow: gradients
     are computed apart from each other. Also a context manager.
+
+    >>> with metaop.autograd.set_detect_anomaly(False):
+    ...     metaop.ones(1)
+    tensor([1.])
     """
 
     def __init__(self, mode: bool = True, check_nan: bool = True) -> None:
@@ -50,7 +54,18 @@ class set_detect_anomaly:
 class detect_anomaly(set_detect_anomaly):
     """`set_detect_anomaly(True)` as a context manager.
 
-    Example: `with metaop.autograd.detect_anomaly(): loss.backward()`
+    A NaN in a gradient raises GradientError there. It warns that backward passes are slow inside.
+
+    >>> import warnings
+    >>> x = metaop.zeros(1, requires_grad=True)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
+    ...     try:
+    ...         with metaop.autograd.detect_anomaly():
+    ...             (x.sqrt() * 0).sum().backward()
+    ...     except metaop.errors.GradientError:
+    ...         print("a gradient is NaN")
+    a gradient is NaN
     """
 
     def __init__(self, check_nan: bool = True) -> None:

@@ -136,8 +136,16 @@ class Function:
     """An operator with a gradient of one's own.
 
     Subclasses define static methods: `forward(ctx, *args)`, or `forward(*args)` with
-    `setup_context(ctx, inputs, output)`, and `backward(ctx, *grad_outputs)` giving one gradient
-    (or None) per argument. Call it as `MyFunction.apply(*args)`.
+    `setup_context(ctx, inputs, output)`, and `backward(ctx, *grad_outputs)` giving one gradient (or
+    None) per argument, of its shape. Call it as `MyFunction.apply(*args)`.
+
+    >>> class Rounded(metaop.autograd.Function):
+    ...     forward = staticmethod(lambda ctx, x: x.round())
+    ...     backward = staticmethod(lambda ctx, grad: grad)
+    >>> x = metaop.tensor([0.4, 1.6], requires_grad=True)
+    >>> Rounded.apply(x).sum().backward()
+    >>> x.grad
+    tensor([1., 1.])
     """
 
     @staticmethod
@@ -275,7 +283,18 @@ def _reduced(cls: type[Function], gradient: Any, shape: Shape, position: int) ->
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a `backward` whose result cannot be differentiated again: trying is an error."""
+    """Decorates a `backward` whose result cannot be differentiated again.
+
+    Trying raises GradientError.
+
+    >>> from metaop.autograd.function import once_differentiable
+    >>> class Doubled(metaop.autograd.Function):
+    ...     forward = staticmethod(lambda ctx, x: x * 2)
+    ...     backward = staticmethod(once_differentiable(lambda ctx, grad: grad * 2))
+    >>> x = metaop.ones(1, requires_grad=True)
+    >>> metaop.autograd.grad(Doubled.apply(x).sum(), x)
+    (tensor([2.]),)
+    """
 
     @wraps(backward)
     def run(ctx: Any, *cotangents: Any) -> Any:

@@ -13,7 +13,18 @@ from metaop.tensor.core import Tensor, from_array
 
 
 class GradcheckError(RuntimeError):
-    """A gradient that differs from finite differences."""
+    """A gradient that differs from finite differences; `gradcheck` raises it with both matrices.
+
+    >>> class Wrong(metaop.autograd.Function):
+    ...     forward = staticmethod(lambda ctx, x: x * 2)
+    ...     backward = staticmethod(lambda ctx, g: g * 3)
+    >>> x = metaop.ones(1, dtype=metaop.float64, requires_grad=True)
+    >>> try:
+    ...     metaop.autograd.gradcheck(Wrong.apply, (x,))
+    ... except metaop.autograd.GradcheckError:
+    ...     print("the gradient is wrong")
+    the gradient is wrong
+    """
 
 
 def _float_outputs(outputs: Any) -> list[Tensor]:
@@ -85,6 +96,10 @@ def gradcheck(
     Raises GradcheckError, which shows both matrices, unless `raise_exception` is off. Options of
     PyTorch's that choose faster or forward-mode checks are accepted and change nothing; others
     raise ArgumentTypeError.
+
+    >>> x = metaop.tensor([0.5, 2.0], dtype=metaop.float64, requires_grad=True)
+    >>> metaop.autograd.gradcheck(metaop.log, (x,))
+    True
     """
     _check_options(options)
     arguments = listed(inputs)
@@ -120,6 +135,10 @@ def gradgradcheck(
     """`gradcheck` of the gradients of `func`, with respect to inputs and cotangents.
 
     Raises ArgumentTypeError for options that PyTorch has not.
+
+    >>> x = metaop.tensor([0.5, 2.0], dtype=metaop.float64, requires_grad=True)
+    >>> metaop.autograd.gradgradcheck(metaop.log, (x,))
+    True
     """
     _check_options(options)
     arguments = listed(inputs)

@@ -37,7 +37,16 @@ def backward(
     create_graph: bool = False,
     inputs: Tensors | None = None,
 ) -> None:
-    """Adds the gradients of the sum of `tensors`, weighted by `grad_tensors`, to the leaves."""
+    """Adds the gradients of the sum of `tensors`, weighted by `grad_tensors`, to the leaves.
+
+    A weight has the shape of its tensor, and may be left out where that is one number. Without
+    `retain_graph` what backward needs is let go.
+
+    >>> x = metaop.tensor([1.0, 2.0], requires_grad=True)
+    >>> metaop.autograd.backward([x**2], [metaop.ones(2)])
+    >>> x.grad
+    tensor([2., 4.])
+    """
     roots = _starts(listed(tensors), grad_tensors)
     run_backward(roots, retain_graph, create_graph, inputs)
 
@@ -59,6 +68,11 @@ def grad(
     unless `allow_unused` (None for them) or `materialize_grads` (zeros). With `is_grads_batched`
     the first dimension of `grad_outputs` counts separate gradients. `only_inputs=False` is ignored
     with a warning, as in PyTorch.
+
+    >>> x = metaop.tensor(3.0, requires_grad=True)
+    >>> (slope,) = metaop.autograd.grad(x**2, x, create_graph=True)
+    >>> slope.item(), metaop.autograd.grad(slope, x)[0].item()
+    (6.0, 2.0)
     """
     if not only_inputs:
         warnings.warn(

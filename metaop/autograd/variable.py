@@ -30,4 +30,7 @@ class Variable(metaclass=_VariableType):
     """`Variable(data)` is `data.detach()`, a leaf of its own; every tensor is a Variable.
 
     `volatile` does nothing, as in PyTorch. Raises ArgumentTypeError when `data` is no tensor.
+
+    >>> isinstance(metaop.ones(1), metaop.autograd.Variable)
+    True
     """

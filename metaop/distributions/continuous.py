@@ -22,7 +22,13 @@ def _uniform(shape: Sequence[int], like: Tensor) -> Tensor:
 
 
 class LogNormal(Distribution):
-    """The exponential of a normal variable with mean `loc` and deviation `scale`."""
+    """The exponential of a normal variable with mean `loc` and deviation `scale`.
+
+    Both broadcast to its shape; they are the mean and deviation of the logarithm.
+
+    >>> metaop.distributions.LogNormal(0.0, 1.0).mean
+    tensor(1.6487)
+    """
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.positive
@@ -65,7 +71,11 @@ class LogNormal(Distribution):
 
 
 class HalfNormal(Distribution):
-    """The absolute value of a normal variable with deviation `scale`."""
+    """The absolute value of a normal variable with deviation `scale`, whose shape it has.
+
+    >>> metaop.distributions.HalfNormal(1.0).mean
+    tensor(0.7979)
+    """
 
     arg_constraints = {"scale": constraints.positive}
     support = constraints.nonnegative
@@ -106,7 +116,12 @@ class HalfNormal(Distribution):
 
 
 class Uniform(Distribution):
-    """Evenly distributed numbers in [low, high)."""
+    """Evenly distributed numbers in [low, high); both limits broadcast to its shape.
+
+    >>> x = metaop.distributions.Uniform(0.0, 2.0)
+    >>> x.log_prob(metaop.tensor(1.0)), x.cdf(metaop.tensor(0.5))
+    (tensor(-0.6931), tensor(0.2500))
+    """
 
     has_rsample = True
 
@@ -150,7 +165,13 @@ class Uniform(Distribution):
 
 
 class Exponential(ExponentialFamily):
-    """Waiting times between events of the given `rate`."""
+    """Waiting times between events of the given `rate`, whose shape it has.
+
+    The rate is the number of events in a unit of time.
+
+    >>> metaop.distributions.Exponential(2.0).cdf(metaop.tensor([0.0, 0.5]))
+    tensor([0.0000, 0.6321])
+    """
 
     arg_constraints = {"rate": constraints.positive}
     support = constraints.nonnegative
@@ -195,6 +216,10 @@ class Gamma(ExponentialFamily):
 
     Samples come from the method of Marsaglia and Tsang; their gradients with respect to the
     concentration follow from implicit differentiation of the cumulative distribution.
+
+    >>> x = metaop.distributions.Gamma(3.0, 2.0)
+    >>> x.mean, x.variance
+    (tensor(1.5000), tensor(0.7500))
     """
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
@@ -237,7 +262,11 @@ class Gamma(ExponentialFamily):
 
 
 class Chi2(Gamma):
-    """The sum of the squares of `df` standard normal variables."""
+    """The sum of the squares of `df` standard normal variables; `df`, above 0, has its shape.
+
+    >>> metaop.distributions.Chi2(metaop.tensor([1.0, 3.0])).mean
+    tensor([1., 3.])
+    """
 
     arg_constraints = {"df": constraints.positive}
 
@@ -248,7 +277,12 @@ class Chi2(Gamma):
 
 
 class Beta(ExponentialFamily):
-    """The beta distribution on 0 … 1."""
+    """The beta distribution on 0 … 1; both concentrations, above 0, broadcast to its shape.
+
+    >>> x = metaop.distributions.Beta(2.0, 1.0)
+    >>> x.mean, x.variance
+    (tensor(0.6667), tensor(0.0556))
+    """
 
     arg_constraints = {
         "concentration1": constraints.positive,
@@ -305,7 +339,13 @@ class Beta(ExponentialFamily):
 
 
 class StudentT(Distribution):
-    """Student's t distribution with `df` degrees of freedom, moved and scaled."""
+    """Student's t distribution with `df` degrees of freedom, moved and scaled.
+
+    The arguments broadcast to its shape. The mean is NaN up to one degree of freedom.
+
+    >>> metaop.distributions.StudentT(3.0).variance
+    tensor(3.)
+    """
 
     arg_constraints = {
         "df": constraints.positive,

@@ -65,7 +65,11 @@ class _Binary(ExponentialFamily):
 
 
 class Bernoulli(_Binary):
-    """1 with a probability, else 0."""
+    """1 with a probability, else 0; by probabilities or their logits, whose shape it has.
+
+    >>> metaop.distributions.Bernoulli(metaop.tensor([0.0, 1.0])).sample()
+    tensor([0., 1.])
+    """
 
     support = constraints.boolean
     has_enumerate_support = True
@@ -101,7 +105,13 @@ class Bernoulli(_Binary):
 
 
 class Geometric(_Binary):
-    """The number of failures before the first success."""
+    """The number of failures before the first success, by its probability or logit.
+
+    It has the shape of the argument.
+
+    >>> metaop.distributions.Geometric(metaop.tensor([0.5, 0.25])).mean
+    tensor([1., 3.])
+    """
 
     support = constraints.nonnegative_integer
 
@@ -135,7 +145,12 @@ class Geometric(_Binary):
 
 
 class Binomial(Distribution):
-    """The number of successes in `total_count` trials."""
+    """The number of successes in `total_count` trials; the arguments broadcast to its shape.
+
+    >>> x = metaop.distributions.Binomial(3, probs=metaop.tensor(0.5))
+    >>> x.log_prob(metaop.tensor([0.0, 1.0])).exp()
+    tensor([0.1250, 0.3750])
+    """
 
     def __init__(
         self,
@@ -184,7 +199,13 @@ class Binomial(Distribution):
 
 
 class Poisson(ExponentialFamily):
-    """The number of events of a given `rate`."""
+    """The number of events of a given `rate`, whose shape it has.
+
+    The rate is the number that is expected.
+
+    >>> metaop.distributions.Poisson(2.0).log_prob(metaop.tensor(1.0)).exp()
+    tensor(0.2707)
+    """
 
     arg_constraints = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer
@@ -214,7 +235,13 @@ class Poisson(ExponentialFamily):
 
 
 class Categorical(Distribution):
-    """Whole numbers 0 … K - 1 with probabilities along the last dimension."""
+    """Whole numbers 0 … K - 1 with probabilities along the last dimension.
+
+    Probabilities need not sum to 1: they are divided by their sum.
+
+    >>> metaop.distributions.Categorical(metaop.tensor([1.0, 3.0])).probs
+    tensor([0.2500, 0.7500])
+    """
 
     has_enumerate_support = True
 
@@ -298,7 +325,11 @@ class Categorical(Distribution):
 
 
 class OneHotCategorical(Distribution):
-    """`Categorical` with samples as vectors of one 1."""
+    """`Categorical` with samples as vectors of one 1, along a last dimension of size K.
+
+    >>> metaop.distributions.OneHotCategorical(metaop.tensor([0.0, 1.0])).sample()
+    tensor([0., 1.])
+    """
 
     support = constraints.simplex
 
@@ -348,7 +379,11 @@ class OneHotCategorical(Distribution):
 
 
 class Multinomial(Distribution):
-    """How often each category appears in `total_count` draws."""
+    """How often each category appears in `total_count` draws; the last dimension holds categories.
+
+    >>> metaop.distributions.Multinomial(4, metaop.tensor([0.25, 0.75])).mean
+    tensor([1., 3.])
+    """
 
     def __init__(
         self,

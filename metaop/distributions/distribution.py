@@ -30,6 +30,10 @@ class Distribution:
     """A batch of distributions: samples have the shape `sample_shape + batch_shape + event_shape`.
 
     `rsample` draws samples that gradients flow through, `sample` draws without gradients.
+
+    >>> x = metaop.distributions.Normal(metaop.zeros(2, 1), metaop.ones(3))
+    >>> x.batch_shape, x.sample((5,)).shape
+    (metaop.Size([2, 3]), metaop.Size([5, 2, 3]))
     """
 
     has_rsample = False
@@ -161,4 +165,10 @@ class Distribution:
 
 
 class ExponentialFamily(Distribution):
-    """Distributions whose log-density is linear in functions of the value."""
+    """Distributions whose log-density is linear in functions of the value.
+
+    Their shapes are those of `Distribution`.
+
+    >>> issubclass(metaop.distributions.Normal, metaop.distributions.ExponentialFamily)
+    True
+    """

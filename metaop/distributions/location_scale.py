@@ -80,7 +80,13 @@ class LocationScale(Distribution):
 
 
 class Normal(LocationScale, ExponentialFamily):
-    """The normal distribution with mean `loc` and standard deviation `scale`."""
+    """The normal distribution with mean `loc` and standard deviation `scale`.
+
+    Both broadcast to its shape.
+
+    >>> metaop.distributions.Normal(0.0, 1.0).log_prob(metaop.tensor([0.0, 1.0]))
+    tensor([-0.9189, -1.4189])
+    """
 
     _standard_variance = 1.0
     _standard_entropy = 0.5 + 0.5 * math.log(2 * math.pi)
@@ -107,7 +113,11 @@ class Normal(LocationScale, ExponentialFamily):
 
 
 class Laplace(LocationScale):
-    """The double exponential distribution around `loc`."""
+    """The double exponential distribution around `loc`; `loc` and `scale` broadcast to its shape.
+
+    >>> metaop.distributions.Laplace(0.0, 1.0).log_prob(metaop.tensor([0.0, 1.0]))
+    tensor([-0.6931, -1.6931])
+    """
 
     _standard_variance = 2.0
     _standard_entropy = 1 + math.log(2)
@@ -133,7 +143,13 @@ class Laplace(LocationScale):
 
 
 class Cauchy(LocationScale):
-    """The distribution of the ratio of two centred normal variables."""
+    """The distribution of the ratio of two centred normal variables, moved and scaled.
+
+    `loc` and `scale` broadcast to its shape. It has no mean.
+
+    >>> metaop.distributions.Cauchy(0.0, 1.0).cdf(metaop.tensor([0.0, 1.0]))
+    tensor([0.5000, 0.7500])
+    """
 
     _standard_mean = math.nan
     _standard_variance = math.inf
@@ -150,7 +166,11 @@ class Cauchy(LocationScale):
 
 
 class Gumbel(LocationScale):
-    """The distribution of the largest of many samples."""
+    """The distribution of the largest of many samples; `loc` and `scale` broadcast to its shape.
+
+    >>> metaop.distributions.Gumbel(0.0, 1.0).mean
+    tensor(0.5772)
+    """
 
     _standard_mean = _EULER
     _standard_variance = math.pi**2 / 6

@@ -17,7 +17,11 @@ from metaop.tensor.linear_algebra.decompositions import cholesky, inv, solve_tri
 
 
 class Dirichlet(ExponentialFamily):
-    """Vectors of probabilities, with the given concentrations along the last dimension."""
+    """Vectors of probabilities, with the given concentrations along the last dimension.
+
+    >>> metaop.distributions.Dirichlet(metaop.tensor([1.0, 3.0])).mean
+    tensor([0.2500, 0.7500])
+    """
 
     arg_constraints = {"concentration": constraints.positive}
     support = constraints.simplex
@@ -66,7 +70,14 @@ class Dirichlet(ExponentialFamily):
 
 
 class MultivariateNormal(Distribution):
-    """The normal distribution of vectors, by one of three matrices."""
+    """The normal distribution of vectors, by one of three matrices.
+
+    `loc` is (…, D), the covariance, its inverse or its Cholesky factor (…, D, D).
+
+    >>> x = metaop.distributions.MultivariateNormal(metaop.zeros(2), metaop.eye(2))
+    >>> x.log_prob(metaop.zeros(2))
+    tensor(-1.8379)
+    """
 
     support = constraints.real_vector
     has_rsample = True
@@ -137,7 +148,14 @@ class MultivariateNormal(Distribution):
 
 
 class Independent(Distribution):
-    """A distribution some of whose batch dimensions count as parts of one event."""
+    """A distribution some of whose batch dimensions count as parts of one event.
+
+    Log-densities are summed over them.
+
+    >>> x = metaop.distributions.Normal(metaop.zeros(3), 1.0)
+    >>> metaop.distributions.Independent(x, 1).log_prob(metaop.zeros(3))
+    tensor(-2.7568)
+    """
 
     def __init__(
         self,

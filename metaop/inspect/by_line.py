@@ -18,7 +18,11 @@ HOST = "starting programs"
 
 
 class Place(NamedTuple):
-    """A line of the user's program."""
+    """A line of the user's program: its file, the function that it is in, and its number.
+
+    >>> metaop.inspect.Place("train.py", "step", 7).line
+    7
+    """
 
     file: str
     function: str
@@ -32,6 +36,9 @@ class LineTime(NamedTuple):
     """What ran for a line, in nanoseconds, and its share of the whole time.
 
     `kernels` has the time of each kernel by name, `operators` how often each was computed.
+
+    >>> metaop.inspect.LineTime._fields
+    ('place', 'share', 'kernels', 'compiling', 'host', 'operators')
     """
 
     place: Place

@@ -36,9 +36,14 @@ _FEW_ELEMENTS = 16
 class Examination(Profile):
     """A profile of a `with metaop.inspect.doctor():` block that also tells what is slow.
 
-    `findings()` has what was found on the machine and in the block, each with its evidence and
-    what to do; `report()` is that as text. Without a block there is only the machine. `lines()`,
+    `findings()` has what was found on the machine and in the block, each with its evidence and what
+    to do; `report()` is that as text. Without a block there is only the machine. `lines()`,
     `flame(path)` and `table()` are those of any profile.
+
+    >>> with metaop.inspect.doctor() as examination:
+    ...     total = metaop.ones(3).sum().item()
+    >>> type(examination).__name__, total
+    ('Examination', 3.0)
     """
 
     def __init__(self) -> None:
@@ -218,11 +223,12 @@ class Examination(Profile):
 def doctor() -> Examination:
     """Tells what is slow here and what to set; as a context manager, what is slow in its block.
 
-    Example:
+    Print `report()` of the result.
 
-        with metaop.inspect.doctor() as examination:
-            train_one_epoch()
-        print(examination.report())
+    >>> with metaop.inspect.doctor() as examination:
+    ...     total = metaop.ones(3).sum().item()
+    >>> isinstance(examination.report(), str)
+    True
     """
     return Examination()
 

@@ -20,7 +20,11 @@ class Check(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Something that costs time or memory: its name, the evidence as text, and what to do."""
+    """Something that costs time or memory: its name, the evidence as text, and what to do.
+
+    >>> metaop.inspect.Finding("threads", "1 of 2 cores works", "set METAOP_NUM_THREADS=2").fix
+    'set METAOP_NUM_THREADS=2'
+    """
 
     name: str
     text: str

@@ -27,7 +27,11 @@ _LIBRARIES = (
 
 
 def info() -> str:
-    """Versions, processor, threads, settings and cache as text."""
+    """Versions, processor, threads, settings and cache as text.
+
+    >>> "metaop" in metaop.inspect.info()
+    True
+    """
     sections = {
         "versions": _versions(),
         "processor": _processor(),
@@ -94,6 +98,9 @@ def self_test() -> str:
     """Compares a few computations, forward and backward, with NumPy.
 
     Returns a line for each with its time, starting with "ok" or "WRONG".
+
+    >>> "WRONG" in metaop.inspect.self_test()
+    False
     """
     lines = []
     for check in _CHECKS:

@@ -43,6 +43,11 @@ class MemoryRecord(executor.Watcher):
     the operator and the line that recorded it; memory of programs that run stands at the line that
     had them run. `table()` is that as text, `save(path)` draws it over time as SVG. One record at a
     time; memory of GPUs and of arrays that NumPy shares is not seen.
+
+    >>> with metaop.inspect.memory() as record:
+    ...     x = metaop.ones(1000).exp().tolist()
+    >>> record.peak >= 4000
+    True
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -197,10 +202,12 @@ class MemoryRecord(executor.Watcher):
 def memory(path: str | os.PathLike[str] | None = None) -> MemoryRecord:
     """Records what holds host memory inside a `with` block; with `path`, draws it at the end.
 
-    Example:
-        with metaop.inspect.memory("memory.svg") as record:
-            step(x, y)
-        print(record.table())
+    Sizes are in bytes; see `MemoryRecord`.
+
+    >>> with metaop.inspect.memory() as record:
+    ...     x = metaop.ones(1000).exp().tolist()
+    >>> isinstance(record.table(), str)
+    True
     """
     return MemoryRecord(path)
 

@@ -32,6 +32,9 @@ class Picture:
     """A drawn graph: the `stage` that it shows and the document `svg`; notebooks show it.
 
     `save(path)` writes it.
+
+    >>> metaop.inspect.picture(metaop.ones(2).exp()).stage
+    'expand'
     """
 
     stage: str
@@ -62,8 +65,8 @@ def picture(
     shares a box with it, and kernels are empty. Results have a thick border. Raises ArgumentError
     for other stages, for stages that the backend does not have, and when nothing is pending.
 
-    Example:
-        metaop.inspect.picture(loss, stage="group").save("kernels.svg")
+    >>> metaop.inspect.picture(metaop.ones(2).exp(), stage="group").svg[:4]
+    '<svg'
     """
     if stage not in _STAGES:
         raise ArgumentError(f"there is no stage {stage!r}", fix=f"pass one of {', '.join(_STAGES)}")

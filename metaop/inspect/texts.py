@@ -22,7 +22,12 @@ from metaop.unified_graph.show import show_graph
 
 
 def calls(*tensors: Tensor) -> str:
-    """What the program has recorded to compute the tensors: one line a call."""
+    """What the program has recorded to compute the tensors: one line a call.
+
+    >>> print(metaop.inspect.calls(metaop.ones(2).exp()), end="")
+    call 0: constant_fill  -> float32[2]
+    call 1: exp call 0 -> float32[2]
+    """
     pending = pending_of(tensors)
     names = {leaf: f"leaf {number}" for number, leaf in enumerate(pending.leaves)}
     lines = [f"{name}: {leaf.type}" for leaf, name in names.items()]
@@ -39,6 +44,12 @@ def graph(*tensors: Tensor, optimised: bool = False) -> str:
 
     Of global tensors it shows the plan of their ranks: how each value lies, by which signature it
     is computed, and the collectives between with the bytes that the first rank sends.
+
+    >>> print(metaop.inspect.graph(metaop.ones(2).exp() + 1), end="")
+    %0 = constant 1.0  float32[2]
+    %1 = exp %0        float32[2]
+    %2 = add %1 %0     float32[2]
+    return %2
     """
     pending = pending_of(tensors)
     placement = pending.outputs[0].type.device.placement
@@ -57,6 +68,9 @@ def kernels(*tensors: Tensor, backend: str | None = None) -> str:
     `backend` is "llvm" or "cuda", which need not be able to run here; without it, what will run.
     Of global tensors it shows what the first rank runs between collectives. The reference backend
     has no kernels: what it runs is the graph.
+
+    >>> print(metaop.inspect.kernels(metaop.ones(2).exp(), backend="llvm").splitlines()[0])
+    kernel map_constant(b0: write float32) arguments [] grain 16384
     """
     found = compilations_of(pending_of(tensors), backend)
     return "\n".join(show_schedule(one.schedule) for one in found)
@@ -66,6 +80,9 @@ def passes(*tensors: Tensor, backend: str | None = None) -> str:
     """What every pass of the compiler makes of the tensors' computation, and why there is the pass.
 
     A pass that changed nothing shows only its name.
+
+    >>> print(metaop.inspect.passes(metaop.ones(2).exp()).splitlines()[0])
+    --- 0 expand: what was recorded, in meta-operators
     """
     parts = []
     for compilation in compilations_of(pending_of(tensors), backend):
@@ -82,22 +99,37 @@ def sizes() -> str:
     """What ran with more than one choice of sizes, and for which sizes its programs hold.
 
     Symbols stand for numbers that differed; `s0 - 3 < 0` is a condition on one of them.
+
+    >>> isinstance(metaop.inspect.sizes(), str)
+    True
     """
     return described()
 
 
 def llvm(*tensors: Tensor) -> str:
-    """The LLVM IR of the kernels that compute the tensors, before LLVM's own passes."""
+    """The LLVM IR of the kernels that compute the tensors, before LLVM's own passes.
+
+    >>> "define void @kernel" in metaop.inspect.llvm(metaop.ones(2).exp())
+    True
+    """
     return "\n".join(_sources(tensors, "llvm"))
 
 
 def cuda(*tensors: Tensor) -> str:
-    """The CUDA C++ of the kernels that compute the tensors on a GPU, a large one where none is."""
+    """The CUDA C++ of the kernels that compute the tensors on a GPU, a large one where none is.
+
+    >>> "__global__" in metaop.inspect.cuda(metaop.ones(2).exp())
+    True
+    """
     return "\n".join(_sources(tensors, "cuda"))
 
 
 def assembly(*tensors: Tensor) -> str:
-    """The machine code of the kernels that compute the tensors, for this processor."""
+    """The machine code of the kernels that compute the tensors, for this processor.
+
+    >>> ".text" in metaop.inspect.assembly(metaop.ones(2).exp())
+    True
+    """
     return "\n".join(object_code.assembly(text) for text in _sources(tensors, "llvm"))
 
 

@@ -37,7 +37,15 @@ def sum(
     dtype: DType | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The sum over `dim` of the elements that `mask` lets through."""
+    """The sum over `dim` of the elements that `mask` lets through.
+
+    The mask broadcasts to the shape of `input`. The dimensions go, or have size 1 with `keepdim`;
+    without `dim` they are all. What the mask hides counts as 0.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.sum(x, mask=mask)
+    tensor(4.)
+    """
     return reductions.sum(_kept(_typed(input, dtype), mask, 0), _all(dim), keepdim)
 
 
@@ -53,7 +61,14 @@ def prod(
     dtype: DType | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The product over `dim` of the elements that `mask` lets through."""
+    """The product over `dim` of the elements that `mask` lets through.
+
+    Shapes are those of `sum`. What the mask hides counts as 1.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.prod(x, mask=mask)
+    tensor(3.)
+    """
     result = _kept(_typed(input, dtype), mask, 1)
     for position in sorted(reduced_dimensions(dim, input.ndim), reverse=True):
         result = reductions.prod(result, position, True)
@@ -71,7 +86,14 @@ def amax(
     dtype: DType | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The largest of the elements over `dim` that `mask` lets through."""
+    """The largest of the elements over `dim` that `mask` lets through.
+
+    Shapes are those of `sum`. Where all is hidden it is the lowest number of the type.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.amax(x, mask=mask)
+    tensor(3.)
+    """
     input = _typed(input, dtype)
     return reductions.amax(_kept(input, mask, input.dtype.lowest), dim, keepdim)
 
@@ -84,7 +106,14 @@ def amin(
     dtype: DType | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The smallest of the elements over `dim` that `mask` lets through."""
+    """The smallest of the elements over `dim` that `mask` lets through.
+
+    Shapes are those of `sum`. Where all is hidden it is the highest number of the type.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.amin(x, mask=mask)
+    tensor(1.)
+    """
     input = _typed(input, dtype)
     return reductions.amin(_kept(input, mask, input.dtype.highest), dim, keepdim)
 
@@ -97,7 +126,14 @@ def argmax(
     dtype: DType | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The index of the largest element that `mask` lets through, in the type of `input`."""
+    """The index of the largest element that `mask` lets through, in the type of `input`.
+
+    Shapes are those of `sum`; without `dim` it is the index in the flattened tensor.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.argmax(x, mask=mask)
+    tensor(2.)
+    """
     input = _typed(input, dtype)
     found = reductions.argmax(_kept(input, mask, input.dtype.lowest), dim, keepdim)
     return found.to(input.dtype)
@@ -111,7 +147,14 @@ def argmin(
     dtype: DType | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The index of the smallest element that `mask` lets through, in the type of `input`."""
+    """The index of the smallest element that `mask` lets through, in the type of `input`.
+
+    Shapes are those of `sum`; without `dim` it is the index in the flattened tensor.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.argmin(x, mask=mask)
+    tensor(0.)
+    """
     input = _typed(input, dtype)
     found = reductions.argmin(_kept(input, mask, input.dtype.highest), dim, keepdim)
     return found.to(input.dtype)
@@ -120,14 +163,24 @@ def argmin(
 def cumsum(
     input: Tensor, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """The running sum of the elements that `mask` lets through."""
+    """The running sum of the elements that `mask` lets through; the shape stays.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.cumsum(x, 0, mask=mask)
+    tensor([1., 1., 4.])
+    """
     return scans.cumsum(_kept(_typed(input, dtype), mask, 0), dim)
 
 
 def cumprod(
     input: Tensor, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """The running product of the elements that `mask` lets through."""
+    """The running product of the elements that `mask` lets through; the shape stays.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.cumprod(x, 0, mask=mask)
+    tensor([1., 1., 3.])
+    """
     return scans.cumprod(_kept(_typed(input, dtype), mask, 1), dim)
 
 
@@ -144,7 +197,14 @@ def mean(
     dtype: DType | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The average over `dim` of the elements that `mask` lets through."""
+    """The average over `dim` of the elements that `mask` lets through.
+
+    Shapes are those of `sum`; where all is hidden it is NaN.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.mean(x, mask=mask)
+    tensor(2.)
+    """
     input = _typed(input, dtype)
     total = sum(input, dim, keepdim=keepdim, mask=mask)
     return total / _count(input, mask, dim, keepdim)
@@ -158,7 +218,14 @@ def median(
     dtype: DType | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The lower median along `dim` of the elements that `mask` lets through."""
+    """The lower median along `dim` of the elements that `mask` lets through.
+
+    The dimension goes, or has size 1 with `keepdim`.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.median(x, mask=mask)
+    tensor(1.)
+    """
     found = nanmedian(_kept(_typed(input, dtype), mask, math.nan), dim, keepdim)
     return found.values
 
@@ -171,7 +238,14 @@ def logsumexp(
     dtype: DType | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """`log(sum(exp(x)))` over `dim` of the elements that `mask` lets through."""
+    """`log(sum(exp(x)))` over `dim` of the elements that `mask` lets through.
+
+    Shapes are those of `sum`; where all is hidden it is -inf.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.logsumexp(x, mask=mask)
+    tensor(3.1269)
+    """
     input = _typed(input, dtype)
     kind = input.dtype
     if kind.kind != "float":
@@ -187,7 +261,14 @@ def logaddexp(
     input_mask: Tensor | None = None,
     other_mask: Tensor | None = None,
 ) -> Tensor:
-    """`log(exp(x) + exp(y))`, where masked operands count as -inf."""
+    """`log(exp(x) + exp(y))`, where masked operands count as -inf.
+
+    The operands broadcast to one shape.
+
+    >>> x, mask = metaop.zeros(2), metaop.tensor([True, False])
+    >>> metaop.masked.logaddexp(x, x, input_mask=mask)
+    tensor([0.6931, 0.0000])
+    """
     first = _kept(_typed(input, dtype), input_mask, -math.inf)
     return pointwise.logaddexp(first, _kept(_typed(other, dtype), other_mask, -math.inf))
 
@@ -201,7 +282,14 @@ def norm(
     dtype: DType | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The norm of order `ord` over `dim` of the elements that `mask` lets through."""
+    """The norm of order `ord` over `dim` of the elements that `mask` lets through.
+
+    Shapes are those of `sum`.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.norm(x, mask=mask)
+    tensor(3.1623)
+    """
     order = 2.0 if ord is None else ord
     return vector_norm(
         _kept(_typed(input, dtype), mask, 0.0 if order > 0 else math.inf), order, _all(dim), keepdim
@@ -218,7 +306,15 @@ def var(
     dtype: DType | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The variance over `dim` of the elements that `mask` lets through."""
+    """The variance over `dim` of the elements that `mask` lets through.
+
+    Shapes are those of `sum`; the sum of squares is divided by their number less 1, or less
+    `correction`.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.var(x, mask=mask)
+    tensor(2.)
+    """
     if correction is None:
         correction = 1.0 if unbiased is None else float(unbiased)
     input = _typed(input, dtype)
@@ -241,7 +337,14 @@ def std(
     dtype: DType | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The standard deviation over `dim` of the elements that `mask` lets through."""
+    """The standard deviation over `dim` of the elements that `mask` lets through.
+
+    It is the root of `var`, of the same shape.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.std(x, mask=mask)
+    tensor(1.4142)
+    """
     return var(
         input, dim, unbiased, correction=correction, keepdim=keepdim, dtype=dtype, mask=mask
     ).sqrt()
@@ -250,21 +353,38 @@ def std(
 def softmax(
     input: Tensor, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """The softmax along `dim` of the elements that `mask` lets through."""
+    """The softmax along `dim` of the elements that `mask` lets through.
+
+    The shape stays; what is hidden gets 0.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.softmax(x, 0, mask=mask)
+    tensor([0.1192, 0.0000, 0.8808])
+    """
     return F.softmax(_kept(_typed(input, dtype), mask, -math.inf), dim)
 
 
 def log_softmax(
     input: Tensor, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """The logarithm of `softmax`."""
+    """The logarithm of `softmax`; the shape stays, and what is hidden gets -inf.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.log_softmax(x, 0, mask=mask)
+    tensor([-2.1269,    -inf, -0.1269])
+    """
     return F.log_softmax(_kept(_typed(input, dtype), mask, -math.inf), dim)
 
 
 def softmin(
     input: Tensor, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """`softmax` of the negated elements."""
+    """`softmax` of the negated elements; the shape stays.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.softmin(x, 0, mask=mask)
+    tensor([0.8808, 0.0000, 0.1192])
+    """
     return F.softmin(_kept(_typed(input, dtype), mask, math.inf), dim)
 
 
@@ -277,7 +397,14 @@ def normalize(
     dtype: DType | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Divided by the norm of order `ord` of the elements that `mask` lets through."""
+    """Divided by the norm of order `ord` of the elements that `mask` lets through.
+
+    The shape stays; norms count as `eps` at least, and what is hidden gets 0.
+
+    >>> x, mask = metaop.tensor([1.0, 5.0, 3.0]), metaop.tensor([True, False, True])
+    >>> metaop.masked.normalize(x, 1, 0, mask=mask)
+    tensor([0.2500, 0.0000, 0.7500])
+    """
     input = _typed(input, dtype)
     size = norm(input, ord, dim, keepdim=True, mask=mask)
     return _kept(input, mask, 0) / size.clamp(min=eps)

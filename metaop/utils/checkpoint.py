@@ -41,6 +41,11 @@ def checkpoint(
 
     Raises ArgumentError for a `determinism_check` that there is not, and for a `context_fn` with
     `use_reentrant=True`, as in PyTorch.
+
+    >>> x = metaop.tensor([1.0, 2.0], requires_grad=True)
+    >>> metaop.utils.checkpoint.checkpoint(metaop.exp, x, use_reentrant=False).sum().backward()
+    >>> x.grad
+    tensor([2.7183, 7.3891])
     """
     if determinism_check not in ("default", "none"):
         raise ArgumentError(
@@ -183,7 +188,15 @@ def checkpoint_sequential(
     use_reentrant: bool | None = None,
     **kwargs: Any,
 ) -> Any:
-    """A Sequential, or a list of functions, in `segments` checkpointed parts."""
+    """A Sequential, or a list of functions, in `segments` checkpointed parts.
+
+    The last part keeps its values, because its backward pass comes first; shapes are those of the
+    functions.
+
+    >>> layers, x = nn.Sequential(nn.ReLU(), nn.Tanh(), nn.ReLU()), metaop.zeros(2)
+    >>> metaop.utils.checkpoint.checkpoint_sequential(layers, 2, x, use_reentrant=False)
+    tensor([0., 0.])
+    """
     steps = list(functions.children()) if hasattr(functions, "children") else list(functions)
     size = max(1, len(steps) // segments)
 

@@ -18,7 +18,11 @@ Path = str | os.PathLike[str]
 
 
 class ImageReadMode(Enum):
-    """Which channels are wanted."""
+    """Which channels of a picture are wanted: the first size of its tensor.
+
+    >>> metaop.vision.io.ImageReadMode.GRAY.name
+    'GRAY'
+    """
 
     UNCHANGED = 0
     GRAY = 1
@@ -31,18 +35,39 @@ _MODES = {"GRAY": "L", "GRAY_ALPHA": "LA", "RGB": "RGB", "RGB_ALPHA": "RGBA"}
 
 
 def read_file(path: Path) -> Tensor:
-    """The bytes of a file."""
+    """The bytes of a file, as a tensor of one dimension.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     metaop.vision.io.write_file(file.name, metaop.tensor([1, 2], dtype=metaop.uint8))
+    ...     metaop.vision.io.read_file(file.name)
+    tensor([1, 2], dtype=metaop.uint8)
+    """
     return from_numpy(np.fromfile(path, np.uint8))
 
 
 def write_file(filename: Path, data: Tensor) -> None:
-    """Writes bytes to a file."""
+    r"""Writes the bytes of a one-dimensional tensor to a file.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     metaop.vision.io.write_file(file.name, metaop.tensor([1, 2], dtype=metaop.uint8))
+    ...     file.read()
+    b'\x01\x02'
+    """
     with open(filename, "wb") as file:
         file.write(data.numpy(force=True).astype(np.uint8).tobytes())
 
 
 def decode_image(input: Tensor | Path, mode: Any = ImageReadMode.UNCHANGED) -> Tensor:
-    """The picture in bytes (or in a file) as a tensor (channels, height, width) of bytes."""
+    """The picture in bytes (or in a file) as a tensor (channels, height, width) of bytes.
+
+    The shape depends on `mode`: one channel for grey, three for colours, one more for opacity.
+
+    >>> png = metaop.vision.io.encode_png(metaop.zeros(3, 2, 5, dtype=metaop.uint8))
+    >>> metaop.vision.io.decode_image(png).shape
+    metaop.Size([3, 2, 5])
+    """
     from PIL import Image
 
     wanted = mode.name if isinstance(mode, ImageReadMode) else str(mode)
@@ -62,7 +87,14 @@ def decode_image(input: Tensor | Path, mode: Any = ImageReadMode.UNCHANGED) -> T
 
 
 def read_image(path: Path, mode: Any = ImageReadMode.UNCHANGED) -> Tensor:
-    """The picture in a file as a tensor (channels, height, width) of bytes."""
+    """The picture in a file as a tensor (channels, height, width) of bytes; see `decode_image`.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile(suffix=".png") as file:
+    ...     metaop.vision.io.write_png(metaop.zeros(3, 2, 5, dtype=metaop.uint8), file.name)
+    ...     metaop.vision.io.read_image(file.name).shape
+    metaop.Size([3, 2, 5])
+    """
     return decode_image(path, mode)
 
 
@@ -75,20 +107,48 @@ def _encoded(input: Tensor, format: str, **options: Any) -> Tensor:
 
 
 def encode_png(input: Tensor, compression_level: int = 6) -> Tensor:
-    """The bytes of a PNG file with the picture (channels, height, width)."""
+    """The bytes of a PNG file with the picture (channels, height, width), in one dimension.
+
+    >>> bytes(metaop.vision.io.encode_png(metaop.zeros(1, 2, 2, dtype=metaop.uint8)).tolist())[1:4]
+    b'PNG'
+    """
     return _encoded(input, "PNG", compress_level=compression_level)
 
 
 def encode_jpeg(input: Tensor, quality: int = 75) -> Tensor:
-    """The bytes of a JPEG file with the picture (channels, height, width)."""
+    """The bytes of a JPEG file with the picture (channels, height, width), in one dimension.
+
+    `quality` goes from 1 to 100.
+
+    >>> metaop.vision.io.encode_jpeg(metaop.zeros(1, 2, 2, dtype=metaop.uint8))[:2]
+    tensor([255, 216], dtype=metaop.uint8)
+    """
     return _encoded(input, "JPEG", quality=quality)
 
 
 def write_png(input: Tensor, filename: Path, compression_level: int = 6) -> None:
-    """Writes a picture (channels, height, width) as PNG."""
+    """Writes a picture (channels, height, width) as PNG.
+
+    The picture is in bytes; `compression_level` goes from 0 to 9, the smallest file.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile(suffix=".png") as file:
+    ...     metaop.vision.io.write_png(metaop.zeros(1, 2, 2, dtype=metaop.uint8), file.name)
+    ...     file.read()[1:4]
+    b'PNG'
+    """
     write_file(filename, encode_png(input, compression_level))
 
 
 def write_jpeg(input: Tensor, filename: Path, quality: int = 75) -> None:
-    """Writes a picture (channels, height, width) as JPEG."""
+    """Writes a picture (channels, height, width) as JPEG.
+
+    The picture is in bytes; `quality` goes from 1 to 100.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile(suffix=".jpg") as file:
+    ...     metaop.vision.io.write_jpeg(metaop.zeros(1, 2, 2, dtype=metaop.uint8), file.name)
+    ...     file.read()[6:10]
+    b'JFIF'
+    """
     write_file(filename, encode_jpeg(input, quality))

@@ -49,6 +49,9 @@ def make_grid(
 
     `normalize` maps `value_range`, or the smallest and largest value, to [0, 1]; `scale_each`
     does so for every image by itself.
+
+    >>> metaop.vision.utils.make_grid(metaop.zeros(4, 3, 5, 5), nrow=2).shape
+    metaop.Size([3, 16, 16])
     """
     with no_grad():
         images = _batch(tensor)
@@ -74,7 +77,16 @@ def make_grid(
 def save_image(
     tensor: Tensor | Sequence[Tensor], fp: str | Path | Any, format: str | None = None, **grid: Any
 ) -> None:
-    """Writes a grid of images with values in [0, 1] to a file; `grid` is passed to `make_grid`."""
+    """Writes a grid of images with values in [0, 1] to a file; `grid` is passed to `make_grid`.
+
+    `fp` is a name, or a file with a `format`; the images are (N, C, H, W).
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> metaop.vision.utils.save_image(metaop.zeros(2, 3, 4, 4), file, format="png")
+    >>> file.getvalue()[1:4]
+    b'PNG'
+    """
     from PIL import Image
 
     pixels = make_grid(tensor, **grid).mul(255).add(0.5).clamp(0, 255)
@@ -97,6 +109,12 @@ def draw_bounding_boxes(
     """The image (1 or 3, height, width) with boxes (count, 4), `labels` above them.
 
     Bytes give bytes, floats in [0, 1] give floats. Colours are names or (red, green, blue).
+
+    The shape stays.
+
+    >>> image, box = metaop.zeros(3, 4, 4), metaop.tensor([[0.0, 0.0, 2.0, 2.0]])
+    >>> metaop.vision.utils.draw_bounding_boxes(image, box, colors="white")[0, 0]
+    tensor([1., 1., 1., 0.])
     """
     from PIL import Image, ImageDraw, ImageFont
 
@@ -126,7 +144,12 @@ def draw_segmentation_masks(
     alpha: float = 0.8,
     colors: Colour | Sequence[Colour] | None = None,
 ) -> Tensor:
-    """The image (3, height, width) tinted where masks (count, height, width) hold."""
+    """The image (3, height, width) tinted where masks (count, height, width) hold; its shape stays.
+
+    >>> image, mask = metaop.zeros(3, 1, 2), metaop.tensor([[True, False]])
+    >>> metaop.vision.utils.draw_segmentation_masks(image, mask, 1.0, "white")[0]
+    tensor([[1., 0.]])
+    """
     layers = masks.numpy(force=True).astype(bool).reshape(-1, *image.shape[-2:])
     pixels = _bytes_of(image)
     tinted = pixels.copy()

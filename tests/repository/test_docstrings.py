@@ -22,23 +22,38 @@ from metaop import nn
 MODULES = (
     "metaop",
     "metaop.amp",
+    "metaop.autograd",
     "metaop.data",
     "metaop.distributed",
+    "metaop.distributions",
     "metaop.fft",
     "metaop.func",
+    "metaop.futures",
     "metaop.graph",
+    "metaop.graph.nn",
     "metaop.linalg",
+    "metaop.masked",
     "metaop.nn",
     "metaop.nn.functional",
     "metaop.nn.init",
     "metaop.optim",
     "metaop.optim.lr_scheduler",
     "metaop.special",
+    "metaop.sparse",
+    "metaop.utils.checkpoint",
+    "metaop.utils.dlpack",
     "metaop.vision",
+    "metaop.vision.io",
+    "metaop.vision.ops",
+    "metaop.vision.transforms",
+    "metaop.vision.transforms.functional",
+    "metaop.vision.utils",
 )
+# What gives texts, where no words about shapes are due.
+TEXTS = ("metaop.inspect",)
 # A word about shapes, units or errors.
 LIMITS = re.compile(
-    r"\bshapes?\b|\bsizes?\b|\bdimensions?\b|\bextents?\b|\blength\b|\bRaises\b|\braises\b|Error\b|"
+    r"\b[Ss]hapes?\b|\bsizes?\b|\bdimensions?\b|\bextents?\b|\blength\b|\bRaises\b|\braises\b|Error\b|"
     r"\bseconds?\b|\bbytes\b|\b[Rr]adians\b|\((?:[A-Z*…]|\w+(?=, …))(?:, [\w'* ]+|, …)+\)"
 )
 
@@ -46,7 +61,14 @@ LIMITS = re.compile(
 # What a function gives that has no shape.
 FACTS = ("None", "bool", "int", "str", "DType", "Device", "Generator", "Graph")
 # What examples take besides metaop.
-NEEDS = {"metaop.distributed": "mpi4py", "metaop.graph": "networkx"}
+NEEDS = {
+    "metaop.distributed": "mpi4py",
+    "metaop.graph": "networkx",
+    "metaop.vision.io": "PIL",
+    "metaop.vision.transforms": "PIL",
+    "metaop.vision.transforms.functional": "PIL",
+    "metaop.vision.utils": "PIL",
+}
 
 
 def members(module: ModuleType) -> dict[str, Any]:
@@ -92,7 +114,7 @@ def faults(name: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [*MODULES, *TEXTS])
 def test_examples_in_docstrings_say_what_they_print(name: str) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])

@@ -24,6 +24,10 @@ class GATConv(nn.Module):
     """Neighbours weighted by attention, in several heads (Veličković and others, 2017).
 
     Features (nodes, in_feats) to (nodes, num_heads, out_feats).
+
+    >>> g = metaop.graph.graph(([0, 1, 2], [1, 2, 0]))
+    >>> metaop.graph.nn.GATConv(4, 5, num_heads=2)(g, metaop.ones(3, 4)).shape
+    metaop.Size([3, 2, 5])
     """
 
     def __init__(

@@ -16,7 +16,14 @@ class GraphConv(nn.Module):
     """The neighbours' features summed with norms, times a weight (Kipf and Welling, 2016).
 
     `norm` is "both" (by the roots of both degrees), "right" (mean), "left" (by the out-degree of
-    the source) or "none". Features (nodes, in_feats) to (nodes, out_feats).
+    the source) or "none". Features (nodes, in_feats) get the shape (nodes, out_feats).
+
+    >>> g = metaop.graph.graph(([0, 1, 2], [1, 2, 0]))
+    >>> layer = metaop.graph.nn.GraphConv(4, 4, weight=False, bias=False)
+    >>> layer(g, metaop.eye(3, 4))
+    tensor([[0., 0., 1., 0.],
+            [1., 0., 0., 0.],
+            [0., 1., 0., 0.]])
     """
 
     def __init__(

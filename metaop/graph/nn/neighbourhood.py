@@ -23,7 +23,12 @@ from metaop.tensor.functions.creation import tensor, zeros
 class SAGEConv(nn.Module):
     """The node's features and the aggregated ones of its neighbours, a linear map of each.
 
-    After Hamilton, Ying, Leskovec, 2017. `aggregator_type` is "mean", "gcn", "pool" or "lstm".
+    Features (nodes, in_feats) get the shape (nodes, out_feats). After Hamilton, Ying, Leskovec,
+    2017. `aggregator_type` is "mean", "gcn", "pool" or "lstm".
+
+    >>> g = metaop.graph.graph(([0, 1, 2], [1, 2, 0]))
+    >>> metaop.graph.nn.SAGEConv(4, 5, "mean")(g, metaop.ones(3, 4)).shape
+    metaop.Size([3, 5])
     """
 
     def __init__(
@@ -112,7 +117,16 @@ class SAGEConv(nn.Module):
 
 
 class GINConv(nn.Module):
-    """`apply_func((1 + eps) * own + aggregated neighbours)` (Xu and others, 2018)."""
+    """`apply_func((1 + eps) * own + aggregated neighbours)` (Xu and others, 2018).
+
+    The shape of the features stays up to `apply_func`; `aggregator_type` is "sum", "mean" or "max".
+
+    >>> g = metaop.graph.graph(([0, 1, 2], [1, 2, 0]))
+    >>> metaop.graph.nn.GINConv()(g, metaop.eye(3))
+    tensor([[1., 0., 1.],
+            [1., 1., 0.],
+            [0., 1., 1.]])
+    """
 
     def __init__(
         self,
@@ -152,7 +166,12 @@ class GINConv(nn.Module):
 class EdgeConv(nn.Module):
     """The maximum over neighbours of `theta(neighbour - own) + phi(own)`.
 
-    After Wang and others, "Dynamic graph CNN for learning on point clouds", 2018.
+    Features (nodes, in_feat) to (nodes, out_feat), and so the shapes of both linear maps. After
+    Wang and others, "Dynamic graph CNN for learning on point clouds", 2018.
+
+    >>> g = metaop.graph.graph(([0, 1, 2], [1, 2, 0]))
+    >>> metaop.graph.nn.EdgeConv(4, 5)(g, metaop.ones(3, 4)).shape
+    metaop.Size([3, 5])
     """
 
     def __init__(

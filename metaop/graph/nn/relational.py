@@ -19,8 +19,11 @@ from metaop.tensor.functions.creation import empty, from_numpy
 class TypedLinear(nn.Module):
     """A linear map of its own for rows of each type, possibly of few parameters.
 
-    `regularizer` "basis" mixes `num_bases` matrices; "bdd" uses `num_bases` blocks on the
-    diagonal. Rows (rows, in_size) and types (rows,) to (rows, out_size).
+    `regularizer` "basis" mixes `num_bases` matrices; "bdd" uses `num_bases` blocks on the diagonal.
+    Rows (rows, in_size) and types (rows,) get the shape (rows, out_size).
+
+    >>> metaop.graph.nn.TypedLinear(4, 5, 2)(metaop.ones(3, 4), metaop.tensor([0, 1, 1])).shape
+    metaop.Size([3, 5])
     """
 
     def __init__(
@@ -92,7 +95,12 @@ class RelGraphConv(nn.Module):
     """The sum of the neighbours' features, mapped by relation (Schlichtkrull and others, 2017).
 
     `etypes` (edges,) are relations; `norm` (edges, 1) weighs messages. Features (nodes, in_feat)
-    to (nodes, out_feat).
+    get the shape (nodes, out_feat).
+
+    >>> g = metaop.graph.graph(([0, 1, 2], [1, 2, 0]))
+    >>> layer = metaop.graph.nn.RelGraphConv(4, 5, num_rels=2)
+    >>> layer(g, metaop.ones(3, 4), metaop.tensor([0, 1, 1])).shape
+    metaop.Size([3, 5])
     """
 
     def __init__(

@@ -116,7 +116,14 @@ def _device_array(tensor: Tensor, narrow: bool) -> Any:
 
 
 def to_dlpack(tensor: Tensor) -> Any:
-    """The capsule of a tensor; `from_dlpack` of another library takes it, once."""
+    """The capsule of a tensor; `from_dlpack` of another library takes it, once.
+
+    The shape, the type and the memory are the tensor's.
+
+    >>> from metaop.utils.dlpack import to_dlpack
+    >>> metaop.from_dlpack(to_dlpack(metaop.tensor([1.0, 2.0])))
+    tensor([1., 2.])
+    """
     return dlpack(tensor)
 
 

@@ -25,6 +25,11 @@ class SparseTensor:
 
     `places` (dimensions, count) say where, `values` (count, …) what; further dimensions of the
     values are dense. Made by `metaop.sparse_coo_tensor`, `sparse_csr_tensor` and `to_sparse`.
+
+    >>> x = metaop.tensor([[0.0, 2.0], [0.0, 0.0]]).to_sparse()
+    >>> x.indices(), x.values(), x.shape
+    (tensor([[0],
+            [1]]), tensor([2.]), metaop.Size([2, 2]))
     """
 
     is_sparse = True

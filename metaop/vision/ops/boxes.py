@@ -31,7 +31,11 @@ def _wide(values: Any) -> Any:
 
 
 def box_area(boxes: Tensor) -> Tensor:
-    """The areas of boxes (…, 4)."""
+    """The areas of boxes (…, 4) with the corners (x1, y1, x2, y2): (…).
+
+    >>> metaop.vision.ops.box_area(metaop.tensor([[0.0, 0.0, 2.0, 3.0]]))
+    tensor([6.])
+    """
     check_boxes("box_area", boxes)
     x1, y1, x2, y2 = _wide(boxes).unbind(-1)
     return (x2 - x1) * (y2 - y1)
@@ -48,7 +52,14 @@ def _intersection_and_union(boxes1: Any, boxes2: Any) -> tuple[Any, Any]:
 
 
 def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
-    """Intersection over union of every one of (N, 4) with every one of (M, 4): (N, M)."""
+    """Intersection over union of every one of (N, 4) with every one of (M, 4): (N, M).
+
+    Boxes are corners (x1, y1, x2, y2).
+
+    >>> a = metaop.tensor([[0.0, 0.0, 2.0, 2.0]])
+    >>> metaop.vision.ops.box_iou(a, metaop.tensor([[1.0, 0.0, 3.0, 2.0], [5.0, 5.0, 6.0, 6.0]]))
+    tensor([[0.3333, 0.0000]])
+    """
     check_boxes("box_iou", boxes1)
     check_boxes("box_iou", boxes2)
     intersection, union = _intersection_and_union(boxes1, boxes2)
@@ -63,7 +74,14 @@ def _hull(boxes1: Any, boxes2: Any) -> Any:
 
 
 def generalized_box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
-    """IoU less the part of the hull that neither box covers, (N, M)."""
+    """IoU less the part of the hull that neither box covers, (N, M).
+
+    From Rezatofighi et al., "Generalized intersection over union" (2019).
+
+    >>> a = metaop.tensor([[0.0, 0.0, 2.0, 2.0]])
+    >>> metaop.vision.ops.generalized_box_iou(a, metaop.tensor([[2.0, 2.0, 4.0, 4.0]]))
+    tensor([[-0.5000]])
+    """
     check_boxes("generalized_box_iou", boxes1)
     check_boxes("generalized_box_iou", boxes2)
     intersection, union = _intersection_and_union(boxes1, boxes2)
@@ -82,13 +100,27 @@ def _distance(boxes1: Any, boxes2: Any, eps: float) -> tuple[Any, Any]:
 
 
 def distance_box_iou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
-    """IoU less the relative distance of the centres, (N, M)."""
+    """IoU less the relative distance of the centres, (N, M).
+
+    From Zheng et al., "Distance-IoU loss" (2020).
+
+    >>> a = metaop.tensor([[0.0, 0.0, 2.0, 2.0]])
+    >>> metaop.vision.ops.distance_box_iou(a, metaop.tensor([[2.0, 2.0, 4.0, 4.0]]))
+    tensor([[-0.2500]])
+    """
     iou, apart = _distance(boxes1, boxes2, eps)
     return iou - apart
 
 
 def complete_box_iou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
-    """IoU less the distance of the centres and the difference of the aspect ratios, (N, M)."""
+    """IoU less the distance of the centres and the difference of the aspect ratios, (N, M).
+
+    From Zheng et al., "Distance-IoU loss" (2020).
+
+    >>> a = metaop.tensor([[0.0, 0.0, 2.0, 2.0]])
+    >>> metaop.vision.ops.complete_box_iou(a, metaop.tensor([[0.0, 0.0, 2.0, 4.0]]))
+    tensor([[0.4468]])
+    """
     iou, apart = _distance(boxes1, boxes2, eps)
     angles = []
     for boxes in (boxes1, boxes2):
@@ -105,7 +137,13 @@ _FORMATS = ("xyxy", "xywh", "cxcywh")
 
 
 def box_convert(boxes: Tensor, in_fmt: str, out_fmt: str) -> Tensor:
-    """Boxes (…, 4) as "xyxy" (corners), "xywh" (corner, size) or "cxcywh" (centre, size)."""
+    """Boxes (…, 4) as "xyxy" (corners), "xywh" (corner, size) or "cxcywh" (centre, size).
+
+    Raises ArgumentError for other words.
+
+    >>> metaop.vision.ops.box_convert(metaop.tensor([[1.0, 2.0, 4.0, 6.0]]), "xyxy", "xywh")
+    tensor([[1., 2., 3., 4.]])
+    """
     check_boxes("box_convert", boxes)
     if in_fmt not in _FORMATS or out_fmt not in _FORMATS:
         raise ArgumentError(
@@ -127,7 +165,11 @@ def box_convert(boxes: Tensor, in_fmt: str, out_fmt: str) -> Tensor:
 
 
 def clip_boxes_to_image(boxes: Tensor, size: tuple[int, int]) -> Tensor:
-    """Boxes (…, 4) cut at the borders of an image of `size` (height, width)."""
+    """Boxes (…, 4) cut at the borders of an image of `size` (height, width).
+
+    >>> metaop.vision.ops.clip_boxes_to_image(metaop.tensor([[-1.0, 2.0, 9.0, 9.0]]), (5, 6))
+    tensor([[0., 2., 6., 5.]])
+    """
     check_boxes("clip_boxes_to_image", boxes)
     height, width = size
     limits = metaop.tensor([width, height, width, height], dtype=boxes.dtype, device=boxes.device)
@@ -135,13 +177,26 @@ def clip_boxes_to_image(boxes: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def remove_small_boxes(boxes: Tensor, min_size: float) -> Tensor:
-    """The indices of the boxes with both sides at least `min_size`."""
+    """The indices of the boxes with both sides at least `min_size`.
+
+    Boxes are (N, 4).
+
+    >>> boxes = metaop.tensor([[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 9.0, 1.0]])
+    >>> metaop.vision.ops.remove_small_boxes(boxes, 2.0)
+    tensor([0])
+    """
     x1, y1, x2, y2 = boxes.unbind(-1)  # type: ignore[attr-defined]
     return metaop.where((x2 - x1 >= min_size) & (y2 - y1 >= min_size))[0]
 
 
 def masks_to_boxes(masks: Tensor) -> Tensor:
-    """The boxes (count, 4) around the non-zero pixels of masks (count, height, width)."""
+    """The boxes (N, 4) around the non-zero pixels of masks (N, height, width).
+
+    >>> mask = metaop.zeros(1, 4, 4)
+    >>> mask[0, 1:3, 2] = 1
+    >>> metaop.vision.ops.masks_to_boxes(mask)
+    tensor([[2., 1., 2., 2.]])
+    """
     if not len(masks):
         return metaop.zeros(0, 4, device=masks.device)
     held: Any = masks != 0
@@ -188,12 +243,22 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     """The indices of the boxes that stay, by falling score; their number is read.
 
     Of two boxes (N, 4) whose IoU exceeds the threshold, the one with the lower score (N) goes.
+
+    >>> boxes = metaop.tensor([[0.0, 0.0, 2.0, 2.0], [0.0, 0.0, 2.0, 1.9], [5.0, 5.0, 6.0, 6.0]])
+    >>> metaop.vision.ops.nms(boxes, metaop.tensor([0.5, 0.9, 0.7]), 0.5)
+    tensor([1, 2])
     """
     return _suppressed("nms", boxes, scores, None, iou_threshold)
 
 
 def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
-    """As `nms`, where only boxes of the same class `idxs` (N) meet."""
+    """As `nms`, where only boxes of the same class `idxs` (N) meet: boxes (N, 4), scores (N).
+
+    >>> boxes = metaop.tensor([[0.0, 0.0, 2.0, 2.0], [0.0, 0.0, 2.0, 1.9]])
+    >>> scores, classes = metaop.tensor([0.5, 0.9]), metaop.tensor([0, 1])
+    >>> metaop.vision.ops.batched_nms(boxes, scores, classes, 0.5)
+    tensor([1, 0])
+    """
     return _suppressed("batched_nms", boxes, scores, idxs, iou_threshold)
 
 

@@ -56,7 +56,12 @@ def deform_conv2d(
 
     `offset` (batch, 2 · groups · taps, height, width) holds the way down and across of every tap,
     `mask` (batch, groups · taps, height, width) its factor; height and width are those of the
-    result. X. Zhu and others, "Deformable ConvNets v2", 2018.
+    result, whose shape is `conv2d`'s. X. Zhu and others, "Deformable ConvNets v2", 2018.
+
+    >>> image, offset = metaop.arange(3.0).reshape(1, 1, 1, 3), metaop.zeros(1, 2, 1, 3)
+    >>> offset[:, 1] = 0.5  # half a pixel to the right
+    >>> metaop.vision.ops.deform_conv2d(image, offset, metaop.ones(1, 1, 1, 1))
+    tensor([[[[0.5000, 1.5000, 1.0000]]]])
     """
     image: Any = input
     moved: Any = offset
@@ -92,7 +97,14 @@ def deform_conv2d(
 
 
 class DeformConv2d(nn.Module):
-    """`deform_conv2d` with parameters; called with an image, offsets and perhaps a mask."""
+    """`deform_conv2d` with parameters; called with an image, offsets and perhaps a mask.
+
+    The weight is (O, C / groups, KH, KW).
+
+    >>> layer = metaop.vision.ops.DeformConv2d(3, 5, 3, padding=1)
+    >>> layer(metaop.ones(1, 3, 4, 4), metaop.zeros(1, 18, 4, 4)).shape
+    metaop.Size([1, 5, 4, 4])
+    """
 
     def __init__(
         self,

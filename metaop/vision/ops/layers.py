@@ -13,7 +13,14 @@ from metaop.nn import functional as F
 
 
 class FrozenBatchNorm2d(nn.Module):
-    """Batch normalisation whose statistics and parameters are constants (buffers)."""
+    """Batch normalisation whose statistics and parameters are constants (buffers) of shape (C).
+
+    Images are (N, C, H, W).
+
+    >>> layer = metaop.vision.ops.FrozenBatchNorm2d(2, eps=0.0)
+    >>> layer(metaop.full((1, 2, 1, 1), 5.0)).flatten(), list(layer.parameters())
+    (tensor([5., 5.]), [])
+    """
 
     weight: Any
     bias: Any
@@ -43,7 +50,11 @@ class FrozenBatchNorm2d(nn.Module):
 
 
 class Permute(nn.Module):
-    """The dimensions in another order."""
+    """The dimensions in another order, as a module.
+
+    >>> metaop.vision.ops.Permute([0, 2, 1])(metaop.ones(1, 2, 3)).shape
+    metaop.Size([1, 3, 2])
+    """
 
     def __init__(self, dims: Sequence[int]) -> None:
         super().__init__()
@@ -54,7 +65,13 @@ class Permute(nn.Module):
 
 
 class MLP(nn.Sequential):
-    """Linear layers with a normalisation, an activation and dropout after each but the last."""
+    """Linear layers with a normalisation, an activation and dropout after each but the last.
+
+    The shape (…, in_channels) becomes (…, hidden_channels[-1]).
+
+    >>> metaop.vision.ops.MLP(4, [8, 2])(metaop.ones(3, 4)).shape
+    metaop.Size([3, 2])
+    """
 
     def __init__(
         self,
@@ -82,7 +99,14 @@ class MLP(nn.Sequential):
 
 
 class Conv2dNormActivation(nn.Sequential):
-    """A convolution that keeps the size (divided by the stride), a normalisation, an activation."""
+    """A convolution that keeps the size (divided by the stride), a normalisation, an activation.
+
+    Images are (N, C, H, W).
+
+    >>> layer = metaop.vision.ops.Conv2dNormActivation(3, 8, stride=2)
+    >>> layer(metaop.ones(1, 3, 8, 8)).shape
+    metaop.Size([1, 8, 4, 4])
+    """
 
     def __init__(
         self,
@@ -116,7 +140,10 @@ class Conv2dNormActivation(nn.Sequential):
 class SqueezeExcitation(nn.Module):
     """Channels weighed by what a small network makes of their means.
 
-    J. Hu and others, "Squeeze-and-excitation networks", 2017.
+    The shape (N, C, H, W) stays. J. Hu and others, "Squeeze-and-excitation networks", 2017.
+
+    >>> metaop.vision.ops.SqueezeExcitation(4, 2)(metaop.zeros(1, 4, 2, 2)).shape
+    metaop.Size([1, 4, 2, 2])
     """
 
     def __init__(
@@ -141,8 +168,12 @@ class SqueezeExcitation(nn.Module):
 def stochastic_depth(input: Tensor, p: float, mode: str, training: bool = True) -> Tensor:
     """The whole batch ("batch") or single samples ("row") dropped with probability `p`.
 
-    What stays is divided by 1 - p. G. Huang and others, "Deep networks with stochastic depth",
-    2016.
+    The shape stays. What stays is divided by 1 - p. G. Huang and others, "Deep networks with
+    stochastic depth", 2016.
+
+    >>> kept = metaop.vision.ops.stochastic_depth(metaop.ones(100, 2), 0.5, "row")
+    >>> metaop.unique(kept)
+    tensor([0., 2.])
     """
     if not 0.0 <= p <= 1.0:
         raise ArgumentError(f"drop probability has to be between 0 and 1, but got {p}")
@@ -157,7 +188,11 @@ def stochastic_depth(input: Tensor, p: float, mode: str, training: bool = True) 
 
 
 class StochasticDepth(nn.Module):
-    """`stochastic_depth` as a module."""
+    """`stochastic_depth` as a module, which keeps the shape, and the values unless it trains.
+
+    >>> metaop.vision.ops.StochasticDepth(0.5, "row").eval()(metaop.ones(2))
+    tensor([1., 1.])
+    """
 
     def __init__(self, p: float, mode: str) -> None:
         super().__init__()
@@ -176,6 +211,11 @@ class FeaturePyramidNetwork(nn.Module):
 
     Takes and gives an ordered mapping of names to maps; all results have `out_channels` channels.
     T. Lin and others, "Feature pyramid networks for object detection", 2016.
+
+    >>> pyramid = metaop.vision.ops.FeaturePyramidNetwork([4, 8], 6)
+    >>> maps = pyramid({"large": metaop.ones(1, 4, 8, 8), "small": metaop.ones(1, 8, 4, 4)})
+    >>> {name: one.shape for name, one in maps.items()}
+    {'large': metaop.Size([1, 6, 8, 8]), 'small': metaop.Size([1, 6, 4, 4])}
     """
 
     def __init__(

@@ -33,8 +33,12 @@ def sigmoid_focal_loss(
 ) -> Tensor:
     """Cross entropy of logits that weighs easy examples less, for targets in {0, 1}.
 
-    `alpha` in [0, 1] weighs positive against negative examples; a negative one weighs nothing.
-    T. Lin and others, "Focal loss for dense object detection", 2017.
+    Both have one shape. `alpha` in [0, 1] weighs positive against negative examples; a negative one
+    weighs nothing. T. Lin and others, "Focal loss for dense object detection", 2017.
+
+    >>> logits, targets = metaop.tensor([0.0, 3.0]), metaop.tensor([1.0, 1.0])
+    >>> metaop.vision.ops.sigmoid_focal_loss(logits, targets)
+    tensor([4.3322e-02, 2.7321e-05])
     """
     if not (0 <= alpha <= 1) and alpha != -1:
         raise ArgumentError(
@@ -72,7 +76,12 @@ def _pairwise(boxes1: Any, boxes2: Any, eps: float) -> tuple[Any, Any, Any, Any]
 def generalized_box_iou_loss(
     boxes1: Tensor, boxes2: Tensor, reduction: str = "none", eps: float = 1e-7
 ) -> Tensor:
-    """1 less the generalised IoU of the boxes (…, 4) of the same row."""
+    """1 less the generalised IoU of the boxes (…, 4) of the same row.
+
+    >>> a, b = metaop.tensor([[0.0, 0.0, 2.0, 2.0]]), metaop.tensor([[2.0, 2.0, 4.0, 4.0]])
+    >>> metaop.vision.ops.generalized_box_iou_loss(a, b)
+    tensor([1.5000])
+    """
     iou, union, width, height = _pairwise(boxes1, boxes2, eps)
     area = width * height
     return _reduced(1 - (iou - (area - union) / (area + eps)), reduction)
@@ -86,7 +95,12 @@ def _apart(boxes1: Any, boxes2: Any, width: Any, height: Any, eps: float) -> Any
 def distance_box_iou_loss(
     boxes1: Tensor, boxes2: Tensor, reduction: str = "none", eps: float = 1e-7
 ) -> Tensor:
-    """1 less the IoU, plus the relative distance of the centres, row by row."""
+    """1 less the IoU, plus the relative distance of the centres, row by row: boxes (…, 4).
+
+    >>> a, b = metaop.tensor([[0.0, 0.0, 2.0, 2.0]]), metaop.tensor([[2.0, 2.0, 4.0, 4.0]])
+    >>> metaop.vision.ops.distance_box_iou_loss(a, b)
+    tensor([1.2500])
+    """
     iou, _, width, height = _pairwise(boxes1, boxes2, eps)
     return _reduced(1 - iou + _apart(boxes1, boxes2, width, height, eps), reduction)
 
@@ -94,7 +108,12 @@ def distance_box_iou_loss(
 def complete_box_iou_loss(
     boxes1: Tensor, boxes2: Tensor, reduction: str = "none", eps: float = 1e-7
 ) -> Tensor:
-    """As the distance loss, plus the difference of the aspect ratios."""
+    """As the distance loss, plus the difference of the aspect ratios: boxes (…, 4).
+
+    >>> a, b = metaop.tensor([[0.0, 0.0, 2.0, 2.0]]), metaop.tensor([[0.0, 0.0, 2.0, 4.0]])
+    >>> metaop.vision.ops.complete_box_iou_loss(a, b)
+    tensor([0.5532])
+    """
     iou, _, width, height = _pairwise(boxes1, boxes2, eps)
     angles = []
     for boxes in (boxes1, boxes2):

@@ -19,6 +19,12 @@ class MultiScaleRoIAlign(nn.Module):
     """`roi_align` on one of several feature maps, chosen by the area of each box.
 
     A box of `canonical_scale` pixels goes to `canonical_level`, one of half the side a level lower.
+    The result has the shape (regions, channels, *output_size).
+
+    >>> pooler = metaop.vision.ops.MultiScaleRoIAlign(["map"], 2, sampling_ratio=1)
+    >>> boxes = [metaop.tensor([[0.0, 0.0, 4.0, 4.0]])]
+    >>> pooler({"map": metaop.ones(1, 3, 8, 8)}, boxes, [(8, 8)]).shape
+    metaop.Size([1, 3, 2, 2])
     """
 
     def __init__(

@@ -121,9 +121,16 @@ def roi_align(
 ) -> Tensor:
     """Features (regions, channels, *output_size) of regions of images, without rounding.
 
-    `boxes`: rows (image, x1, y1, x2, y2), or for each image (count, 4). Each bin is the mean of
-    `sampling_ratio`² interpolated points (as many as it has pixels, when that is not positive).
-    `aligned` shifts by half a pixel, so that pixels are areas and not points.
+    `boxes`: rows (image, x1, y1, x2, y2), or for each image a tensor of shape (count, 4). Each bin
+    is the mean of `sampling_ratio`² interpolated points (as many as it has pixels, when that is not
+    positive). `aligned` shifts by half a pixel, so that pixels are areas and not points. From He et
+    al., "Mask R-CNN" (2017).
+
+    >>> image = metaop.arange(16.0).reshape(1, 1, 4, 4)
+    >>> box = metaop.tensor([[0.0, 0.0, 4.0, 4.0]])
+    >>> metaop.vision.ops.roi_align(image, [box], 2, sampling_ratio=1, aligned=True)
+    tensor([[[[ 2.5000,  4.5000],
+              [10.5000, 12.5000]]]])
     """
     rows, (high, wide) = _rows("roi_align", boxes), _pair(output_size)
     corners = rows[:, 1:] * spatial_scale - (0.5 if aligned else 0.0)
@@ -153,7 +160,15 @@ def ps_roi_align(
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
 ) -> Tensor:
-    """As `roi_align`, where every bin reads channels of its own."""
+    """As `roi_align`, where every bin reads channels of its own.
+
+    The input has size[0] * size[1] times the channels of the result. From Dai et al., "R-FCN"
+    (2016).
+
+    >>> image, box = metaop.ones(1, 4, 4, 4), metaop.tensor([[0.0, 0.0, 4.0, 4.0]])
+    >>> metaop.vision.ops.ps_roi_align(image, [box], 2).shape
+    metaop.Size([1, 1, 2, 2])
+    """
     rows, bins = _rows("ps_roi_align", boxes), _pair(output_size)
     corners = rows[:, 1:] * spatial_scale - 0.5
     sizes = corners[:, 2:] - corners[:, :2]
@@ -199,7 +214,16 @@ def _pooled(
 
 
 def roi_pool(input: Tensor, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0) -> Tensor:
-    """The maximum of the pixels in every bin of regions of images; 0 where a bin has none."""
+    """The maximum of the pixels in every bin of regions of images; 0 where a bin has none.
+
+    The result is (R, C, H, W) for R regions, the extents being `output_size`. From Girshick, "Fast
+    R-CNN" (2015).
+
+    >>> image = metaop.arange(16.0).reshape(1, 1, 4, 4)
+    >>> metaop.vision.ops.roi_pool(image, [metaop.tensor([[0.0, 0.0, 3.0, 3.0]])], 2)
+    tensor([[[[ 5.,  7.],
+              [13., 15.]]]])
+    """
     rows, bins = _rows("roi_pool", boxes), _pair(output_size)
     channels = np.arange(input.shape[1])[:, None, None]
     values, inside = _pooled(input, rows, bins, channels, 1, spatial_scale)
@@ -211,7 +235,15 @@ def roi_pool(input: Tensor, boxes: Boxes, output_size: Size, spatial_scale: floa
 def ps_roi_pool(
     input: Tensor, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0
 ) -> Tensor:
-    """The mean of the pixels in every bin, where every bin reads channels of its own."""
+    """The mean of the pixels in every bin, where every bin reads channels of its own.
+
+    The input has size[0] * size[1] times the channels of the result. From Dai et al., "R-FCN"
+    (2016).
+
+    >>> image, box = metaop.ones(1, 4, 4, 4), metaop.tensor([[0.0, 0.0, 3.0, 3.0]])
+    >>> metaop.vision.ops.ps_roi_pool(image, [box], 2).flatten()
+    tensor([1., 1., 1., 1.])
+    """
     rows, bins = _rows("ps_roi_pool", boxes), _pair(output_size)
     channels = _own_channels("ps_roi_pool", input, bins)
     values, inside = _pooled(input, rows, bins, channels, 0, spatial_scale)
@@ -242,28 +274,48 @@ class _Region(nn.Module):
 
 
 class RoIAlign(_Region):
-    """`roi_align` as a module."""
+    """`roi_align` as a module: its arguments are the options, beginning with the output's size.
+
+    >>> layer = metaop.vision.ops.RoIAlign(2, spatial_scale=0.5, sampling_ratio=1)
+    >>> layer(metaop.ones(1, 3, 4, 4), [metaop.tensor([[0.0, 0.0, 8.0, 8.0]])]).shape
+    metaop.Size([1, 3, 2, 2])
+    """
 
     function = staticmethod(roi_align)
     names = ("output_size", "spatial_scale", "sampling_ratio", "aligned")
 
 
 class PSRoIAlign(_Region):
-    """`ps_roi_align` as a module."""
+    """`ps_roi_align` as a module: its arguments are the options, beginning with the output's size.
+
+    >>> layer = metaop.vision.ops.PSRoIAlign(2)
+    >>> layer(metaop.ones(1, 4, 4, 4), [metaop.tensor([[0.0, 0.0, 4.0, 4.0]])]).shape
+    metaop.Size([1, 1, 2, 2])
+    """
 
     function = staticmethod(ps_roi_align)
     names = ("output_size", "spatial_scale", "sampling_ratio")
 
 
 class RoIPool(_Region):
-    """`roi_pool` as a module."""
+    """`roi_pool` as a module: its arguments are the options, beginning with the output's size.
+
+    >>> layer = metaop.vision.ops.RoIPool(2)
+    >>> layer(metaop.ones(1, 3, 4, 4), [metaop.tensor([[0.0, 0.0, 3.0, 3.0]])]).shape
+    metaop.Size([1, 3, 2, 2])
+    """
 
     function = staticmethod(roi_pool)
     names = ("output_size", "spatial_scale")
 
 
 class PSRoIPool(_Region):
-    """`ps_roi_pool` as a module."""
+    """`ps_roi_pool` as a module: its arguments are the options, beginning with the output's size.
+
+    >>> layer = metaop.vision.ops.PSRoIPool(2)
+    >>> layer(metaop.ones(1, 4, 4, 4), [metaop.tensor([[0.0, 0.0, 3.0, 3.0]])]).shape
+    metaop.Size([1, 1, 2, 2])
+    """
 
     function = staticmethod(ps_roi_pool)
     names = ("output_size", "spatial_scale")

@@ -16,7 +16,11 @@ from metaop.vision.transforms.modes import InterpolationMode, mode_of
 
 
 class AutoAugmentPolicy(Enum):
-    """The data sets whose policies were learned."""
+    """The data sets whose policies were learned; raises ValueError for other names.
+
+    >>> [policy.value for policy in metaop.vision.transforms.AutoAugmentPolicy]
+    ['imagenet', 'cifar10', 'svhn']
+    """
 
     IMAGENET = "imagenet"
     CIFAR10 = "cifar10"
@@ -161,7 +165,14 @@ class _Automatic(Transform):
 
 
 class AutoAugment(_Automatic):
-    """Two operations of a learned policy, on images of bytes."""
+    """Two operations of a learned policy, on images of bytes; the shape stays.
+
+    E. Cubuk and others, "AutoAugment: learning augmentation policies from data", 2019.
+
+    >>> image = metaop.zeros(3, 8, 8, dtype=metaop.uint8)
+    >>> metaop.vision.transforms.AutoAugment()(image).shape
+    metaop.Size([3, 8, 8])
+    """
 
     shown = ("policy", "fill")
 
@@ -194,9 +205,13 @@ def _parsed(operation: str) -> tuple[str, float, int]:
 
 
 class RandAugment(_Automatic):
-    """`num_ops` random operations of one common magnitude, on images of bytes.
+    """`num_ops` random operations of one common magnitude, on images of bytes; the shape stays.
 
     E. Cubuk and others, "RandAugment: practical automated data augmentation", 2019.
+
+    >>> image = metaop.zeros(3, 8, 8, dtype=metaop.uint8)
+    >>> metaop.vision.transforms.RandAugment()(image).shape
+    metaop.Size([3, 8, 8])
     """
 
     shown = ("num_ops", "magnitude", "num_magnitude_bins", "interpolation", "fill")
@@ -225,10 +240,14 @@ class RandAugment(_Automatic):
 
 
 class TrivialAugmentWide(_Automatic):
-    """One random operation of random magnitude, on images of bytes.
+    """One random operation of random magnitude, on images of bytes; the shape stays.
 
     S. Müller and F. Hutter, "TrivialAugment: tuning-free yet state-of-the-art data augmentation",
     2021.
+
+    >>> image = metaop.zeros(3, 8, 8, dtype=metaop.uint8)
+    >>> metaop.vision.transforms.TrivialAugmentWide()(image).shape
+    metaop.Size([3, 8, 8])
     """
 
     shown = ("num_magnitude_bins", "interpolation", "fill")

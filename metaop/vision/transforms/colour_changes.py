@@ -26,7 +26,13 @@ Interval = tuple[float, float] | None
 
 
 class ColorJitter(Transform):
-    """Brightness, contrast, saturation and hue changed at random, in random order."""
+    """Brightness, contrast, saturation and hue changed at random, in random order; the shape stays.
+
+    A number x draws factors from 1 - x to 1 + x (hue: from -x to x); a pair is the interval.
+
+    >>> metaop.vision.transforms.ColorJitter(brightness=(2.0, 2.0))(metaop.full((1, 1, 2), 0.25))
+    tensor([[[0.5000, 0.5000]]])
+    """
 
     shown = ("brightness", "contrast", "saturation", "hue")
 
@@ -68,7 +74,11 @@ class ColorJitter(Transform):
 
 
 class Grayscale(Transform):
-    """The image without colour."""
+    """The image without colour: `num_output_channels`, one or three, is the size of its channels.
+
+    >>> metaop.vision.transforms.Grayscale()(metaop.ones(3, 2, 2)).shape
+    metaop.Size([1, 2, 2])
+    """
 
     shown = ("num_output_channels",)
 
@@ -81,7 +91,12 @@ class Grayscale(Transform):
 
 
 class RandomGrayscale(RandomTransform):
-    """The image without colour, sometimes; the number of channels stays."""
+    """The image without colour with probability `p`; the shape stays.
+
+    >>> red = metaop.tensor([1.0, 0.0, 0.0]).reshape(3, 1, 1)
+    >>> metaop.vision.transforms.RandomGrayscale(p=1.0)(red).flatten()
+    tensor([0.2989, 0.2989, 0.2989])
+    """
 
     def __init__(self, p: float = 0.1) -> None:
         super().__init__(p)
@@ -91,7 +106,13 @@ class RandomGrayscale(RandomTransform):
 
 
 class GaussianBlur(Transform):
-    """The image blurred; the standard deviation is drawn from the interval `sigma`."""
+    """The image blurred; the standard deviation is drawn from the interval `sigma`.
+
+    The shape stays.
+
+    >>> metaop.vision.transforms.GaussianBlur(3)(metaop.ones(1, 3, 4)).shape
+    metaop.Size([1, 3, 4])
+    """
 
     shown = ("kernel_size", "sigma")
 
@@ -116,14 +137,23 @@ class GaussianBlur(Transform):
 
 
 class RandomInvert(RandomTransform):
-    """The negative, sometimes."""
+    """The negative with probability `p`; the shape stays.
+
+    >>> metaop.vision.transforms.RandomInvert(p=1.0)(metaop.tensor([[[0.0, 0.25]]]))
+    tensor([[[1.0000, 0.7500]]])
+    """
 
     def change(self, img: Any) -> Any:
         return F.invert(img)
 
 
 class RandomPosterize(RandomTransform):
-    """Only the highest `bits` of every byte, sometimes."""
+    """Only the highest `bits` of every byte with probability `p`; the shape stays.
+
+    >>> image = metaop.tensor([[[255, 100]]], dtype=metaop.uint8)
+    >>> metaop.vision.transforms.RandomPosterize(1, p=1.0)(image)
+    tensor([[[128,   0]]], dtype=metaop.uint8)
+    """
 
     shown = ("bits", "p")
 
@@ -136,7 +166,11 @@ class RandomPosterize(RandomTransform):
 
 
 class RandomSolarize(RandomTransform):
-    """The negative of all pixels above a threshold, sometimes."""
+    """The negative of all pixels above a threshold with probability `p`; the shape stays.
+
+    >>> metaop.vision.transforms.RandomSolarize(0.5, p=1.0)(metaop.tensor([[[0.25, 0.75]]]))
+    tensor([[[0.2500, 0.2500]]])
+    """
 
     shown = ("threshold", "p")
 
@@ -149,7 +183,11 @@ class RandomSolarize(RandomTransform):
 
 
 class RandomAdjustSharpness(RandomTransform):
-    """The image sharpened or blurred, sometimes."""
+    """The image sharpened or blurred with probability `p`; the shape stays.
+
+    >>> metaop.vision.transforms.RandomAdjustSharpness(2.0, p=1.0)(metaop.ones(1, 3, 3)).shape
+    metaop.Size([1, 3, 3])
+    """
 
     shown = ("sharpness_factor", "p")
 
@@ -162,21 +200,39 @@ class RandomAdjustSharpness(RandomTransform):
 
 
 class RandomAutocontrast(RandomTransform):
-    """Every channel stretched from black to white, sometimes."""
+    """Every channel stretched from black to white with probability `p`; the shape stays.
+
+    >>> image = metaop.tensor([[[0.25, 0.5, 0.75]]])
+    >>> metaop.vision.transforms.RandomAutocontrast(p=1.0)(image)
+    tensor([[[0.0000, 0.5000, 1.0000]]])
+    """
 
     def change(self, img: Any) -> Any:
         return F.autocontrast(img)
 
 
 class RandomEqualize(RandomTransform):
-    """Every grey about as often as any other, sometimes."""
+    """Every grey about as often as any other with probability `p`; the shape of the bytes stays.
+
+    >>> image = (metaop.arange(512) // 128).to(metaop.uint8).reshape(1, 16, 32)
+    >>> metaop.vision.transforms.RandomEqualize(p=1.0)(image).unique().tolist()
+    [0, 128, 255]
+    """
 
     def change(self, img: Any) -> Any:
         return F.equalize(img)
 
 
 class RandomErasing(RandomTransform):
-    """A random window of a tensor image replaced by `value` (numbers, or "random"), sometimes."""
+    """A random window of a tensor image replaced by `value` (numbers, or "random"), sometimes.
+
+    `p` is the probability, `scale` the interval of its part of the area, `ratio` that of its aspect
+    ratio. The shape stays.
+
+    >>> image = metaop.ones(1, 10, 10)
+    >>> metaop.vision.transforms.RandomErasing(p=1.0)(image).sum().item() < 100
+    True
+    """
 
     shown = ("p", "scale", "ratio", "value", "inplace")
 

@@ -19,7 +19,13 @@ from metaop.vision.transforms.base import Transform
 
 
 class Compose:
-    """Several transforms, one after the other."""
+    """Several transforms, one after the other; each takes what the one before gives, of any shape.
+
+    >>> from metaop.vision import transforms
+    >>> both = transforms.Compose([transforms.CenterCrop(2), transforms.Normalize([0.5], [0.5])])
+    >>> both(metaop.ones(1, 4, 4)).shape
+    metaop.Size([1, 2, 2])
+    """
 
     def __init__(self, transforms: Sequence[Callable[[Any], Any]]) -> None:
         self.transforms = transforms
@@ -35,7 +41,14 @@ class Compose:
 
 
 class RandomTransforms:
-    """The base of those that choose among transforms."""
+    """The base of those that choose among transforms, which is what their sequence has to hold.
+
+    Raises ArgumentError for anything but a sequence.
+
+    >>> from metaop.vision import transforms
+    >>> isinstance(transforms.RandomOrder([]), transforms.RandomTransforms)
+    True
+    """
 
     def __init__(self, transforms: Sequence[Callable[[Any], Any]]) -> None:
         if not isinstance(transforms, Sequence):
@@ -48,7 +61,12 @@ class RandomTransforms:
 
 
 class RandomOrder(RandomTransforms):
-    """All transforms in random order."""
+    """All transforms in random order; shapes have to fit in each.
+
+    >>> from metaop.vision import transforms
+    >>> transforms.RandomOrder([transforms.RandomInvert(1.0)] * 2)(metaop.zeros(1, 1, 2))
+    tensor([[[0., 0.]]])
+    """
 
     def __call__(self, img: Any) -> Any:
         for number in host_random(None).permutation(len(self.transforms)):
@@ -57,7 +75,14 @@ class RandomOrder(RandomTransforms):
 
 
 class RandomChoice(RandomTransforms):
-    """One of the transforms, with probabilities `p` (equal ones unless given)."""
+    """One of the transforms, with probabilities `p` (equal ones unless given).
+
+    Shapes have to fit in each of them.
+
+    >>> from metaop.vision import transforms
+    >>> transforms.RandomChoice([transforms.RandomInvert(1.0)])(metaop.zeros(1, 1, 2))
+    tensor([[[1., 1.]]])
+    """
 
     def __init__(
         self, transforms: Sequence[Callable[[Any], Any]], p: Sequence[float] | None = None
@@ -73,7 +98,12 @@ class RandomChoice(RandomTransforms):
 
 
 class RandomApply(nn.Module):
-    """All transforms with probability `p`, or none."""
+    """All transforms with probability `p`, or none; the shape is what they make it.
+
+    >>> from metaop.vision import transforms
+    >>> transforms.RandomApply([transforms.RandomInvert(1.0)], p=1.0)(metaop.zeros(1, 1, 2))
+    tensor([[[1., 1.]]])
+    """
 
     def __init__(self, transforms: Any, p: float = 0.5) -> None:
         super().__init__()
@@ -93,7 +123,11 @@ class RandomApply(nn.Module):
 
 
 class Lambda:
-    """A function as a transform."""
+    """A function as a transform; raises ArgumentError for what cannot be called.
+
+    >>> metaop.vision.transforms.Lambda(lambda image: image * 2)(metaop.ones(1))
+    tensor([2.])
+    """
 
     def __init__(self, lambd: Callable[[Any], Any]) -> None:
         if not callable(lambd):
@@ -108,7 +142,14 @@ class Lambda:
 
 
 class ToTensor:
-    """A Pillow image or an array (height, width, channels) as a tensor with values in [0, 1]."""
+    """A Pillow image or an array (height, width, channels) as a tensor with values in [0, 1].
+
+    Its shape is (channels, height, width).
+
+    >>> from PIL import Image
+    >>> metaop.vision.transforms.ToTensor()(Image.new("L", (2, 1), 255))
+    tensor([[[1., 1.]]])
+    """
 
     def __call__(self, pic: Any) -> Tensor:
         return F.to_tensor(pic)
@@ -118,14 +159,25 @@ class ToTensor:
 
 
 class PILToTensor(ToTensor):
-    """A Pillow image as a tensor of its own element type."""
+    """A Pillow image as a tensor (channels, height, width) of its own element type and size.
+
+    >>> from PIL import Image
+    >>> metaop.vision.transforms.PILToTensor()(Image.new("L", (2, 1), 7))
+    tensor([[[7, 7]]], dtype=metaop.uint8)
+    """
 
     def __call__(self, pic: Any) -> Tensor:
         return F.pil_to_tensor(pic)
 
 
 class ToPILImage:
-    """A tensor (channels, height, width) or an array (height, width, channels) as an image."""
+    """A tensor (channels, height, width) or an array (height, width, channels) as an image.
+
+    Its size is (width, height); see `functional.to_pil_image`.
+
+    >>> metaop.vision.transforms.ToPILImage()(metaop.ones(3, 2, 5)).size
+    (5, 2)
+    """
 
     def __init__(self, mode: str | None = None) -> None:
         self.mode = mode
@@ -138,7 +190,12 @@ class ToPILImage:
 
 
 class ConvertImageDtype(Transform):
-    """A tensor image as another type, black and white kept."""
+    """A tensor image as another type, black and white kept; the shape stays.
+
+    >>> image = metaop.tensor([[[0, 255]]], dtype=metaop.uint8)
+    >>> metaop.vision.transforms.ConvertImageDtype(metaop.float32)(image)
+    tensor([[[0., 1.]]])
+    """
 
     def __init__(self, dtype: DType) -> None:
         super().__init__()
@@ -149,7 +206,11 @@ class ConvertImageDtype(Transform):
 
 
 class Normalize(Transform):
-    """`(image - mean) / std` for each channel of a float tensor."""
+    """`(image - mean) / std` for each channel of a float tensor (…, C, H, W).
+
+    >>> metaop.vision.transforms.Normalize([0.5], [0.25])(metaop.ones(1, 1, 2))
+    tensor([[[2., 2.]]])
+    """
 
     shown = ("mean", "std")
 
@@ -164,7 +225,14 @@ class Normalize(Transform):
 
 
 class LinearTransformation(Transform):
-    """`(flattened - mean_vector) @ transformation_matrix`, in the shape of the image: whitening."""
+    """`(flattened - mean_vector) @ transformation_matrix`, in the shape of the image: whitening.
+
+    The matrix is (D, D) and the vector (D) for images of D numbers.
+
+    >>> whiten = metaop.vision.transforms.LinearTransformation(2 * metaop.eye(2), metaop.ones(2))
+    >>> whiten(metaop.tensor([[[1.0, 3.0]]]))
+    tensor([[[0., 4.]]])
+    """
 
     def __init__(self, transformation_matrix: Tensor, mean_vector: Tensor) -> None:
         super().__init__()

@@ -41,6 +41,10 @@ def to_tensor(pic: Any) -> Tensor:
     """A Pillow image or an array (height, width, channels) as a tensor (channels, height, width).
 
     Bytes become float numbers of the default type in [0, 1]; other types keep their values.
+
+    >>> import numpy as np
+    >>> metaop.vision.transforms.functional.to_tensor(np.full((1, 2, 3), 255, np.uint8)).shape
+    metaop.Size([3, 1, 2])
     """
     if is_pillow(pic):
         array = _pixels(pic)
@@ -54,7 +58,14 @@ def to_tensor(pic: Any) -> Tensor:
 
 
 def pil_to_tensor(pic: Any) -> Tensor:
-    """A Pillow image as a tensor (channels, height, width) of its own element type."""
+    """A Pillow image as a tensor (channels, height, width) of its own element type.
+
+    The sizes are those of the image.
+
+    >>> from PIL import Image
+    >>> metaop.vision.transforms.functional.pil_to_tensor(Image.new("L", (2, 1), 7))
+    tensor([[[7, 7]]], dtype=metaop.uint8)
+    """
     if not is_pillow(pic):
         raise ArgumentTypeError(f"pic should be PIL Image. Got {type(pic)}")
     return metaop.from_numpy(_pixels(pic))
@@ -77,6 +88,11 @@ def to_pil_image(pic: Any, mode: str | None = None) -> Image:
     """A tensor (channels, height, width) or an array (height, width, channels) as an image.
 
     Float tensors of one, three or four channels in [0, 1] become bytes, unless `mode` is "F".
+    Raises ArgumentError for other numbers of dimensions than two and three.
+
+    >>> image = metaop.vision.transforms.functional.to_pil_image(metaop.ones(3, 2, 5))
+    >>> image.mode, image.size
+    ('RGB', (5, 2))
     """
     from PIL import Image
 

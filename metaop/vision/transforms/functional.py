@@ -6,30 +6,83 @@ Pillow, whose rounding differs by a value here and there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from metaop.errors import ArgumentError, ArgumentTypeError
 from metaop.tensor.core import Tensor
-from metaop.unified_graph import dtype as dtypes
-from metaop.unified_graph.dtype import DType
-from metaop.vision.transforms import colours, pillow, pixels, warping
-from metaop.vision.transforms.conversion import pil_to_tensor, to_pil_image
-from metaop.vision.transforms.conversion import to_tensor as to_tensor
+from metaop.vision.transforms import pillow, pixels, warping
+from metaop.vision.transforms.conversion import pil_to_tensor, to_pil_image, to_tensor
 from metaop.vision.transforms.modes import InterpolationMode, mode_of
-from metaop.vision.transforms.pillow import is_pillow
+from metaop.vision.transforms.pillow import is_pillow, of_kind
+from metaop.vision.transforms.values import (
+    adjust_brightness,
+    adjust_contrast,
+    adjust_gamma,
+    adjust_hue,
+    adjust_saturation,
+    adjust_sharpness,
+    autocontrast,
+    convert_image_dtype,
+    equalize,
+    erase,
+    invert,
+    normalize,
+    posterize,
+    rgb_to_grayscale,
+    solarize,
+    to_grayscale,
+)
+
+__all__ = [
+    "InterpolationMode",
+    "adjust_brightness",
+    "adjust_contrast",
+    "adjust_gamma",
+    "adjust_hue",
+    "adjust_saturation",
+    "adjust_sharpness",
+    "affine",
+    "autocontrast",
+    "center_crop",
+    "convert_image_dtype",
+    "crop",
+    "elastic_transform",
+    "equalize",
+    "erase",
+    "five_crop",
+    "gaussian_blur",
+    "get_dimensions",
+    "get_image_num_channels",
+    "get_image_size",
+    "hflip",
+    "invert",
+    "normalize",
+    "pad",
+    "perspective",
+    "pil_to_tensor",
+    "posterize",
+    "resize",
+    "resized_crop",
+    "rgb_to_grayscale",
+    "rotate",
+    "solarize",
+    "ten_crop",
+    "to_grayscale",
+    "to_pil_image",
+    "to_tensor",
+    "vflip",
+]
 
 Size = int | Sequence[int]
 
 
-def _of_kind(img: Any, for_pillow: Callable[..., Any], for_tensor: Callable[..., Any]) -> Any:
-    return for_pillow if is_pillow(img) else for_tensor
-
-
 def get_dimensions(img: Any) -> list[int]:
-    """Channels, height and width of an image."""
+    """Channels, height and width of an image: the last three sizes of a tensor.
+
+    >>> metaop.vision.transforms.functional.get_dimensions(metaop.zeros(3, 4, 5))
+    [3, 4, 5]
+    """
     if is_pillow(img):
         return [len(img.getbands()), img.height, img.width]
     if not isinstance(img, Tensor):
@@ -38,13 +91,21 @@ def get_dimensions(img: Any) -> list[int]:
 
 
 def get_image_size(img: Any) -> list[int]:
-    """Width and height of an image."""
+    """Width and height of an image, in pixels: the last two sizes of a tensor, exchanged.
+
+    >>> metaop.vision.transforms.functional.get_image_size(metaop.zeros(3, 4, 5))
+    [5, 4]
+    """
     _, height, width = get_dimensions(img)
     return [width, height]
 
 
 def get_image_num_channels(img: Any) -> int:
-    """The number of channels of an image."""
+    """The number of channels of an image: the third size from the end.
+
+    >>> metaop.vision.transforms.functional.get_image_num_channels(metaop.zeros(3, 4, 5))
+    3
+    """
     return get_dimensions(img)[0]
 
 
@@ -52,18 +113,32 @@ def get_image_num_channels(img: Any) -> int:
 
 
 def hflip(img: Any) -> Any:
-    """The image mirrored left to right."""
-    return _of_kind(img, pillow.hflip, pixels.hflip)(img)
+    """The image mirrored left to right; the shape stays.
+
+    >>> metaop.vision.transforms.functional.hflip(metaop.tensor([[[1, 2, 3]]]))
+    tensor([[[3, 2, 1]]])
+    """
+    return of_kind(img, pillow.hflip, pixels.hflip)(img)
 
 
 def vflip(img: Any) -> Any:
-    """The image mirrored top to bottom."""
-    return _of_kind(img, pillow.vflip, pixels.vflip)(img)
+    """The image mirrored top to bottom; the shape stays.
+
+    >>> metaop.vision.transforms.functional.vflip(metaop.tensor([[[1], [2]]])).flatten()
+    tensor([2, 1])
+    """
+    return of_kind(img, pillow.vflip, pixels.vflip)(img)
 
 
 def crop(img: Any, top: int, left: int, height: int, width: int) -> Any:
-    """The window of the image with its upper left corner at (top, left); black outside."""
-    return _of_kind(img, pillow.crop, pixels.crop)(img, top, left, height, width)
+    """The window of the image with its upper left corner at (top, left); black outside.
+
+    Sizes are in pixels: (…, H, W) becomes (…, height, width).
+
+    >>> metaop.vision.transforms.functional.crop(metaop.tensor([[[1, 2, 3]]]), 0, 1, 1, 3)
+    tensor([[[2, 3, 0]]])
+    """
+    return of_kind(img, pillow.crop, pixels.crop)(img, top, left, height, width)
 
 
 def _pair(size: Size) -> tuple[int, int]:
@@ -73,7 +148,13 @@ def _pair(size: Size) -> tuple[int, int]:
 
 
 def center_crop(img: Any, output_size: Size) -> Any:
-    """The middle of the image, padded with black where the image is smaller."""
+    """The middle of the image, padded with black where the image is smaller.
+
+    `output_size` is (height, width), or one number for both: (…, H, W) becomes (…, height, width).
+
+    >>> metaop.vision.transforms.functional.center_crop(metaop.tensor([[[1, 2, 3]]]), (1, 1))
+    tensor([[[2]]])
+    """
     height, width = _pair(output_size)
     _, rows, columns = get_dimensions(img)
     if width > columns or height > rows:
@@ -89,6 +170,11 @@ def pad(img: Any, padding: Size, fill: Any = 0, padding_mode: str = "constant") 
 
     `padding`: one number, (left/right, top/bottom) or (left, top, right, bottom). `padding_mode`:
     "constant" (of `fill`), "edge", "reflect" or "symmetric".
+
+    The extents grow by these numbers of pixels.
+
+    >>> metaop.vision.transforms.functional.pad(metaop.tensor([[[1, 2]]]), (1, 0), fill=7)
+    tensor([[[7, 1, 2, 7]]])
     """
     sides = [padding] if isinstance(padding, int) else list(padding)
     if len(sides) not in (1, 2, 4):
@@ -96,7 +182,7 @@ def pad(img: Any, padding: Size, fill: Any = 0, padding_mode: str = "constant") 
             f"Padding must be an int or a 1, 2, or 4 element tuple, not a {len(sides)} element one"
         )
     sides = (sides * 4)[:4]
-    function = _of_kind(img, pillow.pad, pixels.pad)
+    function = of_kind(img, pillow.pad, pixels.pad)
     return function(img, sides, 0 if fill is None else fill, padding_mode)
 
 
@@ -110,12 +196,15 @@ def resize(
     """The image with another size: (height, width), or one number for the shorter side.
 
     `max_size` bounds the longer side then. `antialias` averages what a new pixel covers.
+
+    >>> metaop.vision.transforms.functional.resize(metaop.zeros(3, 10, 20), 5).shape
+    metaop.Size([3, 5, 10])
     """
     _, rows, columns = get_dimensions(img)
     target = _target_size((rows, columns), size, max_size)
     if target == (rows, columns):
         return img
-    function = _of_kind(img, pillow.resize, pixels.resize)
+    function = of_kind(img, pillow.resize, pixels.resize)
     return function(img, target, mode_of(interpolation), antialias is not False)
 
 
@@ -149,12 +238,24 @@ def resized_crop(
     interpolation: Any = InterpolationMode.BILINEAR,
     antialias: bool | None = True,
 ) -> Any:
-    """A window of the image, resized."""
+    """A window of the image, resized: to (…, *size).
+
+    >>> image = metaop.zeros(3, 10, 20)
+    >>> metaop.vision.transforms.functional.resized_crop(image, 0, 0, 5, 5, (2, 2)).shape
+    metaop.Size([3, 2, 2])
+    """
     return resize(crop(img, top, left, height, width), size, interpolation, antialias=antialias)
 
 
 def five_crop(img: Any, size: Size) -> tuple[Any, ...]:
-    """The four corners (top left, top right, bottom left, bottom right) and the middle."""
+    """The four corners (top left, top right, bottom left, bottom right) and the middle.
+
+    `size` is that of each: (height, width), or one number for both.
+
+    >>> crops = metaop.vision.transforms.functional.five_crop(metaop.tensor([[[1, 2, 3]]]), (1, 1))
+    >>> [one.item() for one in crops]
+    [1, 3, 1, 3, 2]
+    """
     height, width = _pair(size)
     _, rows, columns = get_dimensions(img)
     if width > columns or height > rows:
@@ -167,7 +268,12 @@ def five_crop(img: Any, size: Size) -> tuple[Any, ...]:
 
 
 def ten_crop(img: Any, size: Size, vertical_flip: bool = False) -> tuple[Any, ...]:
-    """The five crops of the image and of its mirror image."""
+    """The five crops of the image and of its mirror image, each of `size`.
+
+    >>> crops = metaop.vision.transforms.functional.ten_crop(metaop.tensor([[[1, 2, 3]]]), (1, 1))
+    >>> [one.item() for one in crops]
+    [1, 3, 1, 3, 2, 3, 1, 3, 1, 2]
+    """
     return five_crop(img, size) + five_crop(vflip(img) if vertical_flip else hflip(img), size)
 
 
@@ -185,6 +291,12 @@ def affine(
 
     `translate`: pixels to the right and down; `shear`: degrees along x, or along x and y; `center`:
     (x, y) of the fixed point, the middle unless it is given.
+
+    The shape stays.
+
+    >>> image = metaop.tensor([[[1.0, 2.0, 3.0]]])
+    >>> metaop.vision.transforms.functional.affine(image, 0.0, [1, 0], 1.0, [0.0])
+    tensor([[[0., 1., 2.]]])
     """
     if scale <= 0:
         raise ArgumentError(f"Argument scale should be positive, got {scale}")
@@ -210,7 +322,15 @@ def rotate(
     center: Sequence[float] | None = None,
     fill: Any = None,
 ) -> Any:
-    """The image turned counter-clockwise by `angle` degrees; `expand` shows all of it."""
+    """The image turned counter-clockwise by `angle` degrees; `expand` shows all of it.
+
+    Without `expand` the shape stays.
+
+    >>> image = metaop.tensor([[[1.0, 2.0], [3.0, 4.0]]])
+    >>> metaop.vision.transforms.functional.rotate(image, 90)
+    tensor([[[2., 4.],
+             [1., 3.]]])
+    """
     mode = mode_of(interpolation)
     if is_pillow(img):
         return pillow.rotate(img, angle, mode, expand, center, fill)
@@ -229,9 +349,16 @@ def perspective(
     interpolation: Any = InterpolationMode.BILINEAR,
     fill: Any = None,
 ) -> Any:
-    """The image as seen when the four `startpoints` (x, y) lie at the `endpoints`."""
+    """The image as seen when the four `startpoints` (x, y) lie at the `endpoints`; the shape stays.
+
+    >>> corners = [[0, 0], [1, 0], [1, 1], [0, 1]]
+    >>> image = metaop.tensor([[[1.0, 2.0], [3.0, 4.0]]])
+    >>> metaop.vision.transforms.functional.perspective(image, corners, corners).round()
+    tensor([[[1., 2.],
+             [3., 4.]]])
+    """
     coefficients = warping.perspective_coefficients(startpoints, endpoints)
-    function = _of_kind(img, pillow.perspective, warping.perspective)
+    function = of_kind(img, pillow.perspective, warping.perspective)
     return function(img, coefficients, mode_of(interpolation), fill)
 
 
@@ -241,9 +368,13 @@ def elastic_transform(
     interpolation: Any = InterpolationMode.BILINEAR,
     fill: Any = None,
 ) -> Any:
-    """Every pixel from (x, y) of `displacement` (1, height, width, 2) away.
+    """Every pixel from (x, y) of `displacement` (1, height, width, 2) away; the shape stays.
 
     A displacement of 1 is half of the image.
+
+    >>> image, displacement = metaop.tensor([[[1.0, 2.0]]]), metaop.zeros(1, 1, 2, 2)
+    >>> metaop.vision.transforms.functional.elastic_transform(image, displacement)
+    tensor([[[1., 2.]]])
     """
     _, rows, columns = get_dimensions(img)
     if tuple(displacement.shape) != (1, rows, columns, 2):
@@ -258,7 +389,14 @@ def elastic_transform(
 
 
 def gaussian_blur(img: Any, kernel_size: Size, sigma: Any = None) -> Any:
-    """The image blurred by a Gaussian of `kernel_size` (x, y) pixels."""
+    """The image blurred by a Gaussian of `kernel_size` (x, y) pixels; the shape stays.
+
+    `sigma` is its standard deviation in pixels, one or (x, y).
+
+    >>> image = metaop.tensor([[[0.0, 0.0, 1.0, 0.0, 0.0]] * 3])
+    >>> metaop.vision.transforms.functional.gaussian_blur(image, [3, 3], 1.0)[0, 1]
+    tensor([0.0000, 0.2741, 0.4519, 0.2741, 0.0000])
+    """
     sizes = [kernel_size] * 2 if isinstance(kernel_size, int) else list(kernel_size)
     sizes = sizes * 2 if len(sizes) == 1 else sizes
     if sigma is None:
@@ -270,105 +408,3 @@ def gaussian_blur(img: Any, kernel_size: Size, sigma: Any = None) -> Any:
     image = pil_to_tensor(img) if is_pillow(img) else img
     result = pixels.gaussian_blur(image, sizes, sigmas)
     return to_pil_image(result, img.mode) if is_pillow(img) else result
-
-
-# --- values -------------------------------------------------------------------------------------
-
-
-def normalize(
-    tensor: Tensor, mean: Sequence[float], std: Sequence[float], inplace: bool = False
-) -> Tensor:
-    """`(tensor - mean) / std` for each channel."""
-    result = colours.normalize(
-        tensor, np.atleast_1d(np.asarray(mean)), np.atleast_1d(np.asarray(std))
-    )
-    return tensor.copy_(result) if inplace else result  # type: ignore[attr-defined]
-
-
-def convert_image_dtype(image: Tensor, dtype: DType = dtypes.float32) -> Tensor:
-    """The image as another type, scaled so that black and white stay black and white."""
-    return colours.convert_image_dtype(image, dtype)
-
-
-def adjust_brightness(img: Any, brightness_factor: float) -> Any:
-    """The image between black (0), itself (1) and brighter."""
-    function = _of_kind(img, pillow.adjust_brightness, colours.adjust_brightness)
-    return function(img, brightness_factor)
-
-
-def adjust_contrast(img: Any, contrast_factor: float) -> Any:
-    """The image between its mean grey (0), itself (1) and more contrast."""
-    return _of_kind(img, pillow.adjust_contrast, colours.adjust_contrast)(img, contrast_factor)
-
-
-def adjust_saturation(img: Any, saturation_factor: float) -> Any:
-    """The image between grey (0), itself (1) and more colour."""
-    function = _of_kind(img, pillow.adjust_saturation, colours.adjust_saturation)
-    return function(img, saturation_factor)
-
-
-def adjust_sharpness(img: Any, sharpness_factor: float) -> Any:
-    """The image between blurred (0), itself (1) and sharper."""
-    function = _of_kind(img, pillow.adjust_sharpness, colours.adjust_sharpness)
-    return function(img, sharpness_factor)
-
-
-def adjust_hue(img: Any, hue_factor: float) -> Any:
-    """The image with its colours turned by a part of the circle, from -0.5 to 0.5."""
-    return _of_kind(img, pillow.adjust_hue, colours.adjust_hue)(img, hue_factor)
-
-
-def adjust_gamma(img: Any, gamma: float, gain: float = 1) -> Any:
-    """`gain * img ** gamma` with values in [0, 1]."""
-    return _of_kind(img, pillow.adjust_gamma, colours.adjust_gamma)(img, gamma, gain)
-
-
-def rgb_to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
-    """The image without colour, of one or three equal channels."""
-    if num_output_channels not in (1, 3):
-        raise ArgumentError("num_output_channels should be either 1 or 3")
-    function = _of_kind(img, pillow.rgb_to_grayscale, colours.rgb_to_grayscale)
-    return function(img, num_output_channels)
-
-
-def to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
-    """A Pillow image without colour, of one or three equal channels."""
-    if not is_pillow(img):
-        raise ArgumentTypeError("Input should be PIL Image", fix="use rgb_to_grayscale")
-    return rgb_to_grayscale(img, num_output_channels)
-
-
-def invert(img: Any) -> Any:
-    """The negative."""
-    return _of_kind(img, pillow.invert, colours.invert)(img)
-
-
-def posterize(img: Any, bits: int) -> Any:
-    """Only the highest `bits` of every byte."""
-    if not 0 <= bits <= 8:
-        raise ArgumentError(f"The number if bits should be between 0 and 8. Got {bits}")
-    return _of_kind(img, pillow.posterize, colours.posterize)(img, bits)
-
-
-def solarize(img: Any, threshold: float) -> Any:
-    """The negative of all pixels that are at least `threshold`."""
-    return _of_kind(img, pillow.solarize, colours.solarize)(img, threshold)
-
-
-def autocontrast(img: Any) -> Any:
-    """Every channel stretched from black to white."""
-    return _of_kind(img, pillow.autocontrast, colours.autocontrast)(img)
-
-
-def equalize(img: Any) -> Any:
-    """Every grey about as often as any other."""
-    return _of_kind(img, pillow.equalize, colours.equalize)(img)
-
-
-def erase(img: Tensor, i: int, j: int, h: int, w: int, v: Any, inplace: bool = False) -> Tensor:
-    """The image with the window at row `i`, column `j` filled with `v`."""
-    if not isinstance(img, Tensor):
-        raise ArgumentTypeError(f"img should be Tensor Image. Got {type(img)}")
-    result = img if inplace else img.clone()  # type: ignore[attr-defined]
-    result[..., i : i + h, j : j + w] = v
-    return result

@@ -26,7 +26,11 @@ Size = int | Sequence[int]
 
 
 class Resize(Transform):
-    """The image with another size: (height, width), or one number for the shorter side."""
+    """The image with another size: (height, width), or one number for the shorter side.
+
+    >>> metaop.vision.transforms.Resize(5)(metaop.zeros(3, 10, 20)).shape
+    metaop.Size([3, 5, 10])
+    """
 
     shown = ("size", "interpolation", "max_size", "antialias")
 
@@ -48,7 +52,11 @@ class Resize(Transform):
 
 
 class CenterCrop(Transform):
-    """The middle of the image."""
+    """The middle of the image; `size` is (height, width), or one number for both.
+
+    >>> metaop.vision.transforms.CenterCrop(1)(metaop.tensor([[[1, 2, 3]]]))
+    tensor([[[2]]])
+    """
 
     shown = ("size",)
 
@@ -61,7 +69,13 @@ class CenterCrop(Transform):
 
 
 class Pad(Transform):
-    """The image with pixels around it."""
+    """The image with pixels around it; see `functional.pad` for the arguments.
+
+    The extents grow by these numbers of pixels.
+
+    >>> metaop.vision.transforms.Pad((1, 0), fill=7)(metaop.tensor([[[1, 2]]]))
+    tensor([[[7, 1, 2, 7]]])
+    """
 
     shown = ("padding", "fill", "padding_mode")
 
@@ -76,7 +90,13 @@ class Pad(Transform):
 
 
 class RandomCrop(Transform):
-    """A window at a random place, after padding when it is asked for or needed."""
+    """A window at a random place, after padding when it is asked for or needed.
+
+    `size` is (height, width), or one number for both.
+
+    >>> metaop.vision.transforms.RandomCrop(2, padding=1)(metaop.ones(3, 4, 4)).shape
+    metaop.Size([3, 2, 2])
+    """
 
     shown = ("size", "padding")
 
@@ -123,7 +143,13 @@ class RandomCrop(Transform):
 
 
 class RandomResizedCrop(Transform):
-    """A window of random area and aspect ratio, resized."""
+    """A window of random area and aspect ratio, resized to `size`.
+
+    `scale` is the interval of its part of the area, `ratio` that of width over height.
+
+    >>> metaop.vision.transforms.RandomResizedCrop(4)(metaop.ones(3, 10, 20)).shape
+    metaop.Size([3, 4, 4])
+    """
 
     shown = ("size", "scale", "ratio", "interpolation", "antialias")
 
@@ -167,7 +193,12 @@ class RandomResizedCrop(Transform):
 
 
 class FiveCrop(Transform):
-    """The four corners and the middle, as a tuple."""
+    """The four corners and the middle, as a tuple; `size` is that of each.
+
+    >>> crops = metaop.vision.transforms.FiveCrop((1, 1))(metaop.tensor([[[1, 2, 3]]]))
+    >>> [one.item() for one in crops]
+    [1, 3, 1, 3, 2]
+    """
 
     shown = ("size",)
 
@@ -180,7 +211,12 @@ class FiveCrop(Transform):
 
 
 class TenCrop(Transform):
-    """The five crops of the image and of its mirror image, as a tuple."""
+    """The five crops of the image and of its mirror image, as a tuple; `size` is that of each.
+
+    >>> crops = metaop.vision.transforms.TenCrop((1, 1))(metaop.tensor([[[1, 2, 3]]]))
+    >>> [one.item() for one in crops]
+    [1, 3, 1, 3, 2, 3, 1, 3, 1, 2]
+    """
 
     shown = ("size", "vertical_flip")
 
@@ -194,21 +230,37 @@ class TenCrop(Transform):
 
 
 class RandomHorizontalFlip(RandomTransform):
-    """The image mirrored left to right, sometimes."""
+    """The image mirrored left to right with probability `p`; the shape stays.
+
+    >>> metaop.vision.transforms.RandomHorizontalFlip(p=1.0)(metaop.tensor([[[1, 2, 3]]]))
+    tensor([[[3, 2, 1]]])
+    """
 
     def change(self, img: Any) -> Any:
         return F.hflip(img)
 
 
 class RandomVerticalFlip(RandomTransform):
-    """The image mirrored top to bottom, sometimes."""
+    """The image mirrored top to bottom with probability `p`; the shape stays.
+
+    >>> metaop.vision.transforms.RandomVerticalFlip(p=1.0)(metaop.tensor([[[1], [2]]])).flatten()
+    tensor([2, 1])
+    """
 
     def change(self, img: Any) -> Any:
         return F.vflip(img)
 
 
 class RandomRotation(Transform):
-    """The image turned by a random angle of `degrees` (a bound or an interval)."""
+    """The image turned by a random angle of `degrees` (a bound or an interval).
+
+    Without `expand` the shape stays.
+
+    >>> image = metaop.tensor([[[1.0, 2.0], [3.0, 4.0]]])
+    >>> metaop.vision.transforms.RandomRotation((90, 90))(image)
+    tensor([[[2., 4.],
+             [1., 3.]]])
+    """
 
     shown = ("degrees", "interpolation", "expand", "fill")
 
@@ -238,7 +290,13 @@ class RandomRotation(Transform):
 
 
 class RandomAffine(Transform):
-    """The image turned, moved (by parts of its size), scaled and sheared at random."""
+    """The image turned, moved (by parts of its size), scaled and sheared at random.
+
+    `degrees` is a bound or an interval. The shape stays.
+
+    >>> metaop.vision.transforms.RandomAffine(10, translate=(0.1, 0.1))(metaop.ones(1, 8, 8)).shape
+    metaop.Size([1, 8, 8])
+    """
 
     shown = ("degrees", "translate", "scale", "shear")
 
@@ -295,7 +353,13 @@ class RandomAffine(Transform):
 
 
 class RandomPerspective(RandomTransform):
-    """The image tilted: its corners move by up to half of `distortion_scale` of its size."""
+    """The image tilted: its corners move by up to half of `distortion_scale` of its size.
+
+    That happens with probability `p`; the shape stays.
+
+    >>> metaop.vision.transforms.RandomPerspective(p=1.0)(metaop.ones(1, 8, 8)).shape
+    metaop.Size([1, 8, 8])
+    """
 
     def __init__(
         self,
@@ -331,7 +395,13 @@ class RandomPerspective(RandomTransform):
 
 
 class ElasticTransform(Transform):
-    """Pixels displaced by smooth random fields of strength `alpha` and smoothness `sigma`."""
+    """Pixels displaced by smooth random fields of strength `alpha` and smoothness `sigma`.
+
+    The shape stays. Both are in pixels.
+
+    >>> metaop.vision.transforms.ElasticTransform(sigma=1.0)(metaop.ones(1, 16, 16)).shape
+    metaop.Size([1, 16, 16])
+    """
 
     shown = ("alpha", "sigma", "interpolation", "fill")
 

@@ -9,7 +9,13 @@ from metaop.errors import ArgumentError
 
 
 class InterpolationMode(Enum):
-    """The ways of interpolating between pixels; the last three only for Pillow images."""
+    """The ways of interpolating between pixels; the last three only for Pillow images.
+
+    Raises ValueError for other names.
+
+    >>> [mode.value for mode in metaop.vision.transforms.InterpolationMode]
+    ['nearest', 'nearest-exact', 'bilinear', 'bicubic', 'box', 'hamming', 'lanczos']
+    """
 
     NEAREST = "nearest"
     NEAREST_EXACT = "nearest-exact"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 def is_pillow(image: Any) -> bool:
     """Whether an object is a Pillow image, without importing Pillow for others."""
     return any(parent.__module__.partition(".")[0] == "PIL" for parent in type(image).__mro__)
+
+
+def of_kind(image: Any, for_pillow: Callable[..., Any], for_tensor: Callable[..., Any]) -> Any:
+    """The function for the kind of the image."""
+    return for_pillow if is_pillow(image) else for_tensor
 
 
 def hflip(image: Picture) -> Picture:
