@@ -42,6 +42,8 @@ def assert_close(
 
     Without tolerances they follow from the dtype, as in PyTorch. With `check_stride` the strides
     have to be equal, without `allow_subclasses` the types. Raises AssertionError.
+
+    >>> metaop.testing.assert_close(metaop.ones(2), metaop.tensor([1.0, 1.000001]))
     """
     if not allow_subclasses:
         same = type(actual) is type(expected)
@@ -117,7 +119,10 @@ def assert_allclose(
     equal_nan: bool = True,
     msg: str = "",
 ) -> None:
-    """`assert_close` that does not mind dtypes and devices."""
+    """`assert_close` that does not mind dtypes and devices; raises AssertionError.
+
+    >>> metaop.testing.assert_allclose(metaop.ones(2), [1.0, 1.000001])
+    """
     assert_close(
         actual,
         expected,
@@ -144,6 +149,11 @@ def make_tensor(
     """Uniform random numbers between `low` and `high` (-9 … 9 by default, for bools 0 and 1).
 
     With `noncontiguous` every second number of a larger tensor.
+
+    The sizes are those of the result.
+
+    >>> metaop.testing.make_tensor(2, 3, dtype=metaop.float32).shape
+    metaop.Size([2, 3])
     """
     sizes = tuple(shape[0]) if shape and not isinstance(shape[0], int) else shape
     low = (0 if dtype.kind == "bool" or not dtype.signed else -9) if low is None else low

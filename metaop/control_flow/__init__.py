@@ -98,10 +98,8 @@ def while_loop(
     shapes and types of `carried_inputs`. Both run once as Python, and no value is read: the program
     itself ends the loop. There is no gradient, because the number of steps has no bound.
 
-    Example:
-        count, total = while_loop(
-            lambda count, total: total < 100, lambda count, total: (count + 1, total * 2), (0, x)
-        )
+    >>> metaop.while_loop(lambda x: x.sum() < 100, lambda x: x * 2, (metaop.tensor([1.0, 2.0]),))
+    (tensor([ 64., 128.]),)
     """
     is_tuple = isinstance(carried_inputs, (tuple, list))
     first = tuple(carried_inputs) if is_tuple else (carried_inputs,)
@@ -145,8 +143,8 @@ def fori_loop(
     began with, and with `recompute` nothing else. Bounds that are tensors are not read, and make a
     loop without one.
 
-    Example:
-        fori_loop(0, 10, lambda i, x: x / 2 + i, x)
+    >>> metaop.fori_loop(0, 10, lambda i, x: x / 2 + i, metaop.zeros(2))
+    tensor([16.0039, 16.0039])
     """
     first, structure = flattened("fori_loop: init_val", init_val)
     if isinstance(lower, Tensor) or isinstance(upper, Tensor):
@@ -198,8 +196,9 @@ def scan(
     `reverse`: outputs stand where their slices did. The gradient runs the steps backwards. What is
     dear to compute again is kept for it; with `recompute`, the carry of every step alone.
 
-    Example:
-        total, sums = scan(lambda carry, x: (carry + x, carry + x), zeros(3), x)
+    >>> total, sums = metaop.scan(lambda c, x: (c + x, c + x), metaop.zeros(()), metaop.arange(4.0))
+    >>> total, sums
+    (tensor(6.), tensor([0., 1., 3., 6.]))
     """
     carry, structure = flattened("scan: init", init)
     stacks = [] if xs is None else flattened("scan: xs", xs)[0]
@@ -246,8 +245,8 @@ def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
     One slice is computed after the other, with the memory of one; `metaop.vmap` computes all at
     once.
 
-    Example:
-        map(lambda row: row.softmax(0), x)
+    >>> metaop.map(lambda row: row.sum(), metaop.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([3., 7.])
     """
     return scan(lambda carry, x: (carry, f(x, *args)), (), xs)[1]
 
@@ -266,8 +265,8 @@ def associative_scan(
     `reverse`, `y[i]` combines the elements from `i` to the last one. It may be a "pointwise"
     function, or a "generic" one, which sees whole slices along `dim` without that dimension.
 
-    Example:
-        associative_scan(lambda a, b: a * b, x, 0)
+    >>> metaop.associative_scan(lambda a, b: a * b, metaop.tensor([1.0, 2.0, 3.0]), 0)
+    tensor([1., 2., 6.])
     """
     return combined(combine_fn, xs, dim, reverse, combine_mode)
 

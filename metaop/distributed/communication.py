@@ -251,9 +251,7 @@ def all_reduce(
 def reduce(
     tensor: Tensor, dst: int = 0, op: str = "sum", group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Puts the combination of all ranks' values into the tensor of rank `dst`.
-
-    The tensors have one shape and type.
+    """Puts the combination of all ranks' values, of one shape, into the tensor of rank `dst`.
 
     >>> x = metaop.tensor([1.0, 2.0])
     >>> metaop.distributed.reduce(x, dst=0)  # a program of one rank
@@ -380,9 +378,7 @@ def reduce_scatter(
     group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Puts the combination of all ranks' `input_list[k]` into the output of rank k.
-
-    All of them have one shape.
+    """Puts the combination of all ranks' `input_list[k]`, of one shape, into the output of rank k.
 
     >>> x = metaop.zeros(2)
     >>> metaop.distributed.reduce_scatter(x, [metaop.tensor([1.0, 2.0])])  # a program of one rank

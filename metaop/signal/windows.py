@@ -57,7 +57,11 @@ def general_cosine(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A sum of cosines with the weights `a` and alternating signs."""
+    """A sum of cosines with the weights `a` and alternating signs: a window of length `M`.
+
+    >>> metaop.signal.windows.general_cosine(3, a=[0.5, 0.5])
+    tensor([0., 1., 0.])
+    """
     weights = list(a)
 
     def formula(k: np.ndarray, period: int) -> np.ndarray:
@@ -69,27 +73,47 @@ def general_cosine(
 
 
 def general_hamming(M: int, *, alpha: float = 0.54, sym: bool = True, **options: Any) -> Tensor:
-    """`alpha - (1 - alpha) cos(t)` over one period."""
+    """`alpha - (1 - alpha) cos(t)` over one period: a window of length `M`.
+
+    >>> metaop.signal.windows.general_hamming(3, alpha=0.75)
+    tensor([0.5000, 1.0000, 0.5000])
+    """
     return general_cosine(M, a=(alpha, 1 - alpha), sym=sym, **options)
 
 
 def hamming(M: int, *, sym: bool = True, **options: Any) -> Tensor:
-    """`0.54 - 0.46 cos(t)` over one period."""
+    """`0.54 - 0.46 cos(t)` over one period: a window of length `M`.
+
+    >>> metaop.signal.windows.hamming(3)
+    tensor([0.0800, 1.0000, 0.0800])
+    """
     return general_hamming(M, sym=sym, **options)
 
 
 def hann(M: int, *, sym: bool = True, **options: Any) -> Tensor:
-    """Half a cosine wave, 0 at the ends."""
+    """Half a cosine wave, 0 at the ends: a window of length `M`.
+
+    >>> metaop.signal.windows.hann(3)
+    tensor([0., 1., 0.])
+    """
     return general_hamming(M, alpha=0.5, sym=sym, **options)
 
 
 def blackman(M: int, *, sym: bool = True, **options: Any) -> Tensor:
-    """Three cosine terms, 0 at the ends."""
+    """Three cosine terms, 0 at the ends: a window of length `M`.
+
+    >>> metaop.signal.windows.blackman(5)[1:4]
+    tensor([0.3400, 1.0000, 0.3400])
+    """
     return general_cosine(M, a=(0.42, 0.5, 0.08), sym=sym, **options)
 
 
 def nuttall(M: int, *, sym: bool = True, **options: Any) -> Tensor:
-    """Four cosine terms with small side lobes."""
+    """Four cosine terms with small side lobes: a window of length `M`.
+
+    >>> metaop.signal.windows.nuttall(3)
+    tensor([3.6280e-04, 1.0000e+00, 3.6280e-04])
+    """
     weights = (0.3635819, 0.4891775, 0.1365995, 0.0106411)
     return general_cosine(M, a=weights, sym=sym, **options)
 
@@ -105,12 +129,20 @@ def _offered(
 
 
 def bartlett(M: int, *, sym: bool = True, **options: Any) -> Tensor:
-    """A triangle, 0 at the ends."""
+    """A triangle, 0 at the ends: a window of length `M`.
+
+    >>> metaop.signal.windows.bartlett(5)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
+    """
     return _offered(M, lambda k, period: 1 - np.abs(2 * k / period - 1), sym, options)
 
 
 def cosine(M: int, *, sym: bool = True, **options: Any) -> Tensor:
-    """Half a sine wave."""
+    """Half a sine wave: a window of length `M`.
+
+    >>> metaop.signal.windows.cosine(3)
+    tensor([0.5000, 1.0000, 0.5000])
+    """
 
     def formula(k: np.ndarray, period: int) -> np.ndarray:
         return np.sin((k + 0.5) * math.pi / (period + 1))
@@ -121,7 +153,11 @@ def cosine(M: int, *, sym: bool = True, **options: Any) -> Tensor:
 def exponential(
     M: int, *, center: float | None = None, tau: float = 1.0, sym: bool = True, **options: Any
 ) -> Tensor:
-    """`exp(-|k - center| / tau)`."""
+    """`exp(-|k - center| / tau)`: a window of length `M`.
+
+    >>> metaop.signal.windows.exponential(3)
+    tensor([0.3679, 1.0000, 0.3679])
+    """
     if tau <= 0:
         raise ArgumentError(f"Tau must be positive, got: {tau} instead.")
     if sym and center is not None:
@@ -135,7 +171,13 @@ def exponential(
 
 
 def gaussian(M: int, *, std: float = 1.0, sym: bool = True, **options: Any) -> Tensor:
-    """A normal density without its factor."""
+    """A normal density without its factor: a window of length `M`.
+
+    `std` is its standard deviation, in samples.
+
+    >>> metaop.signal.windows.gaussian(3)
+    tensor([0.6065, 1.0000, 0.6065])
+    """
     if std <= 0:
         raise ArgumentError(f"Standard deviation must be positive, got: {std} instead.")
 
@@ -146,7 +188,11 @@ def gaussian(M: int, *, std: float = 1.0, sym: bool = True, **options: Any) -> T
 
 
 def kaiser(M: int, *, beta: float = 12.0, sym: bool = True, **options: Any) -> Tensor:
-    """A window of modified Bessel functions; `beta` trades width for side lobes."""
+    """A window of modified Bessel functions; `beta` trades width for side lobes; of length `M`.
+
+    >>> metaop.signal.windows.kaiser(3, beta=2.0)
+    tensor([0.4387, 1.0000, 0.4387])
+    """
     if beta < 0:
         raise ArgumentError(f"beta must be non-negative, got: {beta} instead.")
 

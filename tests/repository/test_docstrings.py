@@ -23,6 +23,7 @@ MODULES = (
     "metaop",
     "metaop.amp",
     "metaop.autograd",
+    "metaop.control_flow",
     "metaop.data",
     "metaop.distributed",
     "metaop.distributions",
@@ -36,10 +37,17 @@ MODULES = (
     "metaop.nn",
     "metaop.nn.functional",
     "metaop.nn.init",
+    "metaop.nn.utils",
+    "metaop.nn.utils.parametrizations",
+    "metaop.nn.utils.parametrize",
+    "metaop.nn.utils.prune",
+    "metaop.nn.utils.rnn",
     "metaop.optim",
     "metaop.optim.lr_scheduler",
     "metaop.special",
+    "metaop.signal.windows",
     "metaop.sparse",
+    "metaop.testing",
     "metaop.utils.checkpoint",
     "metaop.utils.dlpack",
     "metaop.vision",
@@ -53,13 +61,13 @@ MODULES = (
 TEXTS = ("metaop.inspect",)
 # A word about shapes, units or errors.
 LIMITS = re.compile(
-    r"\b[Ss]hapes?\b|\bsizes?\b|\bdimensions?\b|\bextents?\b|\blength\b|\bRaises\b|\braises\b|Error\b|"
+    r"\b[Ss]hapes?\b|\bsizes?\b|\bdimensions?\b|\bextents?\b|\blengths?\b|\bRaises\b|\braises\b|Error\b|"
     r"\bseconds?\b|\bbytes\b|\b[Rr]adians\b|\((?:[A-Z*…]|\w+(?=, …))(?:, [\w'* ]+|, …)+\)"
 )
 
 
 # What a function gives that has no shape.
-FACTS = ("None", "bool", "int", "str", "DType", "Device", "Generator", "Graph")
+FACTS = ("None", "bool", "int", "str", "DType", "Device", "Generator", "Graph", "type")
 # What examples take besides metaop.
 NEEDS = {
     "metaop.distributed": "mpi4py",

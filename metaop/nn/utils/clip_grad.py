@@ -66,7 +66,13 @@ def get_total_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """The norm of several tensors as if they were one vector."""
+    """The norm of several tensors as if they were one vector; their shapes may differ.
+
+    Raises GradientError for a norm that is not finite, if `error_if_nonfinite`.
+
+    >>> nn.utils.get_total_norm([metaop.tensor([3.0]), metaop.tensor([[4.0]])])
+    tensor(5.)
+    """
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     if not tensors:
         return tensor(0.0)
@@ -87,7 +93,14 @@ def get_total_norm(
 def clip_grads_with_norm_(
     parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
-    """Scales gradients by max_norm / total_norm when that is below 1."""
+    """Scales gradients by max_norm / total_norm when that is below 1; shapes stay.
+
+    >>> layer = nn.Linear(2, 1, bias=False)
+    >>> layer.weight.grad = metaop.tensor([[3.0, 4.0]])
+    >>> nn.utils.clip_grads_with_norm_(layer.parameters(), 2.5, metaop.tensor(5.0))
+    >>> layer.weight.grad
+    tensor([[1.5000, 2.0000]])
+    """
     gradients = _gradients(parameters)
     if not gradients:
         return
@@ -107,9 +120,16 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """Scales all gradients together so that their norm is at most `max_norm`.
+    """Scales all gradients together so that their norm is at most `max_norm`; shapes stay.
 
     Returns the norm before.
+
+    >>> layer = nn.Linear(2, 1, bias=False)
+    >>> layer.weight.grad = metaop.tensor([[3.0, 4.0]])
+    >>> nn.utils.clip_grad_norm_(layer.parameters(), 2.5)
+    tensor(5.)
+    >>> layer.weight.grad
+    tensor([[1.5000, 2.0000]])
     """
     parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     norm = get_total_norm(_gradients(parameters), norm_type, error_if_nonfinite)
@@ -122,6 +142,13 @@ clip_grad_norm = clip_grad_norm_
 
 @no_grad()
 def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
-    """Limits every element of the gradients to [-clip_value, clip_value]."""
+    """Limits every element of the gradients to [-clip_value, clip_value]; shapes stay.
+
+    >>> layer = nn.Linear(2, 1, bias=False)
+    >>> layer.weight.grad = metaop.tensor([[3.0, -4.0]])
+    >>> nn.utils.clip_grad_value_(layer.parameters(), 1.0)
+    >>> layer.weight.grad
+    tensor([[ 1., -1.]])
+    """
     for gradient in _gradients(parameters):
         gradient.clamp_(-float(clip_value), float(clip_value))

@@ -19,7 +19,15 @@ AnyLinear = TypeVar("AnyLinear", bound=Linear)
 def fuse_conv_bn_eval(
     conv: AnyConvolution, bn: _BatchNorm, transpose: bool = False
 ) -> AnyConvolution:
-    """A convolution that does what `conv` and `bn` do one after the other in evaluation."""
+    """A convolution that does what `conv` and `bn` do one after the other in evaluation.
+
+    Its shapes are those of `conv`. Raises ArgumentError unless both are in evaluation.
+
+    >>> conv, norm = nn.Conv2d(1, 2, 3).eval(), nn.BatchNorm2d(2).eval()
+    >>> fused, image = nn.utils.fuse_conv_bn_eval(conv, norm), metaop.ones(1, 1, 3, 3)
+    >>> metaop.allclose(fused(image), norm(conv(image)), atol=1e-5)
+    True
+    """
     _check(conv, bn)
     fused = copy.deepcopy(conv)
     statistics = (bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias)
@@ -30,7 +38,15 @@ def fuse_conv_bn_eval(
 
 
 def fuse_linear_bn_eval(linear: AnyLinear, bn: _BatchNorm) -> AnyLinear:
-    """A linear layer that does what `linear` and `bn` do one after the other in evaluation."""
+    """A linear layer that does what `linear` and `bn` do one after the other in evaluation.
+
+    Its shapes are those of `linear`. Raises ArgumentError unless both are in evaluation.
+
+    >>> linear, norm = nn.Linear(2, 3).eval(), nn.BatchNorm1d(3).eval()
+    >>> fused, x = nn.utils.fuse_linear_bn_eval(linear, norm), metaop.ones(1, 2)
+    >>> metaop.allclose(fused(x), norm(linear(x)), atol=1e-5)
+    True
+    """
     _check(linear, bn)
     if bn.num_features not in (linear.out_features, 1):
         raise ArgumentError(
@@ -60,7 +76,13 @@ def fuse_conv_bn_weights(
     bn_b: Tensor | None,
     transpose: bool = False,
 ) -> tuple[Parameter, Parameter]:
-    """Weight and bias of the convolution with the normalisation in them."""
+    """Weight and bias of the convolution with the normalisation in them; their shapes stay.
+
+    >>> one, zero = metaop.ones(1), metaop.zeros(1)
+    >>> weight = metaop.ones(1, 1, 1)
+    >>> nn.utils.fuse_conv_bn_weights(weight, None, zero, 4 * one, 0.0, one, zero)[0].flatten()
+    tensor([0.5000])
+    """
     channels = 1 if transpose else 0
     shape = [-1 if k == channels else 1 for k in range(conv_w.ndim)]
     return _fused(conv_w, conv_b, shape, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
@@ -75,7 +97,17 @@ def fuse_linear_bn_weights(
     bn_w: Tensor | None,
     bn_b: Tensor | None,
 ) -> tuple[Parameter, Parameter]:
-    """Weight and bias of the linear layer with the normalisation in them."""
+    """Weight and bias of the linear layer with the normalisation in them; their shapes stay.
+
+    >>> one, zero = metaop.ones(1), metaop.zeros(1)
+    >>> weight, bias = nn.utils.fuse_linear_bn_weights(
+    ...     metaop.ones(1, 1), one, zero, 4 * one, 0.0, one, zero
+    ... )
+    >>> weight, bias
+    (Parameter containing:
+    tensor([[0.5000]]), Parameter containing:
+    tensor([0.5000]))
+    """
     return _fused(linear_w, linear_b, [-1, 1], bn_rm, bn_rv, bn_eps, bn_w, bn_b)
 
 

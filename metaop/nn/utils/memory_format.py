@@ -11,7 +11,14 @@ AnyModule = TypeVar("AnyModule", bound=Module)
 
 
 def convert_conv2d_weight_memory_format(module: AnyModule, memory_format: Any) -> AnyModule:
-    """The module itself: the compiler chooses how weights lie in memory."""
+    """The module itself: the compiler chooses how weights lie in memory.
+
+    The order of the dimensions that programs see does not depend on that.
+
+    >>> layer = nn.Conv2d(1, 2, 3)
+    >>> nn.utils.convert_conv2d_weight_memory_format(layer, metaop.channels_last) is layer
+    True
+    """
     return module
 
 
@@ -19,5 +26,11 @@ convert_conv3d_weight_memory_format = convert_conv2d_weight_memory_format
 
 
 def skip_init(module_cls: Callable[..., AnyModule], *args: Any, **kwargs: Any) -> AnyModule:
-    """A module whose values are to be replaced: random numbers not read are never drawn."""
+    """A module whose values are to be replaced: random numbers not read are never drawn.
+
+    The shapes are those that the arguments say.
+
+    >>> nn.utils.skip_init(nn.Linear, 2, 3).weight.shape
+    metaop.Size([3, 2])
+    """
     return module_cls(*args, **kwargs)

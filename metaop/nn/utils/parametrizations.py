@@ -121,6 +121,12 @@ def orthogonal(
     `orthogonal_map` is "matrix_exp" (the default for square matrices), "cayley" or "householder".
     With `use_trivialization` the parameter is a change relative to a base, which assignments move
     (Casado 2019).
+
+    Raises ArgumentError for tensors of fewer than two dimensions.
+
+    >>> layer = nn.utils.parametrizations.orthogonal(nn.Linear(2, 2))
+    >>> (layer.weight @ layer.weight.T).round().abs().tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
@@ -157,7 +163,12 @@ class _WeightNorm(Module):
 def weight_norm(module: AnyModule, name: str = "weight", dim: int = 0) -> AnyModule:
     """The weight as length `original0` and direction `original1` (Salimans & Kingma 2016).
 
-    State dicts of the older `nn.utils.weight_norm` are understood.
+    `dim` is the dimension whose slices have lengths of their own. State dicts of the older
+    `nn.utils.weight_norm` are understood.
+
+    >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 3))
+    >>> layer.parametrizations.weight.original0.shape
+    metaop.Size([3, 1])
     """
     parametrize.register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
 
@@ -235,7 +246,11 @@ def spectral_norm(
 ) -> AnyModule:
     """Divides the weight by its largest singular value (Miyato et al. 2018).
 
-    `dim` is that of the outputs: 0, but 1 for transposed convolutions when left out.
+    `dim` is the dimension of the outputs: 0, but 1 for transposed convolutions when left out.
+
+    >>> layer = nn.utils.parametrizations.spectral_norm(nn.Linear(2, 2), n_power_iterations=50)
+    >>> metaop.linalg.svdvals(layer.weight)[0].round(decimals=2).item()
+    1.0
     """
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):

@@ -29,7 +29,12 @@ _cache = _Cache()
 
 @contextmanager
 def cached() -> Iterator[None]:
-    """Inside, every parametrised tensor is computed once: for loops that read it many times."""
+    """Inside, every parametrised tensor is computed once: for loops that read it many times.
+
+    >>> with nn.utils.parametrize.cached():
+    ...     nn.Linear(2, 1)(metaop.ones(2)).shape
+    metaop.Size([1])
+    """
     _cache.depth += 1
     try:
         yield
@@ -51,6 +56,15 @@ class ParametrizationList(ModuleList):
 
     That is `original`, or `original0`, `original1`, … when the `right_inverse` of the first one
     gives several tensors. Unless `unsafe`, the result must have the dtype and shape of the tensor.
+
+    >>> class Doubled(nn.Module):
+    ...     def forward(self, x):
+    ...         return 2 * x
+    >>> layer = nn.Linear(2, 1)
+    >>> nn.utils.parametrize.register_parametrization(layer, "weight", Doubled()).weight.shape
+    metaop.Size([1, 2])
+    >>> type(layer.parametrizations.weight).__name__, len(layer.parametrizations.weight)
+    ('ParametrizationList', 1)
     """
 
     def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
@@ -178,18 +192,19 @@ def _own_class(module: Module) -> None:
 def register_parametrization(
     module: AnyModule, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> AnyModule:
-    """Makes `module.tensor_name` the result of `parametrization`.
+    """Makes `module.tensor_name` the result of `parametrization`, which keeps its shape.
 
     The parameter (or buffer) itself moves to `module.parametrizations.tensor_name.original`. A
     second parametrisation takes the result of the first. Assigning to the tensor needs a
     `right_inverse` in all of them.
 
-    Example:
-        class Symmetric(nn.Module):
-            def forward(self, X):
-                return X.triu() + X.triu(1).T
-
-        parametrize.register_parametrization(layer, "weight", Symmetric())
+    >>> class Symmetric(nn.Module):
+    ...     def forward(self, x):
+    ...         return x.triu() + x.triu(1).T
+    >>> layer = nn.Linear(3, 3)
+    >>> layer = nn.utils.parametrize.register_parametrization(layer, "weight", Symmetric())
+    >>> metaop.equal(layer.weight, layer.weight.T)
+    True
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
@@ -217,7 +232,11 @@ def register_parametrization(
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether a tensor of the module (any when None) is parametrised."""
+    """Whether a tensor of the module (any when None) is parametrised.
+
+    >>> nn.utils.parametrize.is_parametrized(nn.Linear(2, 1), "weight")
+    False
+    """
     found = module._modules.get("parametrizations")
     if not isinstance(found, ModuleDict):
         return False
@@ -227,7 +246,15 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 def remove_parametrizations(
     module: AnyModule, tensor_name: str, leave_parametrized: bool = True
 ) -> AnyModule:
-    """Makes the tensor a plain one: with its present value, or with that of its original."""
+    """Makes the tensor a plain one: with its present value, or with that of its original.
+
+    The shape is that of the value that it gets.
+
+    >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 1))
+    >>> layer = nn.utils.parametrize.remove_parametrizations(layer, "weight")
+    >>> sorted(dict(layer.named_parameters()))
+    ['bias', 'weight']
+    """
     if not is_parametrized(module, tensor_name):
         raise ArgumentError(f"Module {module} does not have a parametrization on {tensor_name}")
     listed = module.parametrizations[tensor_name]
@@ -254,14 +281,28 @@ def remove_parametrizations(
 
 
 def type_before_parametrizations(module: Module) -> type:
-    """The class of the module without its parametrisations."""
+    """The class of the module without its parametrisations.
+
+    >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 1))
+    >>> nn.utils.parametrize.type_before_parametrizations(layer) is nn.Linear
+    True
+    """
     return type(module).__bases__[0] if is_parametrized(module) else type(module)
 
 
 def transfer_parametrizations_and_params(
     from_module: Module, to_module: AnyModule, tensor_name: str | None = None
 ) -> AnyModule:
-    """Gives `to_module` the parametrisations (of one tensor, or all) and their originals."""
+    """Gives `to_module` the parametrisations (of one tensor, or all) and their originals.
+
+    Shapes become those of `from_module`.
+
+    >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 1))
+    >>> other = nn.Linear(2, 1)
+    >>> other = nn.utils.parametrize.transfer_parametrizations_and_params(layer, other)
+    >>> metaop.equal(layer.weight, other.weight)
+    True
+    """
     if not is_parametrized(from_module):
         return to_module
     names = list(from_module.parametrizations) if tensor_name is None else [tensor_name]

@@ -23,6 +23,17 @@ class BasePruningMethod(ABC):
 
     As a hook it computes the pruned tensor before every forward pass. The type is "unstructured"
     (elements), "structured" (slices along `dim`) or "global" (elements of the whole tensor).
+
+    The mask has the shape of the tensor.
+
+    >>> class Last(nn.utils.prune.BasePruningMethod):
+    ...     PRUNING_TYPE = "unstructured"
+    ...     def compute_mask(self, t, default_mask):
+    ...         return default_mask * metaop.tensor([1.0, 0.0])
+    >>> layer = nn.Linear(2, 1)
+    >>> method = Last.apply(layer, "weight")
+    >>> layer.weight_mask
+    tensor([[1., 0.]])
     """
 
     PRUNING_TYPE: ClassVar[str] = "unstructured"
@@ -105,7 +116,16 @@ def _check_scores(scores: Tensor, tensor: Tensor) -> None:
 
 
 class PruningContainer(BasePruningMethod):
-    """Several methods for one tensor; each one prunes what those before have left."""
+    """Several methods for one tensor; each one prunes what those before have left.
+
+    The mask has the tensor's shape.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> layer = nn.utils.prune.l1_unstructured(layer, "weight", 1)
+    >>> layer = nn.utils.prune.l1_unstructured(layer, "weight", 1)
+    >>> layer.weight_mask
+    tensor([[0., 0.]])
+    """
 
     def __init__(self, *args: BasePruningMethod) -> None:
         self._pruning_methods: tuple[BasePruningMethod, ...] = ()
@@ -157,7 +177,11 @@ def _kept_part(method: BasePruningMethod, mask: Tensor) -> Any:
 
 
 class Identity(BasePruningMethod):
-    """Prunes nothing."""
+    """Prunes nothing; the mask has the tensor's shape.
+
+    >>> nn.utils.prune.Identity().prune(metaop.tensor([3.0, 4.0]))
+    tensor([3., 4.])
+    """
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         return default_mask
@@ -204,14 +228,22 @@ class _Unstructured(BasePruningMethod):
 
 
 class RandomUnstructured(_Unstructured):
-    """Prunes random elements: `amount` of them, or that part of all."""
+    """Prunes random elements: `amount` of them, or that part of all; the shape stays.
+
+    >>> (nn.utils.prune.RandomUnstructured(0.5).prune(metaop.ones(4)) == 0).sum()
+    tensor(2)
+    """
 
     def _scores(self, t: Tensor) -> Tensor:
         return rand_like(t)
 
 
 class L1Unstructured(_Unstructured):
-    """Prunes the smallest elements: `amount` of them, or that part of all."""
+    """Prunes the smallest elements: `amount` of them, or that part of all; the shape stays.
+
+    >>> nn.utils.prune.L1Unstructured(1).prune(metaop.tensor([3.0, -1.0, 2.0]))
+    tensor([3., -0., 2.])
+    """
 
     def _scores(self, t: Tensor) -> Tensor:
         return t.abs()
@@ -250,14 +282,26 @@ class _Structured(BasePruningMethod):
 
 
 class RandomStructured(_Structured):
-    """Prunes random slices along `dim`."""
+    """Prunes random slices along `dim`: `amount` of them, or that part of all.
+
+    The dimension `dim` of the mask has zeros in whole slices.
+
+    >>> (nn.utils.prune.RandomStructured(1, dim=0).prune(metaop.ones(3, 2)) == 0).sum()
+    tensor(2)
+    """
 
     def _scores(self, t: Tensor) -> Tensor:
         return rand(t.shape[self.dim], device=t.device)
 
 
 class LnStructured(_Structured):
-    """Prunes the slices along `dim` of the smallest n-norms."""
+    """Prunes the slices along dimension `dim` of the smallest n-norms: `amount`, or that part.
+
+    >>> method = nn.utils.prune.LnStructured(1, n=2, dim=0)
+    >>> method.prune(metaop.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([[0., 0.],
+            [3., 4.]])
+    """
 
     def __init__(self, amount: Amount, n: Any, dim: int = -1) -> None:
         super().__init__(amount, dim)
@@ -269,7 +313,12 @@ class LnStructured(_Structured):
 
 
 class CustomFromMask(BasePruningMethod):
-    """Prunes where a given mask is 0."""
+    """Prunes where a given mask, of the tensor's shape, is 0.
+
+    >>> method = nn.utils.prune.CustomFromMask(metaop.tensor([1.0, 0.0]))
+    >>> method.prune(metaop.tensor([3.0, 4.0]))
+    tensor([3., 0.])
+    """
 
     PRUNING_TYPE = "global"
 
@@ -281,13 +330,23 @@ class CustomFromMask(BasePruningMethod):
 
 
 def identity(module: AnyModule, name: str) -> AnyModule:
-    """Puts the machinery of pruning on a parameter without pruning anything."""
+    """Puts the machinery of pruning on a parameter without pruning anything; shapes stay.
+
+    >>> layer = nn.utils.prune.identity(nn.Linear(2, 1), "weight")
+    >>> sorted(layer.state_dict())
+    ['bias', 'weight_mask', 'weight_orig']
+    """
     Identity.apply(module, name)
     return module
 
 
 def random_unstructured(module: AnyModule, name: str, amount: Amount) -> AnyModule:
-    """Prunes random elements of a parameter."""
+    """Prunes random elements of a parameter: `amount`, or that part of all; its shape stays.
+
+    >>> layer = nn.utils.prune.random_unstructured(nn.Linear(4, 1), "weight", 0.5)
+    >>> layer.weight_mask.sum()
+    tensor(2.)
+    """
     RandomUnstructured.apply(module, name, amount)
     return module
 
@@ -295,13 +354,25 @@ def random_unstructured(module: AnyModule, name: str, amount: Amount) -> AnyModu
 def l1_unstructured(
     module: AnyModule, name: str, amount: Amount, importance_scores: Tensor | None = None
 ) -> AnyModule:
-    """Prunes the elements of a parameter that are smallest (in `importance_scores`)."""
+    """Prunes the elements of a parameter that are smallest (in `importance_scores`).
+
+    The scores have its shape.
+
+    >>> layer = nn.utils.prune.l1_unstructured(nn.Linear(4, 1), "weight", 3)
+    >>> layer.weight_mask.sum()
+    tensor(1.)
+    """
     L1Unstructured.apply(module, name, amount, importance_scores=importance_scores)
     return module
 
 
 def random_structured(module: AnyModule, name: str, amount: Amount, dim: int) -> AnyModule:
-    """Prunes random slices along `dim` of a parameter."""
+    """Prunes random slices along dimension `dim` of a parameter.
+
+    >>> layer = nn.utils.prune.random_structured(nn.Linear(2, 3), "weight", 1, dim=0)
+    >>> layer.weight_mask.sum()
+    tensor(4.)
+    """
     RandomStructured.apply(module, name, amount, dim)
     return module
 
@@ -314,7 +385,12 @@ def ln_structured(
     dim: int,
     importance_scores: Tensor | None = None,
 ) -> AnyModule:
-    """Prunes the slices along `dim` of a parameter whose n-norms are smallest."""
+    """Prunes the slices along dimension `dim` of a parameter whose n-norms are smallest.
+
+    >>> layer = nn.utils.prune.ln_structured(nn.Linear(2, 3), "weight", 1, n=2, dim=0)
+    >>> layer.weight_mask.sum()
+    tensor(4.)
+    """
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
 
@@ -325,7 +401,16 @@ def global_unstructured(
     importance_scores: dict[tuple[Module, str], Tensor] | None = None,
     **kwargs: Any,
 ) -> None:
-    """Prunes several parameters as if they were one: `amount` is of all their elements."""
+    """Prunes several parameters as if they were one: `amount` is of all their elements.
+
+    Shapes may differ, and stay.
+
+    >>> one, other = nn.Linear(2, 1), nn.Linear(3, 1)
+    >>> parameters = [(one, "weight"), (other, "weight")]
+    >>> nn.utils.prune.global_unstructured(parameters, nn.utils.prune.L1Unstructured, amount=2)
+    >>> one.weight_mask.sum() + other.weight_mask.sum()
+    tensor(3.)
+    """
     listed = list(parameters)
     if pruning_method.PRUNING_TYPE != "unstructured":
         raise ArgumentTypeError(
@@ -351,13 +436,25 @@ def global_unstructured(
 
 
 def custom_from_mask(module: AnyModule, name: str, mask: Tensor) -> AnyModule:
-    """Prunes a parameter where `mask` is 0."""
+    """Prunes a parameter where `mask`, of its shape, is 0.
+
+    >>> mask = metaop.tensor([[1.0, 0.0]])
+    >>> nn.utils.prune.custom_from_mask(nn.Linear(2, 1), "weight", mask).weight_mask
+    tensor([[1., 0.]])
+    """
     CustomFromMask.apply(module, name, mask)
     return module
 
 
 def remove(module: AnyModule, name: str) -> AnyModule:
-    """Makes the pruned values of a parameter permanent."""
+    """Makes the pruned values of a parameter permanent; its shape stays.
+
+    Raises ArgumentError for a parameter that is not pruned.
+
+    >>> layer = nn.utils.prune.l1_unstructured(nn.Linear(2, 1), "weight", 1)
+    >>> sorted(nn.utils.prune.remove(layer, "weight").state_dict())
+    ['bias', 'weight']
+    """
     found = _hook_of(module, name)
     if found is None:
         raise ArgumentError(
@@ -370,7 +467,11 @@ def remove(module: AnyModule, name: str) -> AnyModule:
 
 
 def is_pruned(module: Module) -> bool:
-    """Whether a parameter of the module or of its children is pruned."""
+    """Whether a parameter of the module or of its children is pruned.
+
+    >>> nn.utils.prune.is_pruned(nn.Linear(2, 1))
+    False
+    """
     return any(
         isinstance(hook, BasePruningMethod)
         for child in module.modules()

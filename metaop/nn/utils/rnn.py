@@ -20,6 +20,12 @@ class PackedSequence(NamedTuple):
     `data` has the elements of step 0 of all sequences, then of step 1, …; `batch_sizes` tells how
     many sequences have each step. `sorted_indices` orders the user's sequences by length,
     `unsorted_indices` puts them back. Made by `pack_padded_sequence` and `pack_sequence`.
+
+    Elements keep their shape (*); the data is (sum of the lengths, *).
+
+    >>> packed = nn.utils.rnn.pack_sequence([metaop.tensor([1, 2, 3]), metaop.tensor([4])])
+    >>> packed.data, packed.batch_sizes
+    (tensor([1, 4, 2, 3]), tensor([2, 1, 1]))
     """
 
     data: Tensor
@@ -53,7 +59,11 @@ class PackedSequence(NamedTuple):
 
 
 def sequence_lengths(batch_sizes: Sequence[int]) -> list[int]:
-    """The lengths of packed sequences, longest first."""
+    """The lengths of packed sequences, longest first, from how many of them have each step.
+
+    >>> nn.utils.rnn.sequence_lengths([2, 1, 1])
+    [3, 1]
+    """
     return [int(n) for n in _present(batch_sizes).sum(0)]
 
 
@@ -83,6 +93,10 @@ def pack_padded_sequence(
     """Padded sequences (T, N, *) of the given lengths, packed.
 
     With `enforce_sorted` they have to come longest first; otherwise they are sorted.
+
+    >>> padded = metaop.tensor([[1, 4], [2, 0], [3, 0]])
+    >>> nn.utils.rnn.pack_padded_sequence(padded, [3, 1]).data
+    tensor([1, 4, 2, 3])
     """
     sizes = _as_lengths(lengths)
     if batch_first:
@@ -128,7 +142,13 @@ def pad_packed_sequence(
     padding_value: float = 0.0,
     total_length: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Packed sequences padded to one length (T, N, *), and their lengths."""
+    """Packed sequences padded to one length (T, N, *), and their lengths.
+
+    >>> packed = nn.utils.rnn.pack_sequence([metaop.tensor([1, 2]), metaop.tensor([4])])
+    >>> nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
+    (tensor([[1, 2],
+            [4, 0]]), tensor([2, 1]))
+    """
     batch_sizes = _as_lengths(sequence.batch_sizes)
     longest = len(batch_sizes)
     if total_length is not None and total_length < longest:
@@ -148,14 +168,23 @@ def pad_packed_sequence(
 def padded_steps(
     data: Tensor, batch_sizes: Sequence[int], value: float = 0.0, total_length: int | None = None
 ) -> Tensor:
-    """Packed data as (T, N, *), filled up with `value`."""
+    """Packed data as (T, N, *), filled up with `value`.
+
+    >>> nn.utils.rnn.padded_steps(metaop.tensor([1, 4, 2]), [2, 1])
+    tensor([[1, 4],
+            [2, 0]])
+    """
     missing = 0 if total_length is None else total_length - len(batch_sizes)
     present = _present([*batch_sizes, *[0] * missing])
     return _filled(data, present, np.cumsum(present).reshape(present.shape) - 1, value)
 
 
 def packed_steps(padded: Tensor, batch_sizes: Sequence[int]) -> Tensor:
-    """The inverse of `padded_steps`."""
+    """The inverse of `padded_steps`: (T, N, *) without what fills up.
+
+    >>> nn.utils.rnn.packed_steps(metaop.tensor([[1, 4], [2, 0]]), [2, 1])
+    tensor([1, 4, 2])
+    """
     places = from_numpy(np.flatnonzero(_present(batch_sizes))).to(padded.device)
     return padded.flatten(0, 1).index_select(0, places)
 
@@ -166,7 +195,12 @@ def pad_sequence(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:
-    """Tensors (L, *) of different lengths as one (T, N, *), filled up with `padding_value`."""
+    """Tensors (L, *) of different lengths as one (T, N, *), filled up with `padding_value`.
+
+    >>> nn.utils.rnn.pad_sequence([metaop.tensor([1, 2]), metaop.tensor([4])], batch_first=True)
+    tensor([[1, 2],
+            [4, 0]])
+    """
     if padding_side not in ("left", "right"):
         raise ArgumentError(f"padding_side must be 'left' or 'right', not {padding_side!r}")
     lengths = np.array([sequence.shape[0] for sequence in sequences])
@@ -185,26 +219,46 @@ def pad_sequence(
 def unpad_sequence(
     padded_sequences: Tensor, lengths: Any, batch_first: bool = False
 ) -> list[Tensor]:
-    """The inverse of `pad_sequence`."""
+    """The inverse of `pad_sequence`: a list of tensors (L, *).
+
+    >>> padded = metaop.tensor([[1, 2], [4, 0]])
+    >>> nn.utils.rnn.unpad_sequence(padded, metaop.tensor([2, 1]), batch_first=True)
+    [tensor([1, 2]), tensor([4])]
+    """
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)
     return [padded_sequences[k, :n] for k, n in enumerate(_as_lengths(lengths))]
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-    """Tensors (L, *) of different lengths, packed."""
+    """Tensors (L, *) of different lengths, packed.
+
+    With `enforce_sorted` the longest has to come first.
+
+    >>> nn.utils.rnn.pack_sequence([metaop.tensor([1, 2]), metaop.tensor([4])]).data
+    tensor([1, 4, 2])
+    """
     lengths = [sequence.shape[0] for sequence in sequences]
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
-    """The inverse of `pack_sequence`."""
+    """The sequences that `pack_sequence` packed: a list of tensors (L, *).
+
+    >>> packed = nn.utils.rnn.pack_sequence([metaop.tensor([1, 2]), metaop.tensor([4])])
+    >>> nn.utils.rnn.unpack_sequence(packed)
+    [tensor([1, 2]), tensor([4])]
+    """
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
-    """The permutation that takes this one back."""
+    """The permutation that takes this one back, of the same size.
+
+    >>> nn.utils.rnn.invert_permutation(metaop.tensor([2, 0, 1]))
+    tensor([1, 2, 0])
+    """
     if permutation is None:
         return None
     return from_numpy(np.argsort(permutation.numpy()))

@@ -10,12 +10,24 @@ from metaop.tensor.gradients import no_grad
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """All parameters flattened and joined."""
+    """All parameters flattened and joined: a vector of the size of all together.
+
+    >>> nn.utils.parameters_to_vector([metaop.ones(1, 2), metaop.zeros(1)])
+    tensor([1., 1., 0.])
+    """
     return cat([parameter.reshape(-1) for parameter in parameters], 0)
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Writes pieces of a vector into the parameters: the inverse of `parameters_to_vector`."""
+    """Writes pieces of a vector into the parameters: the inverse of `parameters_to_vector`.
+
+    Its length is the number of all their elements.
+
+    >>> x = nn.Parameter(metaop.zeros(1, 2))
+    >>> nn.utils.vector_to_parameters(metaop.tensor([1.0, 2.0]), [x])
+    >>> x.tolist()
+    [[1.0, 2.0]]
+    """
     if not isinstance(vec, Tensor):
         raise TypeError(f"expected Tensor, but got: {type(vec).__name__}")
     start = 0

@@ -13,7 +13,13 @@ AnyModule = TypeVar("AnyModule", bound=Module)
 
 
 def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
-    """The norms of the slices along `dim` (of the whole when `dim` is -1), broadcastable."""
+    """The norms of the slices along `dim` (of the whole when `dim` is -1), broadcastable.
+
+    >>> from metaop.nn.utils.weight_norm import norm_except_dim
+    >>> norm_except_dim(metaop.tensor([[3.0, 4.0], [0.0, 1.0]]))
+    tensor([[5.],
+            [1.]])
+    """
     if dim == -1:
         return v.norm(pow)
     others = tuple(k for k in range(v.ndim) if k != dim % v.ndim)
@@ -39,8 +45,12 @@ class WeightNorm:
 def weight_norm(module: AnyModule, name: str = "weight", dim: int | None = 0) -> AnyModule:
     """Replaces parameter `name` by its length `name_g` and direction `name_v`.
 
-    (Salimans & Kingma 2016.) `dim` is the dimension whose slices have lengths of their own; None
-    gives the whole weight one length.
+    `dim` is the dimension whose slices have lengths of their own; None gives the whole weight one
+    length. From Salimans and Kingma, "Weight normalization" (2016).
+
+    >>> layer = nn.utils.weight_norm(nn.Linear(2, 3))
+    >>> {name: value.shape for name, value in layer.named_parameters()}
+    {'bias': metaop.Size([3]), 'weight_g': metaop.Size([3, 1]), 'weight_v': metaop.Size([3, 2])}
     """
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, WeightNorm) and hook.name == name:
@@ -58,7 +68,12 @@ def weight_norm(module: AnyModule, name: str = "weight", dim: int | None = 0) ->
 
 
 def remove_weight_norm(module: AnyModule, name: str = "weight") -> AnyModule:
-    """Makes the weight a plain parameter again."""
+    """Makes the weight a plain parameter again, of the same shape.
+
+    >>> layer = nn.utils.weight_norm(nn.Linear(2, 3))
+    >>> sorted(dict(nn.utils.remove_weight_norm(layer).named_parameters()))
+    ['bias', 'weight']
+    """
     for number, hook in module._forward_pre_hooks.items():
         if isinstance(hook, WeightNorm) and hook.name == name:
             weight = hook.compute_weight(module).detach()
