@@ -26,11 +26,11 @@ def memory_budget(size: int | str | None) -> Iterator[None]:
     Raises `MemoryBudgetError` when a program is to run that cannot do with so little; the message
     says what would do. Raises `CaptureError` inside of a captured function.
 
-    Example:
-        with metaop.memory_budget("500MB"):
-            loss = F.cross_entropy(net(x), y)
-            loss.backward()
-            optimizer.step()
+    >>> x = metaop.ones(100, 100, requires_grad=True)
+    >>> with metaop.memory_budget("1MB"):
+    ...     x.sin().exp().sum().backward()
+    >>> x.grad.shape
+    metaop.Size([100, 100])
     """
     if state.trace is not None:
         raise CaptureError(

@@ -179,14 +179,18 @@ def jit(
 
     With `memory_budget`, calls run as inside of `metaop.memory_budget(...)`.
 
-    Example:
-        @metaop.jit
-        def step(x, y):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(net(x), y)
-            loss.backward()
-            optimizer.step()
-            return loss
+    >>> layer = nn.Linear(2, 1)
+    >>> optimizer = metaop.optim.SGD(layer.parameters(), lr=0.1)
+    >>> @metaop.jit
+    ... def step(x):
+    ...     optimizer.zero_grad()
+    ...     loss = layer(x).square().mean()
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     return loss
+    >>> losses = [step(metaop.ones(4, 2)).item() for _ in range(5)]
+    >>> losses[-1] < losses[0]
+    True
     """
     if function is None:
         return functools.partial(

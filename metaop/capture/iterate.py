@@ -179,16 +179,18 @@ def iterate(
     Raises ShapeError where arguments disagree about the number of steps, and CaptureError where
     the function reads a value or writes an argument.
 
-    Example:
-        @metaop.iterate
-        def step(x, y):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(net(x), y)
-            loss.backward()
-            optimizer.step()
-            return loss
-
-        losses = step(metaop.rand(16, 32, 784), metaop.randint(0, 10, (16, 32)))
+    >>> layer = nn.Linear(2, 1)
+    >>> optimizer = metaop.optim.SGD(layer.parameters(), lr=0.1)
+    >>> @metaop.iterate
+    ... def step(x):
+    ...     optimizer.zero_grad()
+    ...     loss = layer(x).square().mean()
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     return loss
+    >>> losses = step(metaop.ones(5, 4, 2))  # five steps
+    >>> losses.shape, bool(losses[-1] < losses[0])
+    (metaop.Size([5]), True)
     """
     if iterations is not None and (not isinstance(iterations, int) or iterations < 1):
         raise ArgumentError(f"metaop.iterate: iterations = {iterations!r}", fix="use 1 or more")

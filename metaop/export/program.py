@@ -256,9 +256,12 @@ def load_program(file: str | os.PathLike[str] | IO[bytes], device: str | Device 
     Raises CheckpointError, with the file and the reason, for a file that is damaged, foreign or of
     another version.
 
-    Example:
-        program = metaop.load_program("model.mo")
-        logits = program(images)
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile(suffix=".mo") as file:
+    ...     metaop.export(nn.ReLU(), (metaop.zeros(2),), file.name)
+    ...     metaop.load_program(file.name)(metaop.tensor([-1.0, 2.0]))
+    Program(input: float32[2]) -> output
+    tensor([0., 2.])
     """
     program = Program(*read_file(file))
     return program if device is CPU else program.to(device)

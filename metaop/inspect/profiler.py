@@ -179,6 +179,8 @@ class Profile(executor.Watcher):
 def profile(path: str | os.PathLike[str] | None = None) -> Profile:
     """A context manager that profiles its block and writes a trace to `path` if one is given.
 
+    Its times are in milliseconds; see `metaop.inspect.Profile`.
+
     >>> with metaop.profile() as result:
     ...     x = metaop.ones(3).exp().tolist()
     >>> result.table().split()[:2]

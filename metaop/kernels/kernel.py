@@ -258,14 +258,14 @@ def kernel(
     The line of the function is named by every error: KernelError for what kernels cannot say,
     IndexError for an access outside of a tensor.
 
-    Example:
-        >>> @metaop.kernel(tasks=lambda x: x.shape[0], outputs=lambda x: (x.shape[:1], x.dtype))
-        ... def row_sums(x, y):
-        ...     total = 0.0
-        ...     for column in lanes(x.shape[1]):
-        ...         total += x[task(), column]
-        ...     y[task()] = total
-        >>> row_sums(metaop.ones(2, 3))
-        tensor([3., 3.])
+    >>> from metaop.kernels import lanes, task
+    >>> @metaop.kernel(tasks=lambda x: x.shape[0], outputs=lambda x: (x.shape[:1], x.dtype))
+    ... def row_sums(x, y):
+    ...     total = 0.0
+    ...     for column in lanes(x.shape[1]):
+    ...         total += x[task(), column]
+    ...     y[task()] = total
+    >>> row_sums(metaop.ones(2, 3))
+    tensor([3., 3.])
     """
     return lambda function: Kernel(function, tasks, outputs, gradient)

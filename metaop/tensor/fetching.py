@@ -142,8 +142,8 @@ def fetch(input: Any, callback: Callback | None = None) -> Future[Any]:
     Raises ArgumentTypeError for anything but tensors, CaptureError in a captured function, and
     UnsupportedError for global tensors.
 
-    Example:
-        loss.fetch(lambda value: print(value.item()))
+    >>> metaop.fetch({"loss": metaop.ones(2).sum()}).result()
+    {'loss': tensor(2.)}
     """
     from metaop.utils._pytree import tree_flatten, tree_unflatten
 

@@ -59,10 +59,15 @@ MODULES = (
 )
 # What gives texts, where no words about shapes are due.
 TEXTS = ("metaop.inspect",)
+# What `metaop` has and PyTorch has not, so that `from metaop import *` leaves it out.
+OWN = (
+    *("code", "fetch", "iterate", "jit", "kernel", "load_program", "memory_budget", "placement"),
+    "profile",
+)
 # A word about shapes, units or errors.
 LIMITS = re.compile(
     r"\b[Ss]hapes?\b|\bsizes?\b|\bdimensions?\b|\bextents?\b|\blengths?\b|\bRaises\b|\braises\b|Error\b|"
-    r"\bseconds?\b|\bbytes\b|\b[Rr]adians\b|\((?:[A-Z*…]|\w+(?=, …))(?:, [\w'* ]+|, …)+\)"
+    r"\b(?:milli)?seconds?\b|\bbytes\b|\b[Rr]adians\b|\((?:[A-Z*…]|\w+(?=, …))(?:, [\w'* ]+|, …)+\)"
 )
 
 
@@ -81,9 +86,10 @@ NEEDS = {
 
 def members(module: ModuleType) -> dict[str, Any]:
     """The functions and classes that a module lists, else those that it defines."""
-    names = getattr(module, "__all__", None)
+    names = getattr(module, "__all__", [])
     place = "metaop" if names else module.__name__
-    found = {name: getattr(module, name) for name in names or dir(module) if name[0] != "_"}
+    names = [*names, *OWN] if module is metaop else names or dir(module)
+    found = {name: getattr(module, name) for name in names if name[0] != "_"}
     return {
         name: value
         for name, value in found.items()
