@@ -15,6 +15,7 @@ from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
+from metaop.reduce.replacement import Replacement
 from metaop.reindex.meta_op import Reindex
 from metaop.reindex.order import Order
 from metaop.unified_graph.access import IndexMap
@@ -130,8 +131,8 @@ def _operator_text(node: Node) -> str:
         stacked = "" if op.stacked is None else _node_digest(op.stacked)
         digests = ",".join(map(_node_digest, op.definition.carried))
         return f"loop {digests} {op.definition[1:]} {stacked} {op.number}"
-    if isinstance(op, Order):
-        return "order"
+    if isinstance(op, (Order, Replacement)):
+        return op.name
     raise NotCanonicalError
 
 

@@ -18,6 +18,7 @@ from metaop.fusion.recognise import recognise
 from metaop.fusion.recompute import Recomputed
 from metaop.fusion.storage import Part, Storage
 from metaop.reduce.meta_op import Reduce
+from metaop.reduce.replacement import Replacement
 from metaop.unified_graph.code import Code, Definition
 from metaop.unified_graph.loop import Body, Loop
 from metaop.unified_graph.node import Input, Node
@@ -304,7 +305,11 @@ class _Grouping:
                 readers.append(kernel)
 
     def _sorted(self) -> list[Kernel]:
-        """The kernels as they were made, each behind all that it depends on."""
+        """The kernels as they were made, each behind all that it depends on.
+
+        Tables of which rows are replaced come last, if nobody reads them: all indices are tested
+        then, so that no failed run has written over a table.
+        """
         done = 0
         result: list[Kernel] = []
         for number in range(len(self.kernels)):
@@ -314,7 +319,11 @@ class _Grouping:
             found.sort(key=lambda k: (self.before[k].bit_count(), k))
             result.extend(self.kernels[k] for k in found)
             done |= missing
-        return result
+        return sorted(result, key=self._is_table)
+
+    def _is_table(self, kernel: Kernel) -> bool:
+        (root, *_) = kernel.roots
+        return isinstance(root.op, Replacement) and root not in self.readers
 
 
 def _is_parallel(kernel: Kernel) -> bool:

@@ -36,11 +36,13 @@ from metaop.codegen.loop_nest import (
     For,
     ForeignCall,
     Let,
+    Load,
     LoopNest,
     MicroKernel,
     Prefetch,
     Statement,
     Store,
+    Sum,
     Update,
 )
 
@@ -58,6 +60,9 @@ class _Kernel:
 
     def __init__(self, nest: LoopNest, target: Target, given_scratch: bool) -> None:
         self.nest = nest
+        # A nest that copies ends at once where all lies already where it belongs.
+        self.copy = _copy(nest.body)
+        self.last = "end" if self.copy is None else "last"
         self.code = code = Code(target)
         self.index = IndexWriter(code)
         self.memory = MemoryWriter(code, self.index, target)
@@ -84,7 +89,7 @@ class _Kernel:
         self.scratch.release()
         code.flatten()
         parameters = [code.argument("ptr", "buffers"), code.argument("ptr", "scalars")]
-        parameters += [code.argument("i64", "begin"), code.argument("i64", "end")]
+        parameters += [code.argument("i64", "begin"), code.argument("i64", self.last)]
         code.finish_function(symbol, [*parameters, code.argument("ptr", "error")])
         return code.module_text()
 
@@ -103,6 +108,10 @@ class _Kernel:
             code.line(f"%a{number} = load i64, ptr {place}")
         roles = [parameter.role for parameter in self.nest.parameters]
         self.memory.read_only = frozenset(k for k, role in enumerate(roles) if role == "read")
+        if self.copy is not None:
+            written, read = (self.memory.address(b, self.index.resolve(x)) for b, x in self.copy)
+            is_there = code.emit(f"icmp eq ptr {written}, {read}")
+            code.line(f"%end = select i1 {is_there}, i64 %begin, i64 %{self.last}")
         self.scratch.acquire(self.nest.body)
 
     def _body(self, body: Sequence[Statement]) -> None:
@@ -178,6 +187,21 @@ class _Kernel:
                 self.effects.update(statement, copy)
             elif isinstance(statement, Prefetch):
                 self.memory.prefetch(*statement, copy)
+
+
+def _copy(body: Sequence[Statement]) -> list[tuple[int, Sum]] | None:
+    """The buffers, written and read, of a nest that does nothing but copy, and where it starts."""
+    loop = body[0]
+    if len(body) > 1 or not isinstance(loop, For) or loop.kind != "parallel" or len(loop.body) > 1:
+        return None
+    store = loop.body[0]
+    if not isinstance(store, Store) or not isinstance(store.value, Load):
+        return None
+    load = store.value
+    if store.conditions or load.conditions or store.offset.terms != load.offset.terms:
+        return None
+    places = (store.buffer, store.offset), (load.buffer, load.offset)
+    return [(buffer, Sum((), offset.constant)) for buffer, offset in places]
 
 
 def _has_sums(body: Sequence[Statement]) -> bool:

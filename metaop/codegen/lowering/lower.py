@@ -18,6 +18,7 @@ from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.order import lower_order
 from metaop.codegen.lowering.prefixes import Prefixes, triangle_of
 from metaop.codegen.lowering.repetition import lower_loop
+from metaop.codegen.lowering.replacement import lower_replacement
 from metaop.codegen.lowering.scatter import lower_fill
 from metaop.codegen.lowering.stencil import lower_stencil
 from metaop.codegen.lowering.stencil_geometry import Stencil
@@ -28,6 +29,7 @@ from metaop.codegen.lowering.winograd_geometry import Geometry
 from metaop.codegen.lowering.winograd_sums import LongWindows
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
+from metaop.reduce.replacement import Replacement
 from metaop.reindex.order import Order
 from metaop.unified_graph.node import Node
 
@@ -50,8 +52,7 @@ def lower(
     if step is not None:
         return lower_loop(kernel, step)
     if kernel.alone:
-        lower_alone = lower_order if isinstance(kernel.roots[0].op, Order) else lower_code
-        return lower_alone(kernel.roots[0], machine.backend)
+        return _lower_alone(kernel.roots[0], machine.backend)
     if kernel.scatter:
         return [lower_fill(kernel.roots[0]), machine.scatter(kernel, storage, uses).lower()]
     tactic = default_tactic(kernel, storage, machine)
@@ -60,6 +61,14 @@ def lower(
     if machine.choose is not None:
         tactic = machine.choose(kernel, storage, uses, machine, tactic)
     return lower_by(tactic, kernel, storage, uses, machine)
+
+
+def _lower_alone(root: Node, backend: str) -> list[LoweredKernel]:
+    if isinstance(root.op, Order):
+        return lower_order(root, backend)
+    if isinstance(root.op, Replacement):
+        return lower_replacement(root)
+    return lower_code(root, backend)
 
 
 def lower_by(

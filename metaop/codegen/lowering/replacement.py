@@ -1,0 +1,52 @@
+"""The launches of a `Replacement`: the table is copied, then rows are written."""
+
+from __future__ import annotations
+
+from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.reduce.replacement import row_count, row_length
+from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE
+from metaop.unified_graph.node import Node
+
+
+def lower_replacement(root: Node) -> list[LoweredKernel]:
+    """The launches that compute a table with other rows.
+
+    The copy is exact, so the result may take the memory of a table that nobody needs any more; the
+    copy does nothing then.
+    """
+    base, rows, values = root.inputs
+    return [
+        LoweredKernel(_copy(root), (root, base)),
+        LoweredKernel(_write(root), (root, rows, values)),
+    ]
+
+
+def _copy(root: Node) -> ir.LoopNest:
+    at = ir.Sum(((ir.LoopIndex("i0"), 1),), 0)
+    store = ir.Store(0, at, ir.Load(1, at, root.dtype))
+    loop = ir.For("i0", root.size, "parallel", (store,), (), True)
+    parameters = ir.Parameter(root.dtype, "write"), ir.Parameter(root.dtype, "read")
+    return ir.LoopNest("copy", parameters, (), (loop,), GRAIN)
+
+
+def _write(root: Node) -> ir.LoopNest:
+    """Rows one after another, their elements side by side."""
+    length = row_length(root)
+    column, row = ir.LoopIndex("j"), ir.LoopIndex("i")
+    index = ir.Load(1, ir.Sum(((row, 1),), 0), dtypes.int64)
+    value = ir.Load(2, ir.Sum(((row, length), (column, 1)), 0), root.dtype)
+    place = ir.Sum(((ir.ValueIndex("place"), length), (column, 1)), 0)
+    body = (
+        ir.CheckedIndex("place", index, row_count(root), INDEX_OUT_OF_RANGE.number),
+        ir.Store(0, place, value),
+    )
+    rows = ir.For("i", root.inputs[1].size, "serial", body)
+    columns = ir.For("j", length, "parallel", (rows,), (), True)
+    parameters = (
+        ir.Parameter(root.dtype, "update"),
+        ir.Parameter(dtypes.int64, "read"),
+        ir.Parameter(root.dtype, "read"),
+    )
+    return ir.LoopNest("replace", parameters, (), (columns,), GRAIN)
