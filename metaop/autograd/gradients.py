@@ -9,9 +9,10 @@ from typing import Any
 from metaop.autograd.mapping import vmap
 from metaop.differentiation import tape
 from metaop.errors import ArgumentError, GradientError
-from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import zeros_like
 from metaop.tensor.gradients import run_backward, start_of
+from metaop.tensor.sparse.tensors import wrap_gradient
 
 Tensors = Tensor | Sequence[Tensor]
 
@@ -95,7 +96,7 @@ def grad(
     found = tape.backward(
         roots, retain_graph=retain, create_graph=create_graph, targets=calls, accumulate=False
     )
-    gradients = [wrap(found[call]) if call in found else None for call in calls]
+    gradients = [wrap_gradient(found[call]) if call in found else None for call in calls]
     if materialize_grads:
         return tuple([zeros_like(x) if g is None else g for x, g in zip(sources, gradients)])
     if not allow_unused and any(gradient is None for gradient in gradients):

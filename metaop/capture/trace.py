@@ -296,6 +296,8 @@ class _Classified:
                 changes.append(Gradient(None, self.place(owner), None))
                 continue
             kept.add(id(after))
+            if after.is_sparse:
+                raise Refusal("it leaves a sparse gradient: call zero_grad() at its end")
             if after._call not in numbers:
                 raise Refusal("it sets a gradient that it did not compute")
             number = numbers[after._call]

@@ -1,196 +1,24 @@
-"""The tape: gradients of recorded calls, recorded as composites like any other call.
-
-The gradient of a composite is a composite again. It reads the cotangents and the *residuals* of
-the forward call: its inputs, its results, and interior nodes that are dear to compute again.
-"""
+"""The tape: gradients of recorded calls, recorded as composites like any other call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from typing import Any
 
-from metaop.differentiation.loops import is_cheap
-from metaop.differentiation.saved_values import Residual, overwritten, overwritten_error
-from metaop.differentiation.transposition import pullback
-from metaop.errors import GradientError, InternalError, UnsupportedError, describe_location
-from metaop.settings import get
-from metaop.unified_graph.composite import Composite, Derivation, Signature, composite
+from metaop.differentiation.plan import gradient_plan
+from metaop.differentiation.saved_values import overwritten, overwritten_error
+from metaop.differentiation.unsummed import Unsummed, summed
+from metaop.errors import GradientError, UnsupportedError, describe_location
+from metaop.unified_graph.composite import composite
 from metaop.unified_graph.cut import forget_released, residual_parts
-from metaop.unified_graph.node import (
-    Constant,
-    Index,
-    Input,
-    Node,
-    constant,
-    input_node,
-    topological,
-)
+from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import Call, modes, part, record
-from metaop.unified_graph.rewrite import rebuild
-from metaop.unified_graph.symbolic import NotGeneralError
 
-# The outputs that have cotangents, and the inputs whose gradients are wanted.
-Asked = tuple[tuple[int, ...], tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class GradientPlan:
-    """How to record the gradient of a signature.
-
-    `composite` takes the residuals followed by the cotangents; `targets` lists the inputs whose
-    gradients it returns, in order (inputs that nothing flows to are missing).
-    """
-
-    composite: Composite
-    residuals: tuple[Residual, ...]
-    targets: tuple[int, ...]
-
-
-def gradient_plan(
-    signature: Signature, outputs: tuple[int, ...], wanted: tuple[int, ...]
-) -> GradientPlan | None:
-    """The plan for the gradients of inputs `wanted` from cotangents of `outputs`; memoised."""
-    key = (outputs, wanted)
-    if key not in signature.gradients:
-        if not _follow_rule(signature, key):
-            signature.gradients[key] = _derive(signature, outputs, wanted)
-        if get("METAOP_VERIFY"):
-            assert signature.outputs
-    plan: GradientPlan | None = signature.gradients[key]
-    return plan
-
-
-def _follow_rule(signature: Signature, key: Asked) -> bool:
-    """Whether the rule of a signature tells its gradients `key`, which are entered then.
-
-    So are those that other signatures asked the rule for earlier: further outputs have the same
-    numbers for all of them.
-    """
-    rule = signature.rule
-    if rule is None:
-        return False
-    try:
-        gradient_plan(rule.template, *key)
-        types = rule.types_for(signature.numbers)
-    except NotGeneralError:
-        types = None
-    if types is None:
-        signature.rule = None
-        return False
-    for asked, plan in rule.template.gradients.items():
-        if asked not in signature.gradients:
-            signature.gradients[asked] = _as_ruled(signature, asked, plan)
-            if plan is not None:
-                places = [index for kind, index in plan.residuals if kind == "output"]
-                count = max([len(signature.types), *(index + 1 for index in places)])
-                signature.types += types[len(signature.types) : count]
-        if asked == key:
-            break
-    return True
-
-
-def _as_ruled(signature: Signature, asked: Asked, plan: GradientPlan | None) -> GradientPlan | None:
-    """The gradients of a signature, alike to those in its rule and derived when they are needed."""
-
-    @cache
-    def derived() -> GradientPlan | None:
-        found = _derive(signature, *asked)
-        if _places_of(found) != _places_of(plan):
-            raise InternalError(f"the gradient of {signature} is not what its rule says")
-        return found
-
-    signature.interior.append(derived)
-    if plan is None:
-        return None
-
-    def expansion(*nodes: Node) -> tuple[Node, ...]:
-        return derived().composite.expansion(*nodes)  # type: ignore[union-attr, return-value]
-
-    return _plan(signature, asked, plan.residuals, plan.targets, expansion)
-
-
-def _places_of(plan: GradientPlan | None) -> object:
-    return None if plan is None else (plan.residuals, plan.targets)
-
-
-def _plan(
-    signature: Signature,
-    asked: Asked,
-    residuals: tuple[Residual, ...],
-    targets: tuple[int, ...],
-    expansion: Callable[..., tuple[Node, ...]],
-) -> GradientPlan:
-    def again(other: Signature) -> Composite | None:
-        plan = gradient_plan(other, *asked)
-        is_alike = plan is not None and (plan.residuals, plan.targets) == (residuals, targets)
-        return plan.composite if is_alike else None  # type: ignore[union-attr]
-
-    derivation = Derivation(signature, ("gradient", *asked, residuals, targets), again)
-    name = f"{signature.composite.name}.gradient"
-    return GradientPlan(Composite(name, expansion, derivation=derivation), residuals, targets)
-
-
-def _derive(
-    signature: Signature, outputs: tuple[int, ...], wanted: tuple[int, ...]
-) -> GradientPlan | None:
-    first_slot = len(signature.inputs)
-    results = [signature.outputs[k] for k in outputs]
-    cotangents = [
-        input_node(first_slot + k, node.shape, node.dtype) for k, node in enumerate(results)
-    ]
-    sources = [signature.inputs[k] for k in wanted]
-    gradients = pullback(results, cotangents, sources)
-    # A function that is constant nearly everywhere, as rounding is, has the gradient zero. So have
-    # operands that the results do not depend on for these shapes, as a convolution of padding.
-    is_constant = all(gradient is None for gradient in gradients)
-    read = set() if is_constant else set(topological(signature.outputs))
-    for k, node in enumerate(sources):
-        if gradients[k] is None and node.dtype.kind == "float" and node not in read:
-            gradients[k] = _zero(node)
-    targets = tuple(k for k, gradient in zip(wanted, gradients) if gradient is not None)
-    found = [gradient for gradient in gradients if gradient is not None]
-    if not found:
-        return None
-    residuals = _residuals(signature, found, set(cotangents))
-    places = [
-        signature.inputs[index] if kind == "input" else signature.outputs[index]
-        for kind, index in residuals
-    ]
-
-    def expansion(*nodes: Node) -> tuple[Node, ...]:
-        return tuple(rebuild(found, dict(zip([*places, *cotangents], nodes))))
-
-    return _plan(signature, (outputs, wanted), residuals, targets, expansion)
-
-
-def _zero(node: Node) -> Node:
-    return constant(0, node.dtype, node.shape)
-
-
-def _residuals(
-    signature: Signature, gradients: Sequence[Node], cotangents: set[Node]
-) -> tuple[Residual, ...]:
-    """Where the backward graph touches the forward one, past all that is cheap to compute again."""
-    forward = set(topological(signature.outputs))
-    results = signature.outputs[: signature.result_count]
-    places: dict[Residual, None] = {}
-    seen: set[Node] = set()
-    stack = list(gradients)
-    while stack:
-        node = stack.pop()
-        if node in seen or node in cotangents:
-            continue
-        seen.add(node)
-        if isinstance(node.op, Input):
-            places["input", signature.inputs.index(node)] = None
-        elif node in forward and node in results and not isinstance(node.op, (Constant, Index)):
-            places["output", results.index(node)] = None
-        elif node in forward and not is_cheap(node):
-            places["output", signature.output_index(node)] = None
-        else:
-            stack.extend(node.inputs)
-    return tuple(places)
+# What flows backwards: a value, or the rows of which it is the sum.
+Cotangent = Call | Unsummed
+# The cotangents of sources, from those of results.
+GradientFunction = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def live_residuals(call: Call) -> list[Call]:
@@ -200,7 +28,7 @@ def live_residuals(call: Call) -> list[Call]:
     wanted = tuple(k for k, source in enumerate(call.inputs) if source.requires_grad)
     outputs = tuple(k for k in range(signature.result_count) if signature.types[k].differentiable)
     try:
-        plan = gradient_plan(signature, outputs, wanted)
+        plan = gradient_plan(signature, outputs, wanted, _unsummed(call))
     except UnsupportedError:  # whoever asks for the gradient is told
         return []
     return [] if plan is None else residual_parts(call, plan.residuals)
@@ -214,21 +42,22 @@ class TapeEntry:
     of this call, `retains` get it after them, and `after` is called when a leaf has accumulated it;
     `function` (called `name`) computes the gradients of `sources` (of their output number `index`)
     by user code, from the cotangents of `outputs` outputs, and `freed` is told when it will not be
-    called again.
+    called again. The gradients of the inputs `unsummed` may be left as rows.
     """
 
-    accumulate: Callable[[Call], None] | None = None
-    hooks: list[Callable[[Call], Call | None]] = field(default_factory=list)
-    retains: list[Callable[[Call], None]] = field(default_factory=list)
-    after: list[Callable[[Call], None]] = field(default_factory=list)
-    function: Callable[[Sequence[Call | None]], Sequence[Call | None]] | None = None
+    accumulate: Callable[[Cotangent], None] | None = None
+    hooks: list[Callable[[Cotangent], Cotangent | None]] = field(default_factory=list)
+    retains: list[Callable[[Cotangent], None]] = field(default_factory=list)
+    after: list[Callable[[Cotangent], None]] = field(default_factory=list)
+    function: GradientFunction | None = None
     sources: tuple[Call | None, ...] = ()
     outputs: int = 1
     index: int = 0
     name: str = ""
     freed: Callable[[], None] | None = None
+    unsummed: tuple[int, ...] = ()
 
-    def has_accumulated(self, gradient: Call) -> None:
+    def has_accumulated(self, gradient: Cotangent) -> None:
         """Runs the hooks of a leaf whose gradient has just been added to."""
         for done in tuple(self.after):
             done(gradient)
@@ -243,12 +72,25 @@ class TapeEntry:
 # written outside the tape has several, and one gradient.
 Variable = Call | TapeEntry
 # The cotangents that have arrived at a variable, by output index.
-Pending = dict[Variable, dict[int, Call]]
+Pending = dict[Variable, dict[int, Cotangent]]
 
 
 def _variable(call: Call) -> Variable:
     tape = call.tape
     return call if tape is None or tape.accumulate is None else tape
+
+
+def leave_unsummed(call: Call, source: int) -> None:
+    """Has the gradient of input `source` of a fresh call stay rows, where it is a sum of rows.
+
+    Values of several ranks have dense gradients.
+    """
+    if call.requires_grad and call.type.device.placement is None:
+        call.tape = TapeEntry(unsummed=(source,))
+
+
+def _unsummed(call: Call) -> tuple[int, ...]:
+    return () if call.tape is None else call.tape.unsummed
 
 
 # Told of every call whose gradient was recorded, and of the gradients that it passes on.
@@ -257,12 +99,12 @@ watchers: list[Callable[[Call, Sequence[Call | None]], None]] = []
 at_end: list[Callable[[], None]] = []
 
 
-def pass_through(cotangents: Sequence[Call | None]) -> Sequence[Call | None]:
+def pass_through(cotangents: Sequence[Cotangent | None]) -> Sequence[Cotangent | None]:
     """The gradient of a value that stands for another one: it goes on as it is."""
     return cotangents
 
 
-def as_before(cotangents: Sequence[Call | None]) -> Sequence[Call | None]:
+def as_before(cotangents: Sequence[Cotangent | None]) -> Sequence[Cotangent | None]:
     """The gradient of a value that was replaced outside the tape: as if it had not been."""
     return cotangents
 
@@ -288,7 +130,7 @@ def backward(
     targets: Iterable[Call] = (),
     accumulate: bool = True,
     is_part: bool = False,
-) -> dict[Call, Call]:
+) -> dict[Call, Cotangent]:
     """Records the gradients of everything that `roots` (pairs of call and cotangent) depend on.
 
     Leaves accumulate their gradient when `accumulate` is set. Returns the gradients of `targets`:
@@ -301,7 +143,7 @@ def backward(
     pending: Pending = {}
     for call, cotangent in roots:
         _accumulate(pending, call, cotangent)
-    found: dict[Variable, Call] = {}
+    found: dict[Variable, Cotangent] = {}
     spent: list[tuple[Call, bool]] = []
     previous, modes.gradients = modes.gradients, create_graph
     order = _reverse_order([call for call, _ in roots], needed)
@@ -340,14 +182,14 @@ def _release(call: Call, was_computed: bool) -> None:
         call.parts = None
 
 
-def _released_function(cotangents: Sequence[Call | None]) -> Sequence[Call | None]:
+def _released_function(cotangents: Sequence[Cotangent | None]) -> Sequence[Cotangent | None]:
     raise AssertionError("a released call is never asked for its gradient")
 
 
 def _visit(
     call: Call,
     pending: Pending,
-    found: dict[Variable, Call],
+    found: dict[Variable, Cotangent],
     wanted: set[Variable],
     accumulate: bool,
     needed: set[Variable] | None,
@@ -386,22 +228,24 @@ def _visit(
 
 
 def _run_function(
-    call: Call, tape: TapeEntry, cotangents: dict[int, Call], pending: Pending
+    call: Call, tape: TapeEntry, cotangents: dict[int, Cotangent], pending: Pending
 ) -> bool:
     _check_not_released(call)
     function, sources = tape.function, tape.sources
     assert function is not None
-    gradients = function([cotangents.get(k) for k in range(tape.outputs)])
+    is_own = function not in (pass_through, as_before)
+    given = [cotangents.get(k) for k in range(tape.outputs)]
+    gradients = function([x if x is None else summed(x) for x in given] if is_own else given)
     for watch in watchers:
-        watch(call, gradients)
+        watch(call, [x.values if isinstance(x, Unsummed) else x for x in gradients])
     for source, gradient in zip(sources, gradients):
         if source is not None and gradient is not None and source.requires_grad:
             _accumulate(pending, source, gradient, tape.index)
-    return function not in (pass_through, as_before)
+    return is_own
 
 
 def _record_gradient(
-    call: Call, cotangents: dict[int, Call], pending: Pending, needed: set[Variable] | None
+    call: Call, cotangents: dict[int, Cotangent], pending: Pending, needed: set[Variable] | None
 ) -> bool:
     _check_not_released(call)
     wanted = tuple(
@@ -409,7 +253,8 @@ def _record_gradient(
         for k, source in enumerate(call.inputs)
         if source.requires_grad and (needed is None or _variable(source) in needed)
     )
-    plan = gradient_plan(call.signature, tuple(sorted(cotangents)), wanted)  # type: ignore
+    outputs = tuple(sorted(cotangents))
+    plan = gradient_plan(call.signature, outputs, wanted, _unsummed(call))  # type: ignore[arg-type]
     if plan is None:
         return False
     inputs = residual_parts(call, plan.residuals)
@@ -418,24 +263,34 @@ def _record_gradient(
         name = call.signature.composite.name  # type: ignore[union-attr]
         where = describe_location(call.location)
         raise overwritten_error(f"{name}{' at ' + where if where else ''}", found)
-    inputs.extend(cotangents[k] for k in sorted(cotangents))
+    inputs.extend(summed(cotangents[k]) for k in outputs)
     gradient = record(plan.composite, inputs)
     if gradient.location is None:
         gradient.location = call.location
-    parts = [part(gradient, position) for position in range(len(plan.targets))]
+    parts = [part(gradient, k) for k in range(len(plan.targets) + len(plan.unsummed))]
     for watch in watchers:
         watch(call, parts)
-    for target, gradient in zip(plan.targets, parts):
-        _accumulate(pending, call.inputs[target], gradient)
+    following = iter(parts)
+    for target in plan.targets:
+        source, first = call.inputs[target], next(following)
+        is_apart = target in plan.unsummed
+        own = Unsummed(first, next(following), source.type) if is_apart else first
+        _accumulate(pending, source, own)
     return bool(plan.residuals)
 
 
-def _accumulate(pending: Pending, call: Call, cotangent: Call, index: int = 0) -> None:
+def _accumulate(pending: Pending, call: Call, cotangent: Cotangent, index: int = 0) -> None:
     slots = pending.setdefault(_variable(call), {})
     if index in slots:
-        slots[index] = record(add_cotangents, (slots[index], cotangent))
-    else:
-        slots[index] = cotangent
+        cotangent = _sum(slots[index], cotangent)
+    slots[index] = cotangent
+
+
+def _sum(left: Cotangent, right: Cotangent) -> Cotangent:
+    """Rows behind rows; with a dense one, dense."""
+    if isinstance(left, Unsummed) and isinstance(right, Unsummed) and left.fits(right):
+        return left.joined(right)
+    return record(add_cotangents, (summed(left), summed(right)))
 
 
 def sources_of(call: Call) -> tuple[Call | None, ...]:

@@ -95,8 +95,9 @@ class _Table(Module):
 class Embedding(_Table):
     """Row `i` of the table for every index `i`: (*) becomes (*, embedding_dim).
 
-    `max_norm` shortens the rows in use to that norm; `padding_idx` gets no gradient. The gradient
-    is dense, with `sparse` too: `optim.SparseAdam` takes rows of zeros as not used.
+    `max_norm` shortens the rows in use to that norm; `padding_idx` gets no gradient. With `sparse`
+    the gradient is a sparse tensor of the rows in use, and a step of `optim.SGD`, `SparseAdam` or
+    `Adagrad` costs what these rows cost.
 
     Raises DimensionError when an index is not below `num_embeddings`, once it is computed.
 
@@ -149,7 +150,8 @@ class Embedding(_Table):
 class EmbeddingBag(_Table):
     """Sums, means or maxima of rows: one result for every bag of indices.
 
-    Indices (N, L) give (N, embedding_dim); in one row they need `offsets`, where bags begin.
+    Indices (N, L) give (N, embedding_dim); in one row they need `offsets`, where bags begin. With
+    `sparse` the gradient is a sparse tensor of the rows in use.
 
     >>> nn.EmbeddingBag(10, 4)(metaop.tensor([[1, 2], [3, 4]])).shape
     metaop.Size([2, 4])

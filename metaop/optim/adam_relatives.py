@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from metaop.elementwise.meta_op import apply, where
+from metaop.errors import GradientError
 from metaop.optim.adam import Moments, NodeNumbers, Nodes, check_settings, decayed, means
 from metaop.optim.optimizer import Group
 from metaop.optim.update import Numbers, UpdateRule, check
@@ -291,18 +292,19 @@ class LAMB(Moments):
 
 
 class SparseAdam(Moments):
-    """Adam for embeddings, of which a batch uses few rows: only rows with a gradient change.
+    """Adam for tables of which a batch uses few rows: those in the sparse gradient, and no others.
 
-    Gradients are dense here, so a row whose gradient is zero everywhere counts as not used.
+    A step costs what its rows cost, not what the table would. States have the shapes of the
+    parameters. Raises ArgumentError for a negative rate, and in `step` GradientError for a dense
+    gradient.
 
-    States have the shapes of the parameters. Raises ArgumentError for a negative rate.
-
-    >>> weight = nn.Parameter(metaop.ones(2, 2))
-    >>> optimizer = metaop.optim.SparseAdam([weight], lr=0.1)
-    >>> weight.square().sum().backward()
+    >>> table = nn.Embedding(1000, 2, sparse=True)
+    >>> optimizer = metaop.optim.SparseAdam(table.parameters(), lr=0.1)
+    >>> before = table.weight.detach().clone()
+    >>> table(metaop.tensor([3, 7, 3])).sum().backward()
     >>> optimizer.step()
-    >>> bool((weight < 1).all())
-    True
+    >>> (table.weight != before).any(1).nonzero().flatten().tolist()
+    [3, 7]
     """
 
     def __init__(
@@ -315,6 +317,15 @@ class SparseAdam(Moments):
     ) -> None:
         check_settings(lr, betas, eps, 0.0)
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
+
+    def _taken(self, gradient: Any, group: Group) -> Any:
+        """Rows, and nothing else."""
+        if not gradient.is_sparse:
+            raise GradientError(
+                "SparseAdam does not support dense gradients, please consider Adam instead",
+                fix="look the rows up with sparse=True",
+            )
+        return gradient
 
     def advance(
         self, group: Group, counts: tuple[float, ...], fresh: bool
@@ -330,13 +341,9 @@ class SparseAdam(Moments):
         x: Node, gradient: Node, state: Nodes, numbers: NodeNumbers, flags: tuple[str, ...]
     ) -> Nodes:
         """One parameter's step."""
-        used = gradient.differs(0.0)
-        if x.ndim > 1:
-            used = reduce_axes("or", used, range(1, x.ndim), True)
         first, second = means(gradient, state, numbers)
         step = first / (apply("sqrt", second) + numbers["eps"]) * numbers["step_size"]
-        old = (x, *state)
-        return tuple(where(used, new, kept) for new, kept in zip((x - step, first, second), old))
+        return x - step, first, second
 
 
 def _norm(x: Node) -> Node:

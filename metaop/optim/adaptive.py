@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from metaop.elementwise.meta_op import apply
+from metaop.errors import GradientError
 from metaop.optim.adam import NodeNumbers, Nodes, decayed
 from metaop.optim.optimizer import Group
 from metaop.optim.update import Numbers, UpdateRule, check
@@ -19,6 +20,7 @@ def decay_number(group: Group) -> Numbers:
 class Adagrad(UpdateRule):
     """Gradients over the root of the sum of all their squares (Duchi et al. 2011).
 
+    A sparse gradient costs what its rows cost.
     Raises ArgumentError for settings outside their range, as a negative `lr` is.
 
     >>> x = metaop.tensor([1.0], requires_grad=True)
@@ -70,6 +72,15 @@ class Adagrad(UpdateRule):
         for state in self.state.values():
             for value in state.values():
                 value.share_memory_()
+
+    def _taken(self, gradient: Any, group: Group) -> Any:
+        """Rows: what others have summed up stays."""
+        if gradient.is_sparse and group["weight_decay"]:
+            raise GradientError(
+                "Adagrad: weight_decay option is not compatible with sparse gradients",
+                fix="set weight_decay=0 for the group of this parameter",
+            )
+        return gradient
 
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("sum",)

@@ -64,7 +64,7 @@ class LBFGS(Optimizer):
         self._params: list[Tensor] = self.param_groups[0]["params"]
 
     def _gradient(self) -> Tensor:
-        parts = [p.grad if p.grad is not None else zeros_like(p) for p in self._params]
+        parts = [zeros_like(p) if p.grad is None else p.grad.to_dense() for p in self._params]
         return cat([part.reshape(-1) for part in parts], 0)
 
     def _move(self, values: list[Tensor], size: float, direction: Tensor) -> None:

@@ -10,7 +10,7 @@ from metaop.elementwise.meta_op import apply, cast
 from metaop.errors import ShapeError
 from metaop.operators.linear_algebra import matmul
 from metaop.optim.adam import NodeNumbers, Nodes
-from metaop.optim.optimizer import Group, Optimizer
+from metaop.optim.optimizer import Group, Optimizer, refuse_sparse
 from metaop.optim.update import Numbers, UpdateRule, check, run_closure
 from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.views import transpose
@@ -192,6 +192,8 @@ class Adafactor(Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
+                    if parameter.grad.is_sparse:
+                        refuse_sparse(self)
                     self._update(group, parameter, parameter.grad)
         return loss
 

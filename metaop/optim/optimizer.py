@@ -12,10 +12,10 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, NoReturn
 
 from metaop.dist.sbp import BROADCAST
-from metaop.errors import ArgumentError, ArgumentTypeError
+from metaop.errors import ArgumentError, ArgumentTypeError, GradientError
 from metaop.executor import realize
 from metaop.nn.hooks import HookTable, RemovableHandle
 from metaop.tensor.core import Tensor
@@ -308,6 +308,15 @@ class Optimizer:
             lines.append(f"Parameter Group {index}")
             lines += (f"    {k}: {group[k]}" for k in sorted(group) if k != "params")
         return "\n".join([*lines, ")"])
+
+
+def refuse_sparse(optimizer: Optimizer) -> NoReturn:
+    """The error for a sparse gradient that an optimizer cannot take."""
+    raise GradientError(
+        f"{type(optimizer).__name__} does not support sparse gradients, please consider "
+        "SparseAdam instead",
+        fix="use SparseAdam, SGD or Adagrad for tables with sparse=True, or leave sparse away",
+    )
 
 
 def _names(group: Group) -> Group:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from metaop.errors import ArgumentError
+from metaop.errors import ArgumentError, GradientError
 from metaop.optim.optimizer import Group
 from metaop.optim.update import Numbers, UpdateRule, check
 from metaop.unified_graph.node import Node
@@ -14,7 +14,9 @@ class SGD(UpdateRule):
     """Gradient descent, optionally with (Nesterov) momentum.
 
     `buffer = momentum · buffer + (1 - dampening) · gradient`, `parameter -= lr · buffer`.
-    `foreach`, `fused` and `differentiable` are accepted for PyTorch's sake and change nothing.
+    A sparse gradient costs what its rows cost; with momentum it is made dense, because
+    the momentum of all rows decays. `foreach`, `fused` and `differentiable` are accepted for
+    PyTorch's sake and change nothing.
 
     Raises ArgumentError for settings outside their range, as a negative `lr` is.
 
@@ -65,6 +67,17 @@ class SGD(UpdateRule):
 
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] else ()
+
+    def _taken(self, gradient: Any, group: Group) -> Any:
+        """Rows, or with momentum, by which all rows that were ever used move on, dense."""
+        if not gradient.is_sparse:
+            return gradient
+        if group["weight_decay"]:
+            raise GradientError(
+                "SGD: weight_decay changes all rows, so it does not go with sparse gradients",
+                fix="set weight_decay=0 for the group of this parameter",
+            )
+        return gradient.to_dense() if group["momentum"] else gradient
 
     def flags(self, group: Group) -> tuple[str, ...]:
         names = ("maximize", "weight_decay", "momentum", "nesterov")

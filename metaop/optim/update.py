@@ -17,7 +17,8 @@ from metaop.elementwise.meta_op import cast
 from metaop.errors import ArgumentError
 from metaop.executor import realize
 from metaop.nn.counter import count_of, show_count
-from metaop.optim.optimizer import Group, Optimizer
+from metaop.optim.optimizer import Group, Optimizer, refuse_sparse
+from metaop.optim.rows import rows_composite
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.creation import full_like
 from metaop.tensor.shared_storage import settle
@@ -33,8 +34,9 @@ Numbers = dict[str, float]
 Rule = Callable[..., tuple[Node, ...]]
 # A parameter that takes part in a step: itself, its gradient, its state.
 Member = tuple[Tensor, Tensor, dict[str, Any]]
-# Device, dtype, whether this is the first step, and the counters.
-Key = tuple[Device, DType, bool, tuple[float, ...]]
+# Device, dtype, whether this is the first step, the counters, and the place of a parameter of which
+# only rows change: each of those is a bucket of its own.
+Key = tuple[Device, DType, bool, tuple[float, ...], int | None]
 _NO_STATE: dict[str, Any] = {}
 
 
@@ -77,11 +79,14 @@ class UpdateRule(Optimizer):
     counters: ClassVar[tuple[str, ...]] = ("step",)
     rule: ClassVar[Rule]
     _composite: ClassVar[Composite]
+    _composite_of_rows: ClassVar[Composite]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "rule" in cls.__dict__:
-            cls._composite = update_composite(f"{cls.__name__.lower()}_update", cls.rule)
+            name = cls.__name__.lower()
+            cls._composite = update_composite(f"{name}_update", cls.rule)
+            cls._composite_of_rows = rows_composite(f"{name}_update_of_rows", cls.rule)
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         super().__init__(params, defaults)
@@ -111,6 +116,15 @@ class UpdateRule(Optimizer):
         """
         raise NotImplementedError
 
+    def _taken(self, gradient: Any, group: Group) -> Any:
+        """The gradient as the rule takes it: a sparse one as it is, or dense.
+
+        Raises GradientError for a rule that changes what a sparse gradient leaves out, as most do.
+        """
+        if gradient.is_sparse:
+            refuse_sparse(self)
+        return gradient
+
     # --- the step ---------------------------------------------------------------------------
 
     @property
@@ -131,27 +145,31 @@ class UpdateRule(Optimizer):
         return loss
 
     def _buckets(self, group: Group, parameters: Sequence[Tensor]) -> dict[Key, list[Member]]:
-        """Parameters with a gradient, by what their numbers depend on: usually one bucket."""
+        """Parameters with a gradient, by what their numbers depend on: usually one bucket.
+
+        Those of rows come first: their indices are tested before any parameter is written over.
+        """
         names = self.state_names(group)
         counters = self.counters
         count = len(names) + len(counters)
         all_states = self.state
         buckets: dict[Key, list[Member]] = {}
-        for parameter in parameters:
+        for place, parameter in enumerate(parameters):
             gradient = parameter.grad
             if gradient is None:
                 continue
+            gradient = self._taken(gradient, group)
             state = all_states[parameter] if count else _NO_STATE
             fresh = len(state) < count and self._begin(parameter, state, group, names)
             counts = tuple([count_of(state[name]) for name in counters])
             kind = parameter._call.type
-            key = (kind.device, kind.dtype, fresh, counts)
+            key = (kind.device, kind.dtype, fresh, counts, place if gradient.is_sparse else None)
             members = buckets.get(key)
             if members is None:
                 buckets[key] = [(parameter, gradient, state)]
             else:
                 members.append((parameter, gradient, state))
-        return buckets
+        return dict(sorted(buckets.items(), key=lambda item: item[0][-1] is None))
 
     def _begin(
         self, parameter: Tensor, state: dict[str, Any], group: Group, names: Sequence[str]
@@ -170,11 +188,14 @@ class UpdateRule(Optimizer):
     def _update(
         self, group: Group, place: tuple[int, int], key: Key, members: list[Member]
     ) -> None:
-        device, dtype, fresh, counts = key
+        device, dtype, fresh, counts, rows = key
         numbers, counted = self.advance(group, counts, fresh)
         targets = [member[0] for member in members]
         inputs = [parameter.call for parameter in targets]
-        inputs += [member[1].call for member in members]
+        if rows is None:
+            inputs += [member[1].call for member in members]
+        else:
+            inputs += members[0][1].as_unsummed()[:2]  # type: ignore[attr-defined]
         for name in self.state_names(group):
             tensors = [member[2][name] for member in members]
             inputs += [tensor.call for tensor in tensors]
@@ -184,7 +205,8 @@ class UpdateRule(Optimizer):
         attributes = (len(members), tuple(numbers), self.flags(group))
         if state.trace is not None:
             self._announce(group, members, attributes, number_calls, fresh)
-        update = record(self._composite, inputs, attributes)
+        composite = self._composite if rows is None else self._composite_of_rows
+        update = record(composite, inputs, attributes)
         for target, call in zip(targets, results(update)):
             target._assign(call, "step")
         settle()

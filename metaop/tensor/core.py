@@ -18,7 +18,7 @@ import numpy as np
 
 from metaop.codegen.memory import Buffer, settled
 from metaop.codegen.shared_memory import SharedMemory
-from metaop.differentiation.tape import TapeEntry
+from metaop.differentiation.tape import Cotangent, TapeEntry
 from metaop.errors import (
     ArgumentTypeError,
     DTypeError,
@@ -323,11 +323,11 @@ class Tensor(_Bound):
         self._grad = value
 
     def _check_grad(self, value: Any) -> None:
-        if not isinstance(value, Tensor):
+        if not (isinstance(value, Tensor) or getattr(value, "is_sparse", False)):
             raise ArgumentTypeError(
                 f"assigned grad expected to be a Tensor or None but got {type(value).__name__}"
             )
-        own, given = self._call.type, value._call.type
+        own, given = self._call.type, value
         if given.shape != own.shape:
             raise ShapeError(
                 f"attempting to assign a gradient of size '{list(given.shape)}' to a tensor of "
@@ -341,15 +341,21 @@ class Tensor(_Bound):
                 fix="convert the gradient with .to(tensor.dtype)",
             )
 
-    def _accumulate_grad(self, gradient: Call) -> None:
+    def _accumulate_grad(self, gradient: Cotangent) -> None:
         # Reading that of a leaf tells a trace of it; of any other tensor it warns the user.
         found = self.grad if self.is_leaf else self._grad
-        if found is None:
-            self.grad = wrap(gradient)
-        elif modes.gradients:
-            self.grad = found + wrap(gradient)
-        else:
-            found.add_(wrap(gradient))
+        if isinstance(gradient, Call) and not (found is not None and found.is_sparse):
+            if found is None:
+                self.grad = wrap(gradient)
+            elif modes.gradients:
+                self.grad = found + wrap(gradient)
+            else:
+                found.add_(wrap(gradient))
+            return
+        from metaop.tensor.sparse.tensors import wrap_gradient
+
+        added = wrap_gradient(gradient)
+        self.grad = added if found is None else found + added
 
     @property
     def is_leaf(self) -> bool:

@@ -9,11 +9,12 @@ from typing import Any
 from weakref import ref
 
 from metaop.differentiation import tape
-from metaop.differentiation.tape import TapeEntry, origin
+from metaop.differentiation.tape import Cotangent, TapeEntry, origin
 from metaop.errors import GradientError, ShapeError, UnsupportedError
 from metaop.operators.basic import constant_fill, filled
-from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.core import Tensor
 from metaop.tensor.grad_fn import GradFn
+from metaop.tensor.sparse.tensors import wrap_gradient
 from metaop.tensor.surface import attribute, method, public
 from metaop.unified_graph.recording import Call, modes, record, scalar_leaf
 from metaop.unified_graph.tensor_type import CPU
@@ -305,9 +306,11 @@ def register_hook(input: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Rem
     """Calls `hook(gradient)` when the gradient of this tensor is known; it may replace it."""
     entry = _entry(input, "register a hook on")
 
-    def on_call(gradient: Call) -> Call | None:
-        replaced = hook(wrap(gradient))
-        return None if replaced is None else replaced.call
+    def on_call(gradient: Cotangent) -> Cotangent | None:
+        replaced: Any = hook(wrap_gradient(gradient))
+        if replaced is None:
+            return None
+        return replaced.as_unsummed() if replaced.is_sparse else replaced.call
 
     entry.hooks.append(on_call)
     return RemovableHandle(entry.hooks, on_call)
@@ -323,7 +326,7 @@ def register_post_accumulate_grad_hook(
     entry = input.call.tape
     owner = ref(input)
 
-    def after(gradient: Call) -> None:
+    def after(gradient: Cotangent) -> None:
         tensor = owner()
         if tensor is not None:
             hook(tensor)
@@ -340,7 +343,7 @@ def retain_grad(input: Tensor) -> None:
         return
     owner = ref(input)
 
-    def keep(gradient: Call) -> None:
+    def keep(gradient: Cotangent) -> None:
         tensor = owner()
         if tensor is not None:
             tensor._accumulate_grad(gradient)

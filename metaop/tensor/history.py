@@ -7,7 +7,7 @@ from sys import getrefcount
 from typing import Any
 from weakref import ref
 
-from metaop.differentiation.tape import TapeEntry, as_before, origin
+from metaop.differentiation.tape import Cotangent, TapeEntry, as_before, origin
 from metaop.errors import GradientError
 from metaop.operators.basic import alias
 from metaop.unified_graph.cut import recorder
@@ -102,11 +102,11 @@ def move_retained(old: Call, new: Call) -> None:
     tape.retains.clear()
 
 
-def accumulator(tensor: Any) -> Callable[[Call], None]:
+def accumulator(tensor: Any) -> Callable[[Cotangent], None]:
     """Adds gradients to a tensor as long as it lives; holding it would make a cycle."""
     reference = ref(tensor)
 
-    def accumulate(gradient: Call) -> None:
+    def accumulate(gradient: Cotangent) -> None:
         owner = reference()
         if owner is not None:
             owner._accumulate_grad(gradient)

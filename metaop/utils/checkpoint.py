@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from metaop.autograd.function import output_of
-from metaop.differentiation.tape import TapeEntry, backward, pass_through
+from metaop.differentiation.tape import Cotangent, TapeEntry, backward, pass_through
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.generator import get_rng_state, set_rng_state
@@ -108,7 +108,7 @@ class _Segment:
         originals: list[Call],
         leaves: list[Call],
         cotangents: Sequence[Call | None],
-    ) -> Sequence[Call | None]:
+    ) -> Sequence[Cotangent | None]:
         """The gradients of the `originals` (arguments) and `leaves`, from those at `places`."""
         copies, arguments = _copied(self.args)
         outputs = self._run(arguments)

@@ -84,22 +84,3 @@ def test_errors():
         F.one_hot(metaop.tensor([1.0]))
     with pytest.raises(IndexError, match="5"):
         F.embedding(metaop.tensor([1, 5]), weight).numpy()
-
-
-@pytest.mark.parametrize("layer", ["Embedding", "EmbeddingBag"])
-@pytest.mark.parametrize("optimizer", ["SGD", "SparseAdam"])
-def test_steps_with_sparse_gradients(layer, optimizer):
-    """The gradient is dense, but the weights become PyTorch's."""
-    torch = pytest.importorskip("torch")
-
-    def trained(library):
-        module = getattr(library.nn, layer)(5, 2, sparse=True)
-        module.load_state_dict({"weight": library.tensor(draw(5, 2, dtype="float32"))})
-        steps = getattr(library.optim, optimizer)(module.parameters(), lr=0.1)
-        for rows in (INDICES, INDICES[:1], INDICES[1:]):
-            steps.zero_grad()
-            module(library.tensor(rows)).square().sum().backward()
-            steps.step()
-        return module.weight.detach().numpy()
-
-    np.testing.assert_allclose(trained(metaop), trained(torch), rtol=1e-5, atol=1e-6)

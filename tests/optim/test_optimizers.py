@@ -75,7 +75,7 @@ class Both:
             own.grad = None if k == skip else metaop.tensor(gradient)
             other.grad = None if k == skip else torch.tensor(gradient)
             if self.name == "SparseAdam":
-                other.grad = other.grad.to_sparse(1)
+                own.grad, other.grad = own.grad.to_sparse(1), other.grad.to_sparse(1)
         self.optimizer.step()
         self.reference.step()
 

@@ -41,10 +41,7 @@ DESCRIBED = "the docstring says what is done instead"
 LEGAL = {
     ONE_RESULT: {
         "autocast.__init__": {"cache_enabled"},
-        "embedding": {"sparse"},
-        "embedding_bag": {"sparse"},
         "flags": {"allow_tf32", "benchmark", "benchmark_limit", "deterministic", "enabled"},
-        "gather": {"sparse_grad"},
         "linear_cross_entropy": {"options"},
         "sdpa_kernel": {"backends", "set_priority"},
         "isin": {"assume_unique"},

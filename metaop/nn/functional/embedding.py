@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from metaop.differentiation.tape import leave_unsummed
 from metaop.errors import ArgumentError, DTypeError, UnsupportedError
 from metaop.nn.functional.arguments import optional
 from metaop.operators import embedding as operators
@@ -24,18 +25,26 @@ def embedding(
     """Rows of `weight` (V, E) at the indices `input` (…): (…, E).
 
     The row `padding_idx` gets no gradient. With `max_norm`, used rows of a larger norm are scaled
-    down in place first. An index out of range is an error when the result is computed. The gradient
-    is dense, with `sparse` too; rows that are not used have zeros there.
+    down in place first. An index out of range is an error when the result is computed. With
+    `sparse` the gradient of `weight` is a sparse tensor of the rows in use.
 
     >>> F.embedding(metaop.tensor([2, 0]), metaop.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
     tensor([[5., 6.],
             [1., 2.]])
     """
     padding = _row(padding_idx, weight)
+    if sparse and scale_grad_by_freq:
+        raise UnsupportedError(
+            "embedding: scale_grad_by_freq not supported with sparse gradients",
+            fix="leave sparse or scale_grad_by_freq away",
+        )
     if max_norm is not None:
         _renormalise(weight, input, max_norm, norm_type)
     attributes = (padding, scale_grad_by_freq)
-    return wrap(record(operators.embedding, (input.call, weight.call), attributes))
+    call = record(operators.embedding, (input.call, weight.call), attributes)
+    if sparse:
+        leave_unsummed(call, 1)
+    return wrap(call)
 
 
 def _row(padding_idx: int | None, weight: Tensor) -> int | None:
@@ -77,7 +86,8 @@ def embedding_bag(
 
     The rows of a two-dimensional `input` are bags; in a one-dimensional one, bags begin at
     `offsets` (with `include_last_offset`, the last offset is the end). `per_sample_weights` has the
-    shape of `input` and goes with "sum". The gradient is dense, with `sparse` too.
+    shape of `input` and goes with "sum". With `sparse` the gradient of `weight` is a sparse tensor
+    of the rows in use.
 
     >>> weight = metaop.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     >>> F.embedding_bag(metaop.tensor([[0, 2]]), weight, mode="mean")
@@ -89,6 +99,10 @@ def embedding_bag(
         )
     if mode not in ("sum", "mean", "max"):
         raise ArgumentError(f"embedding_bag: unknown mode {mode!r}", fix="use sum, mean or max")
+    if sparse and mode == "max":
+        raise ArgumentError(
+            "embedding_bag: max mode does not support sparse weights", fix="leave sparse away"
+        )
     if per_sample_weights is not None and mode != "sum":
         raise UnsupportedError(
             f"embedding_bag: per_sample_weights needs mode='sum', got {mode!r}",
@@ -106,7 +120,10 @@ def embedding_bag(
         offsets = offsets[:-1]  # type: ignore[index]
     calls = (input.call, weight.call, optional(offsets), optional(per_sample_weights))
     attributes = (mode, _row(padding_idx, weight), bags)
-    return wrap(record(operators.embedding_bag, calls, attributes))
+    call = record(operators.embedding_bag, calls, attributes)
+    if sparse:
+        leave_unsummed(call, 1)
+    return wrap(call)
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:

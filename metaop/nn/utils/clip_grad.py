@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from metaop.elementwise.meta_op import apply, cast
-from metaop.errors import ArgumentError, GradientError
+from metaop.errors import ArgumentError, GradientError, UnsupportedError
 from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.views import reshape
 from metaop.tensor.core import Tensor, wrap
@@ -57,7 +57,13 @@ def scale_to_norm(inputs: tuple[Node, ...]) -> tuple[Node, ...]:
 def _gradients(parameters: Any) -> list[Tensor]:
     if isinstance(parameters, Tensor):
         parameters = [parameters]
-    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+    found = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if any(gradient.is_sparse for gradient in found):
+        raise UnsupportedError(
+            "a limit on gradients takes dense ones, got a sparse one",
+            fix="leave the parameters of tables with sparse=True out",
+        )
+    return found
 
 
 def get_total_norm(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from metaop.differentiation.tape import leave_unsummed
 from metaop.errors import DimensionError, DTypeError, ShapeError
 from metaop.operators import indexing as operators
 from metaop.operators import places
@@ -58,7 +59,10 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     if not input.ndim or not index.ndim:
         return gather(_row(input), 0, _row(index)).reshape(index.shape)
     _check_index("gather", input, dim, index)
-    return wrap(record(operators.gather, (input.call, _integer_index("gather", index)), (dim,)))
+    call = record(operators.gather, (input.call, _integer_index("gather", index)), (dim,))
+    if sparse_grad:
+        leave_unsummed(call, 0)
+    return wrap(call)
 
 
 def _row(input: Tensor) -> Tensor:

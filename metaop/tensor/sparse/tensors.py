@@ -1,23 +1,27 @@
 """Sparse tensors: indices and values, and what is computed with them by gathers and scatters.
 
-A sparse tensor is a pair of ordinary ones. The places are host data that are not differentiated;
-the values are a tensor like any other, so every operation has a gradient with respect to them.
+A sparse tensor is a pair of ordinary ones. The places are not differentiated: they are host data,
+or, in a gradient, a tensor that is read when the host needs them. The values are a tensor like any
+other, so every operation has a gradient with respect to them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, NoReturn
 
 import numpy as np
 
+from metaop.differentiation.tape import Cotangent
+from metaop.differentiation.unsummed import Unsummed, summed
 from metaop.errors import ArgumentError, ShapeError, UnsupportedError
-from metaop.tensor.core import Tensor, from_array
-from metaop.tensor.functions.joining import cat
+from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.size import Size
 from metaop.tensor.sparse.layouts import layout, sparse_coo, sparse_csr
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
+from metaop.unified_graph.tensor_type import TensorType
 
 
 class SparseTensor:
@@ -39,17 +43,17 @@ class SparseTensor:
 
     def __init__(
         self,
-        places: np.ndarray,
+        places: np.ndarray | Tensor,
         values: Tensor,
         size: Sequence[int],
         kind: layout = sparse_coo,
         is_coalesced: bool = False,
     ) -> None:
-        self._places = places
+        self._given = places
         self._held: Any = values
         self.shape = Size(int(extent) for extent in size)
         self.layout = kind
-        self._ordered = is_coalesced
+        self._ordered = is_coalesced or self._nnz() < 2
         self._axes: dict[int, Tensor] = {}
 
     # --- what it is -----------------------------------------------------------------------------
@@ -75,6 +79,10 @@ class SparseTensor:
         return self.layout is sparse_csr
 
     @property
+    def is_leaf(self) -> bool:
+        return self._held.is_leaf
+
+    @property
     def grad(self) -> SparseTensor | None:
         """The gradient of the values, at the same places."""
         gradient = self._held.grad
@@ -94,13 +102,13 @@ class SparseTensor:
         return self.shape if dim is None else self.shape[dim]
 
     def sparse_dim(self) -> int:
-        return len(self._places)
+        return self._given.shape[0]
 
     def dense_dim(self) -> int:
-        return self.ndim - len(self._places)
+        return self.ndim - self.sparse_dim()
 
     def _nnz(self) -> int:
-        return self._places.shape[1]
+        return self._given.shape[1]
 
     def is_coalesced(self) -> bool:
         return self._ordered
@@ -120,6 +128,23 @@ class SparseTensor:
 
     # --- its parts ------------------------------------------------------------------------------
 
+    @cached_property
+    def _places(self) -> np.ndarray:
+        given = self._given
+        return given.numpy(force=True) if isinstance(given, Tensor) else given
+
+    @property
+    def call(self) -> NoReturn:
+        raise UnsupportedError(
+            f"this takes dense tensors, got a sparse one of size {list(self.shape)}",
+            fix="call .to_dense() first",
+        )
+
+    def as_unsummed(self) -> Unsummed:
+        """The rows of which it is the sum, as gradients flow."""
+        kind = TensorType(tuple(self.shape), self.dtype, self.device)
+        return Unsummed(self._indices().call, self._held.call, kind)
+
     def _index(self, array: np.ndarray) -> Tensor:
         index = from_array(np.ascontiguousarray(array), dtypes.int64)
         return index.to(self.device)
@@ -131,7 +156,8 @@ class SparseTensor:
         return self._axes[dim]
 
     def _indices(self) -> Tensor:
-        return self._index(self._places)
+        given = self._given
+        return given if isinstance(given, Tensor) else self._index(given)
 
     def _values(self) -> Tensor:
         return self._held
@@ -171,7 +197,7 @@ class SparseTensor:
             )
 
     def _with(self, values: Any) -> SparseTensor:
-        return SparseTensor(self._places, values, self.shape, self.layout, self._ordered)
+        return SparseTensor(self._given, values, self.shape, self.layout, self._ordered)
 
     # --- other forms ----------------------------------------------------------------------------
 
@@ -189,13 +215,7 @@ class SparseTensor:
 
     def to_dense(self, dtype: DType | None = None) -> Tensor:
         """All elements, zero where none is kept."""
-        inner = tuple(self.shape[len(self._places) :])
-        extents = self.shape[: len(self._places)]
-        linear = np.zeros(self._nnz(), np.int64)
-        for place, extent in zip(self._places, extents):
-            linear = linear * extent + place
-        flat = self._held.new_zeros((int(np.prod(extents, dtype=np.int64)), *inner))
-        dense = flat.index_add(0, self._index(linear), self._held).reshape(self.shape)
+        dense = wrap(summed(self.as_unsummed()))
         return dense if dtype is None else dense.to(dtype)
 
     def to_sparse(
@@ -242,6 +262,25 @@ class SparseTensor:
 
     def detach(self) -> SparseTensor:
         return self._with(self._held.detach())
+
+    def detach_(self) -> SparseTensor:
+        """Cuts the values off from their history, in place."""
+        self._held.detach_()
+        return self
+
+    def zero_(self) -> SparseTensor:
+        """Forgets all values: nothing is kept any more."""
+        size, kind = self.shape, self.layout
+        nowhere = np.zeros((self.sparse_dim(), 0), np.int64)
+        nothing = self._held.new_zeros((0, *self._held.shape[1:]))
+        self.__dict__.clear()
+        SparseTensor.__init__(self, nowhere, nothing, size, kind, True)
+        return self
+
+    def mul_(self, other: Any) -> SparseTensor:
+        """Multiplies all values, in place."""
+        self._held = self.mul(other)._held
+        return self
 
     def clone(self) -> SparseTensor:
         return self._with(self._held.clone())
@@ -293,15 +332,19 @@ class SparseTensor:
     div = __truediv__
 
     def add(self, other: Any, *, alpha: Any = 1) -> Any:
-        """Plus another sparse tensor (sparse) or a dense one (dense)."""
+        """Plus another sparse tensor (sparse) or a dense one (dense).
+
+        The places of both stand behind each other unless both are coalesced.
+        """
         if not isinstance(other, SparseTensor):
             return self.to_dense() + alpha * other
         if tuple(other.shape) != tuple(self.shape) or len(other._places) != len(self._places):
             raise ShapeError(f"add: sparse tensors of {list(self.shape)} and {list(other.shape)}")
-        places = np.concatenate([self._places, other._places], 1)
-        values = _concatenated(self._held, alpha * other._held)
-        found = SparseTensor(places, values, self.shape).coalesce()
-        return found.to_sparse_csr() if self.is_sparse_csr else found
+        scaled = other if alpha == 1 else other * alpha
+        found = wrap_gradient(self.as_unsummed().joined(scaled.as_unsummed()))
+        if self.is_sparse_csr:
+            return found.to_sparse_csr()
+        return found.coalesce() if self._ordered and other._ordered else found
 
     __add__ = __radd__ = add
 
@@ -337,8 +380,12 @@ class SparseTensor:
         return SparseTensor(self._places[kept], values, shape).coalesce()
 
 
-def _concatenated(left: Any, right: Any) -> Tensor:
-    return cat([left, right])
+def wrap_gradient(gradient: Cotangent) -> Any:
+    """What a user sees of a gradient: a tensor, or a sparse one of rows that are not summed."""
+    if isinstance(gradient, Unsummed):
+        places, values = wrap(gradient.places), wrap(gradient.values)
+        return SparseTensor(places, values, gradient.type.shape)
+    return wrap(gradient)
 
 
 def _require_matrix(name: str, matrix: SparseTensor) -> None:
