@@ -7,6 +7,7 @@ hours, and for some pairs of country and category that no single feature tells.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -71,16 +72,20 @@ def ranking(scores: np.ndarray, clicked: np.ndarray) -> float:
     return float((ranks[clicked > 0].sum() - hits * (hits + 1) / 2) / (hits * misses))
 
 
-def learn_clicks(model: nn.Module, options: argparse.Namespace) -> float:
+def learn_clicks(
+    model: nn.Module,
+    options: argparse.Namespace,
+    rule: Callable[..., metaop.optim.Optimizer] = metaop.optim.Adam,
+) -> float:
     """Learns from most rows; returns the area under the curve of the others.
 
-    The model makes logits (rows,) of numbers and kinds. The area that the true probabilities have
-    is printed beside it: no network can reach more in the mean.
+    The model makes logits (rows,) of numbers and kinds; `rule` makes its optimizer. The area that
+    the true probabilities have is printed beside it: no network can reach more in the mean.
     """
     rows = draw_clicks(options.rows, options.seed)
     kept = len(rows.clicked) // 5
     new, known = rows.part(slice(kept)), rows.part(slice(kept, None))
-    optimizer = metaop.optim.Adam(model.parameters(), lr=options.lr)
+    optimizer = rule(model.parameters(), lr=options.lr)
 
     def step(number: int) -> dict[str, metaop.Tensor]:
         numbers, kinds, clicked = drawn_rows(

@@ -2,7 +2,8 @@
 
 After M. Naumov and others, "Deep learning recommendation model for personalization and
 recommendation systems", 2019. Names of parameters are those of the authors' program. The gradients
-of its tables are dense here, as all gradients of dense tensors are.
+of its tables are lists of the rows in use: a step costs what these rows cost, however large a table
+is. Adagrad takes them, as it takes the dense gradients of the layers.
 
     python -m models.dlrm --steps 600
 """
@@ -43,7 +44,9 @@ class DLRM(nn.Module):
     ) -> None:
         super().__init__()
         width = bottom[-1]
-        self.emb_l = nn.ModuleList([nn.EmbeddingBag(size, width, mode="sum") for size in sizes])
+        self.emb_l = nn.ModuleList(
+            [nn.EmbeddingBag(size, width, mode="sum", sparse=True) for size in sizes]
+        )
         for table, size in zip(self.emb_l, sizes):
             nn.init.uniform_(table.weight, -math.sqrt(1 / size), math.sqrt(1 / size))
         self.bot_l = layers((numbers, *bottom), last=True)
@@ -64,10 +67,10 @@ class DLRM(nn.Module):
 def main(arguments: Sequence[str] | None = None) -> float:
     """Learns made-up clicks; returns the area under the ROC curve of new rows."""
     options = parse_options(
-        __doc__, arguments, steps=600, batch_size=256, lr=1e-2, rows=20_000, width=8
+        __doc__, arguments, steps=600, batch_size=256, lr=1e-1, rows=20_000, width=8
     )
     model = DLRM(NUMBERS, SIZES, (4 * options.width, options.width), (8 * options.width, 32))
-    return learn_clicks(model, options)
+    return learn_clicks(model, options, metaop.optim.Adagrad)
 
 
 if __name__ == "__main__":

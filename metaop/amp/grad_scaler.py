@@ -79,7 +79,7 @@ class GradScaler:
                 fix="call update() once in every step",
             )
         gradients = [
-            parameter.grad
+            parameter.grad._values() if parameter.grad.is_sparse else parameter.grad
             for group in optimizer.param_groups
             for parameter in group["params"]
             if parameter.grad is not None

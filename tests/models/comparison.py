@@ -79,7 +79,9 @@ def compare(
     for (key, parameter), other in zip(mine.named_parameters(), theirs.parameters()):
         assert (parameter.grad is None) == (other.grad is None), key
         if other.grad is not None:
-            assert_close(parameter.grad, other.grad, 10 * tolerance, f"gradient of {key}")
+            assert parameter.grad.is_sparse == other.grad.is_sparse, key
+            own, wanted = parameter.grad.to_dense(), other.grad.to_dense()
+            assert_close(own, wanted, 10 * tolerance, f"gradient of {key}")
     for (key, buffer), other in zip(mine.named_buffers(), theirs.buffers()):
         assert_close(buffer, other, tolerance, key)
     if steps:

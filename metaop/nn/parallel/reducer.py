@@ -11,6 +11,7 @@ from metaop.codegen.memory import allocate
 from metaop.dist.collectives import MPIWorld
 from metaop.dist.memory import memory_of
 from metaop.dist.packing import Packed, Packing
+from metaop.errors import UnsupportedError
 from metaop.executor import realize_and_watch
 from metaop.nn.parameter import Parameter
 from metaop.tensor.host.arrays import array_at, array_of, tensor_on
@@ -92,6 +93,11 @@ class GradientReducer:
         A parameter without a gradient counts as zero where another rank has one, and stays without
         where none has.
         """
+        if any(p.grad is not None and p.grad.is_sparse for p in self.parameters):
+            raise UnsupportedError(
+                "gradients are averaged over ranks as dense ones, got a sparse one",
+                fix="leave sparse=True of the table away",
+            )
         self.world.agree("averaging of gradients", "collectives")
         used = self._used_somewhere()
         averaging = _Averaging(self.buckets)
