@@ -202,6 +202,18 @@ def test_captured_steps(name, options):
         np.testing.assert_allclose(mine, other, rtol=1e-5)
 
 
+def test_a_function_that_leaves_its_gradients_runs_as_it_is():
+    plain, captured = (Training(metaop, "SGD", {"lr": 0.1}) for _ in range(2))
+    step = metaop.jit(captured.step)
+    with pytest.warns(UserWarning, match="it leaves a sparse gradient"):
+        for _ in range(4):
+            step(BATCHES[0])
+    for _ in range(4):
+        plain.step(BATCHES[0])
+    for mine, other in zip(captured.weights(), plain.weights()):
+        np.testing.assert_array_equal(mine, other)
+
+
 @pytest.mark.parametrize("library", [metaop, torch])
 @pytest.mark.parametrize(
     "name",
