@@ -78,11 +78,11 @@ class DataLoader:
         self.generator = generator
         self.persistent_workers = persistent_workers
         self.in_order = in_order
-        self._check_workers()
+        self.__check_workers()
         self._streams = isinstance(dataset, IterableDataset)
         if self._streams:
-            self._check_stream(shuffle, sampler, batch_sampler)
-        self._choose_batches(batch_size, shuffle, sampler, batch_sampler, drop_last)
+            self.__check_stream(shuffle, sampler, batch_sampler)
+        self.__choose_batches(batch_size, shuffle, sampler, batch_sampler, drop_last)
         batched = self.batch_sampler is not None or (self._streams and batch_size is not None)
         self._batched = batched
         self.collate_fn = collate_fn or (default_collate if batched else default_convert)
@@ -96,7 +96,7 @@ class DataLoader:
             )
         object.__setattr__(self, name, value)
 
-    def _check_workers(self) -> None:
+    def __check_workers(self) -> None:
         if self.num_workers < 0:
             raise ArgumentError(
                 f"num_workers option should be non-negative, not {self.num_workers}",
@@ -111,7 +111,7 @@ class DataLoader:
             raise ArgumentError(f"prefetch_factor should be positive, not {self.prefetch_factor}")
 
     @staticmethod
-    def _check_stream(shuffle: bool | None, sampler: Any, batch_sampler: Any) -> None:
+    def __check_stream(shuffle: bool | None, sampler: Any, batch_sampler: Any) -> None:
         given = {"shuffle": shuffle, "sampler": sampler, "batch_sampler": batch_sampler}
         for option, value in given.items():
             if value:
@@ -121,7 +121,7 @@ class DataLoader:
                     fix="let the data set decide the order of its samples",
                 )
 
-    def _choose_batches(
+    def __choose_batches(
         self,
         batch_size: int | None,
         shuffle: bool | None,
@@ -159,23 +159,23 @@ class DataLoader:
     def __len__(self) -> int:
         """The number of batches; TypeError when the data set or the sampler has no length."""
         if not self._streams:
-            return len(self._orders())  # type: ignore[arg-type]
+            return len(self.__orders())  # type: ignore[arg-type]
         size = len(self.dataset)
         if self.batch_size is None:
             return size
         return size // self.batch_size if self.drop_last else math.ceil(size / self.batch_size)
 
-    def _orders(self) -> Iterable[Any]:
+    def __orders(self) -> Iterable[Any]:
         """What is fetched in turn: lists of indices, single indices, or nothing but turns."""
         if self._streams:
             return itertools.repeat(None)
         return self.sampler if self.batch_sampler is None else self.batch_sampler
 
     def __iter__(self) -> Iterator[Any]:
-        batches = self._iterate_here() if self.num_workers == 0 else self._iterate_with_workers()
-        return self._watched(batches) if watchers else batches
+        batches = self.__iterate_here() if self.num_workers == 0 else self.__iterate_with_workers()
+        return self.__watched(batches) if watchers else batches
 
-    def _watched(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def __watched(self, batches: Iterator[Any]) -> Iterator[Any]:
         while True:
             start = time.perf_counter()
             try:
@@ -186,7 +186,7 @@ class DataLoader:
                 watcher(self.num_workers, time.perf_counter() - start)
             yield batch
 
-    def _iterate_here(self) -> Iterator[Any]:
+    def __iterate_here(self) -> Iterator[Any]:
         fetch = fetcher(
             self.dataset,
             self.collate_fn,
@@ -195,26 +195,26 @@ class DataLoader:
             self.batch_size,
             self.drop_last,
         )
-        for indices in self._orders():
+        for indices in self.__orders():
             try:
                 batch = fetch(indices)
             except StopIteration:
                 return
             yield batch
 
-    def _iterate_with_workers(self) -> Iterator[Any]:
+    def __iterate_with_workers(self) -> Iterator[Any]:
         pool = self._pool
         if pool is None or not pool.is_alive:
-            pool = self._start_pool()
+            pool = self.__start_pool()
         if self.persistent_workers:
             self._pool = pool
         try:
-            yield from pool.epoch(iter(self._orders()), self.prefetch_factor or 2)
+            yield from pool.epoch(iter(self.__orders()), self.prefetch_factor or 2)
         finally:
             if not self.persistent_workers:
                 pool.shutdown()
 
-    def _start_pool(self) -> WorkerPool:
+    def __start_pool(self) -> WorkerPool:
         plan = Plan(
             self.dataset,
             self.collate_fn,

@@ -84,21 +84,21 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
         if isinstance(value, Parameter):
-            self._forget(name, except_for="_parameters")
+            self.__forget(name, except_for="_parameters")
             self.register_parameter(name, value)
         elif isinstance(value, Module):
             if "_modules" not in own:
                 raise AttributeError("cannot assign module before Module.__init__() call")
-            self._forget(name, except_for="_modules")
+            self.__forget(name, except_for="_modules")
             own["_modules"][name] = registered(everywhere.module_registration, self, name, value)
         elif "_parameters" not in own:
             if isinstance(value, Buffer):
                 raise AttributeError("cannot assign buffer before Module.__init__() call")
             object.__setattr__(self, name, value)
         else:
-            self._set_other(name, value)
+            self.__set_other(name, value)
 
-    def _set_other(self, name: str, value: Any) -> None:
+    def __set_other(self, name: str, value: Any) -> None:
         """Assigns what is neither a parameter nor a module."""
         own = self.__dict__
         if name in own["_parameters"]:
@@ -113,7 +113,7 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
             if value is not None and not isinstance(value, Tensor):
                 raise _cannot_assign(value, "buffer", name, "Tensor or None")
             if isinstance(value, Buffer):
-                self._forget(name, except_for="_buffers")
+                self.__forget(name, except_for="_buffers")
                 own["_non_persistent_buffers_set"].discard(name)
                 if not value.persistent:
                     own["_non_persistent_buffers_set"].add(name)
@@ -123,7 +123,7 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
                 configured(f"{type(self).__name__}.{name}")
             object.__setattr__(self, name, value)
 
-    def _forget(self, name: str, except_for: str) -> None:
+    def __forget(self, name: str, except_for: str) -> None:
         own = self.__dict__
         own.pop(name, None)
         for table in _TABLES:
@@ -149,7 +149,7 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
 
     # --- registration -----------------------------------------------------------------------
 
-    def _check_name(self, kind: str, table: str, name: str) -> None:
+    def __check_name(self, kind: str, table: str, name: str) -> None:
         if not isinstance(name, str):
             raise ArgumentTypeError(
                 f"{kind} name should be a string. Got {type(name).__name__}", fix="pass a string"
@@ -165,7 +165,7 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
         """Adds a tensor that is not a parameter; `persistent` ones are in the state_dict."""
         if "_buffers" not in self.__dict__:
             raise AttributeError("cannot assign buffer before Module.__init__() call")
-        self._check_name("buffer", "_buffers", name)
+        self.__check_name("buffer", "_buffers", name)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise _cannot_assign(tensor, "buffer", name, "metaop Tensor or None")
         value = registered(everywhere.buffer_registration, self, name, tensor)
@@ -179,7 +179,7 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
         """Adds a parameter under `name`."""
         if "_parameters" not in self.__dict__:
             raise AttributeError("cannot assign parameter before Module.__init__() call")
-        self._check_name("parameter", "_parameters", name)
+        self.__check_name("parameter", "_parameters", name)
         if param is not None and not isinstance(param, Parameter):
             raise _cannot_assign(param, "parameter", name, "nn.Parameter or None")
         if param is not None and not param.is_leaf:
@@ -195,7 +195,7 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
             raise ArgumentTypeError(
                 f"{type(module).__name__} is not a Module subclass", fix="pass an nn.Module"
             )
-        self._check_name("module", "_modules", name)
+        self.__check_name("module", "_modules", name)
         self._modules[name] = registered(everywhere.module_registration, self, name, module)
 
     def register_module(self, name: str, module: Module | None) -> None:

@@ -30,25 +30,25 @@ class CallMixin:
             or self._backward_pre_hooks
             or any(everywhere.around_calls)
         ):
-            return self._call_with_hooks(args, kwargs)
+            return self.__call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
 
-    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         called: set[int] = set()
         result = None
         try:
-            args, kwargs = self._before(args, kwargs)
-            watch = self._backward_watch()
+            args, kwargs = self.__before(args, kwargs)
+            watch = self.__backward_watch()
             if watch is not None:
                 args = watch.inputs(args)
             result = self.forward(*args, **kwargs)
-            result = self._after(args, kwargs, result, called)
+            result = self.__after(args, kwargs, result, called)
             return result if watch is None else watch.outputs(result)
         except Exception:
-            self._after_failure(args, kwargs, result, called)
+            self.__after_failure(args, kwargs, result, called)
             raise
 
-    def _before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple, dict]:
+    def __before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple, dict]:
         for number, hook in (*everywhere.forward_pre.items(), *self._forward_pre_hooks.items()):
             if number in self._forward_pre_hooks_with_kwargs:
                 replaced = hook(self, args, kwargs)
@@ -66,32 +66,32 @@ class CallMixin:
                     args = replaced if isinstance(replaced, tuple) else (replaced,)
         return args, kwargs
 
-    def _backward_watch(self) -> BackwardWatch | None:
+    def __backward_watch(self) -> BackwardWatch | None:
         pre_hooks = [*everywhere.backward_pre.values(), *self._backward_pre_hooks.values()]
         hooks = [*everywhere.backward.values(), *self._backward_hooks.values()]
         return BackwardWatch(self, pre_hooks, hooks) if pre_hooks or hooks else None
 
-    def _after(self, args: tuple, kwargs: dict, result: Any, called: set[int]) -> Any:
+    def __after(self, args: tuple, kwargs: dict, result: Any, called: set[int]) -> Any:
         for number, hook in (*everywhere.forward.items(), *self._forward_hooks.items()):
             called.add(number)
-            replaced = self._run_forward_hook(number, hook, args, kwargs, result)
+            replaced = self.__run_forward_hook(number, hook, args, kwargs, result)
             result = result if replaced is None else replaced
         return result
 
-    def _run_forward_hook(
+    def __run_forward_hook(
         self, number: int, hook: Hook, args: tuple, kwargs: dict, result: Any
     ) -> Any:
         if number in self._forward_hooks_with_kwargs or number in everywhere.forward_with_kwargs:
             return hook(self, args, kwargs, result)
         return hook(self, args, result)
 
-    def _after_failure(self, args: tuple, kwargs: dict, result: Any, called: set[int]) -> None:
+    def __after_failure(self, args: tuple, kwargs: dict, result: Any, called: set[int]) -> None:
         always = self._forward_hooks_always_called | everywhere.forward_always
         for number, hook in (*everywhere.forward.items(), *self._forward_hooks.items()):
             if number not in always or number in called:
                 continue
             try:
-                replaced = self._run_forward_hook(number, hook, args, kwargs, result)
+                replaced = self.__run_forward_hook(number, hook, args, kwargs, result)
                 result = result if replaced is None else replaced
             except Exception as error:
                 warnings.warn(

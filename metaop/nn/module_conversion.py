@@ -121,24 +121,24 @@ class ConversionMixin:
 
         return self._apply(convert)
 
-    def _to_float(self: Self, dtype: DType) -> Self:
+    def __to_float(self: Self, dtype: DType) -> Self:
         return self._apply(lambda t: t.to(dtype) if t.dtype.is_floating_point else t)
 
     def float(self: Self) -> Self:
         """Floating-point values as float32."""
-        return self._to_float(dtypes.float32)
+        return self.__to_float(dtypes.float32)
 
     def double(self: Self) -> Self:
         """Floating-point values as float64."""
-        return self._to_float(dtypes.float64)
+        return self.__to_float(dtypes.float64)
 
     def half(self: Self) -> Self:
         """Floating-point values as float16."""
-        return self._to_float(dtypes.float16)
+        return self.__to_float(dtypes.float16)
 
     def bfloat16(self: Self) -> Self:
         """Floating-point values as bfloat16."""
-        return self._to_float(dtypes.bfloat16)
+        return self.__to_float(dtypes.bfloat16)
 
     def type(self: Self, dst_type: DType) -> Self:
         """All values as `dst_type`."""

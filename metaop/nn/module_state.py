@@ -54,10 +54,10 @@ class StateMixin:
         """Takes back what `get_extra_state` gave."""
         raise NotImplementedError
 
-    def _overrides(self, name: str) -> bool:
+    def __overrides(self, name: str) -> bool:
         return getattr(type(self), name) is not getattr(StateMixin, name)
 
-    def _persistent(self) -> Iterator[tuple[str, Tensor]]:
+    def __persistent(self) -> Iterator[tuple[str, Tensor]]:
         for name, parameter in self._parameters.items():
             if parameter is not None:
                 yield name, parameter
@@ -71,9 +71,9 @@ class StateMixin:
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
         """Puts this module's own values (not its children's) into `destination`."""
-        for name, value in self._persistent():
+        for name, value in self.__persistent():
             destination[prefix + name] = value if keep_vars else value.detach()
-        if self._overrides("get_extra_state"):
+        if self.__overrides("get_extra_state"):
             destination[prefix + _EXTRA_STATE] = self.get_extra_state()
 
     def state_dict(
@@ -146,18 +146,18 @@ class StateMixin:
                 unexpected_keys,
                 error_msgs,
             )
-        own = dict(self._persistent())
+        own = dict(self.__persistent())
         for name, target in own.items():
             key = prefix + name
             if key in state_dict:
                 assign = local_metadata.get("assign_to_params_buffers", False)
-                problem = self._load_one(name, target, state_dict[key], key, assign)
+                problem = self.__load_one(name, target, state_dict[key], key, assign)
                 if problem:
                     error_msgs.append(problem)
             elif strict:
                 missing_keys.append(key)
         extra = prefix + _EXTRA_STATE
-        if self._overrides("set_extra_state"):
+        if self.__overrides("set_extra_state"):
             if extra in state_dict:
                 self.set_extra_state(state_dict[extra])
             elif strict:
@@ -165,9 +165,9 @@ class StateMixin:
         elif strict and extra in state_dict:
             unexpected_keys.append(extra)
         if strict:
-            unexpected_keys.extend(self._unknown_keys(state_dict, prefix, own))
+            unexpected_keys.extend(self.__unknown_keys(state_dict, prefix, own))
 
-    def _unknown_keys(
+    def __unknown_keys(
         self, state_dict: Mapping[str, Any], prefix: str, own: Mapping[str, Tensor]
     ) -> Iterator[str]:
         for key in state_dict:
@@ -177,7 +177,7 @@ class StateMixin:
             if name not in (self._modules if dot else own):
                 yield key
 
-    def _load_one(self, name: str, target: Tensor, value: Any, key: str, assign: bool) -> str:
+    def __load_one(self, name: str, target: Tensor, value: Any, key: str, assign: bool) -> str:
         """Loads one value; returns what is wrong, or nothing."""
         if not isinstance(value, Tensor):
             return (
@@ -223,7 +223,7 @@ class StateMixin:
         copied: dict[str, Any] = OrderedDict(state_dict)
         if metadata is not None:
             copied._metadata = metadata  # type: ignore[attr-defined]
-        self._load_tree(copied, "", metadata or {}, assign, keys, errors)
+        self.__load_tree(copied, "", metadata or {}, assign, keys, errors)
         if strict:
             for kind, names in (("Missing", keys[0]), ("Unexpected", keys[1])):
                 if names:
@@ -238,7 +238,7 @@ class StateMixin:
             )
         return keys
 
-    def _load_tree(
+    def __load_tree(
         self,
         state_dict: dict[str, Any],
         prefix: str,
@@ -255,7 +255,7 @@ class StateMixin:
             if module is not None:
                 inner = f"{prefix}{name}."
                 part = OrderedDict((k, v) for k, v in state_dict.items() if k.startswith(inner))
-                module._load_tree(part, inner, metadata, assign, keys, errors)
+                module.__load_tree(part, inner, metadata, assign, keys, errors)
         for hook in self._load_state_dict_post_hooks.values():
             if hook(self, keys) is not None:
                 raise InternalError(

@@ -82,7 +82,7 @@ class Optimizer:
         self.defaults = defaults
         self.state: dict[Any, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[Group] = []
-        self._make_hooks()
+        self.__make_hooks()
         groups = list(params)
         if not groups:
             raise ArgumentError(
@@ -94,7 +94,7 @@ class Optimizer:
         for group in groups:
             self.add_param_group(group)
 
-    def _make_hooks(self) -> None:
+    def __make_hooks(self) -> None:
         self._step_pre_hooks = HookTable()
         self._step_post_hooks = HookTable()
         self._state_dict_pre_hooks = HookTable()
@@ -150,7 +150,7 @@ class Optimizer:
             param_group["param_names"] = [name for name, _ in params]
             params = [parameter for _, parameter in params]
         param_group["params"] = params
-        self._check_parameters(params)
+        self.__check_parameters(params)
         for name, default in self.defaults.items():
             if default is required and name not in param_group:
                 raise ArgumentError(
@@ -160,7 +160,7 @@ class Optimizer:
             param_group.setdefault(name, default)
         self.param_groups.append(param_group)
 
-    def _check_parameters(self, params: Sequence[Any]) -> None:
+    def __check_parameters(self, params: Sequence[Any]) -> None:
         for parameter in params:
             if not isinstance(parameter, Tensor):
                 raise ArgumentTypeError(
@@ -260,7 +260,7 @@ class Optimizer:
         self.__dict__.update(state)
         self.state = defaultdict(dict, self.state)
         if "_step_pre_hooks" not in self.__dict__:
-            self._make_hooks()
+            self.__make_hooks()
         for group in self.param_groups:
             for name, default in self.defaults.items():
                 group.setdefault(name, default)

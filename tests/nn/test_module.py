@@ -437,3 +437,32 @@ def test_annotations_of_modules_can_be_read() -> None:
     assert hints["scale"] is float
     assert hints["extra"] == metaop.Tensor | None
     assert hints["training"] is bool
+
+
+def own_names(kind: str) -> set[str]:
+    """The private names of a class that programs could use for something else."""
+    ours, theirs = metaop, torch
+    for part in kind.split("."):
+        ours, theirs = getattr(ours, part), getattr(theirs, part)
+    mangled = tuple(f"_{base.__name__.lstrip('_')}__" for base in ours.__mro__)
+    names = (name for name in dir(ours) if name.startswith("_") and not name.startswith(mangled))
+    return {name for name in names if not name.endswith("_") and not hasattr(theirs, name)}
+
+
+@pytest.mark.parametrize("kind", ["nn.Module", "utils.data.DataLoader", "utils.data.Dataset"])
+def test_subclasses_may_use_every_private_name(kind: str) -> None:
+    """Of classes that programs derive from; torchmetrics has modules with `_persistent`."""
+    assert not own_names(kind)
+
+
+def test_a_module_with_names_of_its_own() -> None:
+    class Metric(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(2, 1)
+            self._persistent = {"total": False}
+            self._before = self._after = self._forget = None
+
+    module = Metric()
+    module.register_forward_hook(lambda *_: None)
+    assert module(metaop.ones(1, 2)).shape == (1, 1)
+    assert not module.load_state_dict(module.state_dict()).missing_keys
