@@ -209,3 +209,39 @@ def test_bad_arguments():
     plateau = schedules.ReduceLROnPlateau(ours)
     with pytest.raises(ValueError, match="ReduceLROnPlateau"):
         schedules.ChainedScheduler([plateau])
+
+
+@pytest.mark.parametrize(
+    "name,options",
+    [
+        ("StepLR", {"step_size": 2}),
+        ("MultiStepLR", {"milestones": [3, 5]}),
+        ("ConstantLR", {"total_iters": 4}),
+        ("LinearLR", {"total_iters": 7}),
+        ("ExponentialLR", {"gamma": 0.8}),
+        ("PolynomialLR", {"total_iters": 7}),
+        ("CosineAnnealingLR", {"T_max": 9}),
+        ("LambdaLR", {"lr_lambda": lambda epoch: 0.5**epoch}),
+    ],
+)
+def test_groups_added_later(name, options):
+    """A schedule goes on with them where it only needs their rate, and refuses where not."""
+    rates = []
+    for library in (torch, metaop):
+        first, second = library.nn.Linear(2, 1), library.nn.Linear(2, 1)
+        optimizer = library.optim.SGD(first.parameters(), lr=0.1)
+        schedule = getattr(library.optim.lr_scheduler, name)(optimizer, **options)
+        optimizer.step()
+        schedule.step()
+        optimizer.add_param_group({"params": second.parameters(), "lr": 0.02})
+        if name == "LambdaLR":
+            with pytest.raises(ValueError):
+                schedule.step()
+            continue
+        for _ in range(6):
+            optimizer.step()
+            schedule.step()
+            rates.append(schedule.get_last_lr())
+    half = len(rates) // 2
+    for expected, found in zip(rates[:half], rates[half:]):
+        assert found == pytest.approx(expected, rel=1e-12)

@@ -115,17 +115,23 @@ class LRScheduler:
                 values = self._get_closed_form_lr()
         finally:
             self._get_lr_called_within_step = False
-        self._set(values)
+        self._set_rates(values)
 
     def _get_closed_form_lr(self) -> list[float]:
         return self.get_lr()
 
-    def _set(self, values: list[float]) -> None:
-        for group, lr in zip(self.optimizer.param_groups, values):
+    def _set_rates(self, values: list[float]) -> None:
+        groups = self.optimizer.param_groups
+        if len(values) != len(groups):
+            raise ArgumentError(
+                f"{type(self).__name__} has {len(values)} rates for {len(groups)} groups",
+                fix="make the schedule after all groups were added",
+            )
+        for group, lr in zip(groups, values):
             set_lr(group, lr)
-        self._last_lr = self.current()
+        self._last_lr = self._current_rates()
 
-    def current(self) -> list[float]:
+    def _current_rates(self) -> list[float]:
         """The learning rates that the groups have now."""
         return [number_of(group["lr"]) for group in self.optimizer.param_groups]
 
@@ -149,7 +155,10 @@ class GroupSchedule(LRScheduler):
                 UserWarning,
                 stacklevel=2,
             )
-        return [self.following(lr, base) for lr, base in zip(self.current(), self.base_lrs)]
+        rates = self._current_rates()
+        # A group that was added after the schedule was made has no other base than its rate.
+        bases = [*self.base_lrs, *rates[len(self.base_lrs) :]]
+        return [self.following(lr, base) for lr, base in zip(rates, bases)]
 
     def closed(self, base_lr: float) -> float | None:
         """The rate at `last_epoch` by formula; None where there is none."""

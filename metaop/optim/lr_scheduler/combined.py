@@ -67,7 +67,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.cooldown = cooldown
         self.eps = eps
         self.last_epoch = 0
-        self._last_lr = self.current()
+        self._last_lr = self._current_rates()
         self.mode = mode
         self.threshold = threshold
         self.threshold_mode = threshold_mode
@@ -97,7 +97,7 @@ class ReduceLROnPlateau(LRScheduler):
             self._reduce_lr()
             self.cooldown_counter = self.cooldown
             self.num_bad_epochs = 0
-        self._last_lr = self.current()
+        self._last_lr = self._current_rates()
 
     def _reduce_lr(self) -> None:
         groups = self.optimizer.param_groups
@@ -258,10 +258,10 @@ class ChainedScheduler(_Several):
     ) -> None:
         self.optimizer = self._check(schedulers, optimizer)
         self._schedulers = list(schedulers)
-        self._last_lr = self.current()
+        self._last_lr = self._current_rates()
 
     def step(self) -> None:  # type: ignore[override]
         """Steps all of them, in order."""
         for scheduler in self._schedulers:
             scheduler.step()
-        self._last_lr = self.current()
+        self._last_lr = self._current_rates()

@@ -325,7 +325,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         else:
             self._jump(epoch)
         self.last_epoch = math.floor(epoch)
-        self._set(self.get_lr())
+        self._set_rates(self.get_lr())
 
     def _jump(self, epoch: float) -> None:
         if epoch < 0:

@@ -93,7 +93,7 @@ class MultiplicativeLR(_Functions):
     """
 
     def get_lr(self) -> list[float]:
-        rates = self.current()
+        rates = self._current_rates()
         if self._is_initial:
             return rates
         return [rate * function(self.last_epoch) for function, rate in zip(self.lr_lambdas, rates)]
