@@ -39,12 +39,14 @@ class Watched:
     """What is noted of every call besides: with `locations`, the line that recorded it.
 
     The profiler switches that on; calls that can fail when they run remember their line always.
+    While lines are noted, `told` is given every call as well, if it is there.
     """
 
-    __slots__ = ("locations",)
+    __slots__ = ("locations", "told")
 
     def __init__(self) -> None:
         self.locations = False
+        self.told: Callable[[Call], None] | None = None
 
 
 class Meeting:
@@ -242,6 +244,8 @@ def record(
     call = Call(signature, tuple(inputs), signature.types[0], requires_grad)  # type: ignore
     if watched.locations or signature.can_fail:
         call.location = user_location()
+        if watched.told is not None:
+            watched.told(call)
     return call
 
 
