@@ -222,6 +222,10 @@ def _check(cond: Any, message: Callable[[], Any] | None = None) -> None:
         raise RuntimeError("Expected cond to be True" if message is None else str(message()))
 
 
+def _log_api_usage_once(event: str) -> None:
+    """Does nothing: metaop counts nowhere which of its parts programs use."""
+
+
 def _shape_as_tensor(input: Tensor) -> Tensor:
     """The shape as a tensor."""
     return tensor(list(input.shape))

@@ -14,15 +14,15 @@ from types import ModuleType
 
 from metaop import version as _version
 from metaop.convert.catalogue import is_foreign, lookup
-from metaop.convert.tables import FOLLOWED
+from metaop.convert.tables import FOLLOWED, NEEDED
 
 
 def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
     """`importlib.util.find_spec` of what a name is in metaop; None where metaop lacks it."""
     if name.startswith(".") or not is_foreign(name):
         return importlib.util.find_spec(name, package)
-    module = lookup(name).value
-    return importlib.util.find_spec(module.__name__) if isinstance(module, ModuleType) else None
+    module = _module(name)
+    return None if module is None else importlib.util.find_spec(module.__name__)
 
 
 def import_module(name: str, package: str | None = None) -> ModuleType:
@@ -32,10 +32,19 @@ def import_module(name: str, package: str | None = None) -> ModuleType:
     """
     if name.startswith(".") or not is_foreign(name):
         return importlib.import_module(name, package)
-    module = lookup(name).value
-    if not isinstance(module, ModuleType):
+    module = _module(name)
+    if module is None:
         raise ModuleNotFoundError(f"metaop has no {name}", name=name)
     return module
+
+
+def _module(name: str) -> ModuleType | None:
+    """The module of metaop that a foreign name is, if there is one that can be used."""
+    module = lookup(name).value
+    if not isinstance(module, ModuleType):
+        return None
+    needed = NEEDED.get(module.__name__)
+    return module if needed is None or importlib.util.find_spec(needed) else None
 
 
 def version(distribution_name: str) -> str:

@@ -24,6 +24,9 @@ PACKAGES = "metaop.convert.packages"
 # The releases whose names metaop follows, for programs that ask; PyTorch's is in `metaop.version`.
 FOLLOWED = {"torchvision": "0.28.0"}
 
+# Modules that can be imported, but not used without a package that may not be installed.
+NEEDED = {"metaop.utils.tensorboard": "tensorboard"}
+
 _IN_PLACE_INITIALISERS = (
     *("constant", "dirac", "eye", "kaiming_normal", "kaiming_uniform", "normal", "orthogonal"),
     *("sparse", "uniform", "xavier_normal", "xavier_uniform"),
@@ -32,10 +35,12 @@ _IN_PLACE_INITIALISERS = (
 RENAMED = {
     **{f"torch.nn.init.{name}": f"metaop.nn.init.{name}_" for name in _IN_PLACE_INITIALISERS},
     "torch.tensor.Tensor": "metaop.Tensor",
+    "torch.nn.modules.module._IncompatibleKeys": "metaop.nn.module_state.IncompatibleKeys",
     "torch.nn.utils.clip_grad_norm": "metaop.nn.utils.clip_grad_norm_",
     "torch.nn.functional.upsample": "metaop.nn.functional.interpolate",
     "torch.nn.functional.upsample_bilinear": "metaop.nn.functional.interpolate",
     "torch.nn.UpsamplingNearest2d": "metaop.nn.UpsamplingNearest2d",
+    "torch.utils.hooks.RemovableHandle": "metaop.nn.hooks.RemovableHandle",
     "torch.utils.model_zoo.load_url": "metaop.hub.load_state_dict_from_url",
     "torch.utils.data.dataloader.default_collate": "metaop.utils.data.default_collate",
     "torch.utils.data._utils.collate.default_collate": "metaop.utils.data.default_collate",
@@ -49,6 +54,7 @@ RENAMED = {
     "torch.distributed.reduce_op": "metaop.distributed.ReduceOp",
     "torch.testing.assert_allclose": "metaop.testing.assert_close",
     "torch.ops.torchvision.nms": "metaop.vision.ops.nms",
+    "torch._C._log_api_usage_once": "metaop.environment._log_api_usage_once",
     "torch._C._nn._parse_to": "metaop.nn.module_conversion.parse_to",
     "torchvision.models._utils.IntermediateLayerGetter": (
         "metaop.vision.models.IntermediateLayerGetter"
@@ -162,7 +168,13 @@ ABSENT_HINTS = {
 
 # Packages that are built on PyTorch.
 THIRD_PARTY_HINTS = {
-    "accelerate": "devices and loops of PyTorch; write the loop with metaop",
+    **{
+        name: f"convert the package: metaop convert {name} -o folder/{name}"
+        for name in (
+            *("accelerate", "lightning", "lightning_fabric", "lightning_utilities"),
+            *("pytorch_lightning", "timm", "torch_geometric", "torchmetrics", "transformers"),
+        )
+    },
     "apex": "use metaop.amp",
     "dgl": "use gather and scatter_add, or metaop.graph",
     "fairseq": "built on PyTorch",
@@ -171,24 +183,18 @@ THIRD_PARTY_HINTS = {
     "gpytorch": "built on PyTorch",
     "ignite": "write the training loop with metaop",
     "kornia": "convert the functions that are used",
-    "lightning": "write the training loop with metaop",
     "mmcv": "built on PyTorch",
     "monai": "built on PyTorch",
     "peft": "built on PyTorch",
     "pytorch3d": "built on PyTorch",
-    "pytorch_lightning": "write the training loop with metaop",
     "pytorch_msssim": "convert its source",
     "segmentation_models_pytorch": "convert its source",
     "sentence_transformers": "built on PyTorch",
-    "timm": "convert the source of the model",
-    "torch_geometric": "use gather and scatter_add, or metaop.graph",
     "torch_scatter": "use Tensor.scatter_add and scatter_reduce",
     "torch_sparse": "use metaop.sparse_coo_tensor and metaop.sparse.mm",
     "torchaudio": "convert its source",
-    "torchmetrics": "convert its source",
     "torchsummary": "print the module",
     "torchtext": "read the files with Python",
-    "transformers": "built on PyTorch; its weights can be read with metaop.load",
     "visdom": "reads NumPy arrays: pass tensor.numpy()",
 }
 

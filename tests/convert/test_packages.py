@@ -185,6 +185,25 @@ def test_packages_are_asked_for_when_a_program_runs() -> None:
     assert version("numpy") == np.__version__
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_a_module_is_there_if_what_it_needs_is(
+    monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    known, answer = importlib.util.find_spec, importlib.util.find_spec("json") if there else None
+
+    def find(name: str, package: str | None = None) -> Any:
+        return answer if name == "tensorboard" else known(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+    assert (find_spec("tensorboardX") is not None) is there
+    assert (find_spec("torch.utils.tensorboard") is not None) is there
+    if there:
+        assert import_module("tensorboardX").__name__ == "metaop.utils.tensorboard"
+    else:
+        with pytest.raises(ModuleNotFoundError, match="tensorboardX"):
+            import_module("tensorboardX")
+
+
 def test_names_are_asked_for_only_where_pytorch_is_named() -> None:
     text = "import importlib\nx = importlib.import_module(name)\n"
     assert convert_source(text).text == text

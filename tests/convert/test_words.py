@@ -65,3 +65,16 @@ def test_absent_names_are_not_there_for_who_asks() -> None:
     assert hasattr(library, "__name__")
     with pytest.raises(UnsupportedError, match=r"torch\.library\.wrap is not in metaop"):
         library.wrap(3)
+
+
+def test_private_names_that_programs_use() -> None:
+    """Counting uses does nothing; handles and reports of keys are those that modules give."""
+    pytest.importorskip("libcst")
+    from metaop.convert.catalogue import lookup
+
+    assert lookup("torch._C._log_api_usage_once").value("a.part") is None
+    model = nn.Linear(2, 2)
+    handle = model.register_forward_hook(lambda *_: None)
+    assert isinstance(handle, lookup("torch.utils.hooks.RemovableHandle").value)
+    keys = model.load_state_dict({}, strict=False)
+    assert isinstance(keys, lookup("torch.nn.modules.module._IncompatibleKeys").value)
