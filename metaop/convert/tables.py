@@ -51,6 +51,7 @@ RENAMED = {
     "torch.optim.lr_scheduler._LRScheduler": "metaop.optim.lr_scheduler.LRScheduler",
     "torch.__version__": "metaop.version.torch",
     "torch.jit._script_if_tracing": "metaop.scripting.script_if_tracing",
+    "torch.distributed.checkpoint.state_dict": "metaop.distributed.state_dict",
     "torch.distributed.reduce_op": "metaop.distributed.ReduceOp",
     "torch.testing.assert_allclose": "metaop.testing.assert_close",
     "torch.ops.torchvision.nms": "metaop.vision.ops.nms",

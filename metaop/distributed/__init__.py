@@ -55,7 +55,9 @@ _LAZY = {
     "local_map": "fsdp",
     "ZeroRedundancyOptimizer": "optim",
 }
-_SUBMODULES = ("checkpoint", "data_parallel", "elastic", "fsdp", "optim", "pipelining")
+_SUBMODULES = (
+    *("checkpoint", "data_parallel", "elastic", "fsdp", "optim", "pipelining", "state_dict"),
+)
 
 
 def __getattr__(name: str) -> _Any:
