@@ -53,7 +53,7 @@ class _Owned(Tensor):
 
     def _attributes(self) -> dict[str, Any]:
         """What the user has attached to the tensor (`parameter.is_shared = True`)."""
-        return {k: v for k, v in self.__dict__.items() if k not in _TENSOR_FIELDS}
+        return dict(self.__dict__)
 
     def _copied(self, requires_grad: bool, attributes: dict[str, Any]) -> Any:
         copied = object.__new__(type(self))
@@ -65,9 +65,6 @@ class _Owned(Tensor):
         return f"{type(self).__name__} containing:\n{super().__repr__()}"
 
     __str__ = __repr__
-
-
-_TENSOR_FIELDS = frozenset(Tensor.__annotations__)
 
 
 class Parameter(_Owned):

@@ -31,6 +31,7 @@ from metaop.operators.basic import overwrite
 from metaop.operators.view_write import view_write
 from metaop.reindex.strided import strided_values
 from metaop.tensor import history
+from metaop.tensor.attributes import Holder, own_fields
 from metaop.tensor.history import Cell
 from metaop.tensor.sharded.kept_signature import keep_signature
 from metaop.tensor.shared_storage import settle, unsettled
@@ -62,7 +63,7 @@ _MOST_UNREAD_WRITES = 16
 if TYPE_CHECKING:
     from metaop.tensor.bound_methods import BoundMethods as _Bound
 else:
-    _Bound = object
+    _Bound = Holder
 
 
 class Tensor(_Bound):
@@ -471,6 +472,9 @@ class Tensor(_Bound):
         """The values, to be looked at only: views of computed ones are read where these lie."""
         found = None if state.trace is not None else strided_values(self.call)
         return self._array() if found is None else found
+
+
+own_fields.update(Tensor.__annotations__)
 
 
 def _are_unread_writes(call: Call) -> bool:

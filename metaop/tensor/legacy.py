@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from metaop.errors import ArgumentTypeError
+from metaop.tensor.attributes import fields
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import empty, tensor
 from metaop.tensor.options import DeviceLike, default_device, device_of
@@ -123,7 +124,7 @@ def new(input: Tensor, *arguments: Any) -> Tensor:
 def as_subclass(input: Tensor, cls: type) -> Any:
     """The same value as an instance of a subclass of Tensor."""
     result: Any = object.__new__(cls)
-    result.__dict__.update(input.detach().__dict__ if not input.requires_grad else input.__dict__)
+    fields(result).update(fields(input if input.requires_grad else input.detach()))
     return result
 
 

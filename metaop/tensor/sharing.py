@@ -12,6 +12,7 @@ from typing import Any
 
 from metaop.codegen.shared_memory import SharedMemory
 from metaop.errors import UnsupportedError
+from metaop.tensor.attributes import fields
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.shared_storage import settle, share
 from metaop.tensor.surface import method
@@ -48,8 +49,7 @@ def _reduce(tensor: Tensor) -> Any:
     if tensor._base is not None or tensor._shared is None:
         return tensor.__reduce_ex__(4)
     settle()
-    own = Tensor.__annotations__
-    attributes = {name: value for name, value in tensor.__dict__.items() if name not in own}
+    attributes = dict(tensor.__dict__)
     kind = tensor.call.type
     tracked = tensor.requires_grad and tensor.is_leaf
     return _attached, (type(tensor), tensor._shared, kind.shape, kind.dtype, tracked, attributes)
@@ -61,7 +61,7 @@ def _attached(
     tensor = wrap(leaf(TensorType(shape, dtype, CPU), shared.buffer))
     tensor._shared = shared
     result: Any = object.__new__(cls)
-    result.__dict__.update({**tensor.__dict__, **attributes})
+    fields(result).update({**fields(tensor), **attributes})
     # What is passed on to a further process shares the memory too.
     ForkingPickler.register(cls, _reduce)
     return result.requires_grad_() if tracked else result

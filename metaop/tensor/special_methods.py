@@ -11,6 +11,7 @@ import numpy as np
 from metaop.errors import ArgumentError, ArgumentTypeError, GradientError, ShapeError
 from metaop.operators.pointwise import POINTWISE
 from metaop.tensor import html, printing
+from metaop.tensor.attributes import fields
 from metaop.tensor.complex_numbers.complex_tensor import as_complex
 from metaop.tensor.core import Tensor, from_array, view
 from metaop.tensor.functions import comparison, conversion, pointwise, shaping
@@ -183,9 +184,6 @@ def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
     return namespace
 
 
-_SHARING = ("_base", "_steps", "_cell", "_seen", "_writes", "_grad", "_shared", "_frozen_tape")
-
-
 def _copied_storage(self: Tensor, memo: dict[int, Any]) -> Tensor:
     """A copy that shares its storage with the copies of what shares that of the original."""
     root = self
@@ -220,12 +218,9 @@ def _deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
         )
     result = object.__new__(self.__class__)
     plain = _copied_storage(self, memo)
-    result.__dict__.update(plain.__dict__)
+    fields(result).update(fields(plain))
+    result.__dict__.update(self.__dict__)
     memo[id(self)] = result
-    for name, value in self.__dict__.items():
-        # What ties a tensor to others that show the same storage stays behind.
-        if name not in plain.__dict__ and name not in _SHARING:
-            result.__dict__[name] = value
     result.requires_grad_(self.requires_grad)
     if self._grad is not None:
         result._grad = _deep_copy(self._grad, memo)
@@ -238,7 +233,7 @@ def _copy(self: Tensor) -> Tensor:
         return shaping.alias(self)
     result = object.__new__(self.__class__)
     peer = self.data
-    result.__dict__.update({**self.__dict__, **peer.__dict__, "_frozen_tape": None})
+    fields(result).update({**fields(self), **fields(peer), "_frozen_tape": None})
     return result.requires_grad_(self.requires_grad)
 
 

@@ -466,3 +466,32 @@ def test_a_module_with_names_of_its_own() -> None:
     module.register_forward_hook(lambda *_: None)
     assert module(metaop.ones(1, 2)).shape == (1, 1)
     assert not module.load_state_dict(module.state_dict()).missing_keys
+
+
+@pytest.mark.parametrize("library", [metaop, torch])
+def test_the_dictionary_of_a_parameter_has_what_was_attached(library) -> None:
+    old = library.nn.Parameter(library.ones(2), requires_grad=False)
+    old.grad = library.ones(2)
+    assert not dict(**old.__dict__)
+    old.is_shared_by = "all"
+    new = library.nn.Parameter(library.zeros(2))
+    new.__dict__.update(old.__dict__)
+    assert vars(new) == {"is_shared_by": "all"} and "is_shared_by" in dir(new)
+    assert copy.copy(new).is_shared_by == pickle.loads(pickle.dumps(new)).is_shared_by == "all"
+    assert new.requires_grad and new.tolist() == [0, 0]
+    del new.__dict__["is_shared_by"]
+    assert not hasattr(new, "is_shared_by")
+    kept = library.zeros(1)
+    kept.mark = [1]
+    copied = copy.deepcopy(kept)
+    assert copied.mark == kept.mark and len(copied.__dict__) == 1
+
+
+def test_own_fields_are_not_written_as_attributes() -> None:
+    parameter = nn.Parameter(metaop.ones(2))
+    for forbidden in ("_call", "_grad"):
+        assert forbidden not in parameter.__dict__
+        with pytest.raises(KeyError, match=forbidden):
+            parameter.__dict__[forbidden] = None
+        with pytest.raises(KeyError, match=forbidden):
+            del parameter.__dict__[forbidden]

@@ -1,0 +1,68 @@
+"""What programs attach to a tensor, apart from the fields that are metaop's own.
+
+`tensor.__dict__` is what a program has attached, as in PyTorch: programs hand it on to other
+tensors, as in `Parameter(value, **old.__dict__)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+
+class _WithFields:
+    """What has fields that Python keeps in a dictionary."""
+
+
+_dictionary = _WithFields.__dict__["__dict__"].__get__
+
+
+def fields(holder: Any) -> dict[str, Any]:
+    """All that a tensor keeps, its own fields and what was attached."""
+    return _dictionary(holder)
+
+
+# The fields of tensors that are not attached.
+own_fields: set[str] = set()
+
+
+class Holder(_WithFields):
+    """The base of tensors."""
+
+    @property
+    def __dict__(self) -> Attributes:  # type: ignore[override]
+        """What the program has attached."""
+        return Attributes(fields(self))
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.__dict__]
+
+
+class Attributes(MutableMapping[str, Any]):
+    """The attached attributes of a tensor, without the fields that are its own."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._fields = fields
+
+    def __getitem__(self, name: str) -> Any:
+        if name in own_fields:
+            raise KeyError(name)
+        return self._fields[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name in own_fields:
+            raise KeyError(f"{name} is a field of the tensor itself")
+        self._fields[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        self[name]  # raises for a name that is not attached
+        del self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in list(self._fields) if name not in own_fields)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
