@@ -1,7 +1,7 @@
 """Matrix products and the convolutions of ResNet-50 and MobileNetV2 beside PyTorch.
 
     python -m benchmarks.contractions [--only WORD] [--json FILE] [--rounds N] [--threads N]
-                                      [--tune]
+                                      [--target NAME] [--tune]
 
 Prints a Markdown table of GFLOP/s and of the ratio PyTorch time / metaop time (above 1 metaop is
 faster), then the same for each family: sums over the layers of a network, geometric means of the
@@ -17,6 +17,7 @@ import argparse
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -24,10 +25,11 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 
+from benchmarks.narrowed import TARGETS, restart
 from metaop.codegen.llvm import tuning
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory import Buffer, allocate
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.operators.convolution import convolution
@@ -50,6 +52,9 @@ PRODUCTS = (
     (64, 10, 784),
     (128, 3072, 768),
 )
+# Columns and depth of weights that few rows meet: small batches of a decoder or a perceptron.
+WEIGHTS = ((768, 768), (3072, 768), (768, 3072), (2048, 2048))
+FEW_ROWS = (1, 2, 4, 8, 16)
 # Channels in and out, image, window, stride, padding, how often: every convolution of ResNet-50.
 CONVOLUTIONS = (
     (3, 64, 224, 7, 2, 3, 1),
@@ -172,33 +177,57 @@ def _case(
 
 
 def _random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    """Numbers that begin with a line of memory, as the tensors of both frameworks do."""
+    numbers = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    aligned = allocate(numbers.nbytes).view(shape, np.float32)
+    aligned[...] = numbers
+    return aligned
 
 
 def products(family: str = "product", dtype: DType = dtypes.float32) -> Iterator[Case]:
-    """Matrix products; N and T tell whether a factor is transposed in memory."""
-    for rows, columns, depth in PRODUCTS:
-        for left_turned, right_turned in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            left_shape = (depth, rows) if left_turned else (rows, depth)
-            right_shape = (columns, depth) if right_turned else (depth, columns)
-            a, b = _random(*left_shape), _random(*right_shape)
-            left, right = input_node(0, left_shape, dtype), input_node(1, right_shape, dtype)
-            output = matmul(
-                views.transpose(left, 0, 1) if left_turned else left,
-                views.transpose(right, 0, 1) if right_turned else right,
-            )
-            x, y = (torch.from_numpy(array).to(getattr(torch, dtype.name)) for array in (a, b))
-            x, y = x.T if left_turned else x, y.T if right_turned else y
-            form = "NT"[left_turned] + "NT"[right_turned]
-            yield _case(
-                family,
-                f"{rows}x{columns}x{depth} {form}",
-                2.0 * rows * columns * depth,
-                [left, right],
-                output,
-                [a.astype(dtype.numpy), b.astype(dtype.numpy)],
-                [lambda x=x, y=y: x @ y],
-            )
+    """Matrix products in all four orders of memory."""
+    for sizes in PRODUCTS:
+        for form in ("NN", "NT", "TN", "TT"):
+            yield _product(family, sizes, form, dtype)
+
+
+def thin_products() -> Iterator[Case]:
+    """A layer of few rows: forward (and by input) in both orders of the weight, and by weight.
+
+    In the gradient by the weight the few rows are the depth.
+    """
+    for rows in FEW_ROWS:
+        for columns, depth in WEIGHTS:
+            for form in ("NN", "NT"):
+                yield _product(f"thin {form}", (rows, columns, depth), form)
+            yield _product("thin by weight", (depth, columns, rows), "TN")
+
+
+def _product(
+    family: str, sizes: tuple[int, int, int], form: str, dtype: DType = dtypes.float32
+) -> Case:
+    """A product of rows, columns and depth; N and T tell whether a factor lies transposed."""
+    rows, columns, depth = sizes
+    left_turned, right_turned = (letter == "T" for letter in form)
+    left_shape = (depth, rows) if left_turned else (rows, depth)
+    right_shape = (columns, depth) if right_turned else (depth, columns)
+    a, b = _random(*left_shape), _random(*right_shape)
+    left, right = input_node(0, left_shape, dtype), input_node(1, right_shape, dtype)
+    output = matmul(
+        views.transpose(left, 0, 1) if left_turned else left,
+        views.transpose(right, 0, 1) if right_turned else right,
+    )
+    x, y = (torch.from_numpy(array).to(getattr(torch, dtype.name)) for array in (a, b))
+    x, y = x.T if left_turned else x, y.T if right_turned else y
+    return _case(
+        family,
+        f"{rows}x{columns}x{depth} {form}",
+        2.0 * rows * columns * depth,
+        [left, right],
+        output,
+        [one.astype(dtype.numpy, copy=False) for one in (a, b)],
+        [lambda: x @ y],
+    )
 
 
 def products_of_bfloat16() -> Iterator[Case]:
@@ -251,7 +280,10 @@ def _layer(
     by_input, by_weight = pullback([y], [node_g], [node_x, node_w])
     assert by_input is not None and by_weight is not None
     work = 2.0 * y.size * math.prod(w.shape[1:])
-    nodes, arrays = [node_x, node_w, node_g], [one.astype(dtype.numpy) for one in (x, w, g)]
+    nodes, arrays = (
+        [node_x, node_w, node_g],
+        [one.astype(dtype.numpy, copy=False) for one in (x, w, g)],
+    )
     tensors = [torch.from_numpy(one).to(getattr(torch, dtype.name)) for one in (x, w, g)]
     theirs = _torch_convolutions(tensors, stride, padding)
     for k, output in enumerate((y, by_input, by_weight)):
@@ -365,8 +397,11 @@ def main() -> None:
     parser.add_argument("--json", default="")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--target", choices=TARGETS, help="instructions that both may use at most")
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
+    if options.target:
+        restart("benchmarks.contractions", sys.argv[1:], options.target)
     os.environ["METAOP_TUNE"] = "search" if options.tune else "off"
     os.environ["METAOP_NUM_THREADS"] = str(options.threads)
     torch.set_num_threads(options.threads)
@@ -374,7 +409,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|", flush=True)
     results = []
     for cases in (
-        *(products, products_of_bfloat16, convolutions, convolutions_of_bfloat16),
+        *(products, thin_products, products_of_bfloat16, convolutions, convolutions_of_bfloat16),
         *(depthwise, permutations),
     ):
         for case in cases():
