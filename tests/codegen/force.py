@@ -18,7 +18,7 @@ def forcing(machine: Machine, pick: Callable[[list[Tactic]], Tactic | None]) -> 
     def choose(
         kernel: Kernel, storage: Storage, uses: dict[Node, int], here: Machine, default: Tactic
     ) -> Tactic:
-        return pick(list(tactics(kernel, storage, here))) or default
+        return pick(list(tactics(kernel, storage, uses, here))) or default
 
     return replace(machine, choose=choose)
 

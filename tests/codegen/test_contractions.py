@@ -92,7 +92,7 @@ def test_what_later_blocks_read_is_asked_for_before(depth: int, right_turned: bo
     assert {(left, line) for line in rows} <= lines
 
 
-@pytest.mark.parametrize("rows, is_packed", [(32, False), (33, True)])
+@pytest.mark.parametrize("rows, is_packed", [(64, False), (65, True)])
 def test_a_left_factor_with_neighbours_along_the_depth_is_not_packed(
     rows: int, is_packed: bool
 ) -> None:
@@ -125,7 +125,7 @@ def test_pairs_of_bfloat16(shape: tuple[int, int, int]) -> None:
     for left_turned, right_turned in itertools.product((False, True), repeat=2):
         nodes, output = product(*shape, left_turned, right_turned, BF16)
         a, b = arrays = values(nodes)
-        plan = schedule(nodes, [output], Machine(Tile(narrow=Tile(step=ir.PAIR))))
+        plan = schedule(nodes, [output], Machine(Tile(narrow=Tile(step=ir.PAIR)), thin=False))
         (launch,) = plan.launches
         assert all(tile.step == ir.PAIR for tile in micro_kernels(launch.nest.body))
         (interpreted,) = run_schedule(plan, arrays)
@@ -138,7 +138,9 @@ def test_pairs_of_bfloat16(shape: tuple[int, int, int]) -> None:
 
 def test_bfloat16_is_multiplied_in_pairs() -> None:
     nodes, output = product(32, 64, 64, False, False, BF16)
-    (launch,) = schedule(nodes, [output], Machine(Tile(narrow=Tile(step=ir.PAIR)))).launches
+    (launch,) = schedule(
+        nodes, [output], Machine(Tile(narrow=Tile(step=ir.PAIR)), thin=False)
+    ).launches
     text = emit(launch.nest, AVX512, "kernel")
     assert "dpbf16ps.512" in text
     assert "llvm.fma" not in text
@@ -203,7 +205,7 @@ def test_convolutions_of_whole_numbers(size: int) -> None:
 
 
 def test_a_left_factor_that_others_read_too_is_not_packed() -> None:
-    nodes = [input_node(0, (32, 64), F32), input_node(1, (64, 64), F32)]
+    nodes = [input_node(0, (64, 64), F32), input_node(1, (64, 64), F32)]
     shared = apply("exp", nodes[0])
     found = schedule(nodes, [matmul(shared, nodes[1]), apply("relu", shared), shared * shared])
     tiles = [tile for launch in found.launches for tile in micro_kernels(launch.nest.body)]

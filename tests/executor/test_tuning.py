@@ -274,9 +274,9 @@ def fingerprint(rows: int, columns: int, depth: int, function: str = "relu") -> 
     """The fingerprint of a product with a function behind."""
     keys = []
 
-    def noted(kernel: Kernel, storage: Storage, *rest: object) -> Tactic:
+    def noted(kernel: Kernel, storage: Storage, uses: dict[Node, int], *rest: object) -> Tactic:
         keys.append(kernel_fingerprint(kernel, storage))
-        found = default_tactic(kernel, storage, host_machine())
+        found = default_tactic(kernel, storage, uses, host_machine())
         assert found is not None
         return found
 

@@ -24,7 +24,7 @@ Run = Callable[[Coefficient, list[Value]], list[Value]]
 # Independent chains that hide the latency of an addition, while the body has at most so many
 # operations in all copies.
 _CHAINS = 4
-_WORK_IN_COPIES = 64
+_WORK_IN_COPIES = 72
 # Bodies of so few operations are repeated for every iteration of a tile.
 _WORK_UNROLLED = 8
 
@@ -330,10 +330,12 @@ class LoopWriter:
         survey = self.survey(loop)
         count = max(2, self.target.vector_bytes // survey.element_bytes)
         copies, runs_on = 1, any(one.running for one in loop.accumulators)
-        several = survey.accumulated or survey.has_inner_accumulators
+        sums = len(loop.accumulators) + survey.inner_accumulators
+        several = survey.accumulated or survey.inner_accumulators
         if not runs_on and (several or survey.has_serial_functions):
             copies = _CHAINS
-            while copies > 1 and survey.work * copies > _WORK_IN_COPIES:
+            most = self.target.vector_registers * 3 // 4
+            while copies > 1 and (survey.work * copies > _WORK_IN_COPIES or sums * copies > most):
                 copies //= 2
         extent = loop.extent
         if isinstance(extent, int):

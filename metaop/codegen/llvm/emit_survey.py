@@ -32,7 +32,7 @@ class Survey:
         self.accumulated: dict[str, None] = {}
         self.work = 0
         self.weights: Counter[int] = Counter()
-        self.has_inner_accumulators = False
+        self.inner_accumulators = 0
         self.has_serial_functions = False
         self._buffers = buffers
         self._seen: set[int] = set()
@@ -41,7 +41,7 @@ class Survey:
     def _visit(self, body: Iterable[Statement]) -> None:
         for statement in body:
             if isinstance(statement, For):
-                self.has_inner_accumulators |= bool(statement.accumulators)
+                self.inner_accumulators += len(statement.accumulators)
                 self._visit(statement.body)
             elif isinstance(statement, MicroKernel):
                 self.written.add(statement.target)

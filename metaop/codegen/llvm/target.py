@@ -46,6 +46,11 @@ class Target:
         return _AVX512 <= self._enabled
 
     @property
+    def vector_registers(self) -> int:
+        """How many registers hold vectors."""
+        return 32 if self.is_arm or self.has_avx512 else 16
+
+    @property
     def has_f16c(self) -> bool:
         """Conversions between float16 and float32."""
         return self.is_arm or self.has("f16c")

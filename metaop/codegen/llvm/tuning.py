@@ -161,7 +161,7 @@ def _choose(
         if not searches:
             return default
         choices.keep(key, _Search(kernel, storage, uses, machine, default).winner())
-    return choices.find(key, tactics(kernel, storage, machine)) or default
+    return choices.find(key, tactics(kernel, storage, uses, machine)) or default
 
 
 class _Search:
@@ -187,7 +187,7 @@ class _Search:
         start = time.perf_counter()
         others = [
             one
-            for one in tactics(self.kernel, self.storage, self.machine)
+            for one in tactics(self.kernel, self.storage, self.uses, self.machine)
             if one != self.default and one.share <= _HOPELESS
         ]
         best = self._best([self.default, *others, *other_tiles(self.default, self.machine)])

@@ -51,6 +51,7 @@ class AtomicScatter(Scatter):
 CUDA = Machine(
     stencils=False,
     windows=False,
+    thin=False,
     backend="cuda",
     threads=132,
     rows=RecomputingRows,

@@ -23,6 +23,7 @@ from metaop.codegen.lowering.scatter import lower_fill
 from metaop.codegen.lowering.stencil import lower_stencil
 from metaop.codegen.lowering.stencil_geometry import Stencil
 from metaop.codegen.lowering.tactic import Tactic, default_tactic
+from metaop.codegen.lowering.thin import Thin
 from metaop.codegen.lowering.windows import Windows, windows_plan
 from metaop.codegen.lowering.winograd import lower_winograd
 from metaop.codegen.lowering.winograd_geometry import Geometry
@@ -55,7 +56,7 @@ def lower(
         return _lower_alone(kernel.roots[0], machine.backend)
     if kernel.scatter:
         return [lower_fill(kernel.roots[0]), machine.scatter(kernel, storage, uses).lower()]
-    tactic = default_tactic(kernel, storage, machine)
+    tactic = default_tactic(kernel, storage, uses, machine)
     if tactic is None:
         return [_lower_rows(kernel, storage, uses, machine)]
     if machine.choose is not None:
@@ -78,6 +79,8 @@ def lower_by(
     tile, threads, windows = tactic.tile, machine.threads, tactic.windows
     if tactic.schedule == "panels":
         return machine.contract.launches(kernel, storage, uses, tile, threads)
+    if tactic.schedule == "thin":
+        return [Thin(kernel, storage, uses, tile, threads).lower()]
     if isinstance(windows, Stencil):
         return [lower_stencil(kernel, storage, uses, windows, machine.lanes)]
     if isinstance(windows, Geometry):

@@ -29,9 +29,10 @@ class Machine:
     `threads` their number; `rows`, `contract` and `scatter` are the
     schedules of the three sorts of kernels; `backend` names the printer of its nests. `filters`
     allows Winograd's method for windows of three taps, `stencils` windows that slide over planes,
-    `windows` to write small ones out. Accesses to `lanes` elements of 4 bytes at once may be masked
-    at no cost (0: there are no such). Results go around caches of `cache_bytes` where they pay
-    nothing (0: never). `choose` may put another tactic in the place of a contraction's default.
+    `windows` to write small ones out, `thin` to read factors of thin contractions where they lie.
+    Accesses to `lanes` elements of 4 bytes at once may be masked at no cost (0: there are no such).
+    Results go around caches of `cache_bytes` where they pay nothing (0: never). `choose` may put
+    another tactic in the place of a contraction's default.
     """
 
     tile: Tile = field(default_factory=Tile)
@@ -44,6 +45,7 @@ class Machine:
     filters: bool = False
     stencils: bool = True
     windows: bool = True
+    thin: bool = True
     lanes: int = 0
     cache_bytes: int = 0
     choose: Chooser | None = field(default=None, compare=False, repr=False)

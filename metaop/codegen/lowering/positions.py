@@ -166,30 +166,43 @@ class Positions(Lowering):
 
         A step of 0 stands for one that is not constant. None if the left factor is not a buffer.
         """
+        found = self._strides(self.contraction.left, "r", first)
+        return None if found is None or found[0] is not self.in_place else found[1]
+
+    def right_strides(self) -> dict[str, int] | None:
+        """The same of the right factor, along the columns "c"; its type may be a narrower one."""
+        found = self._strides(self.contraction.right, "c", 0)
+        return None if found is None else found[1]
+
+    def _strides(self, factor: Node, outer: str, first: int) -> tuple[DType, dict[str, int]] | None:
+        """The type in memory of a factor, and its steps."""
         probe = Values(Lowering(self.kernel, self.storage, {}), self.values.uses)
+        contraction = self.contraction
         extents = {
-            "b": (self.contraction.batch, self.batch),
-            "o": (self.contraction.depth[:first], self.depth[:first]),
-            "r": (self.contraction.rows, self.rows),
-            "k": (self.contraction.depth[first:], self.depth[first:]),
+            "b": (contraction.batch, self.batch),
+            "o": (contraction.depth[:first], self.depth[:first]),
+            outer: (contraction.rows, self.rows)
+            if outer == "r"
+            else (contraction.columns, self.columns),
+            "k": (contraction.depth[first:], self.depth[first:]),
         }
         place: dict[int, IndexExpr] = {}
         for name, (axes, sizes) in extents.items():
             probe.open(name)
             variable = index_expr.axis(name, math.prod(sizes))
             place.update(zip(axes, unravel_within(variable, sizes)))
-        element = probe.element(self.contraction.left, self.box(place))
-        if element is None or element.dtype is not self.in_place:
+        element = probe.element(factor, self.box(place))
+        if element is None:
             return None
-        strides = {"r": 0, "k": 0}
+        strides = {outer: 0, "k": 0}
         nested: set[str] = set()
-        for factor, coefficient in element.offset.terms:
-            if isinstance(factor, ir.LoopIndex):
-                if factor.axis in strides:
-                    strides[factor.axis] = coefficient  # type: ignore[assignment]
+        for part, coefficient in element.offset.terms:
+            if isinstance(part, ir.LoopIndex):
+                if part.axis in strides:
+                    strides[part.axis] = coefficient  # type: ignore[assignment]
             else:
-                nested |= _axes_inside(factor)
-        return {axis: 0 if axis in nested else step for axis, step in strides.items()}
+                nested |= _axes_inside(part)
+        return element.dtype, {axis: 0 if axis in nested else n for axis, n in strides.items()}
 
     def lower_empty(self) -> LoweredKernel:
         """A sum over nothing: what is fused behind gets zeros."""

@@ -13,6 +13,7 @@ from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.positions import narrowest
 from metaop.codegen.lowering.stencil_geometry import Stencil, stencil_of
+from metaop.codegen.lowering.thin import Thin
 from metaop.codegen.lowering.winograd_geometry import Geometry, geometries
 from metaop.codegen.lowering.winograd_geometry import excess_of_rounding as excess_of_short
 from metaop.codegen.lowering.winograd_geometry import share_of_work as share_of_short
@@ -22,8 +23,11 @@ from metaop.codegen.lowering.winograd_sums import share_of_work as share_of_long
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
+from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import is_symbolic
 
+# Schedules that cut a contraction by other sizes than those of blocks.
+_OWN_SIZES = ("stencil", "thin")
 # What a task owns at most: tiles of short products; rows and channels of long windows.
 _MOST_TILES = 192
 _MOST_ROWS, _MOST_CHANNELS = 128, 128
@@ -37,10 +41,11 @@ _WORTH = 0.85
 class Tactic:
     """A schedule of a contraction, and the sizes into which it cuts it.
 
-    `schedule` is "panels", "stencil", "winograd 4x4" (short products for so many results at once)
-    or "long windows". `tile` has the register tile and the largest blocks around it. `windows` is
-    how the schedule sees the contraction, None for panels, and `share` its time relative to panels
-    as the model estimates it; both follow from the contraction and the rest.
+    `schedule` is "panels", "thin", "stencil", "winograd 4x4" (short products for so many results at
+    once) or "long windows". `tile` has the register tile and the largest blocks around it.
+    `windows` is how the schedule sees the contraction, None for panels and thin ones, and `share`
+    its time relative to panels as the model estimates it; both follow from the contraction and the
+    rest.
     """
 
     schedule: str
@@ -54,10 +59,12 @@ class Tactic:
         return f"{self.schedule}, tiles {tile.rows}x{tile.columns}, blocks {blocks}"
 
 
-def default_tactic(kernel: Kernel, storage: Storage, machine: Machine) -> Tactic | None:
+def default_tactic(
+    kernel: Kernel, storage: Storage, uses: dict[Node, int], machine: Machine
+) -> Tactic | None:
     """The tactic that the analytic model prefers; None for what is no contraction."""
     best = None
-    for tactic in tactics(kernel, storage, machine):
+    for tactic in tactics(kernel, storage, uses, machine):
         if tactic.schedule == "stencil":
             return tactic
         pays = tactic.schedule == "panels" or tactic.share <= _WORTH
@@ -66,7 +73,9 @@ def default_tactic(kernel: Kernel, storage: Storage, machine: Machine) -> Tactic
     return best
 
 
-def tactics(kernel: Kernel, storage: Storage, machine: Machine) -> Iterator[Tactic]:
+def tactics(
+    kernel: Kernel, storage: Storage, uses: dict[Node, int], machine: Machine
+) -> Iterator[Tactic]:
     """One tactic for every schedule that a contraction can take on this machine, panels last."""
     tile = machine.tile
     panels = Tactic("panels", _fitting(kernel, tile))
@@ -78,6 +87,10 @@ def tactics(kernel: Kernel, storage: Storage, machine: Machine) -> Iterator[Tact
         yield Tactic("stencil", tile, stencil, 0.0)
     if kernel.contraction is None:
         return
+    if machine.thin:
+        thin = Thin(kernel, storage, uses, panels.tile, machine.threads).share()
+        if thin is not None:
+            yield Tactic("thin", panels.tile, share=thin)
     if machine.filters:
         short = replace(tile, block_columns=_MOST_TILES)
         for geometry in geometries(kernel, storage):
@@ -111,7 +124,7 @@ def _fitting(kernel: Kernel, tile: Tile) -> Tile:
 def other_tiles(tactic: Tactic, machine: Machine) -> list[Tactic]:
     """The tactic with the machine's further register tiles, where it has the usual one."""
     tile, usual = tactic.tile, machine.tile
-    if tactic.schedule == "stencil" or (tile.rows, tile.columns) != (usual.rows, usual.columns):
+    if tactic.schedule in _OWN_SIZES or (tile.rows, tile.columns) != (usual.rows, usual.columns):
         return []
     tiles = (replace(tile, rows=rows, columns=columns) for rows, columns in machine.tiles)
     return [replace(tactic, tile=one) for one in tiles if one.is_possible]
@@ -119,7 +132,7 @@ def other_tiles(tactic: Tactic, machine: Machine) -> list[Tactic]:
 
 def other_blocks(tactic: Tactic) -> list[Tactic]:
     """The tactic with one of its blocks halved or doubled."""
-    if tactic.schedule == "stencil":
+    if tactic.schedule in _OWN_SIZES:
         return []
     tile, found = tactic.tile, []
     for name in ("depth", "block_rows", "block_columns"):
