@@ -262,7 +262,8 @@ def test_floats_out_of_range_convert_to_something(target: str) -> None:
 class _Machine:
     """The AVX-512 machine that the golden texts are for."""
 
-    vector_bytes, has_avx512, has_fma, has_f16c, has_rounding = 64, True, True, True, True
+    vector_bytes, vector_registers = 64, 32
+    has_avx512, has_fma, has_f16c, has_rounding = True, True, True, True
 
 
 GOLDEN = {
