@@ -6,15 +6,16 @@ import gc
 import sys
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from metaop import specialisation
 from metaop.codegen.backend import Program, Watchable, observers
-from metaop.codegen.budget import present_budget
+from metaop.codegen.budget import budget
 from metaop.codegen.memory import Buffer
 from metaop.compiler import compile_subgraph
 from metaop.differentiation.tape import live_residuals
@@ -65,7 +66,7 @@ def _holders(items: Sequence[object], position: int) -> int:
 
 
 # The programs used last, the latest at the end.
-_programs: OrderedDict[tuple[int, ...], Compiled] = OrderedDict()
+_programs: OrderedDict[Hashable, Compiled] = OrderedDict()
 _KEPT_PROGRAMS = 512
 _running: list[Subgraph] = []
 # Everybody in here is told of every cut; empty costs nothing.
@@ -107,10 +108,11 @@ def realize_and_watch(calls: Sequence[Call], watch: Watch | None = None) -> None
         if state.trace is not None:
             return
     with recorder.lock:
-        roots = recorder.take_roots()
-        known = set(roots)
-        roots.extend(call for call in dict.fromkeys(calls) if call.is_pending and call not in known)
-        for group in _by_device(roots):
+        roots = dict.fromkeys(recorder.take_roots())
+        for call in calls:
+            if call.is_pending:
+                roots[call] = None
+        for group in _by_device(list(roots)):
             subgraph = cut_at(group, live_residuals)
             if not _is_elsewhere(subgraph):
                 run(subgraph, watch)
@@ -154,6 +156,8 @@ def realize_in_turns(groups: Sequence[Sequence[Call]]) -> Iterator[None]:
 
 def _by_device(roots: list[Call]) -> list[list[Call]]:
     """The roots apart by device: a program runs on one."""
+    if len(roots) == 1:
+        return [roots]
     groups = []
     while roots:
         device = roots[0].type.device
@@ -181,17 +185,18 @@ def run(subgraph: Subgraph, watch: Watch | None = None, whole: bool = False) -> 
     start = time.perf_counter()
     try:
         with _as_running(subgraph):
-            buffers = _run_program(compiled.program, arguments, memory, subgraph, watch)
+            if isinstance(compiled.program, Pieces) and observers:
+                pieces = map(_as_running, apart(subgraph))
+                buffers = compiled.program.run(arguments, memory, pieces)
+            elif watch is None:
+                buffers = compiled.program.run(arguments, memory)
+            else:
+                buffers = _run_watched(compiled.program, arguments, memory, subgraph.outputs, watch)
     except Fault as fault:
         raise _located(fault, subgraph) from None
     if compiled.trial is not None:
         compiled.trial.seconds += time.perf_counter() - start
-    holders = {
-        id(argument): leaf
-        for slot, (argument, leaf) in enumerate(zip(arguments, subgraph.leaves))
-        if slot not in dying
-    }
-    copied = _part(subgraph.outputs, buffers, holders)
+    copied = _part(subgraph, arguments, dying, buffers)
     for slot in dying:  # what is written over is no value any more: who needs it computes it again
         subgraph.leaves[slot].buffer = None
     for call, buffer in zip(subgraph.outputs, buffers):
@@ -206,14 +211,24 @@ def run(subgraph: Subgraph, watch: Watch | None = None, whole: bool = False) -> 
     return copied
 
 
-def _part(outputs: Sequence[Call], buffers: list[Any], holders: dict[int, Call]) -> tuple[int, ...]:
-    """Replaces in `buffers` the memory that another storage has by a copy; returns which ones.
-
-    `holders` says by the number of a buffer what has it already.
-    """
+def _part(
+    subgraph: Subgraph, arguments: Sequence[object], dying: Collection[int], buffers: list[Any]
+) -> tuple[int, ...]:
+    """Replaces in `buffers` the memory that another storage has by a copy; returns which ones."""
+    made = set(map(id, buffers))
+    if dying:  # nothing else has this memory
+        made.difference_update([id(arguments[slot]) for slot in dying])
+    if len(made) == len(buffers) - len(dying) and made.isdisjoint(map(id, arguments)):
+        return ()
+    # Who has the memory, by the number of the buffer.
+    holders = {
+        id(argument): leaf
+        for slot, (argument, leaf) in enumerate(zip(arguments, subgraph.leaves))
+        if slot not in dying
+    }
     copies: dict[tuple[int, int], Buffer] = {}
     copied = []
-    for number, (call, buffer) in enumerate(zip(outputs, buffers)):
+    for number, (call, buffer) in enumerate(zip(subgraph.outputs, buffers)):
         holder = holders.setdefault(id(buffer), call)
         if holder is call or not isinstance(buffer, Buffer):
             continue
@@ -227,40 +242,38 @@ def _part(outputs: Sequence[Call], buffers: list[Any], holders: dict[int, Call])
     return tuple(copied)
 
 
-def _run_program(
+def _run_watched(
     program: Program,
     arguments: Sequence[object],
     memory: Mapping[int, object] | None,
-    subgraph: Subgraph,
-    watch: Watch | None,
+    outputs: Sequence[Call],
+    watch: Watch,
 ) -> list[Any]:
-    if isinstance(program, Pieces) and observers:
-        return program.run(arguments, memory, map(_as_running, apart(subgraph)))
-    if watch is None or not isinstance(program, Watchable):
+    if not isinstance(program, Watchable):
         return program.run(arguments, memory)
     finished = program.finished_after
 
     def between(steps: int, results: list[Buffer]) -> None:
         done = [number for number, last in enumerate(finished) if last == steps]
         for number in done:
-            watch(subgraph.outputs[number], results[number])
+            watch(outputs[number], results[number])
         if not done:
             watch(None, None)
 
     return program.run(arguments, memory, between)
 
 
-def _dying(compiled: Compiled, subgraph: Subgraph, arguments: Sequence[object]) -> frozenset[int]:
+def _dying(compiled: Compiled, subgraph: Subgraph, arguments: Sequence[object]) -> set[int]:
     """The donors that nothing but this subgraph holds: old parameters and optimizer states."""
     leaves = subgraph.leaves
-    return frozenset(
+    return {
         slot
         for slot, uses in compiled.donor_uses
         if leaves[slot] not in subgraph.read_later
         and _holders(leaves, slot) == _ONLY_THE_SEQUENCE + uses
         and _holders(arguments, slot) == _ONLY_THE_SEQUENCE + 1
         and getattr(arguments[slot], "is_pooled", False)
-    )
+    }
 
 
 def _storage_of(call: Call) -> int:
@@ -356,9 +369,8 @@ def compiled_for(subgraph: Subgraph, whole: bool = False) -> Compiled:
 
     Only a `whole` program, and none that runs in pieces.
     """
-    budget = present_budget()
-    # All numbers at the end of the key of a subgraph are positive.
-    key = (*subgraph.key, -budget) if budget else subgraph.key
+    # What the environment says of programs is looked up when one is made, here as elsewhere.
+    key = subgraph.key if budget.nbytes is None else (*subgraph.key, budget.nbytes)
     found = _programs.get(key)
     is_over = found is not None and found.trial is not None and found.trial.is_over
     if found is None or is_over or (whole and isinstance(found.program, Pieces)):
@@ -368,7 +380,7 @@ def compiled_for(subgraph: Subgraph, whole: bool = False) -> Compiled:
             program, trial, is_new, family = made
             if program is None:
                 program = Pieces(subgraph, program_of)
-        uses = Counter(source for call in subgraph.order for source in subgraph.inputs_of(call))
+        uses = Counter(chain.from_iterable(map(subgraph.inputs_of, subgraph.order)))
         donors = sorted(set(program.donors.values()))
         donor_uses = tuple((slot, uses[subgraph.leaves[slot]]) for slot in donors)
         signatures = frozenset(call.signature for call in subgraph.order)

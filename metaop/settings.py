@@ -170,8 +170,13 @@ def get(name: str) -> Any:
     Raises `ArgumentError` when the variable holds text that its type does not allow.
     Example: `get("METAOP_DISK_CACHE")` is `True` unless the environment says otherwise.
     """
-    setting = _BY_NAME[name]
-    text = os.environ.get(name, setting.default)
+    return _value(_BY_NAME[name], os.environ.get(name))
+
+
+# Some settings are asked for with every new signature.
+@functools.lru_cache(maxsize=256)
+def _value(setting: Setting, given: str | None) -> Any:
+    text = setting.default if given is None else given
     try:
         value = _PARSERS[setting.type](text)
     except (KeyError, ValueError, OverflowError):

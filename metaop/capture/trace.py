@@ -20,7 +20,7 @@ from metaop.executor import program_of, realize
 from metaop.executor import run as run_subgraph
 from metaop.tensor.core import Tensor
 from metaop.tensor.history import is_leaf_call
-from metaop.unified_graph.cut import Subgraph, cut_at, recorder
+from metaop.unified_graph.cut import Key, Subgraph, cut_at, recorder
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import Trace, configuration, state
 
@@ -35,7 +35,7 @@ class Evidence(NamedTuple):
     gradients it found.
     """
 
-    key: tuple[int, ...]
+    key: Key
     constants: dict[int, bytes]
     presence: list[bool]
     surroundings: Surroundings

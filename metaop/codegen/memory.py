@@ -17,6 +17,12 @@ ALIGNMENT = 64
 # A foreign array is used in place when it has at least the alignment that NumPy guarantees.
 _FOREIGN_ALIGNMENT = 16
 
+# The types of C that Python has for elements.
+_NUMBERS: dict[np.dtype, Any] = {
+    np.dtype(name): np.ctypeslib.as_ctypes_type(name)
+    for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
+}
+
 
 class _SizeClass:
     """Freed blocks of one size, each an (address, owner of the memory) pair."""
@@ -99,6 +105,13 @@ class Buffer:
             )
         array: np.ndarray = np.ndarray(shape, dtype, np.asarray(self))
         return array
+
+    def number(self, dtype: np.dtype) -> Any:
+        """The first element as a Python number, of which no array has to be made."""
+        kind = _NUMBERS.get(dtype)
+        if kind is None:
+            return self.view((), dtype).item()
+        return kind.from_address(self.address).value
 
     def copy(self) -> Buffer:
         """A buffer of its own with the same bytes."""

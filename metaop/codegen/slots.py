@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -70,6 +71,12 @@ class ScalarPacker:
             except (struct.error, OverflowError):
                 pass  # a number that its type cannot hold as it is
         return b"".join(map(pack_scalar, numbers, self._dtypes))
+
+
+@cache
+def packer_of(dtypes: tuple[DType, ...]) -> ScalarPacker:
+    """The packer of some types: programs of one structure, for whichever sizes, have the same."""
+    return ScalarPacker(dtypes)
 
 
 def pack_scalar(number: int | float | bool, dtype: DType) -> bytes:

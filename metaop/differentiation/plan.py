@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from metaop.differentiation.loops import is_cheap
 from metaop.differentiation.saved_values import Residual
@@ -84,7 +83,7 @@ def _follow_rule(signature: Signature, key: Asked) -> bool:
         return False
     try:
         gradient_plan(rule.template, *key)
-        types = rule.types_for(signature.numbers)
+        types = signature.types_by_rule()
     except NotGeneralError:
         types = None
     if types is None:
@@ -105,12 +104,15 @@ def _follow_rule(signature: Signature, key: Asked) -> bool:
 def _as_ruled(signature: Signature, asked: Asked, plan: GradientPlan | None) -> GradientPlan | None:
     """The gradients of a signature, alike to those in its rule and derived when they are needed."""
 
-    @cache
+    found: list[GradientPlan | None] = []
+
     def derived() -> GradientPlan | None:
-        found = _derive(signature, *asked)
-        if (found and _places_of(found)) != (plan and _places_of(plan)):
-            raise InternalError(f"the gradient of {signature} is not what its rule says")
-        return found
+        if not found:
+            made = _derive(signature, *asked)
+            if (made and _places_of(made)) != (plan and _places_of(plan)):
+                raise InternalError(f"the gradient of {signature} is not what its rule says")
+            found.append(made)
+        return found[0]
 
     signature.interior.append(derived)
     if plan is None:

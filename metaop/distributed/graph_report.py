@@ -21,7 +21,7 @@ from metaop.executor import pending_subgraph
 from metaop.nn.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor
-from metaop.unified_graph.cut import Subgraph, recorder
+from metaop.unified_graph.cut import Key, Subgraph, recorder
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import Call, next_sequence
 from metaop.utils._pytree import tree_flatten
@@ -52,7 +52,7 @@ class GraphReport(executor.Watcher):
         self._open: list[tuple[Module, int, Sequence[Call]]] = []
         self._visits: list[_Visit] = []
         self._states: dict[Call, NdSbp] = {}
-        self._programs: dict[tuple[int, ...], list[str]] = {}
+        self._programs: dict[Key, list[str]] = {}
 
     @contextmanager
     def of_step(self, describe: Callable[[], str]) -> Iterator[None]:

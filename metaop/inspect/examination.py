@@ -25,7 +25,7 @@ from metaop.inspect.profiler import Profile
 from metaop.inspect.program_checks import Compilation, KernelTime, ProgramFacts
 from metaop.optim.optimizer import Optimizer
 from metaop.tensor.core import Tensor
-from metaop.unified_graph.cut import Subgraph
+from metaop.unified_graph.cut import Key, Subgraph
 from metaop.unified_graph.recording import Call
 
 # Gradients are looked for when so many programs have computed some: it takes a while.
@@ -58,7 +58,7 @@ class Examination(Profile):
         self._doubles: Counter[Place] = Counter()
         self._waits: dict[Place, float] = {}
         self._workers: set[int] = set()
-        self._works: dict[tuple[int, ...], tuple[KernelWork, ...]] = {}
+        self._works: dict[Key, tuple[KernelWork, ...]] = {}
         self._times: dict[KernelWork, list[int]] = {}
         self._gradients = self._unused = self._with_gradients = 0
         # The gradients that were there before, by the identity of their tensors.

@@ -455,14 +455,21 @@ class Tensor(_Bound):
 
     def item(self) -> int | float | bool:
         """The value of a tensor with one element as a Python number."""
-        array = self._values()
-        if array.size != 1:
+        call = self.call
+        kind = call.type
+        if kind.shape and kind.size != 1:
             raise ShapeError(
-                f"a Tensor with {array.size} elements cannot be converted to Scalar "
-                f"(shape {list(self.shape)})",
+                f"a Tensor with {kind.size} elements cannot be converted to Scalar "
+                f"(shape {list(kind.shape)})",
                 fix="index or reduce it first",
             )
-        return array.reshape(()).item()
+        found = None if state.trace is not None else strided_values(call)
+        if found is not None:
+            return found.item()
+        buffer = self.buffer()
+        if isinstance(buffer, Buffer):
+            return buffer.number(kind.dtype.numpy)
+        return self._array().item()
 
     def tolist(self) -> Any:
         """The values as nested Python lists (a number for a 0-d tensor)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -169,9 +170,9 @@ def check_fits(number: Number, dtype: DType) -> None:
     if dtype.kind == "float":
         fits = not math.isfinite(number) or abs(number) <= _largest(dtype)
     elif dtype.kind == "int":
-        bounds = np.iinfo(dtype.numpy)
-        wraps = bounds.min == 0 and isinstance(number, int)
-        fits = (-bounds.max if wraps else bounds.min) <= number <= bounds.max
+        least, most = _bounds(dtype)
+        wraps = least == 0 and isinstance(number, int)
+        fits = (-most if wraps else least) <= number <= most
     else:
         return
     if not fits:
@@ -181,6 +182,14 @@ def check_fits(number: Number, dtype: DType) -> None:
         )
 
 
+@cache
+def _bounds(dtype: DType) -> tuple[int, int]:
+    """The smallest and the largest number of an integer type."""
+    found = np.iinfo(dtype.numpy)
+    return int(found.min), int(found.max)
+
+
+@cache
 def _largest(dtype: DType) -> float:
     """The largest number of a floating-point type: all bits of the exponent but the last."""
     if dtype.name == "bfloat16":

@@ -157,6 +157,7 @@ class Signature:
         "batched",
         "rule",
         "interior",
+        "_ruled",
         "_inputs",
         "_outputs",
         "_structure",
@@ -183,6 +184,7 @@ class Signature:
         self.batched: dict[tuple, Composite] = {}
         self.rule: ShapeRule | None = None
         self.interior: list[Callable[[], object]] = []
+        self._ruled: tuple[object, list[TensorType] | None] = None, None
         self._inputs: list[Node] = []
         self._outputs: list[Node] | None = None
         self._structure: tuple[Structure, tuple[float, ...]] | None = None
@@ -193,6 +195,7 @@ class Signature:
             self._expand()
         else:
             self.rule, types = found
+            self._ruled = self.rule.state, types
             like = self.rule.template
             self.result_count = like.result_count
             self.types = types[: self.result_count]
@@ -208,6 +211,17 @@ class Signature:
     def outputs(self) -> list[Node]:
         """The results of the template, and the interior nodes that gradients ask for."""
         return self._template()
+
+    def types_by_rule(self) -> list[TensorType] | None:
+        """The types of all outputs of the rule's template; None if it admits the numbers no more.
+
+        They are worked out again where gradients have asked the rule for more meanwhile.
+        """
+        assert self.rule is not None
+        state = self.rule.state
+        if self._ruled[0] != state:
+            self._ruled = state, self.rule.types_for(self.numbers)
+        return self._ruled[1]
 
     def _present(self) -> list[TensorType]:
         return [kind for kind in self.input_types if kind is not None]

@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Protocol
 from weakref import ref
 
@@ -17,6 +18,7 @@ from metaop import settings
 from metaop.forking import register_at_fork
 from metaop.unified_graph.node import Node, input_node
 from metaop.unified_graph.recording import Call, leaf_like, part, save_part
+from metaop.unified_graph.tensor_type import META
 
 
 class Handle(Protocol):
@@ -63,10 +65,12 @@ class Recorder:
         calls: dict[Call, None] = {}
         for reference in handles:
             handle = reference()
-            if handle is not None and handle._call.is_pending:
-                calls[handle._call] = None
-                if keep:
-                    self.handles.append(reference)
+            if handle is not None:
+                call = handle._call
+                if call.buffer is None and call.is_pending:
+                    calls[call] = None
+                    if keep:
+                        self.handles.append(reference)
         return list(calls)
 
 
@@ -83,14 +87,20 @@ _MANY_OPERANDS = 8
 
 Residuals = Callable[[Call], Iterable[Call]]
 
+# What programs are found by, and what one of them takes from its call to the next.
+Key = tuple[tuple[int, ...], tuple[int, ...]]
 
-@dataclass
+_sequence_of = attrgetter("sequence")
+
+
+@dataclass(slots=True)
 class Subgraph:
     """A static piece of the recorded graph.
 
     `order` lists the calls to compute, inputs first; `leaves` the values they start from, in the
-    order of first use; `outputs` the calls whose values are kept; `key` identifies the structure
-    (not the data): equal keys run the same program. `saved` are parts of calls that gradients
+    order of first use; `outputs` the calls whose values are kept. `signatures` has the number of
+    the signature of every call, 0 for further outputs, and `wiring` says what the calls read and
+    what is kept. `saved` are parts of calls that gradients
     will read; `read_later` are leaves that gradients will read, or calls of a live tape that run
     again. Calls in `spread` have a leaf of their own for each computed operand, so that which of
     many operands are the same tensor (a batch drawn from a replay memory) makes no difference to
@@ -100,10 +110,16 @@ class Subgraph:
     order: list[Call]
     leaves: list[Call]
     outputs: list[Call]
-    key: tuple[int, ...]
+    signatures: tuple[int, ...]
+    wiring: tuple[int, ...]
     saved: list[tuple[Call, Call]] = field(default_factory=list)
     read_later: frozenset[Call] = frozenset()
     spread: dict[Call, tuple[Call, ...]] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """What identifies the structure (not the data): equal keys run the same program."""
+        return self.signatures, self.wiring
 
     def inputs_of(self, call: Call) -> tuple[Call, ...]:
         """What a call of the subgraph reads: leaves and other calls of it."""
@@ -136,57 +152,67 @@ def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
     order = _pending_order(roots)
     kept: dict[Call, None] = dict.fromkeys(roots)
     saved: list[tuple[Call, Call]] = []
+    read_later: set[Call] = set()
     on_tape = _on_live_tapes(order, roots)
-    alive = [call for call in order if call in on_tape and _derives_gradient(call)]
-    makers = {_maker(call) for call in on_tape.difference(order) if call.inputs}
-    computed = filter(_derives_gradient, makers)
-    read_later = {value for call in computed for value in residuals(call)}
-    for call in alive:
-        for residual in residuals(call):
-            if not residual.is_pending:
-                read_later.add(residual)
-            else:
-                if residual.signature is None and residual.inputs[0] is call:
-                    saved.append((call, residual))
-                kept[residual] = None
-    if alive:
-        order = _pending_order(list(kept))
-    again = {call for call in on_tape if _may_run_again(call)}
-    if again:
-        read_later |= _inputs_of_all(again, order)
-    outputs = sorted(kept, key=_sequence_of)
-    found = assemble(order, outputs, _spread(order))
+    if on_tape:
+        alive = [call for call in order if call in on_tape and _derives_gradient(call)]
+        makers = {_maker(call) for call in on_tape.difference(order) if call.inputs}
+        computed = filter(_derives_gradient, makers)
+        read_later.update(value for call in computed for value in residuals(call))
+        for call in alive:
+            for residual in residuals(call):
+                if not residual.is_pending:
+                    read_later.add(residual)
+                else:
+                    if residual.signature is None and residual.inputs[0] is call:
+                        saved.append((call, residual))
+                    kept[residual] = None
+        if alive:
+            order = _pending_order(list(kept))
+        again = {call for call in on_tape if _may_run_again(call)}
+        if again:
+            read_later |= _inputs_of_all(again, order)
+    found = assemble(order, sorted(kept, key=_sequence_of))
     found.saved, found.read_later = saved, frozenset(read_later)
     return found
 
 
 def assemble(
-    order: list[Call], outputs: list[Call], spread: dict[Call, tuple[Call, ...]]
+    order: list[Call],
+    outputs: list[Call],
+    spread: dict[Call, tuple[Call, ...]] | None = None,
 ) -> Subgraph:
-    """The subgraph of the calls of `order`; whatever else they read is a leaf."""
+    """The subgraph of the calls of `order`; whatever else they read is a leaf.
+
+    Operands of calls with many are spread unless `spread` says which are.
+    """
     leaves: list[Call] = []
-    key: list[int] = []
-    number = 0
+    signatures: list[int] = []
+    wiring: list[int] = []
+    numbers: dict[Call, int] = {}
     for call in order:
-        call.mark = 0
-        for source in spread.get(call) or call.inputs:
-            source.mark = 0
-    for call in order:
-        inputs = spread.get(call) or call.inputs
+        inputs = call.inputs
+        if len(inputs) > _MANY_OPERANDS:
+            if spread is None:
+                spread = _spread(order)
+            inputs = spread.get(call) or inputs
         signature = call.signature
-        key.append(signature.id if signature is not None else -call.index)
+        signatures.append(0 if signature is None else signature.id)
+        if signature is None:
+            wiring.append(-call.index)
         for source in inputs:
-            if source.mark == 0:
-                number += 1
-                source.mark = number
+            known = numbers.get(source)
+            if known is None:
+                known = numbers[source] = len(numbers) + 1
                 leaves.append(source)
-                key.append(-1 if source.scalar is None else -2)
-            key.append(source.mark)
-        number += 1
-        call.mark = number
-    key.append(0)
-    key.extend([call.mark for call in outputs])
-    return Subgraph(order, leaves, outputs, tuple(key), spread=spread)
+                wiring.append(-1 if source.scalar is None else -2)
+            wiring.append(known)
+        numbers[call] = len(numbers) + 1
+    wiring.append(0)
+    wiring.extend([numbers[call] for call in outputs])
+    found = Subgraph(order, leaves, outputs, tuple(signatures), tuple(wiring))
+    found.spread = spread or {}
+    return found
 
 
 def apart(subgraph: Subgraph) -> list[Subgraph]:
@@ -216,7 +242,7 @@ def _spread(order: Sequence[Call]) -> dict[Call, tuple[Call, ...]]:
     nothing else in the program reads the same memory.
     """
     wide = [call for call in order if len(call.inputs) > _MANY_OPERANDS and _joins(call)]
-    inside = set(order) if wide else set()
+    inside = set(order)
     found = {}
     for call in wide:
         computed = [x not in inside and x.scalar is None for x in call.inputs]
@@ -237,9 +263,18 @@ def _pending_order(roots: Sequence[Call]) -> list[Call]:
     stack = list(roots)
     while stack:
         call = stack.pop()
+        # A further output of a call that has run already takes running it again.
+        is_further = call.signature is None
         for source in call.inputs:
-            # A further output of a call that has run already takes running it again.
-            if source not in seen and (source.is_pending or call.signature is None):
+            # This is `is_pending`, of which a cut asks for every operand.
+            if source not in seen and (
+                is_further
+                or (
+                    source.buffer is None
+                    and (source.signature is not None or source.inputs)
+                    and source.type.device is not META
+                )
+            ):
                 seen.add(source)
                 stack.append(source)
     return sorted(seen, key=_sequence_of)
@@ -256,10 +291,6 @@ def frontier(first: Sequence[Call], wanted: Sequence[Call]) -> list[Call]:
         # A further result of a call is kept itself: the call would have to run again for it.
         needed.update([call] if call.signature is None and sources else sources)
     return [call for call in needed.difference(first) if call.is_pending]
-
-
-def _sequence_of(call: Call) -> int:
-    return call.sequence
 
 
 def _on_live_tapes(order: Sequence[Call], roots: Sequence[Call]) -> set[Call]:
@@ -326,11 +357,13 @@ def finish(subgraph: Subgraph) -> None:
     """After the run: saved parts become reachable, inputs that no tape needs are forgotten."""
     for call, value in subgraph.saved:
         save_part(call, value)
-    kept_results = Counter(_maker(call) for call in subgraph.outputs)
+    further = [call.inputs[0] for call in subgraph.outputs if call.signature is None]
+    kept_further = Counter(further) if further else {}
     for call in subgraph.outputs:
         signature = call.signature
-        if signature is not None and kept_results[call] < signature.result_count:
-            continue  # It may have to run again for a further result.
+        if signature is not None and signature.result_count > 1:
+            if 1 + kept_further.get(call, 0) < signature.result_count:
+                continue  # It may have to run again for a further result.
         if not call.requires_grad or call.released or _has_own_gradient(call):
             call.inputs = ()
         else:

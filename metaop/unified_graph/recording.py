@@ -115,7 +115,6 @@ class Call:
         "tape",
         "epoch",
         "location",
-        "mark",
         "__weakref__",
     )
     signature: Signature | None
@@ -131,7 +130,6 @@ class Call:
     tape: Any
     epoch: Epoch | None
     location: tuple[CodeType, int] | None
-    mark: int
 
     def __init__(
         self,
@@ -153,7 +151,6 @@ class Call:
         self.tape = None
         self.epoch = None
         self.location = None
-        self.mark = 0
 
     @property
     def is_pending(self) -> bool:

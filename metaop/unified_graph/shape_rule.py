@@ -43,6 +43,11 @@ class ShapeRule:
         self._known = -1, -1
         self._derived: dict[Derive, tuple[int, Binding | None]] = {}
 
+    @property
+    def state(self) -> tuple[int, int]:
+        """How much gradients have asked for so far: the guards, and the results of the template."""
+        return len(self._env.guards), len(self.template.types)
+
     def derived_for(self, derive: Derive, numbers: Sequence[float]) -> Sequence[int] | None:
         """What `derive` finds in a signature with these numbers; None where it finds nothing.
 
@@ -63,8 +68,9 @@ class ShapeRule:
     def types_for(self, numbers: Sequence[float]) -> list[TensorType] | None:
         """The types of the template's outputs for these numbers; None if it does not admit them."""
         types = self.template.types
-        if self._known != (len(self._env.guards), len(types)):
-            self._known = len(self._env.guards), len(types)
+        state = self.state
+        if self._known != state:
+            self._known = state
             extents = [extent for kind in types for extent in kind.shape]
             self._binding = Binding.of(self._env, self._expected, extents)
         values = self._binding.values_for(numbers)

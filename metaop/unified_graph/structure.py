@@ -54,27 +54,32 @@ def structure_of(signature: Signature) -> tuple[Structure, tuple[float, ...]]:
         origin = derivation.source.structure, derivation.asked
         numbers.extend(derivation.source.numbers)
     attributes = without_numbers(signature.attributes, numbers)
-    types = without_numbers(signature.input_types, numbers)
-    return Structure(*origin, attributes, types), tuple(numbers)
+    types: list[Structure | None] = []
+    for kind in signature.input_types:
+        structure, extents = (None, ()) if kind is None else parted(kind)
+        types.append(structure)
+        numbers.extend(extents)
+    return Structure(*origin, attributes, tuple(types)), tuple(numbers)
 
 
 def without_numbers(value: Any, numbers: list[float]) -> Hashable:
     """A value with its numbers taken out, which are appended to `numbers`."""
-    if type(value) is int or type(value) is float:
+    kind = type(value)
+    if kind is int or kind is float:
         if value in _TREATED_APART or not math.isfinite(value):
-            return type(value), value
+            return kind, value
         numbers.append(value)
-        return type(value), "positive" if value > 0 else "negative"
-    if isinstance(value, tuple):
-        return (type(value), *[without_numbers(item, numbers) for item in value])
-    if isinstance(value, TensorType):
-        structure, extents = _parted(value)
+        return kind, "positive" if value > 0 else "negative"
+    if kind is TensorType:
+        structure, extents = parted(value)
         numbers.extend(extents)
         return structure
-    return type(value), value
+    if isinstance(value, tuple):
+        return (kind, *[without_numbers(item, numbers) for item in value])
+    return kind, value
 
 
-def _parted(kind: TensorType) -> tuple[Structure, tuple[float, ...]]:
+def parted(kind: TensorType) -> tuple[Structure, tuple[float, ...]]:
     """The structure and the numbers of a type, found once."""
     if kind.parted is None:
         extents: list[float] = []

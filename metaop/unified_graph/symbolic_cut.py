@@ -2,50 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import chain
 from typing import Any
 
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.node import Node, input_node
-from metaop.unified_graph.structure import with_numbers, without_numbers
+from metaop.unified_graph.structure import parted, with_numbers
 from metaop.unified_graph.symbolic import NotGeneralError
 from metaop.unified_graph.symbolic_signature import Symbols
 
 
 def structure_key(subgraph: Subgraph) -> Hashable:
     """The key of a subgraph without its numbers."""
-    words: list[Hashable] = [without_numbers(leaf.type, []) for leaf in subgraph.leaves]
+    words: list[Hashable] = [parted(leaf.type)[0] for leaf in subgraph.leaves]
     for call in subgraph.order:
         signature = call.signature
         # Further outputs are numbered in the order in which gradients asked for them.
         words.append(None if signature is None else (signature.structure, *signature.gradients))
-    return (*words, *_wiring(subgraph))
-
-
-def _wiring(subgraph: Subgraph) -> Iterator[int]:
-    """The key with a zero for each signature: that and numbers of calls are told apart by place."""
-    numbers = iter(subgraph.key)
-    seen = 0
-    for call in subgraph.order:
-        word = next(numbers)
-        yield 0 if call.signature is not None else word
-        for _ in subgraph.inputs_of(call):
-            word = next(numbers)
-            yield word
-            if word < 0:
-                seen += 1
-                yield next(numbers)
-    yield from numbers
+    return (*words, *subgraph.wiring)
 
 
 def numbers_of(subgraph: Subgraph) -> tuple[float, ...]:
     """The numbers of the leaves' types and of all calls, in order."""
-    found: list[float] = []
-    for leaf in subgraph.leaves:
-        without_numbers(leaf.type, found)
-    signatures = [call.signature for call in subgraph.order if call.signature is not None]
-    return (*found, *chain.from_iterable(signature.numbers for signature in signatures))
+    numbers = [parted(leaf.type)[1] for leaf in subgraph.leaves]
+    numbers += [call.signature.numbers for call in subgraph.order if call.signature is not None]
+    return tuple(chain.from_iterable(numbers))
 
 
 class SymbolicCut:

@@ -62,8 +62,8 @@ class Device:
             )
         return self is other
 
-    def __hash__(self) -> int:
-        return hash((self.type, self.index))
+    # There is one object for a device, and strings are not found among them: this is faster.
+    __hash__ = object.__hash__
 
 
 def _kind_and_index(type: str, index: int | None) -> tuple[str, int | None]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import metaop
 from metaop import executor
@@ -32,6 +33,22 @@ def test_views_as_numpy_reads_them(name: str, dtype: str) -> None:
     values = (np.arange(36).reshape(6, 6) % 7 - 2).astype(dtype)
     x = metaop.tensor(values)
     assert VIEWS[name](x).tolist() == VIEWS[name](values).tolist()
+
+
+@pytest.mark.parametrize("name", ["bool", "uint8", "int8", "int16", "int32", "int64"])
+@pytest.mark.parametrize("number", [0, 1, 100, -7])
+def test_integers_that_programs_computed(name: str, number: int) -> None:
+    values = torch.tensor([number]).to(getattr(torch, name))
+    found = metaop.tensor([number]).to(getattr(metaop, name)).flip(0)
+    assert repr(found.item()) == repr(found[0].item()) == repr(values.item())
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("number", [0.0, -0.0, 1 / 3, -1e30, float("inf"), float("nan")])
+def test_reals_that_programs_computed(name: str, number: float) -> None:
+    values = torch.tensor([number], dtype=torch.float64).to(getattr(torch, name))
+    found = metaop.tensor([number], dtype=metaop.float64).to(getattr(metaop, name)).flip(0)
+    assert repr(found.item()) == repr(found[0].item()) == repr(values.item())
 
 
 def test_reading_elements_runs_no_program(monkeypatch: pytest.MonkeyPatch) -> None:

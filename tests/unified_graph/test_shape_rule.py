@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from metaop import executor
 from metaop.errors import ShapeError
 from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.recording import Call
+from metaop.unified_graph.shape_rule import ShapeRule
 
 Function = Callable[[Any, Any, Any], Any]
 
@@ -79,6 +80,28 @@ def test_nothing_is_expanded_for_further_sizes(monkeypatch: pytest.MonkeyPatch) 
         shapes = [kind.shape for kind in signature.types]
         assert [node.shape for node in signature.outputs] == shapes
     assert len(expanded) > 5
+
+
+def test_gradients_of_further_sizes_take_the_types_of_their_signatures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("METAOP_VERIFY", "false")
+    executor.clear_programs()
+    asked: list[tuple[ShapeRule, tuple[float, ...]]] = []
+    types_for = ShapeRule.types_for
+
+    def counting(rule: ShapeRule, numbers: Sequence[float]) -> Any:
+        asked.append((rule, tuple(numbers)))
+        return types_for(rule, numbers)
+
+    monkeypatch.setattr(ShapeRule, "types_for", counting)
+    w = metaop.tensor(np.ones((6, 3), np.float32), requires_grad=True)
+    for size in (11, 13, 17, 19, 23, 29):
+        asked.clear()
+        x = metaop.tensor(np.ones((size, 6), np.float32))
+        (gradient,) = metaop.autograd.grad((x @ w).exp().sum(1).log().mean(), w)
+        gradient.numpy()
+    assert len(set(asked)) == len(asked) > 5
 
 
 @pytest.mark.parametrize(

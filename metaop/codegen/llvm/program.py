@@ -21,7 +21,7 @@ from metaop.codegen.llvm.run_ahead import note
 from metaop.codegen.llvm.runtime import ERROR_WORDS, STEP_BYTES, Step, StepTable, runtime
 from metaop.codegen.memory import Buffer, allocate, settled
 from metaop.codegen.schedule import Schedule
-from metaop.codegen.slots import SCALAR_BYTES, ScalarPacker
+from metaop.codegen.slots import SCALAR_BYTES, ScalarPacker, packer_of
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.faults import reported_fault
 from metaop.unified_graph.loop import ENDLESS
@@ -88,8 +88,8 @@ class LLVMProgram:
         found.made = tuple(integers[:first].tolist())
         found.offsets = tuple(integers[first:second].tolist())
         found.arena_bytes = int(integers[second])
-        tasks, scalars = np.split(integers[second + 1 :], [len(self.launches)])
-        found._table = self._table.resized(tasks, scalars)
+        third = second + 1 + len(self.launches)
+        found._table = self._table.resized(integers[second + 1 : third], integers[third:])
         found._steps_address = found._table.address
         return found
 
@@ -107,11 +107,13 @@ class LLVMProgram:
         made = self._outputs(memory)
         addresses = [one.address if isinstance(one, Buffer) else 0 for one in arguments]
         if 0 in addresses:
-            numbers = [k for k, address in enumerate(addresses) if not address]
-            packed = self._packed(numbers, arguments)
+            # Which arguments are numbers is the same in every run.
+            numbers, packer = self._packer or self._packer_of(addresses)
+            packed = array("q", packer.pack([arguments[slot] for slot in numbers]))  # type: ignore
             start, _ = packed.buffer_info()
-            for position, slot in enumerate(numbers):
-                addresses[slot] = start + position * SCALAR_BYTES
+            for slot in numbers:
+                addresses[slot] = start
+                start += SCALAR_BYTES
         addresses += map(_address, made)
         if self.offsets:
             arena = allocate(self.arena_bytes)
@@ -149,13 +151,11 @@ class LLVMProgram:
             for is_input, k in self._results
         ]
 
-    def _packed(self, slots: list[int], arguments: Sequence[Argument]) -> array[int]:
-        """The numbers among the arguments in memory; which they are is the same in every run."""
-        known = self._packer
-        if known is None or known[0] != slots:
-            known = slots, ScalarPacker([self.input_types[slot] for slot in slots])
-            self._packer = known
-        return array("q", known[1].pack([arguments[slot] for slot in slots]))  # type: ignore
+    def _packer_of(self, addresses: Sequence[int]) -> tuple[list[int], ScalarPacker]:
+        """The places of the arguments without an address, which are numbers, and their packer."""
+        slots = [k for k, address in enumerate(addresses) if not address]
+        self._packer = slots, packer_of(tuple([self.input_types[slot] for slot in slots]))
+        return self._packer
 
     def _outputs(self, memory: Mapping[int, Buffer] | None) -> list[Buffer]:
         """The memory of what is made: what was given, else new."""
@@ -205,9 +205,9 @@ class LLVMProgram:
             failed = run_interruptibly(lambda: self._run(*arguments), error)
         else:
             failed = self._run(*arguments)
-        if error[0] == _OUT_OF_MEMORY:
-            raise MemoryError(f"no {error[2]} bytes of scratch memory for a kernel")
         if failed:
+            if error[0] == _OUT_OF_MEMORY:
+                raise MemoryError(f"no {error[2]} bytes of scratch memory for a kernel")
             raise reported_fault(error[1], error[2], error[3])
         if times is not None:
             names = [launch.name for launch in self.launches[first : first + count]]

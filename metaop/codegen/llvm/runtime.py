@@ -75,9 +75,9 @@ class StepTable:
         """The same steps with other tasks and other integer arguments, all in one row."""
         found = copy(self)
         found._scalars, found._table = scalars.copy(), self._table.copy()
-        found._table[:, 3] += found._scalars.ctypes.data - self._scalars.ctypes.data
+        found._table[:, 3] += _address_of(found._scalars) - _address_of(self._scalars)
         found._table[:, 4] = tasks
-        found.address = found._table.ctypes.data
+        found.address = _address_of(found._table)
         return found
 
     @property
@@ -146,6 +146,12 @@ def _core_count() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _address_of(array: np.ndarray) -> int:
+    """Where an array lies, without the ctypes object that `array.ctypes` makes."""
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _flat(rows: Any, dtype: type) -> np.ndarray:
