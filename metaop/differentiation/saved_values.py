@@ -56,6 +56,8 @@ _SAVED: dict[str, tuple[str, ...]] = {
     "local_response_norm": ("x0",),
     "max_pool": ("x0",),
     "max_pool_with_indices": ("x0",),
+    # Outputs are put together from the states that PyTorch saves.
+    "recurrent_layer": ("x4 x5", "", "x5", "x5", "x0 x5", "x2 x5", "x5", "x5", "x5"),
     "transposed_convolution": ("x0 x1", "x0 x1", "x0 x1"),
     # Losses
     "cosine_embedding_loss": ("x0 x1", "x0 x1"),

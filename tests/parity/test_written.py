@@ -132,6 +132,21 @@ def test_inputs_that_are_written_next(name: str) -> None:
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("length", [3, 9])
+@pytest.mark.parametrize("name", ["RNN", "GRU", "LSTM"])
+def test_outputs_of_a_recurrent_layer_that_are_written_next(name: str, length: int) -> None:
+    values = np.random.default_rng(0).normal(size=(2, length, 4))
+    found = []
+    for lib in (metaop, torch):
+        layer = getattr(lib.nn, name)(4, 3, batch_first=True, dtype=lib.float64)
+        for parameter in layer.parameters():
+            lib.nn.init.constant_(parameter, 0.2)
+        x = lib.tensor(values, requires_grad=True)
+        (layer(x)[0].relu_() * 2).sum().backward()
+        found.append(x.grad.numpy())
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-9, atol=1e-12)
+
+
 def _refuses(lib: Any, product: Any, shapes: list[tuple[int, ...]], written: int) -> bool:
     operands = [lib.ones(*shape, requires_grad=True) * 1 for shape in shapes]
     result = product(lib, operands)
