@@ -96,8 +96,9 @@ SETTINGS = (
         "METAOP_PIECES",
         str,
         "changing",
-        "run subgraphs call by call never, where a line brings ever new structures, or always",
-        choices=("never", "changing", "always"),
+        "run subgraphs call by call never, first where a line brings ever new structures, first "
+        "everywhere, or always",
+        choices=("never", "changing", "first", "always"),
     ),
     Setting(
         "METAOP_TUNE",

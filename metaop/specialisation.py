@@ -83,29 +83,36 @@ class Family:
 
 @dataclass
 class _Site:
-    """A line that asks for values: the structures that came there last, and how long making their
-    programs took."""
+    """A line that asks for values, and the structures that came there last."""
 
     latest: deque[Family] = field(default_factory=lambda: deque(maxlen=_MOST_ONCE))
-    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_ONCE))
     is_changing: bool = False
 
     def meet(self, family: Family) -> None:
-        """Decides whether a new structure runs in pieces."""
+        """Takes down a new structure."""
         full = len(self.latest) == _MOST_ONCE
         self.is_changing |= full and not any(one.is_repeated for one in self.latest)
-        if get("METAOP_PIECES") == "always":
-            family.in_pieces = Trial(math.inf)
-        elif self.is_changing:
-            family.in_pieces = Trial(sum(self.seconds) / len(self.seconds))
-        else:
-            self.latest.append(family)
+        self.latest.append(family)
+
+
+@dataclass
+class _Making:
+    """How long programs took to make in this process; what it begins with is a guess."""
+
+    seconds: float = 0.5
+    calls: int = 100
+
+    def expected(self, subgraph: Subgraph) -> float:
+        return len(subgraph.order) * self.seconds / self.calls
+
+    def note(self, subgraph: Subgraph, start: float) -> None:
+        self.seconds += time.perf_counter() - start
+        self.calls += len(subgraph.order)
 
 
 _families: OrderedDict[Hashable, Family] = OrderedDict()
-
-
 _sites: OrderedDict[Hashable, _Site] = OrderedDict()
+_making = _Making()
 
 
 class Found(NamedTuple):
@@ -135,15 +142,12 @@ def program_for(subgraph: Subgraph, whole: bool) -> Found:
     if family is None:
         family = _families[key] = Family(_operators(subgraph), numbers)
         _limit(_families, _KEPT_STRUCTURES)
-        site = None if whole or get("METAOP_PIECES") == "never" else _site(subgraph)
-        if site is not None:
-            site.meet(family)
+        family.in_pieces = None if whole else _trial_in_pieces(subgraph, family)
         if family.in_pieces is None:
             start = time.perf_counter()
-            made = Found(compile_subgraph(subgraph), family=family)
-            if site is not None:
-                site.seconds.append(time.perf_counter() - start)
-            return made
+            program = compile_subgraph(subgraph)
+            _making.note(subgraph, start)
+            return Found(program, family=family)
     else:
         family.is_repeated = True
         _families.move_to_end(key)
@@ -177,15 +181,20 @@ def program_for(subgraph: Subgraph, whole: bool) -> Found:
     return Found(found, Trial(max(_LEAST_TRIAL, family.seconds)), is_new)
 
 
-def _site(subgraph: Subgraph) -> _Site | None:
-    """The line of the user's program that asks for the values of several calls."""
-    device, location = subgraph.outputs[0].type.device, user_location()
-    if location is None or len(subgraph.order) == 1 or backend_of(device) != "llvm":
+def _trial_in_pieces(subgraph: Subgraph, family: Family) -> Trial | None:
+    """How long a new structure runs in pieces; None if it does not."""
+    mode, device = get("METAOP_PIECES"), subgraph.outputs[0].type.device
+    if mode == "never" or len(subgraph.order) == 1 or backend_of(device) != "llvm":
         return None
+    if mode == "always":
+        return Trial(math.inf)
+    location = user_location()
     site = _sites.setdefault(location, _Site())
     _sites.move_to_end(location)
     _limit(_sites, _KEPT_STRUCTURES)
-    return site
+    site.meet(family)
+    is_wanted = mode == "first" or (location is not None and site.is_changing)
+    return Trial(_making.expected(subgraph)) if is_wanted else None
 
 
 def _limit(kept: OrderedDict[Hashable, Any], most: int) -> None:

@@ -130,6 +130,27 @@ def test_a_structure_that_has_run_long_enough_gets_a_program(
     assert len(whole) == count + 1
 
 
+def test_lines_whose_programs_cannot_be_made_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(subgraph: Subgraph) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(specialisation, "compile_subgraph", refused)
+        for steps in range(2, 9):
+            with pytest.raises(MemoryError):
+                _read(_changed(steps))
+    assert _read(_changed(9))
+
+
+def test_first_steps_in_pieces(whole: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METAOP_PIECES", "first")
+    expected = _read(_changed(20))
+    assert not whole
+    monkeypatch.setattr(specialisation.Trial, "is_over", property(lambda self: True))
+    np.testing.assert_allclose(_read(_changed(20)), expected, rtol=1e-6)
+    assert len(whole) == 1
+
+
 def test_values_live_no_longer_than_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METAOP_PIECES", "always")
     x = metaop.ones(64)
