@@ -74,36 +74,34 @@ _LARGE_0 = (
     1.1936508908460308e-18,
 )
 _SMALL_1 = (
-    0.1523413361715992,
-    0.00479561683562528,
-    -0.04815036437246971,
-    0.04295629060856726,
-    -0.02811433608293631,
-    0.015509404371374018,
-    -0.00752962291326335,
-    0.003283127998437915,
-    -0.0013015227082399966,
-    0.00047315995118456564,
-    -0.0001588053546618702,
-    4.94791501431187e-05,
-    -1.4379066132467248e-05,
-    3.9136734611076025e-06,
-    -1.0013273340941635e-06,
-    2.416196603315655e-07,
-    -5.514953253338913e-08,
-    1.193919382241065e-08,
-    -2.457533185294852e-09,
-    4.820508399681241e-10,
-    -9.029299807000683e-11,
-    1.6181233679911144e-11,
-    -2.779275159246216e-12,
-    4.582726215894693e-13,
-    -7.265216681108738e-14,
-    1.1089707190076509e-14,
-    -1.6319695366634557e-15,
-    2.3182537119843557e-16,
-    -3.1825084190627505e-17,
-    4.2267815716383165e-18,
+    0.12629359322181682,
+    -0.17641651835783406,
+    0.1026436586898471,
+    -0.05294598120809499,
+    0.024726449030626516,
+    -0.010564084894626197,
+    0.004156422944312888,
+    -0.0015135724506312532,
+    0.0005122859561685758,
+    -0.00016176081582589674,
+    4.781565107550054e-05,
+    -1.3273163656039436e-05,
+    3.4702513081376785e-06,
+    -8.568720264695455e-07,
+    2.0032947535521353e-07,
+    -4.445059128796328e-08,
+    9.381537386495773e-09,
+    -1.8872497517228294e-09,
+    3.625590281552117e-10,
+    -6.663489723502027e-11,
+    1.1736186298890901e-11,
+    -1.9839743977649436e-12,
+    3.223793365945575e-13,
+    -5.042185504727912e-14,
+    7.600684294735408e-15,
+    -1.1055969477353862e-15,
+    1.5536319577362005e-16,
+    -2.111421214358166e-17,
 )
 _LARGE_1 = (
     0.38928811750914005,
@@ -135,6 +133,77 @@ _LARGE_1 = (
     -1.2421932751948384e-18,
 )
 
+# Wichura, Algorithm AS 241 (1988): numerators and denominators of the inverse normal distribution,
+# from the constant on: in the middle, in the tails, and far out.
+_NORMAL_MIDDLE, _NORMAL_TAIL, _NORMAL_FAR = (
+    (
+        (
+            3.3871328727963665,
+            133.14166789178438,
+            1971.5909503065513,
+            13731.69376550946,
+            45921.95393154987,
+            67265.7709270087,
+            33430.57558358813,
+            2509.0809287301227,
+        ),
+        (
+            1.0,
+            42.31333070160091,
+            687.1870074920579,
+            5394.196021424751,
+            21213.794301586597,
+            39307.89580009271,
+            28729.085735721943,
+            5226.495278852854,
+        ),
+    ),
+    (
+        (
+            1.4234371107496835,
+            4.630337846156546,
+            5.769497221460691,
+            3.6478483247632045,
+            1.2704582524523684,
+            0.2417807251774506,
+            0.022723844989269184,
+            0.0007745450142783414,
+        ),
+        (
+            1.0,
+            2.053191626637759,
+            1.6763848301838038,
+            0.6897673349851,
+            0.14810397642748008,
+            0.015198666563616457,
+            0.0005475938084995345,
+            1.0507500716444169e-09,
+        ),
+    ),
+    (
+        (
+            6.657904643501103,
+            5.463784911164114,
+            1.7848265399172913,
+            0.29656057182850487,
+            0.026532189526576124,
+            0.0012426609473880784,
+            2.7115555687434876e-05,
+            2.0103343992922881e-07,
+        ),
+        (
+            1.0,
+            0.599832206555888,
+            0.1369298809227358,
+            0.014875361290850615,
+            0.0007868691311456133,
+            1.8463183175100548e-05,
+            1.421511758316446e-07,
+            2.0442631033899397e-15,
+        ),
+    ),
+)
+
 # Terms that are summed up before the expansion of Euler and Maclaurin takes over.
 _DIRECT_TERMS = 24
 # B(2k) / (2k)! for k = 1, 2, …
@@ -151,18 +220,20 @@ def chebyshev(place: Node, coefficients: Sequence[float]) -> Node:
     return place * later - latest + coefficients[0]
 
 
-def _scaled(size: Node, small: Sequence[float], large: Sequence[float]) -> Node:
+def _scaled(order: int, size: Node, small: Sequence[float], large: Sequence[float]) -> Node:
     inside = size <= 8.0
     near = where(inside, size, 8.0)
     far = where(inside, 8.0, size)
     outer = chebyshev(16.0 / far - 1.0, large) * apply("rsqrt", far)
-    return where(inside, chebyshev(near * 0.25 - 1.0, small), outer)
+    inner = chebyshev(near * 0.25 - 1.0, small)
+    # The series of order 1 is that of its quotient by x, so it is exact to the last digits near 0.
+    return where(inside, inner if order == 0 else near * inner, outer)
 
 
 @composite
 def bessel_i0e(source: Node) -> Node:
     """`exp(-|x|) I0(x)`."""
-    return _scaled(apply("abs", source), _SMALL_0, _LARGE_0)
+    return _scaled(0, apply("abs", source), _SMALL_0, _LARGE_0)
 
 
 @composite
@@ -175,7 +246,7 @@ def bessel_i0(source: Node) -> Node:
 def bessel_i1e(source: Node) -> Node:
     """`exp(-|x|) I1(x)`."""
     # Not abs: its slope of 0 at 0 would hide the slope of this function.
-    size = _scaled(where(source < 0.0, -source, source), _SMALL_1, _LARGE_1)
+    size = _scaled(1, where(source < 0.0, -source, source), _SMALL_1, _LARGE_1)
     return where(source < 0.0, -size, size)
 
 
@@ -216,16 +287,34 @@ def log_ndtr(source: Node) -> Node:
 
 @composite
 def ndtri(source: Node) -> Node:
-    """The inverse of the standard normal distribution function."""
+    """The inverse of the standard normal distribution function, to the last digits in its tails."""
     low = source < 0.5
     tail = where(low, source, 1.0 - source)
-    guess = apply("erfinv", tail * 2.0 - 1.0) * math.sqrt(2)
-    # A step of Newton's method, since erfinv has lost the digits of small probabilities.
-    finite = apply("isfinite", guess)
-    start = where(finite, guess, 0.0)
-    density = apply("exp", start * start * -0.5) / math.sqrt(2 * math.pi)
-    refined = where(finite, start - (ndtr(start) - tail) / density, guess)
-    return where(low, refined, -refined)
+    offset = tail - 0.5
+    is_middle = offset >= -0.425
+    square = 0.180625 - offset * offset
+    middle = offset * _quotient(where(is_middle, square, 0.0), *_NORMAL_MIDDLE)
+    is_tail = tail > 0.0
+    depth = apply("sqrt", -apply("log", where(is_tail & ~is_middle, tail, 0.05)))
+    is_near = depth <= 5.0
+    near = _quotient(where(is_near, depth, 5.0) - 1.6, *_NORMAL_TAIL)
+    far = _quotient(where(is_near, 5.0, depth) - 5.0, *_NORMAL_FAR)
+    # -inf at 0 and NaN below, and so are the gradients.
+    outside = apply("log", apply("sqrt", tail))
+    found = where(is_middle, middle, where(is_tail, -where(is_near, near, far), outside))
+    return where(low, found, -found)
+
+
+def _quotient(place: Node, above: Sequence[float], below: Sequence[float]) -> Node:
+    return _polynomial(place, above) / _polynomial(place, below)
+
+
+def _polynomial(place: Node, coefficients: Sequence[float]) -> Node:
+    """A polynomial whose constant comes first."""
+    value = place * coefficients[-1]
+    for coefficient in reversed(coefficients[1:-1]):
+        value = (value + coefficient) * place
+    return value + coefficients[0]
 
 
 @composite
