@@ -26,6 +26,13 @@ def is_autocast_available(device_type: str) -> bool:
     return device_type in _low_precision
 
 
+def _check_known(device_type: str) -> None:
+    if not is_autocast_available(device_type):
+        raise ArgumentError(
+            f"autocast does not know the device type {device_type!r}", fix='pass "cpu" or "cuda"'
+        )
+
+
 class autocast:
     """A context manager, and a decorator, that runs contractions in low precision.
 
@@ -55,11 +62,7 @@ class autocast:
                 f"Expected `device_type` of type `str`, got: `{type(device_type)}`",
                 fix='pass "cpu" or "cuda"',
             )
-        if not is_autocast_available(device_type):
-            raise ArgumentError(
-                f"autocast does not know the device type {device_type!r}",
-                fix='pass "cpu" or "cuda"',
-            )
+        _check_known(device_type)
         self.device = device_type
         self.fast_dtype = dtype or _low_precision[device_type]
         self._enabled = enabled
@@ -102,6 +105,7 @@ def get_autocast_dtype(device_type: str) -> DType:
     casts = modes.casts
     if casts is not None and casts.device_type == device_type:
         return casts.low
+    _check_known(device_type)
     return _low_precision[device_type]
 
 
@@ -140,6 +144,7 @@ def set_autocast_dtype(device_type: str, dtype: DType) -> None:
     metaop.float16
     >>> metaop.set_autocast_dtype("cpu", metaop.bfloat16)
     """
+    _check_known(device_type)
     _low_precision[device_type] = dtype
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
 from metaop.tensor.promotion import defaults
 from metaop.unified_graph import dtype as dtypes
@@ -46,6 +47,10 @@ def set_printoptions(
     tensor([0.33])
     >>> metaop.set_printoptions(profile="default")
     """
+    if profile not in (None, "default", "short", "full"):
+        raise ArgumentError(
+            f"there is no profile {profile!r} of printing", fix='pass "default", "short" or "full"'
+        )
     if profile == "default":
         options.__init__()  # type: ignore[misc]
     elif profile == "short":

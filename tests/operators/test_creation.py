@@ -297,6 +297,11 @@ def test_printing_of_gradients() -> None:
     assert repr(metaop.ones(2, 3).shape) == "metaop.Size([2, 3])"
 
 
+def test_a_profile_of_printing_that_nobody_knows() -> None:
+    with pytest.raises(metaop.errors.ArgumentError, match="'wide'"):
+        metaop.set_printoptions(profile="wide")
+
+
 def test_print_options() -> None:
     try:
         metaop.set_printoptions(precision=2, sci_mode=False)

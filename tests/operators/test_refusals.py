@@ -17,6 +17,12 @@ NUMBERS = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 
 # Functions of the library, a float matrix, whole numbers, truth values, and a scalar.
 REFUSED: dict[str, Callable[..., Any]] = {
+    "autocast of a device that nobody knows": lambda t, x, i, b, s: t.set_autocast_dtype(
+        "tpu", t.bfloat16
+    ),
+    "a margin below 0": lambda t, x, i, b, s: t.nn.functional.triplet_margin_with_distance_loss(
+        x, x, x, margin=-1
+    ),
     "a mask subtracted": lambda t, x, i, b, s: 1 - b,
     "from a mask": lambda t, x, i, b, s: b - x,
     "a mask negated": lambda t, x, i, b, s: -b,

@@ -78,7 +78,8 @@ def test_ever_new_shapes_do_not_fill_the_tables(
 
     early, late = most_alive(range(50, 75)), most_alive(range(75, 125))
     assert len(executor._programs) == 3
-    assert all(after <= 1.1 * before for before, after in zip(early, late)), (early, late)
+    # What grew by one thing a shape would have grown by fifty.
+    assert all(after <= 1.1 * before + 5 for before, after in zip(early, late)), (early, late)
 
 
 def test_a_program_keeps_its_signatures(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,11 @@ def cosine_embedding_loss(
     return wrap(record(operators.cosine_embedding_loss, calls, (float(margin), reduction)))
 
 
+def _check_margin(name: str, margin: float) -> None:
+    if margin <= 0:
+        raise ArgumentError(f"{name}: margin must be greater than 0, got {margin}", fix="pass 1.0")
+
+
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -108,8 +113,7 @@ def triplet_margin_loss(
     tensor(4.0000)
     """
     reduction = reduction_of("triplet_margin_loss", reduction, size_average, reduce)
-    if margin <= 0:
-        raise ArgumentError(f"triplet_margin_loss: margin must be positive, got {margin}", fix="1")
+    _check_margin("triplet_margin_loss", margin)
     calls = (anchor.call, positive.call, negative.call)
     attributes = (float(margin), float(p), eps, swap, reduction)
     return wrap(record(operators.triplet_margin_loss, calls, attributes))
@@ -136,6 +140,7 @@ def triplet_margin_with_distance_loss(
     tensor(3.)
     """
     reduction = reduction_of("triplet_margin_with_distance_loss", reduction)
+    _check_margin("triplet_margin_with_distance_loss", margin)
     apart = distance_function or pairwise_distance
     near, far = apart(anchor, positive), apart(anchor, negative)
     if swap:
