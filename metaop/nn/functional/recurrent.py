@@ -9,8 +9,8 @@ from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record, results
 
-# A program of fewer steps is small, and where it writes them out it is a few percent faster.
-_SHORTEST_LOOP = 8
+# A single step is no loop: written out, its program is smaller.
+_SHORTEST_LOOP = 2
 
 Weights = tuple["Tensor | None", ...]
 
