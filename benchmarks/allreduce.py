@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from metaop.dist.carriers import Carrier, HostCarrier, carrier_of
 from metaop.dist.collectives import MPIWorld, mpi
 from metaop.dist.packing import Packed
 from metaop.dist.sbp import block
+from metaop.dist.transports import HostTransport, Transport, transport_of
 
 
 class Ways:
-    """The same collective by each carrier."""
+    """The same collective by each transport."""
 
     def __init__(self, elements: int) -> None:
         self.communicator: Any = mpi().COMM_WORLD
@@ -40,13 +40,13 @@ class Ways:
         self.counts = [stop - start for start, stop in blocks]
         self.mine = np.ones(self.counts[rank], np.float32)
 
-    def all_reduce(self, carrier: Carrier) -> None:
+    def all_reduce(self, transport: Transport) -> None:
         """From `values` to `total`."""
-        self._wait(carrier.all_reduce(Packed.alone(self.values), self.total, "add"))
+        self._wait(transport.all_reduce(Packed.alone(self.values), self.total, "add"))
 
-    def reduce_scatter(self, carrier: Carrier) -> None:
+    def reduce_scatter(self, transport: Transport) -> None:
         """From `values` to `mine`."""
-        self._wait(carrier.reduce_scatter(self.values, self.mine, self.counts, "add"))
+        self._wait(transport.reduce_scatter(self.values, self.mine, self.counts, "add"))
 
     def _wait(self, request: Any) -> None:
         self.world.wait(request, "the benchmark")
@@ -93,8 +93,8 @@ def main() -> None:
     options = parser.parse_args()
     test = Ways(int(options.megabytes * 250_000))
     communicator, collective = test.communicator, getattr(test, options.what)
-    chosen, message = carrier_of(communicator), Carrier(communicator)
-    window = HostCarrier(communicator, communicator)
+    chosen, message = transport_of(communicator), Transport(communicator)
+    window = HostTransport(communicator, communicator)
     window.by_messages = False
     ways: dict[str, Callable[[], object]] = {
         "two copies": test.two_copies,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from metaop.compiler import BACKENDS, Compilation, backend_named, backend_of, compile_graph
-from metaop.dist.assign import Plan, assign
 from metaop.dist.local_graph import local_stages
 from metaop.dist.sbp import BROADCAST
+from metaop.dist.sharding_search import Plan, assign
 from metaop.errors import ArgumentError
 from metaop.unified_graph.cut import Subgraph
 

@@ -23,7 +23,6 @@ from metaop.codegen.lowering.repetition import graph_of
 from metaop.codegen.schedule import PLAIN_MACHINE, Schedule, Stage
 from metaop.codegen.stages import (
     delay_updates,
-    gather_bands,
     group,
     hoist_invariants,
     keep_all,
@@ -32,13 +31,14 @@ from metaop.codegen.stages import (
     plan_memory,
     recompute,
     stream_results,
+    tile_and_fuse,
 )
 from metaop.codegen.verify import Checked, verify_launches, verify_memory
 from metaop.errors import UnsupportedError
 from metaop.fusion.explain import show_decisions
 from metaop.fusion.joining import join_reductions
 from metaop.fusion.simplify import simplify, split_long_reductions
-from metaop.fusion.sums import lay_apart, reduce_terms
+from metaop.fusion.sums import distribute_reduction, sum_to_select
 from metaop.fusion.unroll import unroll
 from metaop.settings import get
 from metaop.unified_graph.cut import Subgraph
@@ -77,7 +77,7 @@ def schedule_steps(schedule: Schedule) -> Schedule:
 
 def keep_budget(schedule: Schedule) -> Schedule:
     """Where values between launches would take too much, some are made again by launches that run
-    again, instead of by what the graph computes again if that is dearer."""
+    again, instead of by what the graph computes again if that is more expensive."""
 
     def kept() -> Schedule:
         found, names = keep_all(schedule), [one.name for one in PASSES]
@@ -95,11 +95,15 @@ def verify_reruns(schedule: Schedule, checked: Checked) -> None:
 
 
 PASSES = (
-    Pass("write_out", write_out, "where no launch can be repeated, loops are written out"),
+    Pass("write_out", write_out, "where no launch can be repeated, loops are unrolled"),
     Pass("lift", on_nodes(lift), "of a loop, compute for all steps at once what waits for none"),
     Pass("simplify", on_nodes(simplify), "fold constants, join reindexes, invert affine scatters"),
-    Pass("lay_apart", on_nodes(lay_apart), "sums of terms that never overlap become choices"),
-    Pass("reduce_terms", on_nodes(reduce_terms), "sums over sums of products become contractions"),
+    Pass("sum_to_select", on_nodes(sum_to_select), "sums of disjoint terms become selects"),
+    Pass(
+        "distribute_reduction",
+        on_nodes(distribute_reduction),
+        "sums over sums of products become contractions",
+    ),
     Pass("join_reductions", on_nodes(join_reductions), "sums of like reductions become one"),
     Pass("split_long_reductions", on_nodes(split_long_reductions), "long rows feed all threads"),
     Pass("recompute", recompute, "after the peak of memory, compute cheap values again"),
@@ -108,7 +112,7 @@ PASSES = (
     Pass("lower", lower, "kernels become loop nests", verify_launches),
     Pass("hoist_invariants", hoist_invariants, "of a step, what is the same in all runs once"),
     Pass("delay_updates", delay_updates, "all readers of a parameter run before its update"),
-    Pass("gather_bands", gather_bands, "exchange large values slice by slice", verify_launches),
+    Pass("tile_and_fuse", tile_and_fuse, "exchange large values slice by slice", verify_launches),
     Pass("keep_budget", keep_budget, "under a budget of memory, launches run again", verify_reruns),
     Pass("plan_memory", plan_memory, "temporaries that live apart share one arena"),
     Pass("stream_results", stream_results, "write around caches what leaves them", verify_memory),

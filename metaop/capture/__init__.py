@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from metaop.budget import memory_budget
+from metaop.capture.guards import PLAIN
 from metaop.capture.replay import Replay
-from metaop.capture.surroundings import PLAIN
-from metaop.capture.trace import Evidence, traced
+from metaop.capture.trace import TraceRecord, traced
 from metaop.codegen.budget import budget
 from metaop.codegen.llvm.run_ahead import report
 from metaop.errors import CaptureError
@@ -33,7 +33,7 @@ class _Entry:
 
     def __init__(self) -> None:
         self.replays: list[Replay] = []
-        self.history: list[Evidence] = []
+        self.history: list[TraceRecord] = []
         self.refused = 0
 
 

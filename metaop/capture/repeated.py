@@ -78,7 +78,7 @@ class Repeated:
 
     def may_go_on(self, tensors: Sequence[Tensor]) -> bool:
         """Whether the next step would do what was traced, once those before it have run."""
-        if not self.replay.surroundings.are_unchanged(tensors):
+        if not self.replay.guards.are_unchanged(tensors):
             return False
         return all(step.check() for step, _ in self.replay.steps)
 

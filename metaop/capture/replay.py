@@ -8,11 +8,11 @@ from operator import is_
 from sys import getrefcount
 from typing import Any, NamedTuple
 
+from metaop.capture.guards import Guards
 from metaop.capture.places import Arguments, Known, Place, sharing
 from metaop.capture.results import Buffers
 from metaop.capture.steady import HELD_ALONE, Steady, are_alone
 from metaop.capture.step_graph import StepGraph
-from metaop.capture.surroundings import Surroundings
 from metaop.codegen.backend import Preparable, Program
 from metaop.codegen.llvm.run_ahead import are_private
 from metaop.codegen.memory import Buffer
@@ -81,7 +81,7 @@ class Replay:
     gradients_read: list[tuple[Place, bool]]
     result: Callable[[Arguments, Buffers], Any]
     configuration: int
-    surroundings: Surroundings
+    guards: Guards
     touched: list[Tensor]
     fresh: set[int]
     aliases: list[Tensor | None]
@@ -137,7 +137,7 @@ class Replay:
         """The values of the sources, if the call would do again what was traced."""
         if self.configuration != configuration.number:
             return None
-        if not self.surroundings.are_unchanged(tensors):
+        if not self.guards.are_unchanged(tensors):
             return None
         if not all(map(is_, aliases_in(self.reached, tensors), self.aliases)):
             return None

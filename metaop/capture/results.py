@@ -9,8 +9,8 @@ from operator import itemgetter
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 
+from metaop.capture.guards import PLAIN
 from metaop.capture.places import Arguments, Place
-from metaop.capture.surroundings import PLAIN
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor, view, wrap
 from metaop.tensor.history import Cell, own

@@ -9,12 +9,12 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from metaop.capture.executed import Executed
-from metaop.capture.observer import Observer, form_of
+from metaop.capture.guards import Guards
 from metaop.capture.places import Given, GradientOf, Known, Place, root_of, sharing
+from metaop.capture.read_set import ReadSet, form_of
 from metaop.capture.replay import Gradient, Replay, Source, Target, aliases_in
 from metaop.capture.results import Before, Refusal, Results
 from metaop.capture.step_graph import step_graph
-from metaop.capture.surroundings import Surroundings
 from metaop.differentiation.tape import live_residuals, sources_of
 from metaop.executor import program_of, realize
 from metaop.executor import run as run_subgraph
@@ -28,7 +28,7 @@ from metaop.unified_graph.tracing import Trace, configuration, state
 _KEPT_EVIDENCE = 8
 
 
-class Evidence(NamedTuple):
+class TraceRecord(NamedTuple):
     """What a trace recorded, and in which state of Python: two that agree make a captured call.
 
     `constants` are digests of data and numbers that the call made, by slot; `presence` tells which
@@ -38,18 +38,18 @@ class Evidence(NamedTuple):
     key: Key
     constants: dict[int, bytes]
     presence: list[bool]
-    surroundings: Surroundings
+    guards: Guards
 
-    def is_of_state(self, other: Evidence) -> bool:
+    def is_of_state(self, other: TraceRecord) -> bool:
         """Whether both calls found the same state, so that they should have done the same."""
-        return self.presence == other.presence and self.surroundings.equal(other.surroundings)
+        return self.presence == other.presence and self.guards.equal(other.guards)
 
 
 def traced(
     function: Callable[[], Any],
     tensors: Sequence[Tensor],
     roots: Sequence[Any],
-    history: list[Evidence],
+    history: list[TraceRecord],
     read: Callable[[], None],
     keeps_graph: bool = False,
 ) -> tuple[Any, Replay | str]:
@@ -66,23 +66,23 @@ def traced(
         trace = Trace(read)
         state.trace = trace
         try:
-            with Observer(trace) as observer:
+            with ReadSet(trace) as read_set:
                 for tensor in tensors:
                     _ = tensor.call
                 with Executed() as executed:
                     result = function()
-                for tensor in list(observer.before):
+                for tensor in list(read_set.before):
                     _ = tensor.call
             state.trace = None
         finally:
             state.trace = None
-        surroundings = Surroundings(roots, executed, tensors)
-        classified = _Classified(trace, observer, tensors, surroundings)
+        guards = Guards(roots, executed, tensors)
+        classified = _Classified(trace, read_set, tensors, guards)
         return result, _finished(classified, result, history, keeps_graph)
 
 
 def _finished(
-    classified: _Classified, result: Any, history: list[Evidence], keeps_graph: bool
+    classified: _Classified, result: Any, history: list[TraceRecord], keeps_graph: bool
 ) -> Replay | str:
     handles = [handle for handle in (one() for one in recorder.handles) if handle is not None]
     roots = recorder.take_roots()
@@ -138,24 +138,24 @@ class _Classified:
     def __init__(
         self,
         trace: Trace,
-        observer: Observer,
+        read_set: ReadSet,
         tensors: Sequence[Tensor],
-        surroundings: Surroundings,
+        guards: Guards,
     ) -> None:
         self.trace = trace
-        self.observer = observer
-        self.surroundings = surroundings
+        self.read_set = read_set
+        self.guards = guards
         self.tensors = tensors
         self.positions = {tensor: k for k, tensor in reversed(list(enumerate(tensors)))}
         self.owners = {
             gradient: owner
-            for owner, gradient in observer.gradients_read()
+            for owner, gradient in read_set.gradients_read()
             if isinstance(gradient, Tensor)
         }
         # Nobody names these: they are other ones in later calls.
         roots = map(root_of, tensors)
         self.hidden = {one for one in roots if one not in self.positions}
-        self.hidden -= surroundings.tensors.union(surroundings.members())
+        self.hidden -= guards.tensors.union(guards.members())
 
     def place(self, tensor: Tensor) -> Place:
         """How a later call finds the tensor."""
@@ -167,23 +167,23 @@ class _Classified:
         owner = self.owners.get(tensor)
         return Known(tensor) if owner is None else GradientOf(self.place(owner))
 
-    def confirm(self, subgraph: Subgraph, leaves: list[Call], history: list[Evidence]) -> None:
+    def confirm(self, subgraph: Subgraph, leaves: list[Call], history: list[TraceRecord]) -> None:
         """Refuses unless the last trace in the same state of Python recorded the same."""
         presence = [present for _, present in self._gradients_read()]
-        found = Evidence(subgraph.key, self._constants(leaves), presence, self.surroundings)
+        found = TraceRecord(subgraph.key, self._constants(leaves), presence, self.guards)
         earlier = [one for one in history if one.is_of_state(found)]
         last = history[-1] if history else found
         history.append(found)
         del history[:-_KEPT_EVIDENCE]
         if self.trace.reasons:
             raise Refusal(self.trace.reasons[0])
-        if self.surroundings.refusal is not None:
-            raise Refusal(self.surroundings.refusal)
+        if self.guards.refusal is not None:
+            raise Refusal(self.guards.refusal)
         changed = chain.from_iterable(step.changes for step in self.trace.steps)
-        if any(map(self.surroundings.watches, changed)):
+        if any(map(self.guards.watches, changed)):
             raise Refusal("it reads settings of an optimizer that a schedule changes meanwhile")
         if not earlier:
-            name = self.surroundings.difference(last.surroundings)
+            name = self.guards.difference(last.guards)
             raise Refusal(f"{name} differs from call to call")
         if earlier[-1].key != found.key or earlier[-1].constants != found.constants:
             raise Refusal("it makes numbers or tensors that differ from call to call")
@@ -202,18 +202,18 @@ class _Classified:
             raise Refusal("a gradient can still be taken through its results")
         steps, stepped = self._steps(leaves)
         sources, arguments = self._sources(leaves, stepped)
-        before = Before(self.observer.before, self.tensors, self.hidden, self.place, self._owner_of)
+        before = Before(self.read_set.before, self.tensors, self.hidden, self.place, self._owner_of)
         results = Results(before, numbers)
         gradients = self._gradients(numbers, results.kept)
         targets = self._targets(numbers)
         makes = results.making(result)
         self._check_escapes(handles, results.kept)
         known = self.hidden.union(self.positions)
-        touched = [tensor for tensor in self.observer.before if tensor not in known]
-        reached = self.surroundings.tensors.union(touched)
+        touched = [tensor for tensor in self.read_set.before if tensor not in known]
+        reached = self.guards.tensors.union(touched)
         return Replay(
             program_of(subgraph), arguments, steps, sources, copied, targets, gradients,
-            self._gradients_read(), makes, configuration.number, self.surroundings,
+            self._gradients_read(), makes, configuration.number, self.guards,
             touched, results.fresh,
             aliases_in(reached, self.tensors), reached, sharing((*self.tensors, *touched)),
         )  # fmt: skip
@@ -236,9 +236,9 @@ class _Classified:
 
     def _handle(self, call: Call) -> Tensor | None:
         """The tensor that had this value, or the memory of this value, before the call."""
-        handle = self.observer.handles.get(call)
+        handle = self.read_set.handles.get(call)
         if handle is None and call.buffer is not None:
-            for known, tensor in self.observer.handles.items():
+            for known, tensor in self.read_set.handles.items():
                 if known.buffer is call.buffer and known.type is call.type:
                     return tensor
         return handle
@@ -273,7 +273,7 @@ class _Classified:
 
     def _targets(self, numbers: dict[Call, int]) -> list[Target]:
         targets = []
-        for tensor, before in self.observer.before.items():
+        for tensor, before in self.read_set.before.items():
             after = tensor._call
             self._check_form(tensor, before, after)
             if after is before or tensor._base is not None or after.scalar is not None:
@@ -288,7 +288,7 @@ class _Classified:
 
     def _gradients(self, numbers: dict[Call, int], kept: set[int]) -> list[Gradient]:
         changes = []
-        for owner, before in self.observer.gradients.items():
+        for owner, before in self.read_set.gradients.items():
             after = owner.grad
             if after is before:
                 continue
@@ -307,12 +307,12 @@ class _Classified:
     def _gradients_read(self) -> list[tuple[Place, bool]]:
         return [
             (self.place(owner), gradient is not None)
-            for owner, gradient in self.observer.gradients_read()
+            for owner, gradient in self.read_set.gradients_read()
         ]
 
     def _check_form(self, tensor: Tensor, before: Call, after: Call) -> None:
         """Refuses what later calls do not do to a tensor that was there before."""
-        if self.observer.forms[tensor] != form_of(tensor):
+        if self.read_set.forms[tensor] != form_of(tensor):
             raise Refusal("it changes the shape of a tensor in place")
         if after.requires_grad != before.requires_grad:
             raise Refusal("it changes whether a tensor requires a gradient")
@@ -321,7 +321,7 @@ class _Classified:
 
     def _owner_of(self, tensor: Tensor) -> Tensor | None:
         """The tensor whose gradient another one is."""
-        return next((one for one in self.observer.gradients if one.grad is tensor), None)
+        return next((one for one in self.read_set.gradients if one.grad is tensor), None)
 
     def _check_escapes(self, handles: list[Any], kept: set[int]) -> None:
         """Tensors that outlive the call somewhere else would not be seen to change."""
@@ -338,7 +338,7 @@ class _Classified:
     def _escaped(self, handles: list[Any], kept: set[int]) -> bool:
         return any(
             isinstance(handle, Tensor)
-            and handle not in self.observer.before
+            and handle not in self.read_set.before
             and id(handle) not in kept
             for handle in handles
         )

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from metaop.codegen.integers import Integers
 from metaop.codegen.loop_nest import (
     LONGEST_STRIDE,
     Accumulate,
@@ -43,6 +42,7 @@ from metaop.codegen.loop_nest import (
     Update,
     ValueIndex,
 )
+from metaop.codegen.parameters import Parameters
 from metaop.unified_graph.symbolic import SymFloat, bits_of, is_symbolic, surely_equal, surely_less
 
 # Serial loops of fewer iterations, the windows of pooling and convolution, keep their extents.
@@ -95,7 +95,7 @@ def _is_general(number: Number) -> bool:
     return not (plain or number.value in _PLAIN_NUMBERS)
 
 
-class Walker(Integers):
+class Walker(Parameters):
     """Goes through a nest once: collects tokens and integers, and rebuilds it with arguments."""
 
     def __init__(self, varying: frozenset[int], arguments: int, takes_reals: bool) -> None:

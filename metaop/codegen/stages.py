@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from metaop.codegen import bands, lowering, streaming
+from metaop.codegen import lowering, streaming
 from metaop.codegen.loop_nest import LoopNest
 from metaop.codegen.lowering import LoweredKernel
-from metaop.codegen.lowering.prepared import Prepared, right_as_read
+from metaop.codegen.lowering.prepacked import Prepacked, right_as_read
 from metaop.codegen.schedule import Schedule, pairs_of
+from metaop.codegen.tile_and_fuse import tiled_launches
 from metaop.errors import InternalError
 from metaop.fusion import group as grouping
 from metaop.fusion import recompute as recomputing
@@ -74,7 +75,7 @@ def _without_prepared(
     for launch in launches:
         written = _written(launch)
         if not (written and all(node in prepared for node in written)):
-            prepared.update((x, launch.nest) for x in written if isinstance(x.op, Prepared))
+            prepared.update((x, launch.nest) for x in written if isinstance(x.op, Prepacked))
             yield launch
         elif any(prepared[node].body != launch.nest.body for node in written):
             raise InternalError(f"{launch.nest.name} prepares something else under the same name")
@@ -135,14 +136,14 @@ def delay_updates(schedule: Schedule) -> Schedule:
     return schedule._replace(launches=tuple(ordered))
 
 
-def gather_bands(schedule: Schedule) -> Schedule:
-    """Joins neighbours that exchange large values into bands, where the machine has caches."""
+def tile_and_fuse(schedule: Schedule) -> Schedule:
+    """Tiles and fuses neighbours that exchange large values, where the machine has caches."""
     machine, tile = schedule.machine, schedule.machine.tile
     if not tile.near_bytes:
         return schedule
     once, rest = schedule.launches[: schedule.once], schedule.launches[schedule.once :]
     outside = [*schedule.outputs, *(node for launch in once for node in launch.buffers)]
-    launches = bands.gather_bands(rest, outside, machine.threads, tile.near_bytes, schedule.env)
+    launches = tiled_launches(rest, outside, machine.threads, tile.near_bytes, schedule.env)
     return schedule._replace(launches=(*once, *launches))
 
 

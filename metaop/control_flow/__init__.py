@@ -194,7 +194,7 @@ def scan(
     The carry starts as `init` and keeps its structure, shapes and types; `x` are the slices of the
     nest `xs` along `dim` (None, and `length` tells the number of steps), the last one first if
     `reverse`: outputs stand where their slices did. The gradient runs the steps backwards. What is
-    dear to compute again is kept for it; with `recompute`, the carry of every step alone.
+    expensive to compute again is kept for it; with `recompute`, the carry of every step alone.
 
     >>> total, sums = metaop.scan(lambda c, x: (c + x, c + x), metaop.zeros(()), metaop.arange(4.0))
     >>> total, sums

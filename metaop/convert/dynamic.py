@@ -152,7 +152,7 @@ def _convert_member(
     key: cst.SimpleString,
     optional: bool,
 ) -> None:
-    """An attribute that is looked up by its text, in a table or with another name: written out."""
+    """An attribute that is looked up by its text, in a table or with another name: unrolled."""
     name = f"{owner.name}.{key.raw_value}"
     target, parent = lookup(name), lookup(owner.name).path
     if target.path is None:

@@ -1,8 +1,9 @@
 """The transposition of a loop: a loop that runs its steps backwards.
 
 Its steps carry the cotangents of what was carried, and sums of those of what all steps read alike.
-They read the cotangents of stacked results, and what the steps of the forward loop started from and
-made: values that are dear to compute again are stacked for them, the others are computed again.
+They read the cotangents of stacked results, and what the steps of the forward loop started from
+and made: values that are expensive to compute again are stacked for them, the others are computed
+again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from metaop.elementwise.meta_op import Elementwise
 from metaop.errors import UnsupportedError
-from metaop.fusion.inline import is_dear
+from metaop.fusion.inline import is_expensive
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.loop import Body, Loop, body_inputs, last, stack
 from metaop.unified_graph.node import (
@@ -179,7 +180,7 @@ class _Transposed:
                 pending.extend(node.inputs)
 
     def _is_kept(self, node: Node, forward: set[Node]) -> bool:
-        is_kept = not is_cheap(node) or is_dear(node)
+        is_kept = not is_cheap(node) or is_expensive(node)
         return is_kept and node in forward and not self.body.recompute
 
 

@@ -1,7 +1,7 @@
 """Plans of gradients: how that of a recorded call is recorded, as a composite again.
 
 The gradient of a composite reads the cotangents and the *residuals* of the forward call: its
-inputs, its results, and interior nodes that are dear to compute again.
+inputs, its results, and interior nodes that are expensive to compute again.
 """
 
 from __future__ import annotations

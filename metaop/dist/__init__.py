@@ -1,4 +1,4 @@
-"""One logical tensor over many ranks: how values lie, what may run how, what has to be sent.
+"""One logical tensor over many ranks: shardings, which of them an operator takes, what is sent.
 
 `metaop.dist` is a package, and by PyTorch's name a function as well: called, it gives the distance
 of two tensors.

@@ -1,4 +1,4 @@
-"""Moving data between ranks: every change of how a tensor lies, on one mesh axis.
+"""Moving data between ranks: every reshard, on one mesh axis.
 
 `shard` and `assemble` say what a state means; a `World` moves the parts. `SimulatedWorld` holds all
 ranks in one process and is the oracle of `MPIWorld` (in `collectives`).
@@ -36,7 +36,7 @@ class World(Protocol):
     owned: tuple[int, ...]
 
     def box(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Parts:
-        """The parts of a tensor of logical `shape`, lying as `target` instead of `source`."""
+        """The parts of a tensor of logical `shape`, sharded as `target` instead of `source`."""
 
     def total(self, extent: int) -> int:
         """The extent of a dimension of which every rank has a block; this rank has `extent`."""

@@ -1,4 +1,4 @@
-"""The ranks of a communicator: changes of how tensors lie, and agreement on what is done."""
+"""The ranks of a communicator: reshards, and agreement on what is done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from metaop.dist.boxing import Parts, box_alone
-from metaop.dist.carriers import Carrier, carrier_of
 from metaop.dist.environment import launched
 from metaop.dist.exchange import Exchange, start
 from metaop.dist.faults import install_hooks
@@ -22,6 +21,7 @@ from metaop.dist.memory import HOST_MEMORY, Memory
 from metaop.dist.requests import Request
 from metaop.dist.sbp import Sbp, block
 from metaop.dist.startup import apart, meet
+from metaop.dist.transports import Transport, transport_of
 from metaop.dist.watchdog import watchdog_of
 from metaop.errors import DistributedError, describe_location, user_location
 
@@ -105,13 +105,13 @@ class MPIWorld:
         self.sent = 0
 
     @property
-    def carrier(self) -> Carrier:
+    def transport(self) -> Transport:
         """What carries collectives; the first time, every rank has to ask for it."""
-        return self.carrier_at(self.memory)
+        return self.transport_at(self.memory)
 
-    def carrier_at(self, memory: Memory) -> Carrier:
+    def transport_at(self, memory: Memory) -> Transport:
         """What carries collectives of arrays in a memory; the same holds for each."""
-        return carrier_of(self.communicator, memory)
+        return transport_of(self.communicator, memory)
 
     def wait(self, request: Request, what: str) -> None:
         """Lets what comes next use the result of a collective; late ranks are named."""
@@ -129,7 +129,7 @@ class MPIWorld:
     def start(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Exchange:
         """`box` under way: the ranks go on until they need the result."""
         with self.memory.active():
-            exchange = start(self.carrier, parts[self.rank], source, target, shape)
+            exchange = start(self.transport, parts[self.rank], source, target, shape)
         self.sent += exchange.sent
         return exchange
 
@@ -166,7 +166,7 @@ class MPIWorld:
         """What the first rank has, on all of them; the others give something of the same shape."""
         with self.memory.active():
             received = value.copy(order="C")
-            request = self.carrier.broadcast(received.reshape(-1).view(np.uint8), 0)
+            request = self.transport.broadcast(received.reshape(-1).view(np.uint8), 0)
         self.wait(request, f"{value.dtype}{list(value.shape)} of rank 0")
         return received
 

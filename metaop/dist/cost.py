@@ -56,7 +56,7 @@ def is_local(source: Sbp, target: Sbp) -> bool:
 def sent_bytes(
     source: Sbp, target: Sbp, shape: Sequence[int], itemsize: int, ranks: int, rank: int
 ) -> int:
-    """The bytes that one rank of a mesh axis has to send for a change of the lie."""
+    """The bytes that one rank of a mesh axis has to send to reshard."""
     if source == target or isinstance(source, Broadcast) or isinstance(target, Partial):
         return 0
     total = prod(shape) * itemsize
@@ -87,7 +87,7 @@ def _share(total: int, extent: int, part: int) -> int:
 def collective_seconds(
     source: Sbp, target: Sbp, shape: Sequence[int], itemsize: int, ranks: int, link: Link
 ) -> float:
-    """How long a change of the lie takes along one mesh axis; 0 when nothing is sent."""
+    """How long resharding takes along one mesh axis; 0 when nothing is sent."""
     sent = sent_bytes(source, target, shape, itemsize, ranks, 0)
     if not sent:
         return 0.0

@@ -1,6 +1,6 @@
-"""Changes of how a tensor lies that have been started: a rank computes until it needs the result.
+"""Reshards that have been started: a rank computes until it needs the result.
 
-Each change along one mesh axis is one collective of a carrier. It makes progress only while it is
+Each change along one mesh axis is one collective of a transport. It makes progress only while it is
 tested, so whoever computes in between calls `is_done` now and then. Blocks may be uneven. Arrays
 are NumPy's, or of a GPU, which then has to be the current one.
 """
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from metaop.dist.carriers import Carrier
 from metaop.dist.packing import Packed
 from metaop.dist.sbp import Broadcast, Partial, Sbp, Split, block
+from metaop.dist.transports import Transport
 
 
 class Exchange:
@@ -37,19 +37,19 @@ class Exchange:
 
 
 def start(
-    carrier: Carrier, part: np.ndarray, source: Sbp, target: Sbp, shape: Sequence[int]
+    transport: Transport, part: np.ndarray, source: Sbp, target: Sbp, shape: Sequence[int]
 ) -> Exchange:
     """Starts the collective that takes `part` from `source` to `target` on every rank."""
     part = in_order(part)
     if isinstance(source, Partial):
         if isinstance(target, Split):
-            return _reduce_scatter(carrier, part, source, target)
-        return _all_reduce(carrier, part, source)
+            return _reduce_scatter(transport, part, source, target)
+        return _all_reduce(transport, part, source)
     assert isinstance(source, Split)
     if isinstance(target, Broadcast):
-        return _all_gather(carrier, part, source, shape)
+        return _all_gather(transport, part, source, shape)
     assert isinstance(target, Split)
-    return _all_to_all(carrier, part, source, target, shape)
+    return _all_to_all(transport, part, source, target, shape)
 
 
 def _extents(extent: int, ranks: int) -> list[int]:
@@ -57,21 +57,23 @@ def _extents(extent: int, ranks: int) -> list[int]:
     return [stop - start for start, stop in blocks]
 
 
-def _all_reduce(carrier: Carrier, part: np.ndarray, source: Partial) -> Exchange:
+def _all_reduce(transport: Transport, part: np.ndarray, source: Partial) -> Exchange:
     total = np.empty_like(part)
-    request = carrier.all_reduce(Packed.alone(part), total.reshape(-1), source.op)
+    request = transport.all_reduce(Packed.alone(part), total.reshape(-1), source.op)
     # As if by blocks of elements, which are then gathered.
-    mine = _extents(part.size, carrier.size)[carrier.rank] * part.itemsize
-    sent = part.nbytes - mine + mine * (carrier.size - 1)
+    mine = _extents(part.size, transport.size)[transport.rank] * part.itemsize
+    sent = part.nbytes - mine + mine * (transport.size - 1)
     return Exchange(request, lambda: total, sent)
 
 
-def _reduce_scatter(carrier: Carrier, part: np.ndarray, source: Partial, target: Split) -> Exchange:
+def _reduce_scatter(
+    transport: Transport, part: np.ndarray, source: Partial, target: Split
+) -> Exchange:
     moved = in_order(np.moveaxis(part, target.axis, 0))
-    extents = _extents(moved.shape[0], carrier.size)
-    mine = np.empty_like(moved, shape=(extents[carrier.rank], *moved.shape[1:]))
+    extents = _extents(moved.shape[0], transport.size)
+    mine = np.empty_like(moved, shape=(extents[transport.rank], *moved.shape[1:]))
     counts = [moved[:1].size * extent for extent in extents]
-    request = carrier.reduce_scatter(moved.reshape(-1), mine.reshape(-1), counts, source.op)
+    request = transport.reduce_scatter(moved.reshape(-1), mine.reshape(-1), counts, source.op)
 
     def finish() -> np.ndarray:
         return in_order(np.moveaxis(mine, 0, target.axis))
@@ -80,25 +82,25 @@ def _reduce_scatter(carrier: Carrier, part: np.ndarray, source: Partial, target:
 
 
 def _all_gather(
-    carrier: Carrier, part: np.ndarray, source: Split, shape: Sequence[int]
+    transport: Transport, part: np.ndarray, source: Split, shape: Sequence[int]
 ) -> Exchange:
     moved = in_order(np.moveaxis(part, source.axis, 0))
     whole = np.empty_like(moved, shape=(shape[source.axis], *moved.shape[1:]))
     row = int(np.prod(whole.shape[1:], dtype=np.int64))
-    counts = [row * extent for extent in _extents(shape[source.axis], carrier.size)]
-    request = carrier.all_gather(moved.reshape(-1), whole.reshape(-1), counts)
+    counts = [row * extent for extent in _extents(shape[source.axis], transport.size)]
+    request = transport.all_gather(moved.reshape(-1), whole.reshape(-1), counts)
     return Exchange(
         request,
         lambda: in_order(np.moveaxis(whole, 0, source.axis)),
-        moved.nbytes * (carrier.size - 1),
+        moved.nbytes * (transport.size - 1),
     )
 
 
 def _all_to_all(
-    carrier: Carrier, part: np.ndarray, source: Split, target: Split, shape: Sequence[int]
+    transport: Transport, part: np.ndarray, source: Split, target: Split, shape: Sequence[int]
 ) -> Exchange:
     """Every rank cuts its block for the others along the new dimension."""
-    ranks, rank = carrier.size, carrier.rank
+    ranks, rank = transport.size, transport.rank
     ranges = [block(shape[target.axis], ranks, k) for k in range(ranks)]
     before = (slice(None),) * target.axis
     pieces = [part[before + (slice(low, high),)] for low, high in ranges]
@@ -111,7 +113,7 @@ def _all_to_all(
     sizes = [int(np.prod(piece)) for piece in shapes]
     received = np.empty_like(part, shape=(sum(sizes),))
     given = np.concatenate([piece.reshape(-1) for piece in pieces])
-    request = carrier.all_to_all(given, [piece.size for piece in pieces], received, sizes)
+    request = transport.all_to_all(given, [piece.size for piece in pieces], received, sizes)
 
     def finish() -> np.ndarray:
         stops = list(accumulate(sizes))

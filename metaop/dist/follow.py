@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from metaop.dist.actor import Action, Actor
 from metaop.dist.collectives import MPIWorld
 from metaop.dist.memory import HOST_MEMORY, Memory
-from metaop.dist.messenger import Arrays, Edge, Messenger
-from metaop.dist.nccl import NcclCarrier
+from metaop.dist.nccl import NcclTransport
 from metaop.dist.pairs import pair_of
+from metaop.dist.point_to_point import Arrays, Edge, PointToPoint
 
 # What an actor does: from its number and what its sources made, by their names, to its result.
 # Arrays lie in host memory or in that of the rank.
@@ -77,13 +77,13 @@ class Follower:
         done = []
         links = self._links()
         started = time.perf_counter()
-        with Messenger(self.world.communicator, incoming, links, self.memory) as messenger:
+        with PointToPoint(self.world.communicator, incoming, links, self.memory) as channel:
             for action in mine:
                 actor = self.actors[action.actor]
                 inputs = {
                     source.name: held.pop((source.name, actor.name, action.number))
                     if source.device == self.device
-                    else self._receive(messenger, source, actor, action.number)
+                    else self._receive(channel, source, actor, action.number)
                     for source in actor.sources
                 }
                 begun = time.perf_counter() - started
@@ -98,7 +98,7 @@ class Follower:
                             self.ranks[consumer.device],
                             self.numbers[actor.name, consumer.name],
                         )
-                        messenger.send(edge, action.number, result)
+                        channel.send(edge, action.number, result)
         return done
 
     def _links(self) -> dict[Edge, MPIWorld]:
@@ -117,18 +117,18 @@ class Follower:
             ways[first, second] += 1
             if self.device in (source.device, actor.device):
                 link = pair_of(first, second, self.memory, ways[first, second])
-                if isinstance(link.carrier, NcclCarrier):
+                if isinstance(link.transport, NcclTransport):
                     other = actor if self.device == source.device else source
                     number = self.numbers[source.name, actor.name]
                     found[self.ranks[other.device], number] = link
         return found
 
-    def _receive(self, messenger: Messenger, source: Actor, actor: Actor, number: int) -> Arrays:
+    def _receive(self, channel: PointToPoint, source: Actor, actor: Actor, number: int) -> Arrays:
         edge = self.edge_from(source, actor)
         found: list[Arrays] = []
 
         def is_there() -> bool:
-            arrays = messenger.take(edge, number)
+            arrays = channel.take(edge, number)
             found.extend([] if arrays is None else [arrays])
             return bool(found)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from metaop.dist.assign import Plan, State, needed
 from metaop.dist.localise import mesh_local_node, take_block
 from metaop.dist.sbp import Split, mesh_shape
+from metaop.dist.sharding_search import Plan, State, needed
 from metaop.unified_graph.node import Node, input_node
 
 Place = tuple[int, ...]

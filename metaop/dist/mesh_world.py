@@ -1,6 +1,6 @@
 """The ranks of a mesh and the ways between them: lines of ranks along each axis.
 
-A change of how a tensor lies is done one mesh axis at a time, by the collectives of the lines along
+A reshard is done one mesh axis at a time, by the collectives of the lines along
 that axis (`moves` says in which order). A `Line` is the world of one such line.
 """
 
@@ -36,7 +36,7 @@ class MeshWorld(Protocol):
         """The ranks along one axis through a place."""
 
     def box(self, parts: Parts, source: NdSbp, target: NdSbp, shape: Sequence[int]) -> Parts:
-        """The parts of a tensor of logical `shape`, lying as `target` instead of `source`."""
+        """The parts of a tensor of logical `shape`, sharded as `target` instead of `source`."""
 
     def start(self, parts: Parts, move: Move, shape: Sequence[int] | None) -> Moving:
         """One move under way, which every rank of the mesh has to make.

@@ -1,4 +1,4 @@
-"""Changes of how a tensor lies on a mesh, as changes along one mesh axis at a time.
+"""Reshards on a mesh, as changes along one mesh axis at a time.
 
 A block of a block lies somewhere else when the outer axis changes: an axis that splits a dimension
 changes only while no axis inside it splits the same one. Everything else is a shortest path.

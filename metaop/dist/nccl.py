@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from metaop.dist.carriers import Carrier, carrier_of
 from metaop.dist.job import may_lose_ranks
 from metaop.dist.memory import GpuMemory
 from metaop.dist.packing import Packed
 from metaop.dist.requests import Request
+from metaop.dist.transports import Transport, transport_of
 from metaop.dist.watchdog import Watchdog
 
 _TYPES = {
@@ -58,7 +58,7 @@ class _OnStream(Request):
         self._arrays = ()
 
 
-class NcclCarrier(Carrier):
+class NcclTransport(Transport):
     """Collectives of arrays on GPUs; every rank of the communicator has to make it."""
 
     def __init__(self, communicator: Any, memory: GpuMemory) -> None:
@@ -240,13 +240,13 @@ class _Fetched(Request):
         self._finish()
 
 
-class StagedCarrier(Carrier):
+class StagedTransport(Transport):
     """Collectives of arrays on GPUs by way of host memory."""
 
     def __init__(self, communicator: Any, memory: GpuMemory) -> None:
         super().__init__(communicator)
         self.memory = memory
-        self.host = carrier_of(communicator)
+        self.host = transport_of(communicator)
 
     def all_reduce(self, given: Packed, total: Any, op: str, factor: float = 1.0) -> Request:
         with self.memory.active():
@@ -292,12 +292,12 @@ class StagedCarrier(Carrier):
 
 
 @lru_cache
-def maker_of(memory: GpuMemory) -> Callable[[Any], Carrier]:
-    """What makes the carrier of a communicator whose ranks hold arrays on their GPUs."""
-    return partial(_new_carrier, memory=memory)
+def maker_of(memory: GpuMemory) -> Callable[[Any], Transport]:
+    """What makes the transport of a communicator whose ranks hold arrays on their GPUs."""
+    return partial(_new_transport, memory=memory)
 
 
-def _new_carrier(communicator: Any, memory: GpuMemory) -> Carrier:
+def _new_transport(communicator: Any, memory: GpuMemory) -> Transport:
     from mpi4py import MPI
 
     # NCCL wants a GPU for each rank, and its communicators do not survive the loss of one.
@@ -305,8 +305,8 @@ def _new_carrier(communicator: Any, memory: GpuMemory) -> Carrier:
     answers = communicator.allgather((memory.cuda.nccl.available, gpu))
     has_all = all(available for available, _ in answers)
     if not has_all or len({gpu for _, gpu in answers}) < len(answers) or may_lose_ranks():
-        return StagedCarrier(communicator, memory)
-    return NcclCarrier(communicator, memory)
+        return StagedTransport(communicator, memory)
+    return NcclTransport(communicator, memory)
 
 
 def _address(array: Any) -> int:

@@ -1,14 +1,14 @@
-"""A plan as text: every value with how it lies and by which signature, and what is sent."""
+"""A plan as text: every value with how it is sharded and by which signature, and what is sent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from metaop.dist.assign import Plan, State
 from metaop.dist.cost import sent_bytes
 from metaop.dist.mesh_rules import MeshRule
 from metaop.dist.moves import Move
 from metaop.dist.sbp import BROADCAST, Partial, Sbp, Split, mesh_shape, nd_text, replaced
+from metaop.dist.sharding_search import Plan, State
 from metaop.unified_graph.node import Input, Node
 
 _WIDTH = 64
@@ -44,11 +44,15 @@ def show_plan(plan: Plan) -> str:
         sources = "".join(f" {numbers[source]}" for source in node.inputs)
         what = "again" if again else node.op.describe(node)
         rule = None if way is None else way.rule
-        lie = nd_text(states) if rule is None else _signature(rule)
-        lines.append((f"{name} = {what}{'' if isinstance(node.op, Input) else sources}", kind, lie))
+        sharding = nd_text(states) if rule is None else _signature(rule)
+        lines.append(
+            (f"{name} = {what}{'' if isinstance(node.op, Input) else sources}", kind, sharding)
+        )
     width = min(max(len(text) for text, _, _ in lines), _WIDTH)
     kinds = max(len(kind) for _, kind, _ in lines)
-    rows = [f"{text.ljust(width)}  {kind.ljust(kinds)}  {lie}" for text, kind, lie in lines]
+    rows = [
+        f"{text.ljust(width)}  {kind.ljust(kinds)}  {sharding}" for text, kind, sharding in lines
+    ]
     ends = zip(plan.outputs, plan.states)
     returned = ", ".join(f"{numbers[node]} as {nd_text(states)}" for node, states in ends)
     head = f"a mesh of shape {list(plan.mesh)}; its first rank sends {total} bytes"
@@ -81,7 +85,7 @@ def _collective(move: Move, sent: int) -> str:
 
 
 def collective_name(source: Sbp, target: Sbp) -> str:
-    """What a change of the lie is called."""
+    """What a reshard is called."""
     if isinstance(source, Partial):
         return "reduce-scatter" if isinstance(target, Split) else "all-reduce"
     if isinstance(source, Split):

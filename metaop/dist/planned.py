@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from metaop.dist.assign import Plan, State
 from metaop.dist.boxing import Parts
 from metaop.dist.buckets import Bucket, buckets, packed_move
 from metaop.dist.local_graph import Stage, local_stages
 from metaop.dist.mesh_world import MeshWorld, Moving
 from metaop.dist.sbp import nd_text
+from metaop.dist.sharding_search import Plan, State
 from metaop.unified_graph.node import Node, topological
 
 # Makes a local program of input and output nodes: see `codegen.backend.LocalProgram`.

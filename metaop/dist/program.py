@@ -8,17 +8,17 @@ from zlib import crc32
 
 import numpy as np
 
-from metaop.dist.assign import assign
 from metaop.dist.boxing import Parts
 from metaop.dist.mesh_world import MeshWorld
 from metaop.dist.planned import Compile, PlannedProgram
 from metaop.dist.sbp import BROADCAST, NdSbp, nd_text
+from metaop.dist.sharding_search import assign
 from metaop.errors import DistributedError
 from metaop.unified_graph.node import Node
 
 
 class DistributedProgram:
-    """A graph that finds its plan when it sees how the arguments lie; one plan for each lie."""
+    """A graph that makes one plan for each sharding of its arguments, when it first sees it."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ def _parts(argument: Any, node: Node, world: MeshWorld) -> Parts:
 
 
 class ShardedBuffer:
-    """The memory of a global tensor: the parts that this process holds, and how they lie."""
+    """The memory of a global tensor: the parts that this process holds, and its sharding."""
 
     __slots__ = ("parts", "states", "world", "shape", "dtype", "_whole", "__weakref__")
 

@@ -1,4 +1,4 @@
-"""How a tensor lies on the ranks of one mesh axis: split, broadcast or partial.
+"""How a tensor is sharded on the ranks of one mesh axis: split, broadcast or partial.
 
 - `Split(d)`: balanced blocks of dimension `d`; the first `remainder` ranks hold one more.
 - `Broadcast()`: equal copies.

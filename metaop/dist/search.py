@@ -1,8 +1,8 @@
-"""Searching how the inputs of a graph should lie: parallelism that is found, not chosen.
+"""Searching how the inputs of a graph should be sharded: parallelism that is found, not chosen.
 
-The search changes how inputs lie, one group of alike inputs after another, as long as the plan that
-`assign` makes gets cheaper. Inputs are alike when they have the same type and the same part in the
-graph, as the weights of equal layers have.
+The search changes how inputs are sharded, one group of alike inputs after another, as long as the
+plan that `assign` makes gets cheaper. Inputs are alike when they have the same type and the same
+part in the graph, as the weights of equal layers have.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from metaop.dist.assign import Plan, assign
 from metaop.dist.cost import HOST, Cluster
 from metaop.dist.moves import states_of
 from metaop.dist.sbp import BROADCAST, Mesh, NdSbp, Split, nd_text
+from metaop.dist.sharding_search import Plan, assign
 from metaop.dist.trace import trace
 from metaop.unified_graph.node import Node, topological
 
@@ -25,10 +25,10 @@ _DEPTH = 3
 class Search:
     """Looks for the cheapest way to lay the inputs of a graph on a mesh.
 
-    `updated` are the inputs that the outputs, in order, replace (parameters): they come out as
-    they went in; other outputs come out as suits them. A plan whose inputs take more than
-    `memory` bytes of a rank is only taken when there is no smaller one. Inputs that are `fixed` lie
-    as is said there.
+    `updated` are the inputs that the outputs, in order, replace (parameters): they come out as they
+    went in; other outputs come out as suits them. A plan whose inputs take more than `memory` bytes
+    of a rank is only taken when there is no smaller one. Inputs that are `fixed` are sharded as is
+    said there.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Search:
         return best
 
     def _trials(self, given: Sequence[NdSbp], group: Sequence[int]) -> Iterator[list[NdSbp]]:
-        """The group lying otherwise along one axis of the mesh."""
+        """The group sharded otherwise along one axis of the mesh."""
         first = group[0]
         for choice in states_of(self.inputs[first].shape, self.mesh):
             if sum(a is not b for a, b in zip(choice, given[first])) == 1:
@@ -142,7 +142,7 @@ def auto_parallel(
     cluster: Cluster = HOST,
     memory: int | None = None,
 ) -> Plan:
-    """The cheapest way found to run `step` on `ranks` ranks: `plan.given` says how inputs lie.
+    """The cheapest way to run `step` on `ranks` ranks: `plan.given` is how inputs are sharded.
 
     `ranks` is a number or the shape of a mesh. `updated` are the inputs that the outputs, in
     order, replace (parameters): they come out as they went in. Other outputs come out whole.
@@ -154,7 +154,7 @@ def auto_parallel(
 
 
 def explain_plan(plan: Plan) -> str:
-    """How inputs and outputs lie, the collectives in order, and the cost of the plan."""
+    """How inputs and outputs are sharded, the collectives in order, and the cost of the plan."""
     lines = []
     for label, nodes, given in (
         ("input", plan.inputs, plan.given),

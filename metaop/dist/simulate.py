@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
-from metaop.dist.assign import Plan, State
 from metaop.dist.buckets import Bucket, buckets
 from metaop.dist.cost import HOST, Cluster, collective_seconds, sent_bytes
 from metaop.dist.local_graph import Place, local_stages
 from metaop.dist.planned import dying_states, stage_goals
 from metaop.dist.sbp import BROADCAST, mesh_shape, replaced
+from metaop.dist.sharding_search import Plan, State
 from metaop.unified_graph.node import Node, Shape
 
 # What the program of a local graph does: see `codegen.estimate`.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from metaop.dist.assign import assign
 from metaop.dist.derivation import Signature, derive, text
+from metaop.dist.sharding_search import assign
 from metaop.errors import ArgumentError
 from metaop.unified_graph.cut import cut_at
 from metaop.unified_graph.node import Node, input_node

@@ -220,7 +220,7 @@ def _exchange(
     nothing = made.memory.full((0,), 0, made.dtype)
     received = np.empty_like(nothing, shape=(sum(arriving),))
     flat = np.concatenate([nothing, *given])
-    world.wait(world.carrier.all_to_all(flat, counts, received, arriving), text)
+    world.wait(world.transport.all_to_all(flat, counts, received, arriving), text)
     start = 0
     for message in taken:
         place = made.view(message)

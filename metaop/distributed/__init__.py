@@ -1,4 +1,4 @@
-"""Distribution for users: placements, how tensors lie, and PyTorch's names for processes.
+"""Distribution for users: placements, how tensors are sharded, and PyTorch's names for processes.
 
 Example, started with `mpirun -np 4 python train.py`:
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from metaop import serialization
-from metaop.distributed.filling import Filling, InMemory, is_stateful, stateful_core
+from metaop.distributed.restoring import InMemory, Restoring, is_stateful, stateful_core
 from metaop.distributed.shards import InShards, ranks_of_job, write_folder
 from metaop.errors import CheckpointError
 from metaop.serialization.files import open_sharded, save_here
@@ -77,20 +77,20 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: PathLike, strict: bool = 
 
     Tensors are filled in place: global ones take the parts that lie on this rank, whatever number
     of ranks, mesh and signature they were written with. Of a folder only these bytes are read.
-    Objects with `load_state_dict` take their state; that of an optimizer lies as its parameters do.
-    What is no tensor, or is not in `state_dict` yet, is put there, tensors as local ones.
-    Raises CheckpointError, on all ranks and before anything is changed, when a name is missing in
-    the checkpoint, when that has one which a module has not, when a shape differs, when floats
-    would become integers, or when a part is missing or damaged. Without `strict` names which only
-    one side has are skipped.
+    Objects with `load_state_dict` take their state; that of an optimizer is sharded as its
+    parameters are. What is no tensor, or is not in `state_dict` yet, is put there, tensors as local
+    ones. Raises CheckpointError, on all ranks and before anything is changed, when a name is
+    missing in the checkpoint, when that has one which a module has not, when a shape differs, when
+    floats would become integers, or when a part is missing or damaged. Without `strict` names which
+    only one side has are skipped.
     """
     path = Path(checkpoint_id)
-    filling = Filling()
+    restoring = Restoring()
     problem: CheckpointError | None = None
     try:
-        filling.plan(state_dict, _source(path))
+        restoring.plan(state_dict, _source(path))
         if strict:
-            filling.check_names()
+            restoring.check_names()
     except (CheckpointError, OSError) as error:
         problem = error if isinstance(error, CheckpointError) else CheckpointError(str(error))
     job = ranks_of_job()
@@ -100,7 +100,7 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: PathLike, strict: bool = 
     for rank, text in enumerate(problems):
         if text:
             raise CheckpointError(f"rank {rank}: {text}")
-    filling.apply()
+    restoring.apply()
 
 
 def _source(path: Path) -> dict[str, Any]:

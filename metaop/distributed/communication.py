@@ -279,7 +279,7 @@ def broadcast(
     memory, root = memory_of(tensor.device), members.number_of(src)
     with memory.active():
         value = array_of(tensor.detach()).reshape(-1).copy()
-        request = members.world.carrier_at(memory).broadcast(value.view(np.uint8), root)
+        request = members.world.transport_at(memory).broadcast(value.view(np.uint8), root)
         members.world.wait(request, f"broadcast of {kind_of(tensor)}")
     put(tensor, value, tensor.device)
     return _done(async_op)
@@ -393,8 +393,8 @@ def reduce_scatter(
         flat = np.concatenate([array_of(source.detach()).reshape(-1) for source in input_list])
         counts = [math.prod(source.shape) for source in input_list]
         mine = np.empty_like(flat, shape=(counts[members.rank()],))
-        carrier = members.world.carrier_at(memory)
-        request = carrier.reduce_scatter(flat, mine, counts, operation(op))
+        transport = members.world.transport_at(memory)
+        request = transport.reduce_scatter(flat, mine, counts, operation(op))
         members.world.wait(request, f"reduce_scatter {op} of {kinds}")
     put(output, mine, input_list[0].device, _divisor(op, members))
     return _done(async_op)

@@ -40,7 +40,7 @@ class Border:
         return register
 
     def packed(self) -> list[Any]:
-        """This rank's parts of the values, which have been computed, and how they lie."""
+        """This rank's parts of the values, which have been computed, and how they are sharded."""
         found: list[Any] = []
         for source in self.sources:
             buffer: ShardedBuffer = source.buffer

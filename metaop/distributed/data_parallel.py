@@ -69,12 +69,14 @@ def become_one() -> None:
 
 
 def _whole(module: Module, name: str, value: Tensor | None) -> Tensor | None:
-    """A buffer lies as the parameters do."""
+    """A buffer is sharded as the parameters are."""
     if value is None or value.device.placement is not None:
         return value
     placement = home_of(value.device).placement
     return (
         value
         if placement is None
-        else distribute_tensor(value, placement, data_parallel.lying(placement, BROADCAST))
+        else distribute_tensor(
+            value, placement, data_parallel.uniform_sharding(placement, BROADCAST)
+        )
     )

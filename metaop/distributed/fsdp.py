@@ -58,10 +58,10 @@ class CPUOffload:
 class FullyShardedDataParallel(Module):
     """Wraps `module` for training on all ranks, one share of the batch on each.
 
-    With FULL_SHARD each parameter lies as `split(0)`: a rank keeps its block of it, of its gradient
-    and of the optimizer's states, and the whole is gathered where it is used. With the other
-    strategies parameters are whole on every rank; use `ZeroRedundancyOptimizer` to cut up the rest.
-    The gradient is the mean over the ranks' losses, as with `DistributedDataParallel`. Batch
+    With FULL_SHARD each parameter is sharded as `split(0)`: a rank keeps its block of it, of its
+    gradient and of the optimizer's states, and the whole is gathered where it is used. With the
+    other strategies parameters are whole on every rank; use `ZeroRedundancyOptimizer` to cut up the
+    rest. The gradient is the mean over the ranks' losses, as with `DistributedDataParallel`. Batch
     normalisation is over the whole batch, and random numbers are those of a single device. All
     ranks take the parameters of rank 0, with and without `sync_module_states`.
 
@@ -145,9 +145,9 @@ def _as_floats(value: Any, dtype: DType | None) -> Any:
 
 
 def local_map(function: Callable[..., Any], sbp: Sbp = Split(0)) -> Callable[..., Any]:  # noqa: B008
-    """`function` run by every rank on its own part of global tensors that lie as `sbp`.
+    """`function` run by every rank on its own part of global tensors sharded as `sbp`.
 
-    What it returns are the parts of global tensors that lie so too. So a batch normalisation uses
+    What it returns are the parts of global tensors sharded so too. So a batch normalisation uses
     the statistics of each rank's share: `local_map(norm)(x)`, with `norm` on local tensors.
     """
 

@@ -25,11 +25,11 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from metaop.amp.autocast import autocast
-from metaop.dist.assign import Plan
 from metaop.dist.collectives import everyone, is_running
 from metaop.dist.moves import shared_out
 from metaop.dist.placement import Placement
 from metaop.dist.search import explain_plan
+from metaop.dist.sharding_search import Plan
 from metaop.distributed.graph_config import GraphConfig, ModuleConfig
 from metaop.distributed.graph_layout import common_placement, lay_out, made_global
 from metaop.distributed.graph_report import GraphReport
@@ -127,9 +127,9 @@ class Graph:
 
         0 prints how the graph runs, and when building it starts and how many seconds it took. 1
         adds each module with its inputs and outputs: shape, dtype, device and, of global tensors,
-        how they lie (SBP). 2 adds each operator of each program with its operands and result. 3
-        adds what each rank runs: its kernels, its bytes of temporaries, and of global tensors the
-        plan, with what is communicated and how many bytes. -1 prints nothing.
+        how they are sharded (SBP). 2 adds each operator of each program with its operands and
+        result. 3 adds what each rank runs: its kernels, its bytes of temporaries, and of global
+        tensors the plan, with what is communicated and how many bytes. -1 prints nothing.
 
         Raises ArgumentError for another level and for a rank below -1.
 

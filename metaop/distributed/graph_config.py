@@ -60,7 +60,7 @@ class GraphConfig:
     def enable_auto_parallel(
         self, mode: bool = True, *, cluster: Cluster | None = None, memory: int | None = None
     ) -> None:
-        """Searches, at the first call, how the parameters should lie, by the cost of a step.
+        """Searches, at the first call, how the parameters should be sharded, by the cost of a step.
 
         `cluster` says what computing and sending costs (without it, what one host is taken for);
         `memory` bounds the bytes of parameters and inputs on a rank. Inputs stay as they are given;

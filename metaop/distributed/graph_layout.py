@@ -1,4 +1,4 @@
-"""Finding how the parameters of a step should lie: it is recorded once, and searched by cost.
+"""Finds a sharding for the parameters of a step: the step is recorded once, and searched by cost.
 
 Recording computes nothing. What the trial has changed (statistics of a batch norm, gradients, the
 stream of random numbers) is put back afterwards.
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from metaop.dist.assign import Plan
 from metaop.dist.placement import Placement
 from metaop.dist.sbp import BROADCAST
 from metaop.dist.search import Search
+from metaop.dist.sharding_search import Plan
 from metaop.distributed.graph_config import GraphConfig
 from metaop.distributed.graph_run import nothing_computed
 from metaop.errors import ArgumentError
@@ -62,7 +62,7 @@ def made_global(arguments: Any, placement: Placement) -> Any:
 def lay_out(
     modules: Sequence[Module], step: Callable[[], Any], placement: Placement, config: GraphConfig
 ) -> Plan:
-    """Lets the parameters lie as is found to be cheapest for `step`; returns the plan of it."""
+    """Shards the parameters as is found to be cheapest for `step`; returns the plan of it."""
     whole = (BROADCAST,) * placement.ranks.ndim
     for module in modules:
         if any(value.device.placement is None for value in _values(module)):
@@ -102,7 +102,7 @@ def _searched(
         inputs = dict(zip(subgraph.leaves, nodes))
         wanted = updated or [parameter.call for parameter in parameters]
         searched = {call: inputs[call] for call in wanted if call in inputs}
-        # The update itself, so that a gradient has to lie as its parameter does.
+        # The update itself, so that a gradient has to be sharded as its parameter is.
         outputs = [inputs[call] - made[updated[call]] for call in searched if updated]
         outputs += [made[call] for call in results if call in made]
         positions = {node: k for k, node in enumerate(nodes)}

@@ -14,9 +14,9 @@ import numpy as np
 from metaop import executor
 from metaop.codegen.lowering.repetition import flattened
 from metaop.compilations import compilations_of, plan_of
-from metaop.dist.assign import Plan
 from metaop.dist.picture import show_plan
 from metaop.dist.sbp import NdSbp, nd_text
+from metaop.dist.sharding_search import Plan
 from metaop.executor import pending_subgraph
 from metaop.nn.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from metaop.nn.module import Module
@@ -119,7 +119,7 @@ class GraphReport(executor.Watcher):
         return f" in {max(inside, key=lambda one: one.start).name}" if inside else ""
 
     def _value(self, call: Call) -> str:
-        """The type of a value, where it is, and how it lies there."""
+        """The type of a value, where it is, and how it is sharded there."""
         text = f"{call.type} on {call.type.device}"
         states = getattr(call.buffer, "states", None) or self._states.get(call)
         return text if states is None else f"{text} {nd_text(states)}"
@@ -168,7 +168,7 @@ def _by_device(calls: Sequence[Call]) -> list[list[Call]]:
 
 
 def _states_of(subgraph: Subgraph, plan: Plan) -> dict[Call, NdSbp]:
-    """How the values of a subgraph lie by its plan: where they are computed, before any move."""
+    """The shardings that a plan gives the values of a subgraph, as computed, before any move."""
     nodes: dict[Call, Sequence[Node]] = {
         leaf: [node] for leaf, node in zip(subgraph.leaves, plan.inputs)
     }
@@ -178,10 +178,10 @@ def _states_of(subgraph: Subgraph, plan: Plan) -> dict[Call, NdSbp]:
         else:
             arguments = [nodes[source][0] for source in subgraph.inputs_of(call)]
             nodes[call] = call.signature.instantiate(arguments)
-    lie: dict[Node, NdSbp] = dict(zip(plan.inputs, plan.given))
+    sharding: dict[Node, NdSbp] = dict(zip(plan.inputs, plan.given))
     for node, states in plan.used:
-        lie.setdefault(node, states)
-    return {call: lie[made[0]] for call, made in nodes.items() if made[0] in lie}
+        sharding.setdefault(node, states)
+    return {call: sharding[made[0]] for call, made in nodes.items() if made[0] in sharding}
 
 
 def _kernels(subgraph: Subgraph) -> Iterator[str]:

@@ -48,7 +48,7 @@ def send(tensor: Tensor, dst: int, group: ProcessGroup | None = None, tag: int =
         return
     pair = _pair_of(members, rank, memory)
     with memory.active():
-        request = pair.carrier.send(array_of(value).reshape(-1), 1 - pair.rank)
+        request = pair.transport.send(array_of(value).reshape(-1), 1 - pair.rank)
         pair.wait(request, what)
 
 
@@ -87,7 +87,7 @@ def _taken_from_gpu(
     pair = _pair_of(members, source, memory)
     with memory.active():
         value = memory.full(message.shape, 0, message.dtype)
-        pair.wait(pair.carrier.receive(value.reshape(-1), 1 - pair.rank), what)
+        pair.wait(pair.transport.receive(value.reshape(-1), 1 - pair.rank), what)
     return value
 
 

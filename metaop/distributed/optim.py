@@ -25,8 +25,8 @@ class ZeroRedundancyOptimizer(Optimizer):
 
     Blocks are of dimension 0, along the mesh axes that have the parameter whole, and may be uneven;
     a parameter with fewer rows than ranks is kept whole. Nothing of the optimizer is rewritten for
-    that: the blocks are a global tensor, so its states lie as they do, and its rule is derived for
-    them. After a step the parameters are gathered.
+    that: the blocks are a global tensor, so its states are sharded as they are, and its rule is
+    derived for them. After a step the parameters are gathered.
 
     With local parameters, whose gradients `DistributedDataParallel` has averaged, this is ZeRO
     stage 1. With global parameters the gradients are summed up straight into the blocks: stage 2.
@@ -84,14 +84,14 @@ class ZeroRedundancyOptimizer(Optimizer):
         return {**settings, "params": [self._blocks[p] for p in group["params"]]}
 
     def _lie_of(self, parameter: Tensor) -> NdSbp:
-        """How the blocks of a parameter lie."""
+        """How the blocks of a parameter are sharded."""
         placement = _placement_of(parameter)
         buffer: Any = parameter.buffer()
         states = getattr(buffer, "states", (BROADCAST,) * placement.ranks.ndim)
         return shared_out(states, parameter.shape, placement.shape)
 
     def _shared_out(self, parameter: Tensor, value: Tensor) -> Tensor:
-        """A value as large as a parameter, lying as its blocks do."""
+        """A value as large as a parameter, sharded as its blocks do."""
         return spread(value, _placement_of(value), self._lies[parameter])
 
     @no_grad()
@@ -111,7 +111,7 @@ class ZeroRedundancyOptimizer(Optimizer):
             if parameter.device.placement is None:
                 parameter.data = full_tensor(block.detach())
             else:
-                # It comes to lie as the parameter does.
+                # It becomes sharded as the parameter is.
                 parameter._assign(block.detach().call, "step")
             block.grad = None
         return loss

@@ -216,8 +216,8 @@ class InShards:
         """All of it as a local tensor."""
         return from_array(self._read(None), self.dtype)
 
-    def lying_as(self, like: Tensor) -> Tensor:
-        """Its value, lying on the ranks as `like` does."""
+    def resharded(self, like: Tensor) -> Tensor:
+        """Its value, sharded as `like` is."""
         placement: Placement | None = like.device.placement
         if placement is None:
             return self.whole()

@@ -62,8 +62,8 @@ class Shares:
                 return [size * value.shape[0] // sum(sizes) for size in sizes]
         return None
 
-    def _counted(self, value: Tensor, lie: Sbp, gradient: Sbp) -> Tensor:
-        share = to_local(to_global(value, sbp=lie), grad_sbp=gradient)
+    def _counted(self, value: Tensor, sbp: Sbp, gradient: Sbp) -> Tensor:
+        share = to_local(to_global(value, sbp=sbp), grad_sbp=gradient)
         if share.requires_grad:
             share.register_hook(lambda found: found / self.ranks)  # type: ignore[attr-defined]
         return share

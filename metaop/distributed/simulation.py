@@ -16,11 +16,11 @@ from typing import Any
 from metaop.codegen.estimate import ProgramWork, program_work
 from metaop.codegen.llvm.machine import host_machine
 from metaop.compiler import schedule
-from metaop.dist.assign import Plan, assign
 from metaop.dist.cost import HOST, Cluster
 from metaop.dist.cost import Link as Link
 from metaop.dist.sbp import BROADCAST, Mesh, NdSbp
 from metaop.dist.search import auto_parallel
+from metaop.dist.sharding_search import Plan, assign
 from metaop.dist.simulate import Prediction, simulate
 from metaop.dist.trace import trace
 from metaop.unified_graph.node import Node
@@ -37,8 +37,9 @@ def predict(
 ) -> Prediction:
     """Time, traffic and memory of `step` for one of `ranks` ranks (a number, or a mesh's shape).
 
-    `given` says how the tensors lie; without it the cheapest way is searched for. `updated` are the
-    tensors that the outputs, in order, replace. The tensors may be zeros: nothing is computed.
+    `given` says how the tensors are sharded; without it the cheapest way is searched for. `updated`
+    are the tensors that the outputs, in order, replace. The tensors may be zeros: nothing is
+    computed.
     """
     if given is None:
         plan = auto_parallel(
@@ -57,7 +58,7 @@ def plan_for(
     updated: Sequence[int] = (),
     cluster: Cluster = HOST,
 ) -> Plan:
-    """The plan for `step` on tensors that lie as `given`."""
+    """The plan for `step` on tensors sharded as `given`."""
     inputs, outputs = trace(step, *tensors)
     mesh = (ranks,) if isinstance(ranks, int) else tuple(ranks)
     whole = (BROADCAST,) * len(mesh)

@@ -45,8 +45,8 @@ def combined(members: ProcessGroup, tensor: Tensor, op: str) -> Any:
     with memory.active():
         given = array_of(tensor.detach()).reshape(-1)
         total = np.empty_like(given)
-        carrier = members.world.carrier_at(memory)
-        request = carrier.all_reduce(Packed.alone(given), total, operation(op))
+        transport = members.world.transport_at(memory)
+        request = transport.all_reduce(Packed.alone(given), total, operation(op))
         members.world.wait(request, f"all_reduce {op} of {kind_of(tensor)}")
     return total
 
@@ -57,7 +57,7 @@ def gathered(members: ProcessGroup, tensor: Tensor, counts: Sequence[int]) -> An
     with memory.active():
         mine = array_of(tensor.detach()).reshape(-1)
         whole = np.empty_like(mine, shape=(sum(counts),))
-        request = members.world.carrier_at(memory).all_gather(mine, whole, counts)
+        request = members.world.transport_at(memory).all_gather(mine, whole, counts)
         members.world.wait(request, f"all_gather of {kind_of(tensor)}")
     return whole
 
@@ -85,7 +85,7 @@ def exchanged(
         arrays = [array_of(one.detach()).reshape(-1) for one in given if one is not None]
         flat = np.concatenate([nothing, *arrays])
         received = np.empty_like(flat, shape=(sum(arriving),))
-        request = members.world.carrier_at(memory).all_to_all(flat, counts, received, arriving)
+        request = members.world.transport_at(memory).all_to_all(flat, counts, received, arriving)
         members.world.wait(request, f"an exchange of {like.dtype.name}")
         parts = cut(received, arriving)
     for target, part in zip(taken, parts):

@@ -1,7 +1,7 @@
 """Which nodes get a buffer.
 
 Every reduction gets a buffer or a place in its kernel; elementwise and reindex nodes are inlined
-into their readers unless that would repeat dear work.
+into their readers unless that would repeat expensive work.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import math
 from collections.abc import Iterator, Sequence, Set
 
 from metaop.elementwise.meta_op import Elementwise
-from metaop.fusion.inline import DEAR, function_cost, is_dear, widened
-from metaop.fusion.kernel import Kernel
-from metaop.fusion.pieces import (
+from metaop.fusion.index_splitting import (
     SHORTEST_PIECE,
     choices,
     cuts_of,
-    inner_choices,
-    stretches,
+    index_ranges,
+    inner_selects,
 )
+from metaop.fusion.inline import DEAR, function_cost, is_expensive, widened
+from metaop.fusion.kernel import Kernel
 from metaop.fusion.recompute import Recomputed
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
@@ -35,11 +35,11 @@ _MANY_BUFFERS = 3
 _MANY_PIECES = 4
 
 
-def long_choices(order: Sequence[Node]) -> set[Node]:
+def long_selects(order: Sequence[Node]) -> set[Node]:
     """Concatenations of many nodes: they are stored, piece by piece."""
     found = set()
     for choice in choices(order):
-        pieces = stretches(choice)
+        pieces = index_ranges(choice)
         shortest = min(stretch.stop - stretch.start for stretch, _ in pieces)
         inner = math.prod(choice.shape[pieces[0][0].dim + 1 :])
         if len(pieces) >= _MANY_PIECES and shortest * inner >= SHORTEST_PIECE:
@@ -61,7 +61,7 @@ def certainly_stored(graph: Recomputed, split: set[Node]) -> set[Node]:
     """
     stored = {node for node in graph.outputs if not isinstance(node.op, Input)}
     stored |= graph.kept | split
-    inside = {choice for whole in split for choice in inner_choices(whole)}
+    inside = {choice for whole in split for choice in inner_selects(whole)}
     cost: dict[Node, int] = {}
     size: dict[Node, int] = {}
     for node in graph.order:
@@ -102,8 +102,8 @@ def certainly_stored(graph: Recomputed, split: set[Node]) -> set[Node]:
 def repeated(kernels: Sequence[Kernel], stored: Set[Node]) -> set[Node]:
     """Values without a buffer that several kernels would compute, each for itself, at a price.
 
-    They take dear work, or read more than a buffer of their own would cost. Of a chain that they
-    share only the end is taken: the rest is needed nowhere else.
+    They take expensive work, or read more than a buffer of their own would cost. Of a chain that
+    they share only the end is taken: the rest is needed nowhere else.
     """
     computed_by: dict[Node, Kernel] = {}
     shared: set[Node] = set()
@@ -129,14 +129,14 @@ def repeated(kernels: Sequence[Kernel], stored: Set[Node]) -> set[Node]:
 
 
 def _takes_much(node: Node, stored: Set[Node]) -> bool:
-    """Whether computing `node` from what is stored takes dear work, or reads many buffers."""
+    """Whether computing `node` from what is stored takes expensive work, or reads many buffers."""
     stack, seen, read = [node], {node}, 0
     while stack:
         current = stack.pop()
         if current in stored or isinstance(current.op, Input):
             read += hint_of(current.size) >= hint_of(node.size)
             continue
-        if is_dear(current):
+        if is_expensive(current):
             return True
         fresh = [source for source in current.inputs if source not in seen]
         seen.update(fresh)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from metaop.fusion.buffered import certainly_stored, choosing, long_choices, repeated
+from metaop.fusion.buffered import certainly_stored, choosing, long_selects, repeated
 from metaop.fusion.explain import Decision
+from metaop.fusion.index_splitting import as_part, as_reshaped, pieces_of
 from metaop.fusion.inline import reads
 from metaop.fusion.kernel import Kernel, box_axes, reduced_axes
-from metaop.fusion.pieces import as_part, as_reshaped, pieces_of
 from metaop.fusion.recognise import recognise
 from metaop.fusion.recompute import Recomputed
 from metaop.fusion.storage import Part, Storage
@@ -48,11 +48,11 @@ class Groups(NamedTuple):
 def group(graph: Recomputed) -> Groups:
     """The kernels that compute a graph.
 
-    What a first grouping teaches leads to another: dear values that several kernels would repeat
-    are stored, and a node that has a kernel of its own and chooses by position falls into pieces.
+    What a first grouping teaches leads to another: expensive values that several kernels would
+    repeat are stored, and a node that has a kernel of its own and chooses by position is split.
     """
     order = graph.order
-    split = long_choices(order)
+    split = long_selects(order)
     stored = certainly_stored(graph, split)
     grouping = _Grouping(graph, stored, split)
     kernels = grouping.run()

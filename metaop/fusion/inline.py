@@ -20,7 +20,7 @@ _DEAR = {
     "reciprocal": 4, "rsqrt": 5, "random_bits": 12,
 }  # fmt: skip
 _TRANSCENDENTAL = 12
-# Work from this cost on is dear: it is stored rather than repeated.
+# Work from this cost on is expensive: it is stored rather than repeated.
 DEAR = 8
 _CHEAP = frozenset(
     """add sub mul neg abs sign sgn square relu maximum minimum fmax fmin eq ne lt le gt ge
@@ -35,7 +35,7 @@ def function_cost(name: str) -> int:
     return 1 if name in _CHEAP else _DEAR.get(name, _TRANSCENDENTAL)
 
 
-def is_dear(node: Node) -> bool:
+def is_expensive(node: Node) -> bool:
     """Whether computing an element again costs more than a trip through memory."""
     op = node.op
     return isinstance(op, Elementwise) and function_cost(op.function.name) >= DEAR

@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
+from metaop.fusion.index_splitting import choices, index_ranges
 from metaop.fusion.kernel import reduced_axes
-from metaop.fusion.pieces import choices, stretches
 from metaop.fusion.sums import Terms, is_product, rewrite_sums
 from metaop.reduce.meta_op import Reduce, reduce_with_map
 from metaop.reindex.meta_op import Reindex, reindex
@@ -57,7 +57,7 @@ class _Joiner:
 
     def note(self, choice: Node) -> None:
         """Remembers the nodes of which a choice holds one at each position."""
-        for (dim, start, stop), branch in stretches(choice):
+        for (dim, start, stop), branch in index_ranges(choice):
             op = branch.op
             if stop - start != 1 or not isinstance(op, Reindex) or len(branch.inputs) != 1:
                 continue

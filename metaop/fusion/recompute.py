@@ -64,7 +64,7 @@ def recompute(outputs: Sequence[Node]) -> Recomputed:
     crossing &= large
     if not crossing:
         return Recomputed(list(outputs), order)
-    kept = _kept(crossing, large, _dear(order, early))
+    kept = _kept(crossing, large, _expensive(order, early))
     clones = _clones(_needed_again(order, crossing, large, kept))
     rebuilt = _reading_clones(outputs, order, early, clones)
     new_order = _delayed(topological(rebuilt), early, set(clones.values()))
@@ -198,8 +198,8 @@ def _large(order: Sequence[Node], early: set[Node]) -> set[Node]:
     return {node for node in data & early if node.inputs and hint_of(node.nbytes) >= _LEAST_BYTES}
 
 
-def _kept(crossing: set[Node], large: set[Node], dear: set[Node]) -> set[Node]:
-    """The large values to keep: a minimum cut between what is dear and what later nodes read."""
+def _kept(crossing: set[Node], large: set[Node], expensive: set[Node]) -> set[Node]:
+    """The large values to keep: a minimum cut between expensive values and later readers."""
     import networkx
 
     graph = networkx.DiGraph()
@@ -210,7 +210,7 @@ def _kept(crossing: set[Node], large: set[Node], dear: set[Node]) -> set[Node]:
     while stack:
         node = stack.pop()
         graph.add_edge((node, "in"), (node, "out"), capacity=hint_of(node.nbytes))
-        if node in dear:
+        if node in expensive:
             graph.add_edge("source", (node, "in"))
             continue
         for source in large.intersection(node.inputs):
@@ -222,7 +222,7 @@ def _kept(crossing: set[Node], large: set[Node], dear: set[Node]) -> set[Node]:
     return {node for node in seen if (node, "in") in before and (node, "out") in after}
 
 
-def _dear(order: Sequence[Node], early: set[Node]) -> set[Node]:
+def _expensive(order: Sequence[Node], early: set[Node]) -> set[Node]:
     """The nodes that are never computed again: reductions, custom code, the ends of long work."""
     found: set[Node] = set()
     work: dict[Node, int] = {}
@@ -232,8 +232,8 @@ def _dear(order: Sequence[Node], early: set[Node]) -> set[Node]:
         op = node.op
         own = function_cost(op.function.name) if isinstance(op, Elementwise) else 0
         total = own + sum(work.get(source, 0) for source in set(node.inputs))
-        is_dear = total > _MOST_WORK or not isinstance(op, (Elementwise, Reindex, Reduce))
-        if is_dear or (isinstance(op, Reduce) and not _is_cheap_contraction(node)):
+        is_expensive = total > _MOST_WORK or not isinstance(op, (Elementwise, Reindex, Reduce))
+        if is_expensive or (isinstance(op, Reduce) and not _is_cheap_contraction(node)):
             found.add(node)
         work[node] = 0 if node in found else total
     return found

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from metaop.elementwise.meta_op import Elementwise
+from metaop.fusion.index_splitting import chosen
 from metaop.fusion.kernel import reduced_axes
-from metaop.fusion.pieces import chosen
 from metaop.reduce.meta_op import Reduce, reduce_axes, reduce_with_map
 from metaop.reindex.inversion import invert
 from metaop.reindex.meta_op import Reindex, reindex

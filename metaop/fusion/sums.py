@@ -1,8 +1,8 @@
 """Sums of many terms: what the gradient of a value with many readers is.
 
 The gradient of T slices of one tensor is a sum of T tensors that are zero outside their slice.
-Terms that lie apart become a choice by position, as a concatenation is one (`fusion/pieces.py`), so
-that nothing is added.
+Disjoint terms become a select by position, as a concatenation is one
+(`fusion/index_splitting.py`), so that nothing is added.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from metaop.unified_graph.rewrite import rebuild
 Terms = list[Node]
 
 
-def lay_apart(outputs: Sequence[Node]) -> list[Node]:
+def sum_to_select(outputs: Sequence[Node]) -> list[Node]:
     """Sums of terms that are zero outside strips that lie apart become choices by position."""
     return rewrite_sums(outputs, _laid_apart)
 
 
-def reduce_terms(outputs: Sequence[Node]) -> list[Node]:
+def distribute_reduction(outputs: Sequence[Node]) -> list[Node]:
     """Sums over sums that contain products become sums of the sums over each product.
 
     Those are contractions, which the sum over everything at once would hide.

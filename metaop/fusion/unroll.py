@@ -1,4 +1,4 @@
-"""Loops written out step by step, for backends that cannot repeat a part of a program."""
+"""Loops unrolled step by step, for backends that cannot repeat a part of a program."""
 
 from __future__ import annotations
 

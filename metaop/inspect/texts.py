@@ -42,8 +42,8 @@ def calls(*tensors: Tensor) -> str:
 def graph(*tensors: Tensor, optimised: bool = False) -> str:
     """The meta-operators that compute the tensors, `optimised` as they are before fusion.
 
-    Of global tensors it shows the plan of their ranks: how each value lies, by which signature it
-    is computed, and the collectives between with the bytes that the first rank sends.
+    Of global tensors it shows the plan of their ranks: how each value is sharded, by which
+    signature it is computed, and the collectives between with the bytes that the first rank sends.
 
     >>> print(metaop.inspect.graph(metaop.ones(2).exp() + 1), end="")
     %0 = constant 1.0  float32[2]

@@ -102,7 +102,7 @@ def recurrent_layer(
     """A cell over a sequence (T, N, I): outputs (T, N, H), then the last states.
 
     Samples end at `lengths` (N): beyond them outputs are 0 and states stay. An LSTM may project
-    its hidden state by `projection` (P, H). The steps are written out, or a loop whose step is
+    its hidden state by `projection` (P, H). The steps are unrolled, or a loop whose step is
     compiled once, however long the sequence is.
     """
     cell = CELLS[kind]

@@ -1,4 +1,4 @@
-"""A value that is asked to lie in a given way: the identity, with a wish for `assign`."""
+"""A value with a sharding that is asked for: the identity, which the sharding search obeys."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from metaop.unified_graph.node import MetaOp, Node
 
 @dataclass(frozen=True)
 class Reshard(MetaOp):
-    """`y = x`, lying as `sbp` says; it becomes a collective, or nothing where x lies so already.
+    """`y = x`, sharded as `sbp` says; it becomes a collective, or nothing where x is so already.
 
-    The gradient lies as `gradient_sbp` says, or as suits best.
+    The gradient is sharded as `gradient_sbp` says, or as suits best.
     """
 
     sbp: Any = None
@@ -39,11 +39,11 @@ class Reshard(MetaOp):
 
 @composite
 def reshard(source: Node, sbp: Any) -> Node:
-    """The same value, lying as `sbp` says."""
+    """The same value, sharded as `sbp` says."""
     return Node(Reshard(sbp), (source,), source.shape, source.dtype)
 
 
 @composite
 def reshard_gradient(source: Node, sbp: Any) -> Node:
-    """The same value; its gradient lies as `sbp` says."""
+    """The same value; its gradient is sharded as `sbp` says."""
     return Node(Reshard(None, sbp), (source,), source.shape, source.dtype)

@@ -32,12 +32,12 @@ AVX512 = Target("x86_64", "znver4", "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx
 
 
 def product(
-    rows: int, columns: int, depth: int, left_turned: bool, right_turned: bool, dtype=F32
+    rows: int, columns: int, depth: int, left_transposed: bool, right_transposed: bool, dtype=F32
 ) -> tuple[list[Node], Node]:
-    left = input_node(0, (depth, rows) if left_turned else (rows, depth), dtype)
-    right = input_node(1, (columns, depth) if right_turned else (depth, columns), dtype)
-    a = views.transpose(left, 0, 1) if left_turned else left
-    b = views.transpose(right, 0, 1) if right_turned else right
+    left = input_node(0, (depth, rows) if left_transposed else (rows, depth), dtype)
+    right = input_node(1, (columns, depth) if right_transposed else (depth, columns), dtype)
+    a = views.transpose(left, 0, 1) if left_transposed else left
+    b = views.transpose(right, 0, 1) if right_transposed else right
     return [left, right], matmul(a, b)
 
 
@@ -56,13 +56,13 @@ SHAPES = [(32, 64, 48), (33, 37, 40), (8, 100, 800), (200, 12, 49), (1024, 40, 1
 
 @pytest.mark.parametrize("rows, columns, depth", SHAPES)
 def test_products(rows: int, columns: int, depth: int) -> None:
-    for left_turned, right_turned in itertools.product((False, True), repeat=2):
+    for left_transposed, right_transposed in itertools.product((False, True), repeat=2):
         for dtype, tolerance in ((F32, 1e-5), (F64, 1e-13)):
-            nodes, output = product(rows, columns, depth, left_turned, right_turned, dtype)
+            nodes, output = product(rows, columns, depth, left_transposed, right_transposed, dtype)
             a, b = arrays = values(nodes)
             found = run(schedule(nodes, [output]), arrays, output)
             a, b = a.astype(np.float64), b.astype(np.float64)
-            wanted = (a.T if left_turned else a) @ (b.T if right_turned else b)
+            wanted = (a.T if left_transposed else a) @ (b.T if right_transposed else b)
             np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance * depth)
 
 
@@ -74,10 +74,10 @@ def test_nests_mean_the_product() -> None:
         np.testing.assert_allclose(found, arrays[0] @ arrays[1].T, rtol=2e-5, atol=2e-4)
 
 
-@pytest.mark.parametrize("right_turned", [False, True])
+@pytest.mark.parametrize("right_transposed", [False, True])
 @pytest.mark.parametrize("depth", [96, 768])
-def test_what_later_blocks_read_is_asked_for_before(depth: int, right_turned: bool) -> None:
-    nodes, output = product(64, 512, depth, False, right_turned)
+def test_what_later_blocks_read_is_asked_for_before(depth: int, right_transposed: bool) -> None:
+    nodes, output = product(64, 512, depth, False, right_transposed)
     plan = schedule(nodes, [output], Machine(Tile(block_columns=128), 1))
     (launch,) = plan.launches
     arrays = [np.zeros(node.shape, np.float32).ravel() for node in launch.buffers]
@@ -96,11 +96,11 @@ def test_what_later_blocks_read_is_asked_for_before(depth: int, right_turned: bo
 def test_a_left_factor_with_neighbours_along_the_depth_is_not_packed(
     rows: int, is_packed: bool
 ) -> None:
-    for left_turned in (False, True):
-        nodes, output = product(rows, 64, 64, left_turned, False)
+    for left_transposed in (False, True):
+        nodes, output = product(rows, 64, 64, left_transposed, False)
         (launch,) = schedule(nodes, [output]).launches
         (tile,) = micro_kernels(launch.nest.body)
-        assert (tile.left_stride is None) == (is_packed or left_turned)
+        assert (tile.left_stride is None) == (is_packed or left_transposed)
 
 
 @pytest.mark.parametrize("channels, stride", [(12, 2), (9, 1), (3, 2)])
@@ -122,8 +122,8 @@ def test_weights_are_read_in_place_in_blocks_of_whole_windows(channels: int, str
 
 @pytest.mark.parametrize("shape", [(32, 40, 24), (33, 64, 77), (8, 32, 401), (15, 17, 130)])
 def test_pairs_of_bfloat16(shape: tuple[int, int, int]) -> None:
-    for left_turned, right_turned in itertools.product((False, True), repeat=2):
-        nodes, output = product(*shape, left_turned, right_turned, BF16)
+    for left_transposed, right_transposed in itertools.product((False, True), repeat=2):
+        nodes, output = product(*shape, left_transposed, right_transposed, BF16)
         a, b = arrays = values(nodes)
         plan = schedule(nodes, [output], Machine(Tile(narrow=Tile(step=ir.PAIR)), thin=False))
         (launch,) = plan.launches
@@ -131,7 +131,7 @@ def test_pairs_of_bfloat16(shape: tuple[int, int, int]) -> None:
         (interpreted,) = run_schedule(plan, arrays)
         compiled = run(schedule(nodes, [output], host_machine()), arrays, output)
         a, b = a.astype(np.float64), b.astype(np.float64)
-        wanted = (a.T if left_turned else a) @ (b.T if right_turned else b)
+        wanted = (a.T if left_transposed else a) @ (b.T if right_transposed else b)
         for found in (interpreted, compiled):
             np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=4e-3, atol=1e-3)
 
@@ -163,12 +163,12 @@ def whole_values(nodes: list[Node]) -> list[np.ndarray]:
 def test_whole_numbers(shape: tuple[int, int, int]) -> None:
     tile = Tile(int8=Tile(step=ir.QUAD), int16=Tile(step=ir.PAIR))
     for number, (one, other) in enumerate(itertools.product(WHOLE, repeat=2)):
-        left_turned, right_turned = number % 2 == 0, number % 4 < 2
-        nodes, _ = product(*shape, left_turned, right_turned, one)
+        left_transposed, right_transposed = number % 2 == 0, number % 4 < 2
+        nodes, _ = product(*shape, left_transposed, right_transposed, one)
         nodes[1] = input_node(1, nodes[1].shape, other)
         a, b = (apply_cast(node, dtypes.int32) for node in nodes)
-        a = views.transpose(a, 0, 1) if left_turned else a
-        b = views.transpose(b, 0, 1) if right_turned else b
+        a = views.transpose(a, 0, 1) if left_transposed else a
+        b = views.transpose(b, 0, 1) if right_transposed else b
         output = matmul(a, b)
         x, y = arrays = whole_values(nodes)
         plan = schedule(nodes, [output], Machine(tile))
@@ -176,7 +176,7 @@ def test_whole_numbers(shape: tuple[int, int, int]) -> None:
         largest = max(one.itemsize, other.itemsize)
         assert {tile.step for tile in micro_kernels(launch.nest.body)} == {4 // largest}
         x, y = (z.astype(np.int64) for z in (x, y))
-        wanted = (x.T if left_turned else x) @ (y.T if right_turned else y)
+        wanted = (x.T if left_transposed else x) @ (y.T if right_transposed else y)
         (interpreted,) = run_schedule(plan, arrays)
         compiled = run(schedule(nodes, [output], host_machine()), arrays, output)
         for found in (interpreted, compiled):
@@ -346,13 +346,13 @@ def test_transposed_convolutions(case: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("rows, columns, depth", [(32, 64, 48), (9, 37, 800), (33, 300, 770)])
 @pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "batched"])
-@pytest.mark.parametrize("right_turned", [False, True])
+@pytest.mark.parametrize("right_transposed", [False, True])
 def test_a_right_factor_that_several_products_read_is_packed_once(
-    rows: int, columns: int, depth: int, batch: tuple[int, ...], right_turned: bool, target: str
+    rows: int, columns: int, depth: int, batch: tuple[int, ...], right_transposed: bool, target: str
 ) -> None:
-    shape = (*batch, columns, depth) if right_turned else (*batch, depth, columns)
+    shape = (*batch, columns, depth) if right_transposed else (*batch, depth, columns)
     right = input_node(0, shape, F32)
-    factor = views.transpose(right, right.ndim - 2, right.ndim - 1) if right_turned else right
+    factor = views.transpose(right, right.ndim - 2, right.ndim - 1) if right_transposed else right
     lefts = [input_node(k, (*batch, rows, depth), F32) for k in (1, 2, 3)]
     outputs = [matmul(left, factor) for left in lefts]
     plan = schedule([right, *lefts], outputs, host_machine())
@@ -361,9 +361,9 @@ def test_a_right_factor_that_several_products_read_is_packed_once(
     arrays = values([right, *lefts])
     buffers = [Buffer.from_numpy(array.copy()) for array in arrays]
     exact = [array.astype(np.float64) for array in arrays]
-    turned = np.swapaxes(exact[0], -1, -2) if right_turned else exact[0]
+    transposed = np.swapaxes(exact[0], -1, -2) if right_transposed else exact[0]
     for output, left, found in zip(outputs, exact[1:], LLVMProgram(plan).run(buffers)):
-        wanted = left @ turned
+        wanted = left @ transposed
         result = found.view(output.shape, np.float32)
         np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5 * depth)
 

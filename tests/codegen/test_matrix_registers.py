@@ -18,7 +18,7 @@ from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.blocks import Tile
-from metaop.codegen.lowering.contract import Contract
+from metaop.codegen.lowering.packed_gemm import PackedGemm
 from metaop.codegen.lowering.tactic import Tactic, other_tiles
 from metaop.codegen.memory import Buffer
 from metaop.compiler import schedule
@@ -76,38 +76,43 @@ def compare(found: np.ndarray, wanted: np.ndarray) -> None:
 
 
 def product(
-    shape: tuple[int, int, int], left_turned: bool, right_turned: bool, batch: tuple[int, ...] = ()
+    shape: tuple[int, int, int],
+    left_transposed: bool,
+    right_transposed: bool,
+    batch: tuple[int, ...] = (),
 ) -> tuple[list[Node], Node]:
     rows, columns, depth = shape
-    left = input_node(0, (*batch, depth, rows) if left_turned else (*batch, rows, depth), BF16)
-    right = input_node(1, (columns, depth) if right_turned else (depth, columns), BF16)
-    a = views.transpose(left, -1, -2) if left_turned else left
-    b = views.transpose(right, 0, 1) if right_turned else right
+    left = input_node(0, (*batch, depth, rows) if left_transposed else (*batch, rows, depth), BF16)
+    right = input_node(1, (columns, depth) if right_transposed else (depth, columns), BF16)
+    a = views.transpose(left, -1, -2) if left_transposed else left
+    b = views.transpose(right, 0, 1) if right_transposed else right
     return [left, right], matmul(a, b)
 
 
-def wanted_product(arrays: list[np.ndarray], left_turned: bool, right_turned: bool) -> np.ndarray:
+def wanted_product(
+    arrays: list[np.ndarray], left_transposed: bool, right_transposed: bool
+) -> np.ndarray:
     a, b = (array.astype(np.float64) for array in arrays[:2])
-    return (np.swapaxes(a, -1, -2) if left_turned else a) @ (b.T if right_turned else b)
+    return (np.swapaxes(a, -1, -2) if left_transposed else a) @ (b.T if right_transposed else b)
 
 
 @pytest.mark.parametrize("shape, forms", SHAPES, ids=str)
 def test_products(
     shape: tuple[int, int, int], forms: tuple[tuple[bool, bool], ...], emulator: Emulator
 ) -> None:
-    for turned in forms:
-        nodes, output = product(shape, *turned)
+    for transposed in forms:
+        nodes, output = product(shape, *transposed)
         arrays = values(nodes)
-        compare(run(nodes, output, arrays), wanted_product(arrays, *turned))
+        compare(run(nodes, output, arrays), wanted_product(arrays, *transposed))
     emulator.assert_well_used()
 
 
 def test_nests_mean_the_product() -> None:
-    for shape, turned in (((16, 16, 64), TT), ((33, 17, 31), NN), ((12, 40, 33), NT)):
-        nodes, output = product(shape, *turned)
+    for shape, transposed in (((16, 16, 64), TT), ((33, 17, 31), NN), ((12, 40, 33), NT)):
+        nodes, output = product(shape, *transposed)
         arrays = values(nodes)
         (found,) = run_schedule(schedule(nodes, [output], MACHINE), arrays)
-        compare(found, wanted_product(arrays, *turned))
+        compare(found, wanted_product(arrays, *transposed))
 
 
 def test_batches(emulator: Emulator) -> None:
@@ -119,10 +124,10 @@ def test_batches(emulator: Emulator) -> None:
 
 def test_several_blocks_of_the_depth_and_of_the_result(emulator: Emulator) -> None:
     machine = Machine(Tile(narrow=Tile(32, 32, 64, 64, 64, step=ir.MATRIX)), threads=2)
-    for shape, turned in (((96, 70, 130), NN), ((96, 70, 130), TT), ((130, 64, 128), NT)):
-        nodes, output = product(shape, *turned)
+    for shape, transposed in (((96, 70, 130), NN), ((96, 70, 130), TT), ((130, 64, 128), NT)):
+        nodes, output = product(shape, *transposed)
         arrays = values(nodes)
-        compare(run(nodes, output, arrays, machine), wanted_product(arrays, *turned))
+        compare(run(nodes, output, arrays, machine), wanted_product(arrays, *transposed))
     emulator.assert_well_used()
 
 
@@ -202,7 +207,7 @@ def test_convolutions_and_their_gradients(case: tuple, emulator: Emulator) -> No
 def test_pairs_in_another_order_are_noticed(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = Contract.pack
+    original = PackedGemm.pack
 
     def swapped(self, factor, *rest):
         self.together = 1
@@ -213,7 +218,7 @@ def test_pairs_in_another_order_are_noticed(
     nodes, output = product((32, 32, 64), False, False)
     arrays = values(nodes)
     compare(run(nodes, output, arrays), wanted_product(arrays, False, False))
-    monkeypatch.setattr(Contract, "pack", swapped)
+    monkeypatch.setattr(PackedGemm, "pack", swapped)
     with pytest.raises(AssertionError):
         compare(run(nodes, output, arrays), wanted_product(arrays, False, False))
 

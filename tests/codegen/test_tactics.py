@@ -33,12 +33,12 @@ Maker = Callable[[np.random.Generator, DType], Graph]
 def product(random: np.random.Generator, dtype: DType) -> Graph:
     """A product of matrices, each transposed or not, with a bias and a rectifier behind."""
     rows, columns, depth = (int(random.integers(17, 90)) for _ in range(3))
-    turned = random.integers(0, 2, 2).astype(bool)
-    left = input_node(0, (depth, rows) if turned[0] else (rows, depth), dtype)
-    right = input_node(1, (columns, depth) if turned[1] else (depth, columns), dtype)
+    transposed = random.integers(0, 2, 2).astype(bool)
+    left = input_node(0, (depth, rows) if transposed[0] else (rows, depth), dtype)
+    right = input_node(1, (columns, depth) if transposed[1] else (depth, columns), dtype)
     bias = input_node(2, (1, columns), dtype)
-    a = views.transpose(left, 0, 1) if turned[0] else left
-    b = views.transpose(right, 0, 1) if turned[1] else right
+    a = views.transpose(left, 0, 1) if transposed[0] else left
+    b = views.transpose(right, 0, 1) if transposed[1] else right
     return [left, right, bias], apply("relu", matmul(a, b) + bias)
 
 

@@ -30,10 +30,12 @@ Maker = Callable[[DType], tuple[list[Node], Node]]
 TOLERANCES = {dtypes.float32: 1e-5, dtypes.float64: 1e-13, dtypes.bfloat16: 8e-3}
 
 
-def matrix(number: int, shape: tuple[int, int], turned: bool, dtype: DType) -> tuple[Node, Node]:
+def matrix(
+    number: int, shape: tuple[int, int], transposed: bool, dtype: DType
+) -> tuple[Node, Node]:
     """An input, and the matrix of this shape that it is or that lies transposed in it."""
-    node = input_node(number, shape[::-1] if turned else shape, dtype)
-    return node, views.transpose(node, 0, 1) if turned else node
+    node = input_node(number, shape[::-1] if transposed else shape, dtype)
+    return node, views.transpose(node, 0, 1) if transposed else node
 
 
 def product(
@@ -115,17 +117,17 @@ def test_what_is_fused_before_and_behind(form: str, target: str) -> None:
     assert len(plan.launches) <= 2
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_batches(turned: bool, is_shared: bool, target: str) -> None:
+def test_batches(transposed: bool, is_shared: bool, target: str) -> None:
     count, rows, columns, depth = 3, 5, 70, 140
-    shape = (columns, depth) if turned else (depth, columns)
+    shape = (columns, depth) if transposed else (depth, columns)
 
     def make(dtype: DType) -> tuple[list[Node], Node]:
         left = input_node(0, (count, rows, depth), dtype)
         right = input_node(1, shape if is_shared else (count, *shape), dtype)
         axes = len(right.shape)
-        other = views.transpose(right, axes - 2, axes - 1) if turned else right
+        other = views.transpose(right, axes - 2, axes - 1) if transposed else right
         return [left, right], matmul(left, other)
 
     assert is_thin(check(make, dtypes.float32))
@@ -153,6 +155,6 @@ def test_other_contractions_take_panels(sizes: tuple[int, int, int], form: str) 
     assert not is_thin(schedule(nodes, [output], host_machine()))
 
 
-def test_columns_that_no_number_of_tasks_shares_take_panels() -> None:
+def test_outer_reductions_that_no_number_of_tasks_shares_take_panels() -> None:
     nodes, output = product((4, 4099, 64), "NN")
     assert not is_thin(schedule(nodes, [output], host_machine()))

@@ -1,4 +1,4 @@
-"""Windows that are written out: machine code against PyTorch, for values, places and gradients."""
+"""Windows that are unrolled: machine code against PyTorch, for values, places and gradients."""
 
 from __future__ import annotations
 

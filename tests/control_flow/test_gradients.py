@@ -1,4 +1,4 @@
-"""Gradients of loops and choices against PyTorch's of the loops written out."""
+"""Gradients of loops and choices against PyTorch's of the loops unrolled."""
 
 import numpy as np
 import pytest

@@ -9,12 +9,12 @@ import numpy as np
 
 from metaop.codegen.reference import ReferenceLocalProgram
 from metaop.compiler import schedule
-from metaop.dist.assign import assign
 from metaop.dist.boxing import assemble, shard
 from metaop.dist.derivation import derive, text
 from metaop.dist.mesh_world import SimulatedMesh
 from metaop.dist.planned import PlannedProgram
 from metaop.dist.sbp import Partial, Sbp
+from metaop.dist.sharding_search import assign
 from metaop.dist.trace import trace
 from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.node import Node, topological

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.mpi, needs_mpi]
 # Each group is one job.
 LOCAL = (
     "transitions",
-    "carriers",
+    "transports",
     "communication",
     "data_parallel",
     "batch_norm",
@@ -39,7 +39,7 @@ def test_ranks_agree_with_one_process(name: str, group: tuple[str, ...], ranks: 
 
 
 def test_large_values_in_the_window_of_a_host_agree_as_small_ones_in_messages() -> None:
-    modes = ("carriers", "communication", "transitions", "data_parallel", "batch_norm", "zero")
+    modes = ("transports", "communication", "transitions", "data_parallel", "batch_norm", "zero")
     done = run_all(3, "--window", *modes)
     for name in modes:
         check_done(name, 3, done)

@@ -117,6 +117,6 @@ def _variants(value: np.ndarray) -> np.ndarray:
 def test_the_library_is_covered(cases: dict[str, Case]) -> None:
     without_inputs = {"constant_fill", "eye", "permutation"}
     elsewhere = {"segment_reduce", "overwrite", "additive_mask", "renormalised"}
-    # Loops are written out before they are split: tests/control_flow/test_transforms.py.
+    # Loops are unrolled before they are split: tests/control_flow/test_transforms.py.
     elsewhere |= {"choose"}
     assert composites() - set(cases) <= without_inputs | elsewhere

@@ -16,7 +16,7 @@ from metaop.codegen.cuda.device import runtime
 from metaop.dist import exchange, job
 from metaop.dist.boxing import SimulatedWorld, shard
 from metaop.dist.memory import GpuMemory
-from metaop.dist.nccl import NcclCarrier
+from metaop.dist.nccl import NcclTransport
 from metaop.dist.placement import Placement
 from metaop.dist.sbp import BROADCAST, PARTIAL, Partial, Sbp, Split
 from metaop.distributed import distribute_tensor
@@ -72,10 +72,10 @@ def moved(
 
     def run(rank: int) -> None:
         memory = GpuMemory(cupy, rank)
-        carrier = NcclCarrier(Ranks(ranks, rank, identity), memory)
+        transport = NcclTransport(Ranks(ranks, rank, identity), memory)
         part = memory.put(parts[rank])
         with memory.active():
-            started = exchange.start(carrier, part, source, target, value.shape)
+            started = exchange.start(transport, part, source, target, value.shape)
             started.request.wait(None, "a move of the test")  # type: ignore[arg-type]
             results[rank] = memory.get(started.result())
         sent[rank], addresses[rank] = started.sent, part.data.ptr

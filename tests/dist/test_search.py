@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import metaop
-from metaop.dist.assign import Plan
 from metaop.dist.cost import Cluster, Link
 from metaop.dist.sbp import BROADCAST, Split
 from metaop.dist.search import auto_parallel, explain_plan
+from metaop.dist.sharding_search import Plan
 from tests.dist.steps import (
     classifier,
     convolutional,

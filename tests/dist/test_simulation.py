@@ -17,7 +17,7 @@ FAST = Cluster(flops=1e13, memory_bandwidth=1e12, links=(Link(1e-5, 1e9), Link(2
 
 
 def step_on(ranks: Any, given: list[tuple], rows: int = 4096, **options: Any) -> Prediction:
-    """Two layers of 256 x 1024 trained on data of `rows` rows that lie as `given`."""
+    """Two layers of 256 x 1024 trained on data of `rows` rows sharded as `given`."""
     zeros = metaop.zeros
     tensors = [zeros(256, 1024), zeros(1024, 256), zeros(rows, 256), zeros(rows, 256)]
     step = training_step(mlp, 2)

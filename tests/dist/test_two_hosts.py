@@ -68,7 +68,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @needs_mpi
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    ("program", "slots"), [("data_parallel.py", 1), ("pipeline.py", 1), ("carriers.py", 2)]
+    ("program", "slots"), [("data_parallel.py", 1), ("pipeline.py", 1), ("transports.py", 2)]
 )
 def test_ranks_on_two_hosts_agree_with_one_process(program: str, slots: int, hosts: Path) -> None:
     where = ",".join(f"{address}:{slots}" for address in HOSTS.values())

@@ -80,7 +80,7 @@ def lengths(T: Any, numbers: Numbers) -> list[Any]:
 
 @stream
 def long_lengths(T: Any, numbers: Numbers) -> list[Any]:
-    """Scores that are worth a band of launches."""
+    """Scores that are worth a tiled group of launches."""
     F, length = T.nn.functional, int(numbers.integers(90, 160))
     query, key, value = (drawn(T, numbers, 4, 4, length, 8) for _ in range(3))
     result = F.scaled_dot_product_attention(query, key, value)

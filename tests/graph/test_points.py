@@ -1,4 +1,4 @@
-"""Clouds of points against PyTorch, written out step by step."""
+"""Clouds of points against PyTorch, unrolled step by step."""
 
 from __future__ import annotations
 

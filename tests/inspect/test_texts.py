@@ -91,7 +91,7 @@ def names_of(text: str) -> list[str]:
     return re.findall(r"^kernel (\w+)", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("program, part", [(attention, "band_"), (convolution, "winograd_")])
+@pytest.mark.parametrize("program, part", [(attention, "tiled_"), (convolution, "winograd_")])
 def test_kernels_are_those_that_run(program, part: str) -> None:  # type: ignore[no-untyped-def]
     tensors = program()
     names = names_of(inspect.kernels(*tensors))

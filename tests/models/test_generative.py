@@ -238,7 +238,7 @@ def test_the_critic_of_wgan_stays_within_its_limit() -> None:
 
 
 def test_the_judge_of_sgan_reads_few_labels() -> None:
-    """The losses of a softmax over "drawn" and ten classes, written out."""
+    """The losses of a softmax over "drawn" and ten classes, unrolled."""
     players = recognising("SGAN", 0, 10)(sgan).eval()
     real, labels = random.uniform(-1, 1, (4, 1, 8, 8)), random.integers(0, 10, 4)
     turn = players.turn(metaop.tensor(real).float(), metaop.tensor(labels))

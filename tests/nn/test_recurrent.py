@@ -12,7 +12,7 @@ from tests.nn.parity import close, draw, pair, same_behaviour, same_text, to_met
 torch = pytest.importorskip("torch")
 
 
-@pytest.fixture(autouse=True, params=["written out", "loop"])
+@pytest.fixture(autouse=True, params=["unrolled", "loop"])
 def form(request, monkeypatch):
     """Layers run their steps in a loop, or each step by itself."""
     shortest = 1 if request.param == "loop" else 1 << 30

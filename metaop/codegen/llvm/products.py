@@ -71,7 +71,7 @@ def _bytes(code: Code, left: Value, right: Value, total: Value) -> Value:
     return _called(code, "avx512.vpdpbusd", total, total.full_type, (left.text, right.text))
 
 
-def _turned_bytes(code: Code, left: Value, right: Value, total: Value) -> Value:
+def _transposed_bytes(code: Code, left: Value, right: Value, total: Value) -> Value:
     """Of signed left and unsigned right numbers."""
     return _bytes(code, right, left, total)
 
@@ -92,7 +92,7 @@ _PRODUCTS = {
     (PAIR, "float", ""): Product("i32", "i16", _bfloat16_pairs),
     (PAIR, "int", ""): Product("i32", "i16", _int16_pairs),
     (QUAD, "int", "us"): Product("i32", "i8", _bytes),
-    (QUAD, "int", "su"): Product("i32", "i8", _turned_bytes),
+    (QUAD, "int", "su"): Product("i32", "i8", _transposed_bytes),
     (QUAD, "int", "ss"): Product("i32", "i8", _bytes, True),
-    (QUAD, "int", "uu"): Product("i32", "i8", _turned_bytes, True),
+    (QUAD, "int", "uu"): Product("i32", "i8", _transposed_bytes, True),
 }

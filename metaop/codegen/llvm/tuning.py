@@ -24,9 +24,9 @@ from metaop import settings
 from metaop.codegen.choices import Choices
 from metaop.codegen.disk_cache import cache_at
 from metaop.codegen.fingerprint import kernel_fingerprint
-from metaop.codegen.llvm.contest import Contestant, Memory, contest
 from metaop.codegen.llvm.engine import code_generator
 from metaop.codegen.llvm.target import Target, host_target
+from metaop.codegen.llvm.timing_trial import Candidate, Memory, timing_trial
 from metaop.codegen.loop_nest import LoopNest
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.lower import lower_by
@@ -39,7 +39,7 @@ from metaop.unified_graph.node import Node
 _VERSION = "1"
 # Schedules of which the model expects more than so many times the work of panels are not tried.
 _HOPELESS = 1.5
-# How long the contestants of a round take turns, and how many turns each has at least.
+# How long the candidates of a round take turns, and how many turns each has at least.
 _SECONDS, _TURNS, _FINAL_TURNS = 0.3, 4, 16
 # What is faster than the default by less than this share, or in fewer of the turns, may be so by
 # chance.
@@ -180,7 +180,7 @@ class _Search:
         self.memory = Memory()
         # Tactics of which sizes go beyond those of the contraction launch the same.
         self.nests: list[list[LoopNest]] = []
-        self.ready: list[Contestant] = []
+        self.ready: list[Candidate] = []
 
     def winner(self) -> Tactic:
         """The default, or what is faster by more than noise."""
@@ -212,7 +212,7 @@ class _Search:
         different = sorted(set(numbers))
         if len(different) == 1:
             return np.zeros((1, len(candidates)))
-        times = contest([self.ready[number] for number in different], _SECONDS, turns)
+        times = timing_trial([self.ready[number] for number in different], _SECONDS, turns)
         return times[:, [different.index(number) for number in numbers]]
 
     def _launched(self, tactic: Tactic) -> int:
@@ -221,5 +221,5 @@ class _Search:
         nests = [launch.nest for launch in launches]
         if nests not in self.nests:
             self.nests.append(nests)
-            self.ready.append(Contestant(launches, self.memory))
+            self.ready.append(Candidate(launches, self.memory))
         return self.nests.index(nests)

@@ -106,7 +106,7 @@ class Lowering:
         self.waiting.discard(node)
 
     def elements_worth_a_task(self) -> int:
-        """Elements worth handing to another thread: fewer if they are dear."""
+        """Elements worth handing to another thread: fewer if they are expensive."""
         applied = (node.op for node in self.computed() if isinstance(node.op, Elementwise))
         operations = sum(function_cost(op.function.name) for op in applied)
         return GRAIN * _OPERATIONS // max(operations, _OPERATIONS)

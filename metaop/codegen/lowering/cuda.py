@@ -6,22 +6,22 @@ import math
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.cuda_contract import SharedContract
 from metaop.codegen.lowering.loops import Loop, plain_plan, split_index
 from metaop.codegen.lowering.machine import Machine
-from metaop.codegen.lowering.rows import Rows
+from metaop.codegen.lowering.row_reductions import RowReduction
 from metaop.codegen.lowering.scatter import Scatter
+from metaop.codegen.lowering.shared_gemm import SharedGemm
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
 
 
-class RecomputingRows(Rows):
-    """Rows that compute dear values again in every pass: arithmetic is cheaper than memory."""
+class RecomputingRowReduction(RowReduction):
+    """Rows that compute expensive values again in every pass: arithmetic is cheaper than memory."""
 
     TURNS = False
     PREFETCHES = False
 
-    def _carry_dear_values(self, loops: list[Loop]) -> None:
+    def _carry_expensive_values(self, loops: list[Loop]) -> None:
         return
 
 
@@ -54,7 +54,7 @@ CUDA = Machine(
     thin=False,
     backend="cuda",
     threads=132,
-    rows=RecomputingRows,
-    contract=SharedContract,
+    rows=RecomputingRowReduction,
+    contract=SharedGemm,
     scatter=AtomicScatter,
 )

@@ -18,7 +18,7 @@ _LONGEST_REDUCTION = 1 << 14
 # those are enough to fill a vector and lie close to each other.
 _LARGEST_WINDOW = 64
 _FEWEST_LANES = 8
-# Fewer lanes than this are not worth bodies that are written out.
+# Fewer lanes than this are not worth bodies that are unrolled.
 _FEWEST_WRITTEN_OUT = 3
 # Rows of fewer results leave too many lanes of a vector idle.
 _SHORT_ROW = 12
@@ -42,15 +42,15 @@ class Loop:
 class LoopPlan:
     """The loops of a kernel, outermost first, and the box axes in terms of their variables.
 
-    `turned` names the loop along which elements are neighbours where they are read, if it is not
-    the last one, along which they are neighbours where they are stored. Loops in `written_out` are
+    `transposed` names the loop along which elements are neighbours where they are read, unless it
+    is the last one, along which they are neighbours where they are stored. Loops in `unrolled` are
     none of the `loops`: their iterations stand side by side in the innermost body.
     """
 
     loops: tuple[Loop, ...]
     axes: Indices
-    turned: str | None = None
-    written_out: tuple[Loop, ...] = ()
+    transposed: str | None = None
+    unrolled: tuple[Loop, ...] = ()
 
     def kept(self) -> tuple[Loop, ...]:
         return tuple(loop for loop in self.loops if not loop.reduced)
@@ -76,7 +76,7 @@ def written_out_plan(
     targets: Sequence[IndexExpr],
     residues: Set[int],
 ) -> LoopPlan | None:
-    """The joined plan with reduced loops and those of `residues` written out, if lanes can run.
+    """The joined plan with reduced loops and those of `residues` unrolled, if lanes can run.
 
     They need a kept loop of whose iterations neighbours read what lies close together. Short rows
     are joined where the places that are read and the `targets` stay affine, though guards do not.
@@ -84,7 +84,7 @@ def written_out_plan(
     found = _written_out(_joined_loops(kernel, exprs, residues), residues)
     if found.loops and hint_of(found.loops[-1].extent) < _SHORT_ROW:
         found = _written_out(_joined_loops(kernel, [*places, *targets], residues), residues)
-    window = math.prod(loop.extent for loop in found.written_out)
+    window = math.prod(loop.extent for loop in found.unrolled)
     if window < 2 or not found.loops or hint_of(found.loops[-1].extent) < _FEWEST_WRITTEN_OUT:
         return None
     lane = Axis(found.loops[-1].name, found.loops[-1].extent)
@@ -97,7 +97,7 @@ def _written_out(joined: tuple[list[Loop], Indices], residues: Set[int]) -> Loop
     loops, axes = joined
     inside = [loop for loop in loops if loop.reduced or int(loop.name[1:]) in residues]
     outside = tuple(loop for loop in loops if loop not in inside)
-    return LoopPlan(outside, axes, written_out=tuple(inside))
+    return LoopPlan(outside, axes, unrolled=tuple(inside))
 
 
 def joined_plan(
@@ -149,10 +149,10 @@ def lanes_lie_apart(kernel: Kernel, places: Iterable[IndexExpr]) -> bool:
     return any(abs(place.coefficient(last)) > LONGEST_STRIDE for place in places)
 
 
-def turned(
+def transposed(
     kernel: Kernel, plain: LoopPlan, plan: LoopPlan, places: Iterable[IndexExpr]
 ) -> LoopPlan:
-    """The plan with the loop along which neighbours are read as its turned one.
+    """The plan with the loop along which neighbours are read as its transposed one.
 
     Without such a loop before the last, it is the plan `plain`. `places` are index expressions of
     the axes of the box at which buffers are read.
@@ -163,7 +163,7 @@ def turned(
         inside = [k for k, index in enumerate(plan.axes) if _uses(index, loop)]
         axis = Axis(f"i{inside[-1]}", kernel.shape[inside[-1]])
         if hint_of(loop.extent) >= _FEWEST_TURNED and any(x.coefficient(axis) == 1 for x in apart):
-            return replace(plan, turned=loop.name)
+            return replace(plan, transposed=loop.name)
     return plain
 
 
@@ -192,7 +192,7 @@ def divided(plan: LoopPlan, exprs: Iterable[IndexExpr]) -> LoopPlan:
     if divisor % _FILLING == 0:
         return LoopPlan((*plan.loops[:-1], quotient, remainder), axes)
     if divisor in _INTERLEAVED and hint_of(quotient.extent) >= _FEWEST_LANES:
-        return LoopPlan((*plan.loops[:-1], quotient), axes, written_out=(remainder,))
+        return LoopPlan((*plan.loops[:-1], quotient), axes, unrolled=(remainder,))
     return plan
 
 

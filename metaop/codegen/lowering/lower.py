@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.columns import Columns, column_width
 from metaop.codegen.lowering.custom import lower_code
 from metaop.codegen.lowering.loops import (
     divided,
     joined_plan,
     lanes_lie_apart,
     plain_plan,
-    turned,
+    transposed,
 )
 from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.order import lower_order
-from metaop.codegen.lowering.prefixes import Prefixes, triangle_of
+from metaop.codegen.lowering.outer_reductions import OuterReduction, column_width
 from metaop.codegen.lowering.repetition import lower_loop
 from metaop.codegen.lowering.replacement import lower_replacement
+from metaop.codegen.lowering.scans import Scan, triangle_of
 from metaop.codegen.lowering.scatter import lower_fill
 from metaop.codegen.lowering.stencil import lower_stencil
 from metaop.codegen.lowering.stencil_geometry import Stencil
@@ -95,26 +95,26 @@ def _lower_rows(
     """Lowers twice: only the finished index expressions tell which axes can be one loop."""
     triangle = triangle_of(kernel, storage) if machine.rows.TURNS else None
     if triangle is not None:
-        return Prefixes(kernel, storage, uses, triangle).lower()
-    written_out = windows_plan(kernel, storage, uses) if machine.windows else None
-    if written_out is not None:
-        return Windows(kernel, storage, uses, written_out).lower()
+        return Scan(kernel, storage, uses, triangle).lower()
+    unrolled = windows_plan(kernel, storage, uses) if machine.windows else None
+    if unrolled is not None:
+        return Windows(kernel, storage, uses, unrolled).lower()
     probe = machine.rows(kernel, storage, uses, plain_plan(kernel))
     places = probe.places_in_box()
     plan = joined_plan(kernel, probe.values.offsets, places)
     if machine.rows.TURNS and lanes_lie_apart(kernel, places):
-        plan = turned(kernel, plan, plan, places)
+        plan = transposed(kernel, plan, plan, places)
     width = column_width(kernel, plan, places, machine.threads) if machine.rows.TURNS else None
     if width is not None:
-        found = Columns(kernel, storage, uses, plan, width).lower_columns()
+        found = OuterReduction(kernel, storage, uses, plan, width).lower_columns()
         if found is not None:
             return found
     rows = machine.rows(kernel, storage, uses, plan)
     lowered = rows.lower()
-    if kernel.reduced or not plan.loops or plan.turned or not machine.rows.TURNS:
+    if kernel.reduced or not plan.loops or plan.transposed or not machine.rows.TURNS:
         return lowered
     finer = divided(plan, rows.values.offsets)
     if finer is plan:
         return lowered
-    schedule = Windows if finer.written_out else machine.rows
+    schedule = Windows if finer.unrolled else machine.rows
     return schedule(kernel, storage, uses, finer).lower()

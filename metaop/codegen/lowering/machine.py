@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from metaop.codegen.lowering.blocks import Tile
-from metaop.codegen.lowering.contract import Contract
-from metaop.codegen.lowering.rows import Rows
+from metaop.codegen.lowering.packed_gemm import PackedGemm
+from metaop.codegen.lowering.row_reductions import RowReduction
 from metaop.codegen.lowering.scatter import Scatter
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
@@ -38,8 +38,8 @@ class Machine:
     tile: Tile = field(default_factory=Tile)
     tiles: tuple[tuple[int, int], ...] = ()
     threads: int = 1
-    rows: type[Rows] = Rows
-    contract: type[Contract] = Contract
+    rows: type[RowReduction] = RowReduction
+    contract: type[PackedGemm] = PackedGemm
     scatter: type[Scatter] = Scatter
     backend: str = "llvm"
     filters: bool = False

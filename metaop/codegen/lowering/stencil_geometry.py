@@ -95,10 +95,10 @@ def stencil_of(kernel: Kernel, storage: Storage) -> Stencil | None:
     found = sum_of_products(root, storage.has_buffer)
     if found is None or root.inputs[0].shape != kernel.shape:
         return None
-    turned = replace(
+    transposed = replace(
         found, left=found.right, right=found.left, rows=found.columns, columns=found.rows
     )
-    for contraction in (found, turned):
+    for contraction in (found, transposed):
         for stencil in _stencils(contraction, kernel.shape, storage):
             return stencil
     return None

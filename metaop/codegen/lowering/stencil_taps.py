@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.positions import Positions
+from metaop.codegen.lowering.contraction_axes import ContractionAxes
 from metaop.codegen.lowering.stencil_geometry import Stencil
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
@@ -38,7 +38,7 @@ class Result(NamedTuple):
     taps: list[tuple[int, int]]
 
 
-class Taps(Positions):
+class Taps(ContractionAxes):
     """A stencil: its windows down and along a plane, and the residues that move them."""
 
     def __init__(

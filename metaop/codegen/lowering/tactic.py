@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from metaop.codegen.lowering.blocks import Tile
+from metaop.codegen.lowering.contraction_axes import narrowest
 from metaop.codegen.lowering.machine import Machine
-from metaop.codegen.lowering.positions import narrowest
 from metaop.codegen.lowering.stencil_geometry import Stencil, stencil_of
 from metaop.codegen.lowering.thin import Thin
 from metaop.codegen.lowering.winograd_geometry import Geometry, geometries

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel
 from metaop.codegen.lowering.blocks import PACKING, Tile, balanced, exact_block
-from metaop.codegen.lowering.positions import Positions
+from metaop.codegen.lowering.contraction_axes import ContractionAxes
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr
@@ -61,7 +61,7 @@ def groups(extent: int, size: int) -> Iterator[Group]:
         yield Group(times * size, 1, rest)
 
 
-class Thin(Positions):
+class Thin(ContractionAxes):
     """A contraction of few rows or few steps, of which the right factor is read where it lies.
 
     Sums of at most `_STEPS` products of each result never leave the registers.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.positions import Positions
+from metaop.codegen.lowering.contraction_axes import ContractionAxes
 from metaop.codegen.lowering.short_products import Matrix, combined
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr
@@ -14,7 +14,7 @@ from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr
 _VECTOR, _TILES_OF_LINE = 16, 4
 
 
-class Transforms(Positions):
+class Transforms(ContractionAxes):
     """What the schedules with short products share."""
 
     def transform(

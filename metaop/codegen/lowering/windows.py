@@ -1,11 +1,11 @@
-"""The schedule of small windows: reductions of few elements, written out for neighbouring results.
+"""The schedule of small windows: reductions of few elements, unrolled for neighbouring results.
 
 Maps that treat neighbours by turns are such windows of one element.
 
 Lanes run along the innermost kept axis. All elements of a window stand in one body, where its
 offsets are literals: what a guard excludes is not computed at all, and a second pass over a window
 finds its elements in registers. Kept axes that decide in guards over which offsets to sum are
-written out as well. In the gradient of windows with a stride they are the remainders of a position,
+unrolled as well. In the gradient of windows with a stride they are the remainders of a position,
 and results of neighbouring remainders are stored together.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel, whole_vectors
 from metaop.codegen.lowering.loops import Loop, LoopPlan, plain_plan, written_out_plan
-from metaop.codegen.lowering.rows import Rows
+from metaop.codegen.lowering.row_reductions import RowReduction
 from metaop.fusion.cases import residue_axes
 from metaop.fusion.kernel import Indices, Kernel
 from metaop.fusion.storage import Storage
@@ -37,7 +37,7 @@ _BYTES_AHEAD, _LINE_BYTES = 4096, 64
 
 
 def windows_plan(kernel: Kernel, storage: Storage, uses: dict[Node, int]) -> LoopPlan | None:
-    """The loops around small windows, with all that is written out; None for other kernels."""
+    """The loops around small windows, with all that is unrolled; None for other kernels."""
     reductions = [root for root in kernel.roots if isinstance(root.op, Reduce)]
     others = [root for root in kernel.roots if root not in reductions]
     window = math.prod(kernel.shape[k] for k in kernel.reduced)
@@ -49,12 +49,12 @@ def windows_plan(kernel: Kernel, storage: Storage, uses: dict[Node, int]) -> Loo
         return None
     sources = [root.inputs[0] for root in reductions]
     residues = residue_axes(sources, kernel.shape, kernel.reduced, storage.has_buffer)
-    probe = Rows(kernel, storage, uses, plain_plan(kernel))
+    probe = RowReduction(kernel, storage, uses, plain_plan(kernel))
     places, values = probe.places_in_box(), probe.values
     plan = written_out_plan(kernel, values.offsets, places, values.targets, residues)
     if plan is None:
         return None
-    points = math.prod(loop.extent for loop in plan.written_out)
+    points = math.prod(loop.extent for loop in plan.unrolled)
     is_small = points <= _MOST_POINTS and points * _nodes(kernel, storage) <= _MOST_NODES
     return plan if is_small else None
 
@@ -71,8 +71,8 @@ def _nodes(kernel: Kernel, storage: Storage) -> int:
     return len(seen) + len(kernel.roots)
 
 
-class Windows(Rows):
-    """Loops around bodies in which whole windows are written out."""
+class Windows(RowReduction):
+    """Loops around bodies in which whole windows are unrolled."""
 
     def lower(self) -> LoweredKernel:
         *outer, lane = self.plan.loops
@@ -91,7 +91,7 @@ class Windows(Rows):
             self.values.emit(ir.For(loop.name, loop.extent, "serial", self.values.close()))
         if outer:
             self.values.emit(ir.For("p", tasks, "parallel", self.values.close()))
-        points = math.prod(loop.extent for loop in self.plan.written_out)
+        points = math.prod(loop.extent for loop in self.plan.unrolled)
         each = points * math.prod(loop.extent for loop in (*rows, lane)) if outer else points
         grain = max(GRAIN // hint_of(each), 1)
         return self.finish("windows", self.values.close(), grain if outer else whole_vectors(grain))
@@ -126,7 +126,7 @@ class Windows(Rows):
         """The results at all residues; they are stored last, so that neighbours come together."""
         found: dict[Node, list[tuple[Indices, ir.Expr]]] = {}
         around = self.axes
-        for at_residue in self._at_points([x for x in self.plan.written_out if not x.reduced]):
+        for at_residue in self._at_points([x for x in self.plan.unrolled if not x.reduced]):
             self.axes = at_residue
             for root, value in self._results():
                 found.setdefault(root, []).append((self._indices(root), value))
@@ -149,7 +149,7 @@ class Windows(Rows):
     def _reduced(self, root: Node, op: Reduce) -> ir.Expr:
         """The reduction of a whole window; what is but the identity is left out."""
         values, identity = self.values, op.reducer.identity(root.dtype)
-        points = self._at_points([loop for loop in self.plan.written_out if loop.reduced])
+        points = self._at_points([loop for loop in self.plan.unrolled if loop.reduced])
         elements = [values.value(root.inputs[0], at) for at in points]
         terms = [x for x in elements if not isinstance(x, ir.Number) or x.value != identity]
         name = values.fresh("a")

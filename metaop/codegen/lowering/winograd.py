@@ -20,8 +20,8 @@ import math
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel
 from metaop.codegen.lowering.blocks import Tile, balanced
-from metaop.codegen.lowering.positions import unravel_within
-from metaop.codegen.lowering.prepared import Prepared
+from metaop.codegen.lowering.contraction_axes import unravel_within
+from metaop.codegen.lowering.prepacked import Prepacked
 from metaop.codegen.lowering.rounding import RUN
 from metaop.codegen.lowering.tasks import DEPTH_BLOCK, TASK, Blocks, bind_tiles, counted
 from metaop.codegen.lowering.transforms import Transforms
@@ -78,7 +78,7 @@ class _Short(Transforms):
         self.taps_pitch = self.channel_count + _PITCH
         shape = (self.batch_count, self.height, self.points, self.taps_pitch)
         order = (geometry, self.contraction.rows, self.contraction.batch)
-        self.prepared = Node(Prepared(order), (self.contraction.left,), shape, self.scalar)
+        self.prepared = Node(Prepacked(order), (self.contraction.left,), shape, self.scalar)
 
     def lower(self) -> LoweredKernel:
         """The nest of the launch."""

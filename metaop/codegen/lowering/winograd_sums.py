@@ -15,7 +15,7 @@ import math
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.blocks import Tile, balanced
-from metaop.codegen.lowering.positions import unravel_within
+from metaop.codegen.lowering.contraction_axes import unravel_within
 from metaop.codegen.lowering.rounding import RUN, excess
 from metaop.codegen.lowering.short_products import short_product
 from metaop.codegen.lowering.tasks import TASK, Blocks, bind_tiles, counted
@@ -154,16 +154,16 @@ class LongWindows(Transforms):
 
     def _allocate(self) -> None:
         self.left, self.right, self.sums = -1, -2, -3
-        self.partial, self.turned, self.line = -4, -5, -6
+        self.partial, self.transposed, self.line = -4, -5, -6
         self.left_pitch = self.block_rows * _TILES + _PITCH
         self.sum_pitch = self.block_rows * self.block_channels + _PITCH
-        self.turned_pitch = self.strip * _TILES + _PITCH
+        self.transposed_pitch = self.strip * _TILES + _PITCH
         sizes = (
             (self.left, _ALL_POINTS * self.left_pitch),
             (self.right, _ALL_POINTS * self.block_channels * _TILES),
             (self.sums, _ALL_POINTS * self.sum_pitch),
             (self.partial, _ALL_POINTS * max(_TILES, self.block_channels)),
-            (self.turned, _ALL_POINTS * self.turned_pitch),
+            (self.transposed, _ALL_POINTS * self.transposed_pitch),
             (self.line, TAPS**2 * self.block_channels),
         )
         for number, elements in sizes:
@@ -228,7 +228,7 @@ class LongWindows(Transforms):
         self.transform(
             "b", n, _PRODUCT.data,
             lambda k: self.load(self.partial, (step + k * n) * _TILES + lane),
-            lambda k: (self.turned, (step + k * n) * self.turned_pitch + start),
+            lambda k: (self.transposed, (step + k * n) * self.transposed_pitch + start),
         )  # fmt: skip
         self.close("l", _TILES, vector=True)
         self.close("c", self.strip)
@@ -263,7 +263,7 @@ class LongWindows(Transforms):
             values.open(name)
         point, lane = index_expr.axis("t", _ALL_POINTS), index_expr.axis("l", self.strip)
         tile = index_expr.axis("k", _TILES)
-        value = self.load(self.turned, point * self.turned_pitch + lane * _TILES + tile)
+        value = self.load(self.transposed, point * self.transposed_pitch + lane * _TILES + tile)
         start = (point * self.strips + strip) * (_TILES * self.strip)
         values.emit(ir.Store(self.right, values.sum(start + tile * self.strip + lane), value))
         self.close("k", _TILES)

@@ -27,7 +27,7 @@ def sum_over_ranks(input: Tensor, world: MPIWorld) -> Tensor:
     with memory.active():
         value = array_of(input.detach()).reshape(-1)
         total = np.empty_like(value)
-        request = world.carrier_at(memory).all_reduce(Packed.alone(value), total, "add")
+        request = world.transport_at(memory).all_reduce(Packed.alone(value), total, "add")
         world.wait(request, f"sum of {kind}")
         result = tensor_on(total.reshape(tuple(input.shape)), input.dtype, input.device)
     if modes.gradients and input.requires_grad:

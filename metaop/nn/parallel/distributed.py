@@ -116,7 +116,7 @@ class DistributedDataParallel(Module):
             with memory.active():
                 arrays = [array_of(tensor.detach()) for tensor in chosen]
                 message = np.concatenate([one.reshape(-1).view(np.uint8) for one in arrays])
-                request = self._world.carrier_at(memory).broadcast(message, 0)
+                request = self._world.transport_at(memory).broadcast(message, 0)
                 self._world.wait(request, "a broadcast of parameters and buffers")
                 if self._world.rank:
                     self._put(chosen, arrays, message)

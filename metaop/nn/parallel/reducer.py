@@ -54,10 +54,10 @@ class Bucket:
         """Starts the averaging of the gradients."""
         arrays = [self.arrays[parameter] for parameter in self.parameters]
         self.means = self._new_memory() if self.memory is None else self.memory
-        carrier = self.world.carrier_at(self.source)
+        transport = self.world.transport_at(self.source)
         with self.source.active():
             packed = Packed(self.packing, arrays)
-            self.request = carrier.all_reduce(packed, self.means, "add", 1.0 / carrier.size)
+            self.request = transport.all_reduce(packed, self.means, "add", 1.0 / transport.size)
 
     def finish(self, used: set[Parameter]) -> None:
         """Makes the means the gradients of the parameters that some rank used."""

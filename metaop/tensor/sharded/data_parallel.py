@@ -43,7 +43,7 @@ def begin(mesh: Sequence[int]) -> None:
     """Makes this program data-parallel from here on.
 
     Data are split along the first axis of a mesh of ranks; along others they are whole, and so is
-    what is trained, unless `to_global` lets it lie otherwise.
+    what is trained, unless `to_global` shards it otherwise.
     """
     ranks: Any = np.arange(prod(mesh)).reshape(mesh).tolist()
     _program.ranks = ranks
@@ -73,7 +73,7 @@ def home_of(device: Device) -> Device:
     return home
 
 
-def lying(placement: Placement, first: Sbp) -> NdSbp:
+def uniform_sharding(placement: Placement, first: Sbp) -> NdSbp:
     """A state along the first axis of a placement, whole values along the others."""
     return (first, *(BROADCAST,) * (len(placement.shape) - 1))
 
@@ -83,7 +83,9 @@ def _trained(call: Call) -> Call:
     home = home_of(call.type.device)
     if home is call.type.device:
         return call
-    return distribute_tensor(wrap(call), home.placement, lying(home.placement, BROADCAST)).call
+    return distribute_tensor(
+        wrap(call), home.placement, uniform_sharding(home.placement, BROADCAST)
+    ).call
 
 
 def _joined(inputs: Sequence[Call | None]) -> Sequence[Call | None]:
@@ -121,7 +123,7 @@ def _split(data: Tensor, placement: Placement) -> Call:
             f"data {kind} with checksum {_checksum(value)}; all ranks have to read or draw the same"
         )
     state = BROADCAST if data.requires_grad else Split(0)
-    return spread(data, placement, lying(placement, state)).call
+    return spread(data, placement, uniform_sharding(placement, state)).call
 
 
 def _checksum(value: Any) -> int:

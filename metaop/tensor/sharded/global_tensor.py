@@ -1,7 +1,7 @@
 """Global tensors: one logical tensor over the ranks of a placement, with OneFlow's interface.
 
-A global tensor is recorded, differentiated and updated like any other; how its value lies on the
-ranks is decided when it is computed, by what its inputs are and by what has been asked for.
+A global tensor is recorded, differentiated and updated like any other; how its value is sharded on
+the ranks is decided when it is computed, by what its inputs are and by what has been asked for.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def to_global(
     check_meta: bool = True,
     copy: bool = False,
 ) -> Tensor:
-    """The global tensor of which every rank gives its part, or a global one lying as `sbp` says.
+    """The global tensor of which every rank gives its part, or a global one sharded as `sbp` says.
 
     Of ranks that have the same part, as with `broadcast`, the first one's is taken.
 
     Without `placement` a global tensor stays where it is; with another one, which may have any
-    number of ranks, it moves there. The gradient goes the way back; `grad_sbp` says how it lies
-    on arrival. Every rank of the placements has to call it.
+    number of ranks, it moves there. The gradient goes the way back; `grad_sbp` says how it is
+    sharded on arrival. Every rank of the placements has to call it.
 
     Raises ArgumentError for an `sbp` that does not suit the tensor or the mesh, and
     DistributedError, on all ranks, when they give parts that do not fit together (which is not
@@ -143,9 +143,9 @@ def spread(input: Tensor, placement: Placement, sbp: SbpLike) -> Tensor:
 def to_local(input: Tensor, *, copy: bool = False, grad_sbp: SbpLike | None = None) -> Tensor:
     """What this rank holds of a global tensor, in memory of its own when `copy`.
 
-    The ranks' gradients are the parts of one that lies as the tensor does, or as `grad_sbp` says:
-    where every rank has the whole and makes something of its own of it, that is a partial sum.
-    Raises DistributedError on a rank that is not in the tensor's placement.
+    The ranks' gradients are the parts of one that is sharded as the tensor is, or as `grad_sbp`
+    says: where every rank has the whole and makes something of its own of it, that is a partial
+    sum. Raises DistributedError on a rank that is not in the tensor's placement.
     """
     placement, states = input.device.placement, _memory(input).states
     buffer = _memory(input)
@@ -171,7 +171,7 @@ def full_tensor(input: Tensor) -> Tensor:
 
 @attribute("sbp")
 def _sbp_of(input: Tensor) -> Sbp | NdSbp:
-    """How a global tensor lies; it is computed now if it is not there yet.
+    """How a global tensor is sharded; it is computed now if it is not there yet.
 
     On a row of ranks one state, on a mesh of more axes a tuple of them, the outermost first.
     """

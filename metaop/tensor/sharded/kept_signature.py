@@ -1,4 +1,4 @@
-"""How a global tensor lies stays the same when it is written in place."""
+"""How a global tensor is sharded stays the same when it is written in place."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from metaop.operators.basic import alias, clone
 from metaop.unified_graph.recording import Call, record
 from metaop.unified_graph.reshard import reshard
 
-# What lies as its operand does.
+# What is sharded as its operand is.
 _SAME = (alias, clone)
 
 
 def keep_signature(old: Call, new: Call) -> Call:
-    """`new`, asked to lie as `old` does; parameters stay where they were put."""
+    """`new`, asked to be sharded as `old` is; parameters stay where they were put."""
     states = _signature(old)
     return new if states is None else record(reshard, (new,), (states,))
 

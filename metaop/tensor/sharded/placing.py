@@ -35,7 +35,7 @@ _mode = _Mode()
 
 
 class global_mode:
-    """Tensors that are made inside are global ones, on `placement` and lying as `sbp`.
+    """Tensors that are made inside are global ones, on `placement` and sharded as `sbp`.
 
     That is for functions that name no device and no placement of their own, also inside of modules
     that are built. What has too little of a dimension to split is whole on every rank. With

@@ -43,10 +43,10 @@ def leave_in_the_middle(action: str) -> None:
     """Rank 1 is lost while gradients are averaged: after the first of them have been put."""
     model = metaop.nn.parallel.DistributedDataParallel(metaop.nn.Linear(1000, LARGE // 1000))
     # Two ranks might find messages faster than the window of their host.
-    model._world.carrier.by_messages = False
+    model._world.transport.by_messages = False
     loss = model(metaop.ones(1, 1000)).sum()
     if rank == 1:
-        from metaop.dist.rounds import AllReduce
+        from metaop.dist.ring_steps import AllReduce
 
         put = AllReduce.put
 

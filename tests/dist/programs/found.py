@@ -30,7 +30,7 @@ def normal(*shape):
 
 
 def losses(step, arrays, count, where, states) -> list[float]:
-    """The losses of twenty steps, on one process or with tensors lying as `states`."""
+    """The losses of twenty steps, on one process or with tensors sharded as `states`."""
     tensors = [metaop.tensor(array) for array in arrays]
     if where is not None:
         tensors = [distribute_tensor(x, where, s) for x, s in zip(tensors, states)]

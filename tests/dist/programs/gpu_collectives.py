@@ -5,7 +5,7 @@ import numpy as np
 import metaop
 import metaop.distributed as dist
 from metaop.dist.memory import GpuMemory, memory_of
-from metaop.dist.nccl import NcclCarrier
+from metaop.dist.nccl import NcclTransport
 from metaop.unified_graph import dtype as dtypes
 
 rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -114,6 +114,6 @@ elif rank == 1:
     dist.recv(here, 0)
     assert here.tolist() == [1.0, 1.0, 1.0]
     dist.send(metaop.full((2,), 2.0, device="cpu"), 0)
-carrier = dist.group.WORLD.world.carrier_at(memory_of(device))
-assert isinstance(carrier, NcclCarrier)
+transport = dist.group.WORLD.world.transport_at(memory_of(device))
+assert isinstance(transport, NcclTransport)
 print(f"rank {rank} agrees")

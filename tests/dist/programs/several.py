@@ -15,12 +15,12 @@ if "--gpus" in sys.argv:
 
     install()
 
-import metaop.dist.carriers  # noqa: E402
+import metaop.dist.transports  # noqa: E402
 from metaop.distributed import get_rank  # noqa: E402
 
 for name in sys.argv[1:]:
     if name == "--window":
-        metaop.dist.carriers.WINDOW_BYTES = 0
+        metaop.dist.transports.WINDOW_BYTES = 0
         continue
     if name == "--gpus":
         metaop.cuda.set_device(get_rank())

@@ -15,7 +15,7 @@ import metaop  # noqa: E402
 import metaop.distributed as dist  # noqa: E402
 from metaop import nn  # noqa: E402
 from metaop.dist.memory import memory_of  # noqa: E402
-from metaop.dist.nccl import StagedCarrier  # noqa: E402
+from metaop.dist.nccl import StagedTransport  # noqa: E402
 from metaop.distributed import placement, sbp  # noqa: E402
 from metaop.distributed.pipelining import PipelineStage, Schedule1F1B  # noqa: E402
 
@@ -76,5 +76,5 @@ summed = metaop.ones(4, 3, device=device).to_global(
     placement=placement.all("cuda"), sbp=sbp.partial_sum
 )
 check(summed.to_global(sbp=sbp.split(0)).full_tensor(), np.full((4, 3), ranks))
-assert isinstance(dist.group.WORLD.world.carrier_at(memory_of(device)), StagedCarrier)
+assert isinstance(dist.group.WORLD.world.transport_at(memory_of(device)), StagedTransport)
 print(f"rank {rank} agrees")

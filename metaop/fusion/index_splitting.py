@@ -1,6 +1,6 @@
-"""Index-set splitting: a map that chooses by position becomes one map per stretch of positions.
+"""Index-set splitting: a map that chooses by position becomes one map per span of positions.
 
-`where(position < b, left, right)` is how concatenation looks in meta-operators. Over a stretch of
+`where(position < b, left, right)` is how concatenation looks in meta-operators. Over a span of
 positions on one side of every bound the choice is known, so each piece reads only what it needs.
 A piece that has a value of its own is computed where the whole needs it, so that nothing is copied.
 """
@@ -29,7 +29,7 @@ SHORTEST_PIECE = 16
 HasBuffer = Callable[[Node], bool]
 
 
-class Stretch(NamedTuple):
+class IndexRange(NamedTuple):
     """The positions `start … stop - 1` of dimension `dim`."""
 
     dim: int
@@ -72,22 +72,22 @@ def _compared(condition: Node) -> tuple[int, int] | None:
     return int(expr.terms[0][0].name), int(bound.op.value(bound.dtype)) - expr.constant
 
 
-def stretches(choice: Node) -> list[tuple[Stretch, Node]]:
-    """The stretches of a choice along its dimension, each with the node that is chosen there."""
-    found: list[tuple[Stretch, Node]] = []
+def index_ranges(choice: Node) -> list[tuple[IndexRange, Node]]:
+    """The ranges of a choice along its dimension, each with the node that is chosen there."""
+    found: list[tuple[IndexRange, Node]] = []
     first = _bound(choice)
     assert first is not None
     dim, start = first[0], 0
     while (bound := _bound(choice)) is not None and bound[0] == dim and bound[1] > start:
-        found.append((Stretch(dim, start, bound[1]), choice.inputs[1]))
+        found.append((IndexRange(dim, start, bound[1]), choice.inputs[1]))
         choice, start = choice.inputs[2], bound[1]
-    found.append((Stretch(dim, start, choice.shape[dim]), choice))
+    found.append((IndexRange(dim, start, choice.shape[dim]), choice))
     return found
 
 
-def inner_choices(choice: Node) -> list[Node]:
-    """The choices inside a long one that decide between its later stretches."""
-    dim = stretches(choice)[0][0].dim
+def inner_selects(choice: Node) -> list[Node]:
+    """The choices inside a long one that decide between its later ranges."""
+    dim = index_ranges(choice)[0][0].dim
     found = []
     while _dim_of(_bound(choice.inputs[2])) == dim:
         choice = choice.inputs[2]
@@ -95,18 +95,16 @@ def inner_choices(choice: Node) -> list[Node]:
     return found
 
 
-def pieces_of(root: Node, has_buffer: HasBuffer) -> list[tuple[Stretch, Node]]:
+def pieces_of(root: Node, has_buffer: HasBuffer) -> list[tuple[IndexRange, Node]]:
     """The pieces of a node that is computed into a buffer; empty when there is nothing to gain.
 
-    Each is a node of its own, with the stretch of the root that it makes up.
+    Each is a node of its own, with the span of the root that it makes up.
     """
-    return [
-        (stretch, _restricted(root, stretch, has_buffer)) for stretch in cuts_of(root, has_buffer)
-    ]
+    return [(span, _restricted(root, span, has_buffer)) for span in cuts_of(root, has_buffer)]
 
 
-def cuts_of(root: Node, has_buffer: HasBuffer) -> list[Stretch]:
-    """The stretches into which the choices of a root cut one of its dimensions."""
+def cuts_of(root: Node, has_buffer: HasBuffer) -> list[IndexRange]:
+    """The ranges into which the choices of a root cut one of its dimensions."""
     bounds: dict[int, set[int]] = {}
     for dim, bound in _comparisons(root, has_buffer):
         if 0 < bound < root.shape[dim]:
@@ -115,7 +113,7 @@ def cuts_of(root: Node, has_buffer: HasBuffer) -> list[Stretch]:
         return []
     dim = max(bounds, key=lambda k: len(bounds[k]))
     ends = [0, *sorted(bounds[dim]), root.shape[dim]]
-    found = [Stretch(dim, start, stop) for start, stop in itertools.pairwise(ends)]
+    found = [IndexRange(dim, start, stop) for start, stop in itertools.pairwise(ends)]
     inner = math.prod(root.shape[dim + 1 :])
     return found if min(s.stop - s.start for s in found) * inner >= SHORTEST_PIECE else []
 
@@ -136,12 +134,12 @@ def _comparisons(root: Node, has_buffer: HasBuffer) -> Iterator[tuple[int, int]]
                 yield found
 
 
-def _restricted(root: Node, stretch: Stretch, has_buffer: HasBuffer) -> Node:
-    """A stretch of `root`; the view of it is pushed through elementwise nodes without a buffer.
+def _restricted(root: Node, span: IndexRange, has_buffer: HasBuffer) -> Node:
+    """A span of `root`; the view of it is pushed through elementwise nodes without a buffer.
 
-    Comparisons of positions that the stretch decides disappear, with the branch that they exclude.
+    Comparisons of positions that the span decides disappear, with the branch that they exclude.
     """
-    dim, start, stop = stretch
+    dim, start, stop = span
     shape = (*root.shape[:dim], stop - start, *root.shape[dim + 1 :])
     indices = list(IndexMap.axes(shape))
     indices[dim] = indices[dim] + start
@@ -185,13 +183,13 @@ def chosen(node: Node, view: IndexMap, is_opaque: HasBuffer = lambda node: False
     return node
 
 
-def as_part(piece: Node, stretch: Stretch, whole: Node, has_buffer: HasBuffer) -> tuple[Node, Part]:
+def as_part(piece: Node, span: IndexRange, whole: Node, has_buffer: HasBuffer) -> tuple[Node, Part]:
     """The node that computes a piece of `whole`, and where its elements lie in that.
 
     A piece that is another node with a buffer, or a view of all of it, is that node itself if it
     can be computed there, and otherwise a copy.
     """
-    start = {stretch.dim: stretch.start}
+    start = {span.dim: span.start}
     source, inverse = piece, IndexMap.axes(piece.shape)
     if not has_buffer(piece) and isinstance(piece.op, Reindex) and has_buffer(piece.inputs[0]):
         found = _inverse(piece.op.map, piece.inputs[0].shape)

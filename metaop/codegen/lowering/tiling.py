@@ -2,7 +2,7 @@
 
 A left factor that lies in memory with neighbours along the depth is read where it is. Blocks of the
 depth then end where a run of neighbours does. One that would have to be gathered element by element
-is brought into that order first, by a launch of its own (`prepared.py`).
+is brought into that order first, by a launch of its own (`prepacked.py`).
 
 Factors in bfloat16 are packed in pairs of neighbours along the depth if the machine has
 instructions that multiply pairs; whole numbers of 16 bits are packed in pairs, of 8 bits in fours.
@@ -29,8 +29,8 @@ from metaop.codegen.lowering.blocks import (
     exact_block,
     window_block,
 )
-from metaop.codegen.lowering.positions import Positions, narrowest
-from metaop.codegen.lowering.prepared import packed, relaid
+from metaop.codegen.lowering.contraction_axes import ContractionAxes, narrowest
+from metaop.codegen.lowering.prepacked import packed, relaid
 from metaop.fusion.cases import WHOLE, Case
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.recognise import window_axes
@@ -51,7 +51,7 @@ _SHORT = 128
 _ROWS_PER_PACKING = 512
 
 
-class Blocked(Positions):
+class Tiling(ContractionAxes):
     """One case of a contraction with its blocks, and the ways in which panels get their elements.
 
     `left_stride` is how far rows lie apart where they are read in place, else None; `prepared` and
@@ -148,7 +148,7 @@ class Blocked(Positions):
 
         `count` rows of `length` elements are computed from, or summed into, short ones. The scores
         of attention are such rows: a few at a time go from one contraction to the next
-        (`bands.py`). Whoever makes the rows and whoever reads them cut them at the same places.
+        (`tile_and_fuse.py`). Whoever makes the rows and whoever reads them cut them alike.
         """
         panel = None if is_symbolic(count) else exact_block(count, tile.rows)
         if panel is None or not self._is_long(tile, count, length, short):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-# So many reads of one buffer, as written, are neighbours: a window or a transform written out.
+# So many reads of one buffer, as written, are neighbours: a window or a transform unrolled.
 _NEIGHBOURS = 4
 
 
-class Integers:
+class Parameters:
     """The integers of a nest in order, and the positions of each sort."""
 
     def __init__(self) -> None:

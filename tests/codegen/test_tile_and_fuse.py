@@ -1,4 +1,4 @@
-"""Launches that run slice by slice: what slices touch, and what bands compute."""
+"""Launches that run slice by slice: what slices touch, and what tiled groups compute."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 
 import metaop
 from metaop import inspect
-from metaop.codegen import bands
+from metaop.codegen import tile_and_fuse
+from metaop.codegen.footprint import reach
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.lowering import Machine
 from metaop.codegen.memory import Buffer
-from metaop.codegen.reach import reach
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
@@ -36,9 +36,9 @@ Graph = tuple[list[Node], list[Node]]
 
 
 @pytest.fixture(autouse=True)
-def every_band(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bands of what is small, too."""
-    monkeypatch.setattr(bands, "_LEAST_BYTES", 1)
+def every_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiled groups of what is small, too."""
+    monkeypatch.setattr(tile_and_fuse, "_LEAST_BYTES", 1)
 
 
 def machine(near_bytes: int = 1 << 20, threads: int = 1) -> Machine:
@@ -56,9 +56,9 @@ def run(plan: Schedule, arrays: list[np.ndarray]) -> list[np.ndarray]:
     return [x.view(node.shape, node.dtype.numpy) for x, node in zip(found, plan.outputs)]
 
 
-def band_names(plan: Schedule) -> list[str]:
+def tiled_names(plan: Schedule) -> list[str]:
     names = [launch.nest.name for launch in plan.launches]
-    return [name for name in names if name.startswith("band")]
+    return [name for name in names if name.startswith("tiled")]
 
 
 def attention_graph(
@@ -100,8 +100,8 @@ def test_attention(shape: tuple[int, int, int, int], target: str) -> None:
     causal = shape[0] > 1
     inputs, outputs = attention_graph(*shape, causal)
     plan = schedule(inputs, outputs, machine())
-    (name,) = band_names(plan)
-    assert name.startswith("band_contraction_rows_contraction")
+    (name,) = tiled_names(plan)
+    assert name.startswith("tiled_contraction_rows_contraction")
     assert plan.arena_bytes < 4 * shape[0] * shape[1] * shape[2] ** 2
     arrays = values(inputs)
     (found,) = run(plan, arrays)
@@ -112,8 +112,8 @@ def test_attention(shape: tuple[int, int, int, int], target: str) -> None:
 def test_rows_of_scores_that_are_long_come_a_few_at_a_time() -> None:
     inputs, outputs = attention_graph(1, 2, 256, 16, True)
     plan = schedule(inputs, outputs, machine(near_bytes=1 << 16))
-    band = next(one for one in plan.launches if one.nest.name.startswith("band"))
-    assert band.nest.tasks == 2 * 256 // 16, "a slice is a part of the rows of a head"
+    group = next(one for one in plan.launches if one.nest.name.startswith("tiled"))
+    assert group.nest.tasks == 2 * 256 // 16, "a slice is a part of the rows of a head"
     arrays = values(inputs)
     np.testing.assert_allclose(
         run(plan, arrays)[0], exact_attention(arrays, 2, True), rtol=1e-5, atol=1e-5
@@ -128,7 +128,7 @@ def test_gradients_of_attention(
     inputs, outputs = with_gradients(attention_graph(2, 2, 64, 16, True, dtype))
     arrays = values(inputs)
     plan = schedule(inputs, outputs, machine(near_bytes))
-    assert band_names(plan)
+    assert tiled_names(plan)
     wanted = run(schedule(inputs, outputs, machine(0)), arrays)
     for one, other in zip(run(plan, arrays), wanted):
         np.testing.assert_allclose(
@@ -150,7 +150,7 @@ def test_gradients_of_long_attention_are_summed_block_by_block(
     arrays = values(inputs)
     plan = schedule(inputs, outputs, machine(1 << 15))
     wanted = run(schedule(inputs, outputs, machine(0)), arrays)
-    assert dtype is BF16 or len(band_names(plan)) == 1
+    assert dtype is BF16 or len(tiled_names(plan)) == 1
     assert dtype is BF16 or plan.arena_bytes < 2 * 96 * 96 * dtype.itemsize
     for one, other in zip(run(plan, arrays), wanted):
         np.testing.assert_allclose(
@@ -162,8 +162,8 @@ def test_nests_of_blocks_stay_inside_them() -> None:
     inputs, outputs = apart(1, 2, 48, 8)
     arrays = values(inputs)
     plan = schedule(inputs, outputs, machine(1 << 13))
-    (band,) = [one.nest for one in plan.launches if one.nest.name.startswith("band")]
-    assert band.tasks == 2, "blocks of a head run one after the other"
+    (group,) = [one.nest for one in plan.launches if one.nest.name.startswith("tiled")]
+    assert group.tasks == 2, "blocks of a head run one after the other"
     wanted = run(schedule(inputs, outputs, machine(0)), arrays)
     for one, other in zip(run_schedule(plan, arrays), wanted):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
@@ -210,7 +210,7 @@ def test_nests_of_bands_stay_inside_their_slices() -> None:
     for causal, near_bytes in ((False, 1 << 20), (True, 1 << 13)):
         inputs, outputs = with_gradients(attention_graph(1, 2, 24, 8, causal))
         plan = schedule(inputs, outputs, machine(near_bytes))
-        assert band_names(plan)
+        assert tiled_names(plan)
         arrays = values(inputs)
         wanted = run(schedule(inputs, outputs, machine(0)), arrays)
         for one, other in zip(run_schedule(plan, arrays), wanted):

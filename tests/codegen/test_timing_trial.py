@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from metaop.codegen.llvm.contest import Contestant, Memory, contest
 from metaop.codegen.llvm.machine import host_machine
+from metaop.codegen.llvm.timing_trial import Candidate, Memory, timing_trial
 from metaop.compiler import schedule
 from metaop.elementwise import apply
 from metaop.operators.linear_algebra import matmul
@@ -26,8 +26,8 @@ class Fake:
         return next(self.times)
 
 
-def times(*contestants: Fake, turns: int) -> np.ndarray:
-    return contest(contestants, 0.0, turns)  # type: ignore[arg-type]
+def times(*candidates: Fake, turns: int) -> np.ndarray:
+    return timing_trial(candidates, 0.0, turns)  # type: ignore[arg-type]
 
 
 def test_one_slow_turn_excludes_nobody() -> None:
@@ -49,7 +49,7 @@ def test_contestants_compute_what_they_were_launched_for() -> None:
     output = matmul(views.take(left, 0, rows), apply("relu", right))
     plan = schedule([left, right, rows], [output], host_machine())
     memory = Memory()
-    assert Contestant(plan.launches, memory).turn() > 0
+    assert Candidate(plan.launches, memory).turn() > 0
     a, b = (memory.of(node).view((40, 40), np.float32) for node in (left, right))
     wanted = np.tile(a[0], (24, 1)).astype(np.float64) @ np.maximum(b, 0)
     found = memory.of(output).view((24, 40), np.float32)

@@ -1,9 +1,9 @@
-"""Bands: launches that run slice by slice, so that what they exchange never gets whole.
+"""Tiled groups: launches that run slice by slice, so that what they exchange never gets whole.
 
 The scores of attention are written by one launch, read by the next and dead after the third. Where
 launches cut their tasks into slices such that every slice reads only what the same slice of an
 earlier launch has written, one nest runs all of them on a slice before the next begins. What lives
-inside of the band is then scratch memory of the size of one slice, which stays in the nearest
+inside of the group is then scratch memory of the size of one slice, which stays in the nearest
 cache. Nothing here knows an operator: that slices fit together is told from indices (`reach.py`).
 """
 
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.band_nest import Band, InnerLoop, inner_loop, joined
+from metaop.codegen.footprint import Interval, number_of_slice, reach
 from metaop.codegen.lowering import LoweredKernel
-from metaop.codegen.lowering.prepared import Prepared
-from metaop.codegen.reach import Interval, number_of_slice, reach
+from metaop.codegen.lowering.prepacked import Prepacked
+from metaop.codegen.tiled_nest import InnerLoop, TiledGroup, inner_loop, joined
 from metaop.unified_graph.node import Input, Node
 from metaop.unified_graph.shape_env import ShapeEnv
 from metaop.unified_graph.symbolic import (
@@ -30,9 +30,9 @@ from metaop.unified_graph.symbolic import (
     surely_less,
 )
 
-# What launches exchange is worth a band from so many bytes on: less stays in a cache anyway.
+# What launches exchange is worth a group from so many bytes on: less stays in a cache anyway.
 _LEAST_BYTES = 1 << 20
-# So much memory is worth a band whose slices are larger than the nearest cache, up to a size that
+# So much memory is worth a group whose slices are larger than the nearest cache, up to a size that
 # is allocated from memory at hand.
 _MUCH, _LARGEST_SLICE = 32 << 20, 16 << 20
 # A slice stays near by though it is so many times larger than the nearest cache: not all of it is
@@ -40,30 +40,30 @@ _MUCH, _LARGEST_SLICE = 32 << 20, 16 << 20
 _ROOM = 2
 # Slices exchange so many bytes, which are loops of many vectors; if no such slices fit, a few.
 _SLICES = (2048, 256)
-# A band begins and ends within so many launches.
+# A group begins and ends within so many launches.
 _LONGEST = 16
 # Threads share slices fairly from so many for each thread on.
 _SLICES_PER_THREAD = 2
 
 
 class _Cut(NamedTuple):
-    """How many slices of how many blocks tasks are cut into; see `Band`."""
+    """How many slices of how many blocks tasks are cut into; see `TiledGroup`."""
 
     slices: Any
     blocks: int
     inner: tuple[InnerLoop | None, ...]
 
 
-def gather_bands(
+def tiled_launches(
     launches: Sequence[LoweredKernel],
     outputs: Sequence[Node],
     threads: int,
     cache_bytes: int,
     env: ShapeEnv | None = None,
 ) -> list[LoweredKernel]:
-    """The launches, of which neighbours that gain from it are one band.
+    """The launches, of which neighbours that gain from it are one group.
 
-    What a band keeps inside of a slice stays in a cache of `cache_bytes`, unless the band saves
+    What a group keeps inside of a slice stays in a cache of `cache_bytes`, unless the group saves
     much memory. Symbolic sizes have an `env`: their slices fit together whatever they are, and are
     worth it for the sizes at hand.
     """
@@ -71,18 +71,18 @@ def gather_bands(
     result: list[LoweredKernel] = []
     position = 0
     while position < len(launches):
-        band = finder.best(position)
-        if band is None:
+        group = finder.best(position)
+        if group is None:
             result.append(launches[position])
             position += 1
         else:
-            result += [*band.ahead, joined(band)]
-            position += len(band.ahead) + len(band.launches)
+            result += [*group.ahead, joined(group)]
+            position += len(group.ahead) + len(group.launches)
     return result
 
 
 class _Finder:
-    """Finds the bands that begin at a launch; remembers what slices of launches touch."""
+    """Finds the tiled groups that begin at a launch; remembers what slices of launches touch."""
 
     def __init__(
         self,
@@ -116,9 +116,9 @@ class _Finder:
         self._reached: dict[tuple[int, int, int, str], dict[int, Interval | None]] = {}
         self._touches: dict[tuple[int, int, int, str], dict[Node, Interval | None]] = {}
 
-    def best(self, start: int) -> Band | None:
-        """The band from `start` on that keeps most inside; the shortest of equal ones."""
-        found: Band | None = None
+    def best(self, start: int) -> TiledGroup | None:
+        """The group from `start` on that keeps most inside; the shortest of equal ones."""
+        found: TiledGroup | None = None
         common = 0
         members: list[int] = []
         private: set[Node] = set()
@@ -140,7 +140,7 @@ class _Finder:
                 continue
             cut = self._cut(members, nbytes)
             if cut is not None:
-                found = Band(
+                found = TiledGroup(
                     tuple(self.launches[k] for k in ahead),
                     tuple(self.launches[k] for k in members),
                     cut.slices,
@@ -238,7 +238,7 @@ class _Finder:
         """Whether a launch brings a factor into order."""
         launch = self.launches[position]
         roles = zip(launch.buffers, launch.nest.parameters)
-        return any(isinstance(n.op, Prepared) and p.role != "read" for n, p in roles)
+        return any(isinstance(n.op, Prepacked) and p.role != "read" for n, p in roles)
 
     def _reads_made(self, position: int, members: Sequence[int]) -> bool:
         """Whether a launch shares a value with the members that is no input of the program."""

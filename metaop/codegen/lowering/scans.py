@@ -1,4 +1,4 @@
-"""The schedule of prefixes: reductions over a triangle, done by one running result.
+"""The schedule of scans: reductions over a triangle, done by one running result.
 
 `y[i]` combines all `x[j]` with `j <= i` (or `j >= i`, from the end). Written as a reduction of `j`
 under a guard that compares it with `i`, this takes a number of steps that grows with the square of
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel
 from metaop.codegen.lowering.loops import Loop, plain_plan
-from metaop.codegen.lowering.rows import Rows
+from metaop.codegen.lowering.row_reductions import RowReduction
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
@@ -65,7 +65,7 @@ def _uses(expr: IndexExpr, axis: int) -> bool:
     return any(isinstance(atom, Axis) and atom.name == axis for atom in expr.atoms())
 
 
-class Prefixes(Rows):
+class Scan(RowReduction):
     """One running result for each row.
 
     Lanes run along the innermost kept axis. If that is the axis of the triangle itself, they are
@@ -97,7 +97,7 @@ class Prefixes(Rows):
         if outer:
             self.values.emit(ir.For("p", tasks, "parallel", self.values.close()))
         each = extent * math.prod(loop.extent for loop in lanes if outer)
-        return self.finish("prefixes", self.values.close(), GRAIN // each)
+        return self.finish("scan", self.values.close(), GRAIN // each)
 
     def _run_along(self, loop: Loop, vector: bool) -> None:
         """The loop over one row, which stores the running result in each iteration."""

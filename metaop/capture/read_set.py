@@ -22,7 +22,7 @@ def form_of(tensor: Tensor) -> Any:
     return None if tensor._base is None else (id(tensor._base), tensor._steps)
 
 
-class Observer:
+class ReadSet:
     """Watches all tensors that its thread uses while a function is traced; costs nothing at other
     times.
 
@@ -37,36 +37,36 @@ class Observer:
         self.forms: dict[Tensor, Any] = {}
         self.gradients: dict[Tensor, Any] = {}
 
-    def __enter__(self) -> Observer:
-        observer, thread = self, get_ident()
+    def __enter__(self) -> ReadSet:
+        read_set, thread = self, get_ident()
 
         def call(tensor: Tensor) -> Call:
             found: Call = _call_property.fget(tensor)
             if get_ident() != thread:
                 return found
-            if found.sequence < observer.trace.started and tensor not in observer.before:
-                found = observer.note(tensor, found)
+            if found.sequence < read_set.trace.started and tensor not in read_set.before:
+                found = read_set.note(tensor, found)
             return found
 
         def buffer(tensor: Tensor) -> Buffer:
             if get_ident() != thread:
                 return _buffer_method(tensor)  # type: ignore[no-any-return]
             value = tensor.call
-            made_here = value.sequence > observer.trace.started and value not in observer.handles
+            made_here = value.sequence > read_set.trace.started and value not in read_set.handles
             if not (made_here and value.buffer is not None and not value.inputs):
-                observer.trace.read()
+                read_set.trace.read()
             found: Buffer = _buffer_method(tensor)
             return found
 
         def get(tensor: Tensor) -> Tensor | None:
             found = _grad_property.fget(tensor)
             if get_ident() == thread:
-                observer.gradients.setdefault(tensor, found)
+                read_set.gradients.setdefault(tensor, found)
             return found
 
         def put(tensor: Tensor, value: Tensor | None) -> None:
             if get_ident() == thread:
-                observer.gradients.setdefault(tensor, _ABSENT)
+                read_set.gradients.setdefault(tensor, _ABSENT)
             _grad_property.fset(tensor, value)
 
         for name, value in (

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel, Lowering
-from metaop.codegen.lowering.prepared import right_as_read
+from metaop.codegen.lowering.prepacked import right_as_read
 from metaop.codegen.lowering.values import Values
 from metaop.errors import InternalError
 from metaop.fusion.cases import WHOLE, Case
@@ -31,7 +31,7 @@ from metaop.unified_graph.node import Node
 Outer = tuple[tuple[int, ...], list[int], IndexExpr, int]
 
 
-class Positions(Lowering):
+class ContractionAxes(Lowering):
     """One case of a contraction: its axes, its factors and its results at given positions."""
 
     def __init__(

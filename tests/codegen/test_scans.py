@@ -20,7 +20,7 @@ from tests.codegen.run_nest import check_nest
 F32, F64, I64 = dtypes.float32, dtypes.float64, dtypes.int64
 
 
-def prefixes(
+def scans(
     source: Node, dim: int, reducer: str = "add", backwards: bool = False, least: int = 0
 ) -> Node:
     """Element `i` along `dim` combines the elements `j <= i`; those beyond, if backwards.
@@ -38,20 +38,20 @@ def prefixes(
 
 
 def _padded(backwards: bool) -> Node:
-    return prefixes(pad(input_node(0, (4, 45), F32), (0, 2), (0, 3), 0), 1, backwards=backwards)
+    return scans(pad(input_node(0, (4, 45), F32), (0, 2), (0, 3), 0), 1, backwards=backwards)
 
 
 GRAPHS = {
-    "along rows": lambda: prefixes(input_node(0, (5, 100), F32), 1),
-    "along columns": lambda: prefixes(input_node(0, (20, 37), F32), 0),
-    "a middle axis": lambda: prefixes(input_node(0, (3, 17, 6), F32), 1),
-    "alone": lambda: prefixes(input_node(0, (70,), F32), 0),
-    "one vector": lambda: prefixes(input_node(0, (6, 16), F32), 1),
-    "backwards along rows": lambda: prefixes(input_node(0, (5, 41), F32), 1, backwards=True),
-    "backwards along columns": lambda: prefixes(input_node(0, (20, 37), F32), 0, backwards=True),
-    "maxima": lambda: prefixes(input_node(0, (4, 90), F32), 1, "max"),
-    "products": lambda: prefixes(input_node(0, (4, 39), F64), 1, "mul"),
-    "integers": lambda: prefixes(input_node(0, (4, 39), I64), 1),
+    "along rows": lambda: scans(input_node(0, (5, 100), F32), 1),
+    "along columns": lambda: scans(input_node(0, (20, 37), F32), 0),
+    "a middle axis": lambda: scans(input_node(0, (3, 17, 6), F32), 1),
+    "alone": lambda: scans(input_node(0, (70,), F32), 0),
+    "one vector": lambda: scans(input_node(0, (6, 16), F32), 1),
+    "backwards along rows": lambda: scans(input_node(0, (5, 41), F32), 1, backwards=True),
+    "backwards along columns": lambda: scans(input_node(0, (20, 37), F32), 0, backwards=True),
+    "maxima": lambda: scans(input_node(0, (4, 90), F32), 1, "max"),
+    "products": lambda: scans(input_node(0, (4, 39), F64), 1, "mul"),
+    "integers": lambda: scans(input_node(0, (4, 39), I64), 1),
     "padded": lambda: _padded(False),
     "padded, backwards": lambda: _padded(True),
 }
@@ -72,10 +72,10 @@ def _scheduled(output: Node) -> tuple[Schedule, np.ndarray, np.ndarray]:
 
 @pytest.mark.usefixtures("target")
 @pytest.mark.parametrize("name", GRAPHS)
-def test_prefixes_compute_what_the_graph_means(name: str) -> None:
+def test_scans_compute_what_the_graph_means(name: str) -> None:
     plan, array, expected = _scheduled(GRAPHS[name]())
     (launch,) = plan.launches
-    assert launch.nest.name.startswith("prefixes")
+    assert launch.nest.name.startswith("scan")
     (actual,) = run_schedule(plan, [array])
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
     flat = array.reshape(-1)
@@ -86,9 +86,9 @@ def test_prefixes_compute_what_the_graph_means(name: str) -> None:
     check_nest(launch.nest, buffers, pieces=2)
 
 
-def test_other_comparisons_are_no_prefixes() -> None:
+def test_other_comparisons_are_no_scans() -> None:
     source = input_node(0, (6, 80), F32)
-    for output in (prefixes(source, 1, least=1), reduce_axes("add", source, [1])):
+    for output in (scans(source, 1, least=1), reduce_axes("add", source, [1])):
         plan, array, expected = _scheduled(output)
-        assert not any(one.nest.name.startswith("prefixes") for one in plan.launches)
+        assert not any(one.nest.name.startswith("scan") for one in plan.launches)
         np.testing.assert_allclose(run_schedule(plan, [array])[0], expected, rtol=1e-5)

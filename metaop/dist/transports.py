@@ -20,7 +20,7 @@ from metaop.dist.job import attached, may_lose_ranks
 from metaop.dist.memory import HOST_MEMORY, GpuMemory, Memory
 from metaop.dist.packing import Packed
 from metaop.dist.requests import Request
-from metaop.dist.rounds import AllReduce, Ranges, ReduceScatter
+from metaop.dist.ring_steps import AllReduce, Ranges, ReduceScatter
 from metaop.dist.sbp import block
 
 # Smaller arrays are messages: their latency is lower.
@@ -72,7 +72,7 @@ def _nothing() -> None:
     """Results are where they should be."""
 
 
-class Carrier:
+class Transport:
     """Collectives by messages."""
 
     def __init__(self, communicator: Any) -> None:
@@ -111,7 +111,7 @@ class Carrier:
         from mpi4py import MPI
 
         if is_narrow(array.dtype):
-            return Carrier.all_reduce(self, Packed.alone(array), array, op)
+            return Transport.all_reduce(self, Packed.alone(array), array, op)
         return self.communicator.Iallreduce(MPI.IN_PLACE, array, _operation(op))
 
     def reduce_scatter(
@@ -164,7 +164,7 @@ class Carrier:
         )
 
 
-class HostCarrier(Carrier):
+class HostTransport(Transport):
     """Large reductions through memory that the ranks of a host share.
 
     `host` are the ranks of this host. Where there are others, `across` are the ranks that have the
@@ -174,7 +174,7 @@ class HostCarrier(Carrier):
     def __init__(self, communicator: Any, host: Any, across: Any = None, speakers: int = 0) -> None:
         super().__init__(communicator)
         self.window = HostWindow(host)
-        self.across = Carrier(across) if across is not None else None
+        self.across = Transport(across) if across is not None else None
         self.speakers = speakers or host.size
         # The sum of two is the same in every order, so that the choice changes no result.
         self.by_messages = self.is_alone and host.size == 2 and self._messages_are_faster()
@@ -224,38 +224,38 @@ def _ranges(counts: Sequence[int]) -> Ranges:
     return list(zip([0, *stops[:-1]], stops))
 
 
-def carrier_of(communicator: Any, memory: Memory = HOST_MEMORY) -> Carrier:
-    """The carrier of a communicator for arrays in a memory.
+def transport_of(communicator: Any, memory: Memory = HOST_MEMORY) -> Transport:
+    """The transport of a communicator for arrays in a memory.
 
     The first time, every rank has to ask for it.
     """
     if not isinstance(memory, GpuMemory):
-        return attached(communicator, _new_carrier)
+        return attached(communicator, _new_transport)
     from metaop.dist.nccl import maker_of
 
     return attached(communicator, maker_of(memory))
 
 
-def _new_carrier(communicator: Any) -> Carrier:
+def _new_transport(communicator: Any) -> Transport:
     from mpi4py import MPI
 
     # Open MPI's shared windows do not survive the loss of a rank.
     if communicator.size == 1 or may_lose_ranks():
-        return Carrier(communicator)
+        return Transport(communicator)
     host = communicator.Split_type(MPI.COMM_TYPE_SHARED)
     sizes = communicator.allgather(host.size)
     if min(sizes) == communicator.size:
-        return HostCarrier(communicator, host)
+        return HostTransport(communicator, host)
     if max(sizes) == 1:
-        return Carrier(communicator)
+        return Transport(communicator)
     return over_hosts(communicator, host, min(sizes))
 
 
-def over_hosts(communicator: Any, host: Any, speakers: int) -> HostCarrier:
-    """The carrier of hosts that have at least `speakers` ranks each."""
+def over_hosts(communicator: Any, host: Any, speakers: int) -> HostTransport:
+    """The transport of hosts that have at least `speakers` ranks each."""
     from mpi4py import MPI
 
     color = host.rank if host.rank < speakers else MPI.UNDEFINED
     across = communicator.Split(color)
     # A rank that talks to no other host needs to know that others do.
-    return HostCarrier(communicator, host, across, speakers)
+    return HostTransport(communicator, host, across, speakers)

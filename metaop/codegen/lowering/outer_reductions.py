@@ -9,7 +9,7 @@ from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import GRAIN, LoweredKernel
 from metaop.codegen.lowering.blocks import exact_block
 from metaop.codegen.lowering.loops import Loop, LoopPlan, plain_plan
-from metaop.codegen.lowering.rows import Rows
+from metaop.codegen.lowering.row_reductions import RowReduction
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
@@ -59,7 +59,7 @@ def column_width(
     return found
 
 
-class Columns(Rows):
+class OuterReduction(RowReduction):
     """Reductions that go through memory row by row, with partial results in scratch memory.
 
     Lanes, and then neighbouring vectors, run along a block of columns inside the reduced loops.

@@ -11,7 +11,7 @@ from metaop.codegen.lowering.blocks import exact_block
 from metaop.codegen.lowering.loops import Loop, LoopPlan, split_index
 from metaop.codegen.lowering.values import Carried
 from metaop.elementwise.meta_op import Elementwise
-from metaop.fusion.inline import is_dear
+from metaop.fusion.inline import is_expensive
 from metaop.fusion.kernel import Indices, Kernel
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
@@ -25,7 +25,7 @@ _SHORT = 8
 # Reduced loops of this length are cut into blocks, so that partial sums stay short and exact.
 _LONG_REDUCTION = 1 << 14
 _BLOCK = 1 << 12
-# Rows up to this length keep dear values in scratch memory between passes.
+# Rows up to this length keep expensive values in scratch memory between passes.
 _LONGEST_CARRIED = 1 << 14
 # Rows up to this length stay in the caches together with the next one.
 _LONGEST_AHEAD = 1 << 16
@@ -37,7 +37,7 @@ _TILE, _VECTOR_BYTES, _LONGEST_BLOCK = 16, 64, 64
 _FEWEST_TASKS = 8
 
 
-class Rows(Lowering):
+class RowReduction(Lowering):
     """Maps and row-staged reductions: kept loops around the stages of a row.
 
     A stage is one pass over the reduced axes. It combines all reductions, and stores all
@@ -66,8 +66,8 @@ class Rows(Lowering):
 
     def lower(self) -> LoweredKernel:
         kept, reduced = list(self.plan.kept()), list(self.plan.reduced())
-        if self.plan.turned is not None:
-            return self.finish("map", self._turned_loops(kept), 1)
+        if self.plan.transposed is not None:
+            return self.finish("map", self._transposed_loops(kept), 1)
         last_is_kept = bool(self.plan.loops) and not self.plan.loops[-1].reduced
         per_row = hint_of(math.prod(loop.extent for loop in reduced))
         name = "rows" if reduced else "map"
@@ -129,21 +129,21 @@ class Rows(Lowering):
         self._stages([], vector=False)
         return self.values.places
 
-    def _turned_loops(self, kept: list[Loop]) -> tuple[ir.Statement, ...]:
-        """Lanes run along the last loop and, inside, a serial loop along the turned one.
+    def _transposed_loops(self, kept: list[Loop]) -> tuple[ir.Statement, ...]:
+        """Lanes run along the last loop and, inside, a serial loop along the transposed one.
 
         The loop nest's printer makes tiles of the two that are transposed in registers. Blocks
-        of the turned loop are tasks, unless there are too few: then the lanes are.
+        of the transposed loop are tasks, unless there are too few: then the lanes are.
         """
-        turned = next(loop for loop in kept if loop.name == self.plan.turned)
+        transposed = next(loop for loop in kept if loop.name == self.plan.transposed)
         size = max(_TILE, _VECTOR_BYTES // self.kernel.roots[0].dtype.itemsize)
-        if turned.extent % size:
-            size = exact_block(turned.extent, _LONGEST_BLOCK) or turned.extent
-        inner = Loop(f"{turned.name}t", size, False)
-        blocks = Loop(f"{turned.name}o", turned.extent // size, False)
+        if transposed.extent % size:
+            size = exact_block(transposed.extent, _LONGEST_BLOCK) or transposed.extent
+        inner = Loop(f"{transposed.name}t", size, False)
+        blocks = Loop(f"{transposed.name}o", transposed.extent // size, False)
         index = index_expr.axis(blocks.name, blocks.extent) * size
-        self._replace({turned.name: index + index_expr.axis(inner.name, size)})
-        rest = [*(loop for loop in kept[:-1] if loop is not turned), blocks]
+        self._replace({transposed.name: index + index_expr.axis(inner.name, size)})
+        rest = [*(loop for loop in kept[:-1] if loop is not transposed), blocks]
         lanes = kept[-1]
         by_lanes = math.prod(loop.extent for loop in rest) < _FEWEST_TASKS
         _, parts = split_index(rest, "p")
@@ -197,7 +197,7 @@ class Rows(Lowering):
         loops = _blocked(reduced, self._replace)
         self.values.inner_loops = frozenset(loop.name for loop in loops)
         if vector:
-            self._carry_dear_values(loops)
+            self._carry_expensive_values(loops)
         for stage in range(-1, max(self.stage_of.values()) + 1):
             members = [r for r in kernel.roots if self.stage_of[r] == stage]
             inside = [r for r in members if self._is_inside(r)]
@@ -207,15 +207,15 @@ class Rows(Lowering):
                 self._compute_roots(inside)
             self._compute_roots([root for root in members if root not in inside])
 
-    def _carry_dear_values(self, loops: list[Loop]) -> None:
-        """Gives scratch memory to dear values that more than one pass over the row needs."""
+    def _carry_expensive_values(self, loops: list[Loop]) -> None:
+        """Gives scratch memory to expensive values that more than one pass over the row needs."""
         length = math.prod(loop.extent for loop in loops)
         if hint_of(length) > _LONGEST_CARRIED:
             return
         passes: dict[Node, set[int]] = {}
         for root in self.kernel.roots:
             if self._is_inside(root):
-                for node in self._dear_sources(root):
+                for node in self._expensive_sources(root):
                     passes.setdefault(node, set()).add(self.stage_of[root])
         offset = index_expr.linear_offset(
             [index_expr.axis(loop.name, loop.extent) for loop in loops],
@@ -226,8 +226,8 @@ class Rows(Lowering):
             self.values.emit(ir.Alloc(-number, length, node.dtype))
             self.values.carried[node] = Carried(-number, self.axes, offset)
 
-    def _dear_sources(self, root: Node) -> list[Node]:
-        """The dear elementwise values at the points of the box that a root is computed from."""
+    def _expensive_sources(self, root: Node) -> list[Node]:
+        """The expensive elementwise values at points of the box that a root is computed from."""
         found: list[Node] = []
         seen: set[Node] = set()
         stack = list(root.inputs)
@@ -236,7 +236,7 @@ class Rows(Lowering):
             if node in seen or node in self.storage.stored or not isinstance(node.op, Elementwise):
                 continue
             seen.add(node)
-            if node.shape == self.kernel.shape and is_dear(node):
+            if node.shape == self.kernel.shape and is_expensive(node):
                 found.append(node)
             else:
                 stack.extend(node.inputs)

@@ -17,14 +17,14 @@ import math
 from collections.abc import Sequence
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.ahead import Read, left_ahead, right_ahead
 from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.blocked import Blocked
 from metaop.codegen.lowering.blocks import Tile
-from metaop.codegen.lowering.positions import Outer, unravel_within
-from metaop.codegen.lowering.prepared import lower_packing, lower_relayout
+from metaop.codegen.lowering.contraction_axes import Outer, unravel_within
+from metaop.codegen.lowering.prefetch import Read, left_prefetches, right_prefetches
+from metaop.codegen.lowering.prepacked import lower_packing, lower_relayout
 from metaop.codegen.lowering.scatter import fill_with
 from metaop.codegen.lowering.tasks import DEPTH_BLOCK, TASK, Blocks, bind_tiles, count_name, counted
+from metaop.codegen.lowering.tiling import Tiling
 from metaop.fusion.cases import cases
 from metaop.fusion.kernel import Kernel, box_axes
 from metaop.fusion.storage import Storage
@@ -38,7 +38,7 @@ from metaop.unified_graph.symbolic import divides, hint_of, surely_equal
 _PANELS_OF_A_LINE = 4
 
 
-class Contract(Blocked):
+class PackedGemm(Tiling):
     """Lowers one contraction with its epilogue."""
 
     @classmethod
@@ -337,10 +337,10 @@ class Contract(Blocked):
             return ()
         if self.left_stride is not None:
             tile = panel, panels, strip, self.tile_rows
-            found += left_ahead(self.values, left, self.left_stride, tile)
+            found += left_prefetches(self.values, left, self.left_stride, tile)
         if self.packed is None and not self.offset_axes and self.offsets_inside == 1:
             at = panel, panels, self.tile_columns
-            found += right_ahead(self.values, self.right_reads, self.following, at)
+            found += right_prefetches(self.values, self.right_reads, self.following, at)
         return tuple(found)
 
     def _left_panel(self, panel: IndexExpr, start: IndexExpr) -> Read:

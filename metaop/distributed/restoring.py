@@ -25,8 +25,8 @@ class Source(Protocol):
     def whole(self) -> Tensor:
         """All of it as a local tensor."""
 
-    def lying_as(self, like: Tensor) -> Tensor:
-        """Its value, lying on the ranks as `like` does."""
+    def resharded(self, like: Tensor) -> Tensor:
+        """Its value, sharded as `like` is."""
 
 
 class InMemory:
@@ -41,8 +41,8 @@ class InMemory:
         """All of it as a local tensor."""
         return self._value
 
-    def lying_as(self, like: Tensor) -> Tensor:
-        """Its value, lying on the ranks as `like` does."""
+    def resharded(self, like: Tensor) -> Tensor:
+        """Its value, sharded as `like` is."""
         placement: Placement | None = like.device.placement
         if placement is None:
             return self._value
@@ -59,7 +59,7 @@ def stateful_core(value: Any) -> Any:
     return value.optim if isinstance(value, ZeroRedundancyOptimizer) else value
 
 
-class Filling:
+class Restoring:
     """What a checkpoint changes in a state: all is read first, then all is put there.
 
     `missing` are names that the state has and the checkpoint has not, `unexpected` those of a
@@ -73,7 +73,7 @@ class Filling:
         self._entries: list[tuple[Any, Any, Any]] = []
         self._removed: list[tuple[dict[Any, Any], Any]] = []
         self._objects: list[tuple[Any, dict[str, Any]]] = []
-        # By the beginnings of names: what the states of optimizers are to lie as.
+        # By the beginnings of names: what the states of optimizers are to be sharded as.
         self._likes: dict[str, Tensor] = {}
 
     def plan(
@@ -106,7 +106,7 @@ class Filling:
         elif isinstance(value, dict) and isinstance(known, dict):
             self.plan(known, value, place, owner)
         elif _is_source(value) and isinstance(known, Tensor):
-            self._copies.append((known, _checked(value, known, place).lying_as(known)))
+            self._copies.append((known, _checked(value, known, place).resharded(known)))
         elif isinstance(value, (list, tuple)) and _holds_places(known):
             if len(value) != len(known):
                 raise _mismatch(place, f"{len(value)} entries", f"{len(known)}")
@@ -129,7 +129,7 @@ class Filling:
             self._objects.append((known, state))
 
     def _note_parameters(self, optimizer: Optimizer, value: dict[str, Any], place: str) -> None:
-        """Notes as what the states lie; CheckpointError for another number of parameters."""
+        """Notes the shardings of the states; CheckpointError for another number of parameters."""
         here = [len(group["params"]) for group in optimizer.param_groups]
         there = [len(group["params"]) for group in value.get("param_groups", ())]
         if here != there:
@@ -144,7 +144,7 @@ class Filling:
             return value
         like = self._likes.get(name.rpartition("/")[0])
         if like is not None and tuple(like.shape) == value.shape:
-            return value.lying_as(like)
+            return value.resharded(like)
         return value.whole()
 
     def check_names(self) -> None:
@@ -171,7 +171,7 @@ class Filling:
 
 
 def _is_source(value: Any) -> bool:
-    return hasattr(value, "lying_as")
+    return hasattr(value, "resharded")
 
 
 def _is_place(known: Any) -> bool:

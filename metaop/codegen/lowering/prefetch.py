@@ -24,7 +24,7 @@ Read = tuple[int, IndexExpr]
 Following = Mapping[str, IndexExpr]
 
 
-def right_ahead(
+def right_prefetches(
     values: Values, reads: Iterable[Read], following: Following, at: tuple[IndexExpr, int, int]
 ) -> list[ir.Ahead]:
     """What the last panels of a block ask for: what the next block reads into the same strip.
@@ -53,7 +53,7 @@ def right_ahead(
     return found
 
 
-def left_ahead(
+def left_prefetches(
     values: Values, left: Read, stride: int, at: tuple[IndexExpr, int, IndexExpr, int]
 ) -> list[ir.Ahead]:
     """What the first strips of every few panels ask for: the rows of the panels behind.

@@ -41,8 +41,8 @@ def _vector_by_matrix() -> list[Node]:
     """The reduced axis comes last, and its neighbours lie apart in the matrix."""
     vector, matrix = _input(0, 1, 1, _ROWS), _input(1, _ROWS, _COLUMNS)
     box = (1, _COLUMNS, _ROWS)
-    turned = broadcast_to(reshape(permute(matrix, (1, 0)), box), box)
-    return [reduce_axes("add", broadcast_to(vector, box) * turned, [2])]
+    transposed = broadcast_to(reshape(permute(matrix, (1, 0)), box), box)
+    return [reduce_axes("add", broadcast_to(vector, box) * transposed, [2])]
 
 
 def _place_of_maximum() -> list[Node]:

@@ -54,7 +54,7 @@ _MOST_ELEMENTS, _MOST_BYTES, _MOST_PLACES = 1024, 1 << 14, 1 << 14
 _ABSENT = object()
 
 
-class Surroundings:
+class Guards:
     """The state that `executed` code can reach from its globals and from `roots`.
 
     `values` is what it was when this was made, `refusal` why not all of it can be watched.
@@ -114,7 +114,7 @@ class Surroundings:
             return False
         return all(map(is_, found, values)) or all(map(_same, found, values))
 
-    def equal(self, other: Surroundings) -> bool:
+    def equal(self, other: Guards) -> bool:
         """Whether both found the same state."""
         return len(self.values) == len(other.values) and all(map(_same, self.values, other.values))
 
@@ -122,7 +122,7 @@ class Surroundings:
         """Whether the code may read the elements of a container."""
         return any(one is container for one in self._collections)
 
-    def difference(self, other: Surroundings) -> str:
+    def difference(self, other: Guards) -> str:
         """The name of something that differs from what it was in `other`."""
         pairs = zip(self._named, self.values, other.values)
         names = [name for (_, name), a, b in pairs if not _same(a, b)]
@@ -286,17 +286,17 @@ class Surroundings:
         self._absent.append(words.difference(space))
 
 
-_VISITS: list[tuple[Any, Callable[[Surroundings, Any], None]]] = [
-    (Tensor, Surroundings._visit_tensor),
-    (FunctionType, Surroundings._visit_function),
-    (np.ndarray, Surroundings._visit_array),
-    (bytearray, Surroundings._visit_bytes),
-    (_CONTAINERS, Surroundings._visit_container),
-    (ContextVar, Surroundings._visit_variable),
-    ((operator.attrgetter, operator.methodcaller), Surroundings._visit_getter),
-    (ModuleType, Surroundings._visit_module),
-    (type, Surroundings._visit_class),
-    (object, Surroundings._visit_object),
+_VISITS: list[tuple[Any, Callable[[Guards, Any], None]]] = [
+    (Tensor, Guards._visit_tensor),
+    (FunctionType, Guards._visit_function),
+    (np.ndarray, Guards._visit_array),
+    (bytearray, Guards._visit_bytes),
+    (_CONTAINERS, Guards._visit_container),
+    (ContextVar, Guards._visit_variable),
+    ((operator.attrgetter, operator.methodcaller), Guards._visit_getter),
+    (ModuleType, Guards._visit_module),
+    (type, Guards._visit_class),
+    (object, Guards._visit_object),
 ]
 # What only leads to other objects.
 _LEADING: list[tuple[Any, Callable[[Any], Iterable[Any]]]] = [

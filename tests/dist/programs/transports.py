@@ -1,4 +1,4 @@
-"""Every collective of every carrier against NumPy: messages, one host, several hosts."""
+"""Every collective of every transport against NumPy: messages, one host, several hosts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 
 from metaop.dist.boxing import COMBINE
-from metaop.dist.carriers import Carrier, HostCarrier, carrier_of, over_hosts
 from metaop.dist.collectives import MPIWorld, mpi
 from metaop.dist.packing import Packed, Packing
 from metaop.dist.sbp import block
+from metaop.dist.transports import HostTransport, Transport, over_hosts, transport_of
 
 everyone = mpi().COMM_WORLD
 rank, ranks = everyone.rank, everyone.size
@@ -20,14 +20,14 @@ world = MPIWorld(everyone)
 SIZES = (0, 1, 77, 70_001, 300_007, 2_700_011)
 
 
-def carriers() -> list[Carrier]:
+def transports() -> list[Transport]:
     """Of one host; with more than two ranks also as if they were on two, alike and not."""
-    chosen = carrier_of(everyone)
-    assert carrier_of(everyone) is chosen and isinstance(chosen, HostCarrier)
+    chosen = transport_of(everyone)
+    assert transport_of(everyone) is chosen and isinstance(chosen, HostTransport)
     here = everyone.Split_type(mpi().COMM_TYPE_SHARED)
     assert chosen.is_alone == (here.size == ranks)
     chosen.by_messages = False
-    found = [Carrier(everyone), chosen]
+    found = [Transport(everyone), chosen]
     for first in {ranks // 2, 1} if ranks > 2 and chosen.is_alone else ():
         host = everyone.Split(rank < first)
         found.append(over_hosts(everyone, host, min(first, ranks - first)))
@@ -49,46 +49,46 @@ def wait(request: object) -> None:
     world.wait(request, "a collective of the test")
 
 
-def check_reductions(carrier: Carrier, size: int, dtype: type, op: str) -> None:
+def check_reductions(transport: Transport, size: int, dtype: type, op: str) -> None:
     given = values(size, dtype)
     expected = reduce(COMBINE[op], given)
     total = np.empty_like(expected)
-    wait(carrier.all_reduce(Packed.alone(given[rank]), total, op))
+    wait(transport.all_reduce(Packed.alone(given[rank]), total, op))
     np.testing.assert_array_equal(total, expected)
     counts = counts_of(size)
     mine = np.empty(counts[rank], dtype)
-    wait(carrier.reduce_scatter(given[rank], mine, counts, op))
+    wait(transport.reduce_scatter(given[rank], mine, counts, op))
     np.testing.assert_array_equal(mine, expected[slice(*block(size, ranks, rank))])
 
 
-def check_moves(carrier: Carrier, size: int, dtype: type) -> None:
+def check_moves(transport: Transport, size: int, dtype: type) -> None:
     whole = values(size, dtype)[0]
     mine = whole[slice(*block(size, ranks, rank))]
     found = np.empty_like(whole)
-    wait(carrier.all_gather(mine, found, counts_of(size)))
+    wait(transport.all_gather(mine, found, counts_of(size)))
     np.testing.assert_array_equal(found, whole)
     for root in range(ranks):
         sent = whole.copy() if rank == root else np.zeros_like(whole)
-        wait(carrier.broadcast(sent, root))
+        wait(transport.broadcast(sent, root))
         np.testing.assert_array_equal(sent, whole)
     # Part j of rank k has size + j + 2 k elements and is full of 10 k + j.
     sizes = [[size // ranks + j + 2 * k for j in range(ranks)] for k in range(ranks)]
     given = np.concatenate([np.full(n, 10 * rank + j, dtype) for j, n in enumerate(sizes[rank])])
     arriving = [sizes[k][rank] for k in range(ranks)]
     received = np.empty(sum(arriving), dtype)
-    wait(carrier.all_to_all(given, sizes[rank], received, arriving))
+    wait(transport.all_to_all(given, sizes[rank], received, arriving))
     wanted = [np.full(n, 10 * k + rank, dtype) for k, n in enumerate(arriving)]
     np.testing.assert_array_equal(received, np.concatenate(wanted))
 
 
-def check_several_at_once(carrier: Carrier) -> None:
+def check_several_at_once(transport: Transport) -> None:
     """Packed arrays, a mean, and collectives that overlap and are finished in another order."""
     shapes = [(300, 7), (), (64,), (0, 3), (111_111,)]
     packing = Packing(shapes, np.dtype(np.float32))
     arrays = [np.full(shape, rank + 1 + k, np.float32) for k, shape in enumerate(shapes)]
     totals = [np.empty(packing.size, np.float32) for _ in range(4)]
     requests = [
-        carrier.all_reduce(Packed(packing, arrays), total, "add", 1 / ranks) for total in totals
+        transport.all_reduce(Packed(packing, arrays), total, "add", 1 / ranks) for total in totals
     ]
     for request in reversed(requests):
         wait(request)
@@ -97,10 +97,10 @@ def check_several_at_once(carrier: Carrier) -> None:
             np.testing.assert_allclose(part, np.full(shapes[k], k + (ranks + 1) / 2), rtol=1e-6)
 
 
-for carrier in carriers():
+for transport in transports():
     for size in SIZES:
-        check_reductions(carrier, size, np.float32, "add")
-        check_moves(carrier, size, np.float32)
+        check_reductions(transport, size, np.float32, "add")
+        check_moves(transport, size, np.float32)
     for dtype, op in [
         (np.float64, "max"),
         (np.int64, "min"),
@@ -109,7 +109,7 @@ for carrier in carriers():
         (np.float16, "add"),
         (ml_dtypes.bfloat16, "add"),
     ]:
-        check_reductions(carrier, 300_007, dtype, op)
-        check_moves(carrier, 300_007, dtype)
-    check_several_at_once(carrier)
+        check_reductions(transport, 300_007, dtype, op)
+        check_moves(transport, 300_007, dtype)
+    check_several_at_once(transport)
 print(f"rank {rank} agrees")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.blocks import Tile
-from metaop.codegen.lowering.contract import Contract
+from metaop.codegen.lowering.packed_gemm import PackedGemm
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
@@ -54,7 +54,7 @@ _TILES = (SharedTile(128, 8, 8), SharedTile(64, 16, 4), SharedTile(32, 32, 4))
 _DOUBLE_TILES = _TILES[1:]
 
 
-class SharedContract(Contract):
+class SharedGemm(PackedGemm):
     """Lowers one contraction with its epilogue for a GPU; `threads` counts multiprocessors."""
 
     @classmethod
@@ -162,7 +162,7 @@ class SharedContract(Contract):
     ) -> bool:
         """Whether neighbours along the depth are neighbours in memory: threads follow them."""
         depth = math.prod(self.depth)
-        probe = SharedContract(self.kernel, self.storage, self.values.uses, Tile(), 1)
+        probe = SharedGemm(self.kernel, self.storage, self.values.uses, Tile(), 1)
         probe.place = {}
         probe.values.open("row")
         probe.values.open("step")

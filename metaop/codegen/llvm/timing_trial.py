@@ -23,7 +23,7 @@ _HOPELESS, _FAIR_TURNS = 1.4, 4
 _PERIOD = 1 << 16
 
 
-class Contestant:
+class Candidate:
     """Launches with memory of their own choice, ready to run."""
 
     def __init__(self, launches: Sequence[LoweredKernel], memory: Memory) -> None:
@@ -84,17 +84,17 @@ class Memory:
         return found
 
 
-def contest(contestants: Sequence[Contestant], seconds: float, turns: int) -> np.ndarray:
-    """The times [turn, contestant] of about so many seconds, and so many turns at least.
+def timing_trial(candidates: Sequence[Candidate], seconds: float, turns: int) -> np.ndarray:
+    """The times [turn, candidate] of about so many seconds, and so many turns at least.
 
-    The times of turns that hopeless contestants do not have are infinite.
+    The times of turns that hopeless candidates do not have are infinite.
     """
     found: list[list[float]] = []
-    best = np.full(len(contestants), np.inf)
+    best = np.full(len(candidates), np.inf)
     stop = time.perf_counter() + seconds
     while len(found) < turns or time.perf_counter() < stop:
         # The first turns are everybody's: a single one may be slow by chance.
         limit = _HOPELESS * best.min() if len(found) >= _FAIR_TURNS else np.inf
-        found.append([one.turn() if t <= limit else np.inf for one, t in zip(contestants, best)])
+        found.append([one.turn() if t <= limit else np.inf for one, t in zip(candidates, best)])
         best = np.minimum(best, found[-1])
     return np.array(found)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from metaop.codegen import bands
+from metaop.codegen import tile_and_fuse
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.memory import Buffer
@@ -79,7 +79,7 @@ class Chain:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_chains(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bands, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(tile_and_fuse, "_LEAST_BYTES", 1)
     inputs, outputs = Chain(seed).graph()
     generator = np.random.default_rng(seed)
     arrays = [generator.standard_normal(x.shape).astype(np.float32) for x in inputs]
@@ -90,6 +90,6 @@ def test_random_chains(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         plan = schedule(inputs, outputs, machine)
         results = LLVMProgram(plan).run([Buffer.from_numpy(array.copy()) for array in arrays])
         found.append([r.view(o.shape, np.float32) for r, o in zip(results, plan.outputs)])
-    for apart, banded in zip(*found):
+    for apart, tiled in zip(*found):
         scale = max(float(np.abs(apart).max()), 1e-3)
-        np.testing.assert_allclose(banded, apart, rtol=1e-4, atol=1e-5 * scale)
+        np.testing.assert_allclose(tiled, apart, rtol=1e-4, atol=1e-5 * scale)

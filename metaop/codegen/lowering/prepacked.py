@@ -20,12 +20,12 @@ from metaop.unified_graph.node import MetaOp, Node, Shape
 from metaop.unified_graph.symbolic import divides
 
 if TYPE_CHECKING:
-    from metaop.codegen.lowering.blocked import Blocked
-    from metaop.codegen.lowering.contract import Contract
+    from metaop.codegen.lowering.packed_gemm import PackedGemm
+    from metaop.codegen.lowering.tiling import Tiling
 
 
 @dataclass(frozen=True)
-class Prepared(MetaOp):
+class Prepacked(MetaOp):
     """A factor as a schedule wants it in memory; such nodes exist between launches only.
 
     `order` tells apart what is prepared from the same factor in different ways.
@@ -35,21 +35,21 @@ class Prepared(MetaOp):
     name: ClassVar[str] = "prepared"
 
 
-def relaid(contract: Blocked, shape: Shape) -> Node:
+def relaid(contract: Tiling, shape: Shape) -> Node:
     """The left factor as (batch, rows, depth), with zeros behind the ends of rows and depth."""
     contraction = contract.contraction
     parts = (contraction.batch, contraction.rows, contraction.depth)
     order = (*parts, *_case_of(contract))
-    return Node(Prepared(order), (contraction.left,), shape, contract.in_place)
+    return Node(Prepacked(order), (contraction.left,), shape, contract.in_place)
 
 
-def _case_of(contract: Blocked) -> tuple[object, ...]:
+def _case_of(contract: Tiling) -> tuple[object, ...]:
     """The part of the contraction that is at hand: others read other elements of a factor."""
     case = contract.case
     return (*sorted(case.fixed.items()), *sorted(case.ranges.items()))
 
 
-def lower_relayout(contract: Contract) -> LoweredKernel:
+def lower_relayout(contract: PackedGemm) -> LoweredKernel:
     """Writes the prepared left factor of a contraction that was made for nothing else.
 
     A task is a row. Lanes run along the channels, and read all offsets of the window in turn.
@@ -81,14 +81,14 @@ def lower_relayout(contract: Contract) -> LoweredKernel:
 def right_as_read(contraction: Contraction) -> Node:
     """Stands for the right factor, the same for all contractions that could share its strips."""
     order = _order_of_right(contraction)
-    return Node(Prepared(order), (contraction.right,), (), contraction.right.dtype)
+    return Node(Prepacked(order), (contraction.right,), (), contraction.right.dtype)
 
 
 def _order_of_right(contraction: Contraction) -> tuple[object, ...]:
     return "strips", contraction.batch, contraction.columns, contraction.depth
 
 
-def packed(contract: Blocked, strips: int) -> Node:
+def packed(contract: Tiling, strips: int) -> Node:
     """The right factor as (batch, strips, depth, columns of a strip), with zeros behind the ends.
 
     It has as many strips as the blocks together. Contractions share it that cut the depth alike
@@ -99,10 +99,10 @@ def packed(contract: Blocked, strips: int) -> Node:
     shape = (math.prod(contract.batch), strips, steps, contract.tile_columns)
     cuts = contract.inner, contract.offsets_inside
     order = (*_order_of_right(contraction), *cuts, *_case_of(contract))
-    return Node(Prepared(order), (contraction.right,), shape, contract.panel)
+    return Node(Prepacked(order), (contraction.right,), shape, contract.panel)
 
 
-def lower_packing(contract: Contract) -> LoweredKernel:
+def lower_packing(contract: PackedGemm) -> LoweredKernel:
     """Writes the packed right factor of a contraction that was made for nothing else.
 
     A task is a strip.

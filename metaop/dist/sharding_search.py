@@ -1,4 +1,4 @@
-"""Choosing how every value of a graph lies, by the cost of computing and of moving data.
+"""Choosing how every value of a graph is sharded, by the cost of computing and of moving data.
 
 Costs are seconds on a `Cluster`. For each node the cheapest way to have it in every state is found
 from those of its inputs, in topological order; what several consumers share is charged to each of
@@ -20,7 +20,7 @@ from metaop.dist.moves import Move, moves_from, room_for
 from metaop.dist.rules import is_source
 from metaop.dist.sbp import BROADCAST, Mesh, NdSbp, mesh_shape
 from metaop.elementwise.meta_op import Elementwise
-from metaop.fusion.inline import is_dear
+from metaop.fusion.inline import is_expensive
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.node import Input, Node, topological
 from metaop.unified_graph.reshard import Reshard
@@ -138,7 +138,7 @@ def _charges(
 
 
 def _move(node: Node, ways: dict[NdSbp, Way], setting: Setting, wishes: Sequence[NdSbp]) -> None:
-    """Adds the states that take a change of the lie, each by the cheapest path of moves."""
+    """Adds the states that resharding leads to, each by the cheapest path of moves."""
     mesh, cluster, boxing = setting
     room = room_for(node.shape, mesh, (*ways, *wishes))
     queue = [(way.cost, number, states) for number, (states, way) in enumerate(ways.items())]
@@ -277,7 +277,7 @@ def _is_quick(pair: State, table: Ways) -> bool:
         return move.is_local
     if isinstance(node.op, Reindex) or is_source(node):
         return True
-    return isinstance(node.op, Elementwise) and not is_dear(node)
+    return isinstance(node.op, Elementwise) and not is_expensive(node)
 
 
 def _goals(outputs: Sequence[Node], table: Ways, setting: Setting) -> list[NdSbp]:

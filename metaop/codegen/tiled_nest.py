@@ -1,4 +1,4 @@
-"""The nest of a band: the nests of its launches, one after another on each slice of the tasks."""
+"""The nest of a group: the nests of its launches, one after another on each slice of the tasks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class InnerLoop(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Band:
+class TiledGroup:
     """Some launches in order, the number of slices, and the nodes that live inside only.
 
     Launches that only prepare something run `ahead`. A slice may fall into blocks, which run one
@@ -61,42 +61,42 @@ class Band:
         return sum(node.nbytes for node in self.private)
 
 
-def joined(band: Band) -> LoweredKernel:
-    """One launch that runs all of a band on a slice before the next slice."""
-    scratch = _scratch_numbers(band)
+def joined(group: TiledGroup) -> LoweredKernel:
+    """One launch that runs all of a group on a slice before the next slice."""
+    scratch = _scratch_numbers(group)
     parameters: dict[Node, str] = {}
     numbers = dict(scratch)
     body: list[ir.Statement] = []
     for number, node in {number: node for node, number in scratch.items()}.items():
-        body.append(ir.Alloc(number, node.size // (band.slices * band.blocks), node.dtype))
+        body.append(ir.Alloc(number, node.size // (group.slices * group.blocks), node.dtype))
     allocations = len(body)
     last = -len(scratch)
-    for position, launch in enumerate(band.launches):
+    for position, launch in enumerate(group.launches):
         for node, parameter in zip(launch.buffers, launch.nest.parameters):
             if node in scratch:
                 continue
             numbers.setdefault(node, len(parameters))
             same = parameters.setdefault(node, parameter.role) == parameter.role
-            inner = band.inner[position]
+            inner = group.inner[position]
             is_summed = inner is not None and inner.sums and parameter.role == "write"
             parameters[node] = parameter.role if same and not is_summed else "update"
-        part = _Part(launch, position, band, numbers, last)
+        part = _Part(launch, position, group, numbers, last)
         body += part.statements()
         last = part.last
-    if band.blocks > 1:
-        body[allocations:] = [ir.For(_BLOCK, band.blocks, "serial", tuple(body[allocations:]))]
-    loop = ir.For(_SLICE, band.slices, "parallel", tuple(body))
-    name = "_".join(["band", *(launch.nest.name.split("_")[0] for launch in band.launches)])
+    if group.blocks > 1:
+        body[allocations:] = [ir.For(_BLOCK, group.blocks, "serial", tuple(body[allocations:]))]
+    loop = ir.For(_SLICE, group.slices, "parallel", tuple(body))
+    name = "_".join(["tiled", *(launch.nest.name.split("_")[0] for launch in group.launches)])
     roles = tuple(ir.Parameter(node.dtype, role) for node, role in parameters.items())
     return LoweredKernel(ir.LoopNest(name, roles, (), (loop,)), tuple(parameters))
 
 
-def _scratch_numbers(band: Band) -> dict[Node, int]:
+def _scratch_numbers(group: TiledGroup) -> dict[Node, int]:
     """The scratch buffer of each private node: its own, or that of one that dies as it comes."""
-    last = {node: k for k, launch in enumerate(band.launches) for node in launch.buffers}
+    last = {node: k for k, launch in enumerate(group.launches) for node in launch.buffers}
     numbers: dict[Node, int] = {}
     given: set[Node] = set()
-    for position, launch in enumerate(band.launches):
+    for position, launch in enumerate(group.launches):
         times = Counter(launch.buffers)
         roles = [parameter.role for parameter in launch.nest.parameters]
         # Several results are computed before one is stored, but as elements of several buffers.
@@ -105,37 +105,37 @@ def _scratch_numbers(band: Band) -> dict[Node, int]:
             new, old = launch.buffers[written], launch.buffers[read]
             is_free = old in numbers and old not in given and last[old] == position
             is_alike = (old.size, old.dtype) == (new.size, new.dtype) and times[old] == 1
-            if new in band.private and new not in numbers and is_free and is_alike:
+            if new in group.private and new not in numbers and is_free and is_alike:
                 numbers[new] = numbers[old]
                 given.add(old)
         for node in launch.buffers:
-            if node in band.private and node not in numbers:
+            if node in group.private and node not in numbers:
                 numbers[node] = -1 - len(numbers)
     return numbers
 
 
 class _Part:
-    """A launch of a band: its statements for the tasks of one slice."""
+    """A launch of a group: its statements for the tasks of one slice."""
 
     def __init__(
         self,
         launch: LoweredKernel,
         position: int,
-        band: Band,
+        group: TiledGroup,
         numbers: Mapping[Node, int],
         last: int,
     ) -> None:
         self.nest = launch.nest
         self.position = position
-        self.blocks = band.blocks
-        self.inner = band.inner[position]
+        self.blocks = group.blocks
+        self.inner = group.inner[position]
         self.is_summed = self.inner is not None and self.inner.sums
-        self.share = launch.nest.tasks // band.slices
+        self.share = launch.nest.tasks // group.slices
         self.numbers = {k: numbers[node] for k, node in enumerate(launch.buffers)}
         self.sizes = {
-            k: node.size // (band.slices * band.blocks)
+            k: node.size // (group.slices * group.blocks)
             for k, node in enumerate(launch.buffers)
-            if node in band.private
+            if node in group.private
         }
         self.last = last
         loop = launch.nest.body[-1]
@@ -149,7 +149,7 @@ class _Part:
         return body
 
     def _renumbered(self, buffer: Any) -> Any:
-        """A buffer's number in the band, or those of several; scratch memory gets new ones."""
+        """A buffer's number in the group, or those of several; scratch memory gets new ones."""
         if isinstance(buffer, tuple):
             return tuple(map(self._renumbered, buffer))
         if buffer not in self.numbers:
@@ -158,7 +158,7 @@ class _Part:
         return self.numbers[buffer]
 
     def _changed(self, part: Any) -> Any:
-        """A part of the nest, with the buffers of the band and counted from its slice."""
+        """A part of the nest, with the buffers of the group and counted from its slice."""
         if not isinstance(part, tuple):
             return part
         known = self._done.get(id(part))

@@ -41,7 +41,7 @@ class _Arriving:
     streamed: list[Any] = field(default_factory=list)
 
 
-class Messenger:
+class PointToPoint:
     """Sends and receives for one rank, whose arrays lie in `memory`; use it as a context.
 
     `links` has worlds of two GPUs, of which the first one sends.
@@ -64,9 +64,9 @@ class Messenger:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> Messenger:
+    def __enter__(self) -> PointToPoint:
         if mpi().Query_thread() >= mpi().THREAD_MULTIPLE:
-            self._thread = threading.Thread(target=self._run, name="messenger", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="channel", daemon=True)
             self._thread.start()
         return self
 
@@ -103,7 +103,7 @@ class Messenger:
                 if way:
                     assert link is not None
                     with self.memory.active():
-                        request = link.carrier.send(array.reshape(-1), 1)
+                        request = link.transport.send(array.reshape(-1), 1)
                     self._streamed.append((link, request))
                     continue
                 here = array if isinstance(array, np.ndarray) else self.memory.get(array)
@@ -158,6 +158,6 @@ class Messenger:
                 link = self.links[edge]
                 with self.memory.active():
                     array = np.empty_like(self.memory.full((0,), 0, dtype), shape=shape)
-                    request = link.carrier.receive(array.reshape(-1), 0)
+                    request = link.transport.receive(array.reshape(-1), 0)
                 message.arrays[position] = array
                 message.streamed.append(request)
