@@ -20,7 +20,7 @@ from metaop.tensor.functions.creation import zeros_like
 from metaop.tensor.functions.joining import stack
 from metaop.tensor.functions.ranges import eye
 from metaop.tensor.gradients import enable_grad
-from metaop.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from metaop.trees import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 __all__ = [
     "functional_call",

@@ -22,10 +22,10 @@ from metaop.tensor.functions.creation import zeros
 from metaop.tensor.functions.joining import cat, stack
 from metaop.tensor.functions.shaping import expand, movedim, narrow, select, unsqueeze
 from metaop.tensor.generator import default_generator
+from metaop.trees import TreeSpec, tree_flatten, tree_unflatten
 from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.recording import Call, record
 from metaop.unified_graph.tracing import Trace, state
-from metaop.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 _RANDOMNESS = ("error", "different", "same")
 

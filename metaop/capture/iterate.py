@@ -18,9 +18,9 @@ from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.indexing import host_tensor
 from metaop.tensor.functions.joining import cat, stack
 from metaop.tensor.functions.scattering import index_select
+from metaop.trees import TreeSpec, tree_flatten, tree_unflatten
 from metaop.unified_graph.recording import leaf
 from metaop.unified_graph.tensor_type import TensorType
-from metaop.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 
 class Iterated:

@@ -18,13 +18,13 @@ from metaop.operators.basic import constant_fill
 from metaop.operators.repetition import repeat
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.shared_storage import settle
+from metaop.trees import tree_unflatten
 from metaop.unified_graph.cut import cut_at, recorder
 from metaop.unified_graph.loop import Body, body_inputs
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import Call, leaf, modes, record, results, scalar_leaf
 from metaop.unified_graph.rewrite import rebuild
 from metaop.unified_graph.tensor_type import TensorType
-from metaop.utils._pytree import tree_unflatten
 
 
 class NotRepeatableError(Exception):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from metaop.tensor.core import Tensor
+from metaop.trees import TreeSpec, tree_flatten
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.tensor_type import TensorType
-from metaop.utils._pytree import TreeSpec, tree_flatten
 
 
 class StepGraph(NamedTuple):

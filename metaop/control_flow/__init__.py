@@ -17,12 +17,12 @@ from metaop.operators.repetition import choose, repeat
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.shaping import movedim
+from metaop.trees import TreeSpec, tree_flatten, tree_unflatten
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.loop import ENDLESS, Body, body_inputs
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import record, results
 from metaop.unified_graph.tensor_type import TensorType
-from metaop.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 __all__ = ["associative_scan", "cond", "fori_loop", "map", "scan", "while_loop"]
 

@@ -17,7 +17,7 @@ from metaop.tensor.core import Tensor
 from metaop.tensor.functions.joining import cat, stack
 from metaop.tensor.functions.rearranging import flip
 from metaop.tensor.functions.shaping import movedim
-from metaop.utils._pytree import tree_unflatten
+from metaop.trees import tree_unflatten
 
 _MODES = ("pointwise", "generic")
 Elements = list[Tensor]

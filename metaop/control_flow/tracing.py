@@ -12,12 +12,12 @@ from metaop.operators.basic import constant_fill
 from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.creation import as_tensor
+from metaop.trees import TreeSpec, tree_flatten, tree_unflatten
 from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import Call, modes, record
 from metaop.unified_graph.tensor_type import TensorType
 from metaop.unified_graph.tracing import Trace, state
-from metaop.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 Flow = tuple[list[Tensor], TreeSpec]
 

@@ -15,8 +15,8 @@ from metaop.nn.module import Module
 from metaop.nn.utils.stateless import functional_call
 from metaop.tensor.core import Tensor
 from metaop.tensor.sharded.global_tensor import to_global, to_local
+from metaop.trees import tree_leaves, tree_map
 from metaop.unified_graph.dtype import DType
-from metaop.utils._pytree import tree_leaves, tree_map
 
 
 class ShardingStrategy:

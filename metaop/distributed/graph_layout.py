@@ -23,9 +23,9 @@ from metaop.random import fork_rng
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.gradients import no_grad
 from metaop.tensor.sharded.global_tensor import distribute_tensor, to_global
+from metaop.trees import tree_flatten, tree_map
 from metaop.unified_graph.cut import cut_at
 from metaop.unified_graph.recording import Call
-from metaop.utils._pytree import tree_flatten, tree_map
 
 
 def common_placement(modules: Sequence[Module], arguments: Any) -> Placement:

@@ -21,10 +21,10 @@ from metaop.executor import pending_subgraph
 from metaop.nn.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor
+from metaop.trees import tree_flatten
 from metaop.unified_graph.cut import Key, Subgraph, recorder
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import Call, next_sequence
-from metaop.utils._pytree import tree_flatten
 
 MODULES, OPERATORS, PROGRAMS = 1, 2, 3
 

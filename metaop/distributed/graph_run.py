@@ -23,10 +23,10 @@ from metaop.nn.parameter import Parameter
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.functions.joining import cat, tensor_split
 from metaop.tensor.gradients import no_grad
+from metaop.trees import tree_flatten, tree_map, tree_unflatten
 from metaop.unified_graph.cut import recorder
 from metaop.unified_graph.recording import Call, leaf
 from metaop.unified_graph.tensor_type import TensorType
-from metaop.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 Outputs = Any
 Stages = Sequence[tuple[Placement, Module]]

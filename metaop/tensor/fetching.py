@@ -145,7 +145,7 @@ def fetch(input: Any, callback: Callback | None = None) -> Future[Any]:
     >>> metaop.fetch({"loss": metaop.ones(2).sum()}).result()
     {'loss': tensor(2.)}
     """
-    from metaop.utils._pytree import tree_flatten, tree_unflatten
+    from metaop.trees import tree_flatten, tree_unflatten
 
     if state.trace is not None:
         raise CaptureError(
