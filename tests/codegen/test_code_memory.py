@@ -252,7 +252,7 @@ except metaop.errors.DeviceError as error:
 
 def test_a_system_without_new_code_says_so() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _FORBIDDEN], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", _FORBIDDEN], capture_output=True, text=True, timeout=300
     )
     if done.returncode == 3:
         pytest.skip("this Linux cannot forbid it")

@@ -184,7 +184,7 @@ def test_a_whole_program_with_and_without_helpers(helpers: int) -> None:
     }
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _PROGRAM],
-        env=environment, capture_output=True, text=True, timeout=120,
+        env=environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0 and not done.stderr, done.stderr
     count, compiled, *processes = map(int, done.stdout.split())

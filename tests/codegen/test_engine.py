@@ -242,10 +242,10 @@ def test_processes_share_the_cache(fresh: Path) -> None:
 
     together = [start(), start()]
     for process in together:
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=300)
         compiled, from_disk, _ = map(int, output.split())
         assert process.returncode == 0 and compiled + from_disk == 6
-    assert start().communicate(timeout=120)[0].split() == ["0", "6", "0"]
+    assert start().communicate(timeout=300)[0].split() == ["0", "6", "0"]
     assert len(list(fresh.iterdir())) == 6
 
 

@@ -209,7 +209,7 @@ def in_time(*calls: Callable[[], None]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=200)
+        thread.join(timeout=300)
         assert not thread.is_alive()
 
 
@@ -378,7 +378,9 @@ run()
 def test_interpreter_exit(mode: str) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for _ in range(3):
-        subprocess.run([sys.executable, "-c", _EXIT, mode], env=environment, check=True, timeout=60)
+        subprocess.run(
+            [sys.executable, "-c", _EXIT, mode], env=environment, check=True, timeout=300
+        )
 
 
 def test_environment_sets_the_thread_count() -> None:
@@ -388,5 +390,5 @@ def test_environment_sets_the_thread_count() -> None:
         "PYTHONPATH": os.pathsep.join(sys.path),
         "METAOP_NUM_THREADS": "5",
     }
-    output = subprocess.check_output([sys.executable, "-c", code], env=environment, timeout=60)
+    output = subprocess.check_output([sys.executable, "-c", code], env=environment, timeout=300)
     assert int(output) == 5

@@ -29,7 +29,7 @@ def losses(*arguments: str, portable: bool) -> list[float]:
         "METAOP_PORTABLE": str(portable),
     }
     printed = subprocess.check_output(
-        [sys.executable, *arguments], env=environment, text=True, timeout=200
+        [sys.executable, *arguments], env=environment, text=True, timeout=300
     )
     return [float(line) for line in printed.split()]
 

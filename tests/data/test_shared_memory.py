@@ -94,7 +94,7 @@ def test_every_write_of_one_process_is_seen_by_the_other(method: str) -> None:
 
 
 def double(rank: int, queue: Any, module: Any) -> None:
-    queue.get(timeout=60).mul_(2)
+    queue.get(timeout=300).mul_(2)
     module.load_state_dict({name: value + 1 for name, value in module.state_dict().items()})
     queue.put("done")
 
@@ -109,7 +109,7 @@ def test_what_goes_through_a_queue_and_load_state_dict_write_the_memory() -> Non
     process = context.Process(target=double, args=(0, queue, module))
     process.start()
     process.join(120)
-    back = queue.get(timeout=60)
+    back = queue.get(timeout=300)
     assert process.exitcode == 0 and back == "done"
     assert (tensor == 2).all() and (module.weight == 2).all()
     assert (module.running_mean == 1).all() and module.num_batches_tracked.item() == 1

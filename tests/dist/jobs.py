@@ -29,7 +29,7 @@ def run(
     ranks: int,
     *arguments: str,
     options: Sequence[str] = (),
-    timeout: float = 60,
+    timeout: float = 300,
     **settings: str,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program, by its name in `programs` or its path, through `metaop run`."""
@@ -48,7 +48,7 @@ def run(
 @lru_cache
 def run_all(ranks: int, *programs: str) -> subprocess.CompletedProcess[str]:
     """Runs programs one after another in one job."""
-    return run("several.py", ranks, *programs, timeout=280)
+    return run("several.py", ranks, *programs, timeout=500)
 
 
 def check_done(name: str, ranks: int, done: subprocess.CompletedProcess[str]) -> None:

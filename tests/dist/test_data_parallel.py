@@ -30,7 +30,7 @@ def alone(program: Path, *arguments: str) -> str:
         env={**launch_environment(1), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -89,7 +89,7 @@ def test_examples_print_the_same_under_plain_mpirun() -> None:
         env={**launch_environment(2), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == alone(example)

@@ -113,7 +113,7 @@ def joined(*arguments: str, **settings: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("kind", ["tcp", "file"])
 def test_processes_of_spawn_are_ranks(kind: str, tmp_path: Path) -> None:
     method = f"file://{tmp_path}/meeting" if kind == "file" else "tcp://localhost:29741"
-    out, errors = joined("spawn", method, "2").communicate(timeout=120)
+    out, errors = joined("spawn", method, "2").communicate(timeout=300)
     assert "rank 0 of 2 agrees" in out and "rank 1 of 2 agrees" in out, out + errors
 
 
@@ -122,7 +122,7 @@ def test_processes_of_spawn_are_ranks(kind: str, tmp_path: Path) -> None:
 def test_processes_with_pytorchs_variables_are_ranks() -> None:
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29742"}
     started = [joined("rank", RANK=str(rank), **place) for rank in (1, 0)]
-    answers = [process.communicate(timeout=120) for process in started]
+    answers = [process.communicate(timeout=300) for process in started]
     for rank, (out, errors) in zip((1, 0), answers):
         assert f"rank {rank} of 2 agrees" in out, out + errors
 
@@ -139,7 +139,7 @@ def test_a_failing_process_of_spawn_ends_the_others(tmp_path: Path) -> None:
 @pytest.mark.mpi
 def test_a_process_of_spawn_does_not_train_alone() -> None:
     process = joined("alone")
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode != 0 and "would be rank 0 of 1" in errors
 
 
@@ -184,7 +184,7 @@ def test_mpirun_works_as_it_is_and_rank_0_alone_talks() -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert "rank 0 of 2 agrees" in done.stdout and "rank 1 of 2 agrees" in done.stdout
@@ -202,7 +202,7 @@ def test_a_process_without_a_launcher_leaves_nothing_behind(kind: str, tmp_path:
         env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert "done" in done.stdout and done.returncode == (kind == "fail"), done.stderr
     assert not list(tmp_path.iterdir())

@@ -42,6 +42,6 @@ def test_four_ranks_with_shares_of_the_batch(kernels: str) -> None:
 
 
 def test_two_ranks_that_share_a_gpu(kernels: str) -> None:
-    done = run("shared_gpu.py", 2, timeout=120, EMULATED_KERNELS=kernels)
+    done = run("shared_gpu.py", 2, timeout=300, EMULATED_KERNELS=kernels)
     for rank in range(2):
         assert f"rank {rank} agrees\n" in done.stdout, done.stdout + done.stderr

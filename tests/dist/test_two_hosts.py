@@ -84,7 +84,7 @@ def test_ranks_on_two_hosts_agree_with_one_process(program: str, slots: int, hos
     command = [sys.executable, "-m", "metaop", "run", "-np", str(ranks), "--hosts", where]
     inside = ["ip", "netns", "exec", next(iter(HOSTS)), *command, str(PROGRAMS / program)]
     done = subprocess.run(
-        inside, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
+        inside, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
     for rank in range(ranks):

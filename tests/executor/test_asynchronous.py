@@ -301,7 +301,7 @@ def test_a_process_forks_and_ends(tmp_path: Any) -> None:
         "    step(metaop.from_numpy(np.ones(3, np.float32)))\n"
     )
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, env=os.environ
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, env=os.environ
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("[70.0, 70.0, 70.0]") == 2

@@ -22,7 +22,7 @@ def test_results_are_values_of_their_own() -> None:
     x = metaop.randn(3, 4, requires_grad=True)
     expected = x.detach().numpy() * 2
     y = x * 2
-    found = y.fetch().result(timeout=20)
+    found = y.fetch().result(timeout=300)
     assert not found.requires_grad and found.dtype is metaop.float32
     np.testing.assert_array_equal(found, expected)
     found.zero_()
@@ -50,7 +50,7 @@ def test_asking_computes_nothing_and_changes_no_program() -> None:
     pairs = [step(True) for _ in range(5)]
     assert len(executor._programs) == before
     for loss, future in pairs:
-        assert future.result(timeout=20).item() == loss.item()
+        assert future.result(timeout=300).item() == loss.item()
 
 
 def test_a_value_is_that_of_the_time_of_asking() -> None:
@@ -169,7 +169,7 @@ def test_the_end_of_a_process_and_its_children(tmp_path: Any) -> None:
         "    (x + 2).fetch(lambda value: print('parent', value.tolist(), flush=True))\n"
     )
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, env=os.environ
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, env=os.environ
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["child [2.0, 2.0, 2.0]", "parent [3.0, 3.0, 3.0]"]

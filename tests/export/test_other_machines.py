@@ -59,7 +59,7 @@ class Machine(NamedTuple):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         command = [runner, "./main.exe"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
 
 

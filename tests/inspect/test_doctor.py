@@ -310,7 +310,7 @@ def doctor(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     root = str(Path(metaop.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": root}
     return subprocess.run(
-        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=200
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300
     )
 
 

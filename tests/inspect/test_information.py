@@ -28,7 +28,7 @@ def test_the_self_test_passes_and_can_fail(monkeypatch) -> None:  # type: ignore
 def test_the_command_prints_settings_of_the_environment() -> None:
     environment = {**os.environ, "METAOP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "metaop", "info"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "METAOP_NUM_THREADS         1 (set)" in done.stdout
     assert "self-test" in done.stdout

@@ -47,7 +47,7 @@ def on_ranks(ranks: int, model: str, log: Path, steps: int, *more: str) -> list[
         Path(__file__).with_name("on_ranks.py"),
         ranks,
         *words(model, log, steps, *more),
-        timeout=120,
+        timeout=300,
         METAOP_VERIFY="0",
         METAOP_POISON="0",
     )

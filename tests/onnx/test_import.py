@@ -383,7 +383,7 @@ except ImportError as error:
     print(error)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True
     )
     assert "pip install 'metaop[onnx]'" in done.stdout
 

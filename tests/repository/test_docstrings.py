@@ -138,6 +138,6 @@ def test_examples_in_docstrings_say_what_they_print(name: str) -> None:
         # MPI begins in a process of its own: other tests start jobs from this one.
         code = f"from {__name__} import faults; print(*faults({name!r}), sep='')"
         command = [sys.executable, "-c", code]
-        process = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=300)
         found = process.stdout.strip() + (process.stderr if process.returncode else "")
     assert not found, found

@@ -59,7 +59,7 @@ def running(programs: Path) -> Iterator[Running]:
     """A server of the three programs, with small bounds."""
     sources = [str(programs / f"{name}.mo") for name in ("mlp", "mean", "table")]
     made = application(sources, Limits(8, 0.005, 64, 1 << 16))
-    with serving(made) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(made) as address, httpx.Client(base_url=address, timeout=300) as client:
         yield Running(made, client, address)
 
 

@@ -42,7 +42,7 @@ def post_all(address: str, requests: Sequence[tuple[str, Any]]) -> list[httpx.Re
 
     async def run() -> list[httpx.Response]:
         limits = httpx.Limits(max_connections=64)
-        async with httpx.AsyncClient(base_url=address, timeout=60, limits=limits) as client:
+        async with httpx.AsyncClient(base_url=address, timeout=300, limits=limits) as client:
             sent = [client.post(f"/v2/models/{name}/infer", json=one) for name, one in requests]
             return await asyncio.gather(*sent)
 

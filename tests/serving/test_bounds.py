@@ -34,7 +34,7 @@ def test_more_requests_than_are_held(small: tuple[Application, str]) -> None:
     made.scheduler.thread.submit(release.wait)
 
     async def run() -> list[httpx.Response]:
-        async with httpx.AsyncClient(base_url=address, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=address, timeout=300) as client:
             post = "/v2/models/mlp/infer"
             sent = [
                 asyncio.ensure_future(client.post(post, json=body(floats(500, 4))))

@@ -50,7 +50,7 @@ def test_two_models_and_the_end_by_sigterm(programs: Path) -> None:
         host, port = match[1], int(match[2])
         text = json.dumps(body(floats(2, 4))).encode()
         head = f"POST /v2/models/mlp/infer HTTP/1.1\r\nHost: a\r\nContent-Length: {len(text)}"
-        with httpx.Client(base_url=f"http://{host}:{port}", timeout=60) as client:
+        with httpx.Client(base_url=f"http://{host}:{port}", timeout=300) as client:
             assert client.get("/v2/models/other").json()["versions"] == ["3"]
             with socket.create_connection((host, port), 60) as connection:
                 connection.sendall(head.encode() + b"\r\n\r\n" + text[:20])
@@ -63,7 +63,7 @@ def test_two_models_and_the_end_by_sigterm(programs: Path) -> None:
                 with connection.makefile("rb") as answer:
                     assert b" 200 " in answer.readline()
                     assert b'"shape": [2, 3]' in answer.read()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
         assert process.returncode == 0 and errors == ""
     finally:
         process.kill()

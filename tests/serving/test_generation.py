@@ -70,7 +70,7 @@ async def stream(client: httpx.AsyncClient, content: Any) -> list[int]:
 
 def streams(address: str, requests: list[Any]) -> list[list[int]]:
     async def run() -> list[list[int]]:
-        async with httpx.AsyncClient(base_url=address, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=address, timeout=300) as client:
             return await asyncio.gather(*[stream(client, one) for one in requests])
 
     return asyncio.run(run())
@@ -118,7 +118,7 @@ def test_tokens_are_drawn_as_likely_as_they_are() -> None:
 def test_other_requests_are_answered_meanwhile(served: tuple[Application, str]) -> None:
     """What a stream holds is free when its client has gone."""
     _, address = served
-    with httpx.Client(base_url=address, timeout=60) as client:
+    with httpx.Client(base_url=address, timeout=300) as client:
         path = "/v2/models/writer/generate_stream"
         for _ in range(20):
             with client.stream("POST", path, json={"tokens": [1], "count": 12}) as answer:
@@ -151,13 +151,13 @@ def test_requests_that_are_refused(
     served: tuple[Application, str], change: dict[str, Any], text: str
 ) -> None:
     content = {"tokens": [1, 2], "count": 3, **change}
-    answer = httpx.post(f"{served[1]}/v2/models/writer/generate_stream", json=content, timeout=60)
+    answer = httpx.post(f"{served[1]}/v2/models/writer/generate_stream", json=content, timeout=300)
     assert answer.status_code == 400 and text in answer.json()["error"]
 
 
 def test_other_programs_are_no_decoders(served: tuple[Application, str]) -> None:
     content = {"tokens": [1], "count": 1}
-    answer = httpx.post(f"{served[1]}/v2/models/mlp/generate_stream", json=content, timeout=60)
+    answer = httpx.post(f"{served[1]}/v2/models/mlp/generate_stream", json=content, timeout=300)
     assert answer.status_code == 400
     assert "'mlp' is no decoder: it has no tokens (batch, 1) first" in answer.json()["error"]
 
@@ -175,7 +175,7 @@ def test_a_step_that_fails_ends_its_texts(file: Path, monkeypatch: pytest.Monkey
     with serving(made) as address:
         content = {"tokens": [1], "count": 4}
         url = f"{address}/v2/models/writer/generate_stream"
-        lines = httpx.post(url, json=content, timeout=60).text.split("\n\n")[:-1]
+        lines = httpx.post(url, json=content, timeout=300).text.split("\n\n")[:-1]
     events = [json.loads(line.removeprefix("data: ")) for line in lines]
     assert [one.get("token") for one in events[:2]] == expected([1], 2)
     assert events[2:] == [{"error": "something is wrong here"}]
