@@ -108,6 +108,14 @@ SETTINGS = (
         "when they are compiled (search)",
         choices=("off", "stored", "search"),
     ),
+    Setting(
+        "METAOP_MACHINE",
+        str,
+        "measured",
+        "schedules for the processor as `python -m metaop tune --machine` has measured it "
+        "(measured), or for a typical one with its instructions and caches (typical)",
+        choices=("measured", "typical"),
+    ),
     Setting("METAOP_WATCHDOG_SECONDS", float, "30", "after which a late rank is named"),
     Setting("METAOP_TIMEOUT_SECONDS", float, "1800", "after which waiting for a rank is an error"),
     Setting(

@@ -459,7 +459,8 @@ class LoopNest(NamedTuple):
     """A kernel: its buffers, the values of its integer arguments, and its statements.
 
     The body is a sequence of statements of which at most one, the last, is a parallel loop; with
-    none the kernel is one task. `grain` is the least number of parallel iterations worth a task.
+    none the kernel is one task. A thread takes `grain` parallel iterations at a time, which follows
+    from the processor and from `work`, the operations of one of them (0: each is worth a thread).
     """
 
     name: str
@@ -467,6 +468,7 @@ class LoopNest(NamedTuple):
     arguments: tuple[int, ...]
     body: tuple[Statement, ...]
     grain: int = 1
+    work: int = 0
 
     @property
     def tasks(self) -> int:

@@ -138,12 +138,14 @@ def delay_updates(schedule: Schedule) -> Schedule:
 
 def tile_and_fuse(schedule: Schedule) -> Schedule:
     """Tiles and fuses neighbours that exchange large values, where the machine has caches."""
-    machine, tile = schedule.machine, schedule.machine.tile
-    if not tile.near_bytes:
+    machine, near_bytes = schedule.machine, schedule.machine.tile.near_bytes
+    if not near_bytes:
         return schedule
     once, rest = schedule.launches[: schedule.once], schedule.launches[schedule.once :]
     outside = [*schedule.outputs, *(node for launch in once for node in launch.buffers)]
-    launches = tiled_launches(rest, outside, machine.threads, tile.near_bytes, schedule.env)
+    launches = tiled_launches(
+        rest, outside, machine.threads, near_bytes, machine.thresholds.least_bytes, schedule.env
+    )
     return schedule._replace(launches=(*once, *launches))
 
 
@@ -183,10 +185,11 @@ def plan_memory(schedule: Schedule) -> Schedule:
 
 def stream_results(schedule: Schedule) -> Schedule:
     """Marks results that would leave the caches before they are read."""
-    if not schedule.machine.cache_bytes:
+    thresholds = schedule.machine.thresholds
+    if not thresholds.stream_bytes:
         return schedule
     places = dict(zip(schedule.temporaries, schedule.offsets))
-    launches = streaming.stream_results(schedule.launches, places, schedule.machine.cache_bytes)
+    launches = streaming.stream_results(schedule.launches, places, thresholds)
     return schedule._replace(launches=tuple(launches))
 
 

@@ -12,20 +12,18 @@ from dataclasses import replace
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering import LoweredKernel
+from metaop.codegen.machine import Thresholds
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import hint_of
 
-# Smaller results are not worth code of their own.
-_LEAST_BYTES = 1 << 20
-
 
 def stream_results(
-    launches: Sequence[LoweredKernel], offsets: Mapping[Node, int], cache_bytes: int
+    launches: Sequence[LoweredKernel], offsets: Mapping[Node, int], thresholds: Thresholds
 ) -> list[LoweredKernel]:
     """The launches, in order, of which some results are marked as streamed.
 
     `offsets` are those of temporaries in their arena: a result that takes the place of an operand
-    is in the caches already.
+    is in the caches already. Small results are not worth code of their own.
     """
     behind = 0
     # What is touched from the next launch on that reads a node.
@@ -38,9 +36,9 @@ def stream_results(
         streamed = {
             node
             for node in set(launch.buffers).difference(read)
-            if hint_of(node.nbytes) >= _LEAST_BYTES
+            if hint_of(node.nbytes) >= thresholds.least_bytes
             and offsets.get(node) not in taken
-            and behind - from_reader.get(node, 0) >= cache_bytes
+            and behind - from_reader.get(node, 0) >= thresholds.stream_bytes
         }
         marked.append(_marked(launch, streamed) if _is_plain(launch.nest.body) else launch)
         from_reader.update(dict.fromkeys(read, behind))

@@ -30,8 +30,6 @@ from metaop.unified_graph.symbolic import (
     surely_less,
 )
 
-# What launches exchange is worth a group from so many bytes on: less stays in a cache anyway.
-_LEAST_BYTES = 1 << 20
 # So much memory is worth a group whose slices are larger than the nearest cache, up to a size that
 # is allocated from memory at hand.
 _MUCH, _LARGEST_SLICE = 32 << 20, 16 << 20
@@ -59,15 +57,17 @@ def tiled_launches(
     outputs: Sequence[Node],
     threads: int,
     cache_bytes: int,
+    least_bytes: int,
     env: ShapeEnv | None = None,
 ) -> list[LoweredKernel]:
     """The launches, of which neighbours that gain from it are one group.
 
     What a group keeps inside of a slice stays in a cache of `cache_bytes`, unless the group saves
-    much memory. Symbolic sizes have an `env`: their slices fit together whatever they are, and are
+    much memory. What launches exchange is worth a group from `least_bytes` on: less stays in a
+    cache anyway. Symbolic sizes have an `env`: their slices fit together whatever they are, and are
     worth it for the sizes at hand.
     """
-    finder = _Finder(launches, outputs, threads, cache_bytes, env)
+    finder = _Finder(launches, outputs, threads, cache_bytes, least_bytes, env)
     result: list[LoweredKernel] = []
     position = 0
     while position < len(launches):
@@ -90,12 +90,14 @@ class _Finder:
         outputs: Sequence[Node],
         threads: int,
         cache_bytes: int,
+        least_bytes: int,
         env: ShapeEnv | None,
     ) -> None:
         self.launches = launches
         self.env = env
         self.threads = threads
         self.cache_bytes = cache_bytes
+        self.least_bytes = least_bytes
         self.outside = set(outputs)
         # By node, what launches do with it, in order.
         self.roles: dict[Node, dict[int, str]] = {}
@@ -136,7 +138,7 @@ class _Finder:
             members.append(position)
             private.update(self._enclosed(members))
             nbytes = hint_of(sum(node.nbytes for node in private))
-            if nbytes < _LEAST_BYTES or (found is not None and nbytes <= hint_of(found.nbytes)):
+            if nbytes < self.least_bytes or (found is not None and nbytes <= hint_of(found.nbytes)):
                 continue
             cut = self._cut(members, nbytes)
             if cut is not None:

@@ -94,7 +94,7 @@ class KernelDefinition:
 
 def digest_of(launches: Sequence[Launch], results: Sequence[Result]) -> str:
     """A hash of all that launches compute."""
-    forms = [(skeleton(launch.nest), launch.nest.grain, launch.buffers) for launch in launches]
+    forms = [(skeleton(launch.nest), launch.nest.work, launch.buffers) for launch in launches]
     return blake2b(repr((forms, results)).encode(), digest_size=16).hexdigest()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import GRAIN
+from metaop.codegen.machine import OPERATIONS
 from metaop.kernels.carried import Cell
 from metaop.kernels.memory import Buffer, Memory, whole
 from metaop.kernels.source import Source
@@ -91,8 +91,8 @@ class Translation(Statements):
             parameters = tuple(
                 ir.Parameter(buffer.dtype, _role(access)) for buffer, access in self.used.items()
             )
-            grain = max(GRAIN // max(_work(body), 1), 1)
-            nest = ir.LoopNest(self.source.name, parameters, (), (loop,), grain)
+            work = max(_work(body), 1) * OPERATIONS
+            nest = ir.LoopNest(self.source.name, parameters, (), (loop,), work=work)
             positions = tuple(buffer.position for buffer in self.used)
             self.launches.append(Launch(nest, positions))
         self.frames, self.checks = [[]], [{}]

@@ -1,12 +1,15 @@
-"""Forcing a tactic on contractions, whatever the analytic model thinks of it."""
+"""Forcing what the analytic model would not choose: tactics of contractions, thresholds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+import pytest
+
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.tactic import Tactic, other_blocks, other_tiles, tactics
+from metaop.codegen.machine import Processor
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph.node import Node
@@ -41,3 +44,9 @@ def with_every_size(found: Iterable[Tactic], machine: Machine) -> list[Tactic]:
     return plain + [
         sized for one in sorts for sized in (*other_tiles(one, machine), *other_blocks(one))
     ]
+
+
+def change_thresholds(monkeypatch: pytest.MonkeyPatch, **changes: int) -> None:
+    """Makes some thresholds of this machine other ones than follow from its processor."""
+    follow = Processor.thresholds
+    monkeypatch.setattr(Processor, "thresholds", lambda self: follow(self)._replace(**changes))

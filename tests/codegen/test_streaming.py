@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop.codegen import streaming
-from metaop.codegen.llvm import machine
 from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.loop_nest import For, LoopNest, Parameter, Prefetch, Statement, Store
 from metaop.codegen.lowering import Machine
+from metaop.codegen.machine import PLAIN
 from metaop.compiler import schedule
 from metaop.elementwise.meta_op import apply
 from metaop.operators.dropout import dropout
 from metaop.reduce.meta_op import reduce_axes
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node, input_node
+from tests.codegen.force import change_thresholds
 from tests.codegen.run_nest import (
     F32,
     arrays,
@@ -107,7 +107,8 @@ def _matrix() -> Node:
 
 def _streamed(outputs: list[Node], cache_bytes: int) -> list[bool]:
     """Whether the results of each launch are streamed."""
-    plan = schedule([_matrix()], outputs, Machine(cache_bytes=cache_bytes))
+    machine = Machine(thresholds=PLAIN._replace(stream_bytes=cache_bytes))
+    plan = schedule([_matrix()], outputs, machine)
     return [any(p.streamed for p in launch.nest.parameters) for launch in plan.launches]
 
 
@@ -156,8 +157,7 @@ def test_maps_of_random_numbers_ask_for_what_lies_ahead() -> None:
 def everything_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     """All results that may go around the caches do."""
     monkeypatch.setenv("METAOP_DISK_CACHE", "0")
-    monkeypatch.setattr(streaming, "_LEAST_BYTES", 0)
-    monkeypatch.setattr(machine, "_last_cache_bytes", lambda: 1)
+    change_thresholds(monkeypatch, least_bytes=0, stream_bytes=1)
 
 
 @pytest.mark.usefixtures("everything_streamed")

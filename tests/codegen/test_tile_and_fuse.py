@@ -11,7 +11,6 @@ import pytest
 
 import metaop
 from metaop import inspect
-from metaop.codegen import tile_and_fuse
 from metaop.codegen.footprint import reach
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
@@ -29,6 +28,7 @@ from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.node import Node, input_node
+from tests.codegen.force import change_thresholds
 from tests.codegen.interpret import Interpreter, run_schedule
 
 F32, F64, BF16 = dtypes.float32, dtypes.float64, dtypes.bfloat16
@@ -38,7 +38,7 @@ Graph = tuple[list[Node], list[Node]]
 @pytest.fixture(autouse=True)
 def every_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiled groups of what is small, too."""
-    monkeypatch.setattr(tile_and_fuse, "_LEAST_BYTES", 1)
+    change_thresholds(monkeypatch, least_bytes=1)
 
 
 def machine(near_bytes: int = 1 << 20, threads: int = 1) -> Machine:

@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from metaop.codegen import tile_and_fuse
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.memory import Buffer
@@ -22,6 +21,7 @@ from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex import views
 from metaop.unified_graph.dtype import float32
 from metaop.unified_graph.node import Node, input_node
+from tests.codegen.force import change_thresholds
 from tests.fuzz.test_programs import COUNT, FIRST_SEED
 
 SEEDS = range(FIRST_SEED, FIRST_SEED + -(-COUNT // 10))
@@ -79,7 +79,7 @@ class Chain:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_chains(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tile_and_fuse, "_LEAST_BYTES", 1)
+    change_thresholds(monkeypatch, least_bytes=1)
     inputs, outputs = Chain(seed).graph()
     generator = np.random.default_rng(seed)
     arrays = [generator.standard_normal(x.shape).astype(np.float32) for x in inputs]

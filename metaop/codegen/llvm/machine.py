@@ -1,19 +1,18 @@
-"""The host as the schedules see it: its register tile and its threads."""
+"""The host as the schedules see it: its register tile, its threads and its thresholds."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
 from dataclasses import replace
-from pathlib import Path
 
 from metaop.codegen.llvm import matrix_registers
 from metaop.codegen.llvm.emit_matrix_kernel import SIDE
+from metaop.codegen.llvm.processor import host_processor, typical
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.loop_nest import MATRIX, PAIR, QUAD
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.blocks import Tile
+from metaop.codegen.machine import Processor
 from metaop.settings import get
 
 # Accumulators of a tile fill about half of the vector registers (32 with AVX-512, else 16).
@@ -38,29 +37,22 @@ _OTHER_TILES = {
     32: ((4, 24), (3, 32), (4, 16)),
     16: ((6, 8), (3, 16)),
 }
-# Linux describes the caches of a processor here. Where it does not, and at least, the last one is
-# taken to be this large, and the one that a core has for itself.
-_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-_LAST_CACHE = 8 << 20
-_NEAR_CACHE = 1 << 18
 
 
 def host_machine() -> Machine:
     """The machine that this process runs on."""
-    near_bytes = max(_NEAR_CACHE, _cache_sizes().get(2, 0))
     target, threads = host_target(), runtime().get_num_threads()
-    return _machine(target, threads, near_bytes, _last_cache_bytes(), _narrow_tile(target))
+    return _machine(target, threads, host_processor(), _narrow_tile(target))
 
 
 def machine_for(target: Target) -> Machine:
     """One core of any machine with a processor, its caches as small as they come."""
     narrow = PAIRS if target.has_bfloat16_pairs else None
-    return _machine(target, 1, _NEAR_CACHE, _LAST_CACHE, narrow)
+    return _machine(target, 1, typical(target), narrow)
 
 
-def _machine(
-    target: Target, threads: int, near_bytes: int, cache_bytes: int, narrow: Tile | None
-) -> Machine:
+def _machine(target: Target, threads: int, processor: Processor, narrow: Tile | None) -> Machine:
+    near_bytes = processor.near_bytes
     tile = _ARM_TILE if target.is_arm else _TILES[target.vector_bytes]
     tile = replace(tile, near_bytes=near_bytes)
     fours = replace(tile, step=QUAD, rate=BYTES_RATE, depth=BYTES_DEPTH)
@@ -75,7 +67,7 @@ def _machine(
         threads,
         filters=get("METAOP_WINOGRAD"),
         lanes=target.vector_bytes // 4 if target.has_avx512 else 0,
-        cache_bytes=cache_bytes,
+        thresholds=processor.thresholds(),
     )
 
 
@@ -84,20 +76,3 @@ def _narrow_tile(target: Target) -> Tile | None:
     if not target.has_bfloat16_pairs:
         return None
     return MATRICES if matrix_registers.verdict().usable else PAIRS
-
-
-def _last_cache_bytes() -> int:
-    """The size of the last level of cache."""
-    return max([_LAST_CACHE, *_cache_sizes().values()])
-
-
-@functools.cache
-def _cache_sizes() -> dict[int, int]:
-    """The size of the caches by their level, as far as the operating system tells it."""
-    sizes: dict[int, int] = {}
-    for path in _CACHES.glob("index*/size"):
-        with contextlib.suppress(OSError, ValueError):
-            level = int((path.parent / "level").read_text())
-            size = int(path.read_text().strip().removesuffix("K")) << 10
-            sizes[level] = max(size, sizes.get(level, 0))
-    return sizes

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.values import Values
+from metaop.codegen.machine import OPERATIONS, Thresholds
 from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.inline import function_cost
 from metaop.fusion.kernel import Indices, Kernel, box_axes
@@ -20,16 +21,8 @@ from metaop.unified_graph.symbolic import hint_of
 if TYPE_CHECKING:
     from metaop.codegen.lowering.repetition import Repetition
 
-# Work worth handing to another thread, in elements of so many operations.
-GRAIN = 16384
-_OPERATIONS = 16
 # Parts of a vector loop hold so many elements or a multiple, which are whole vectors of any type.
 _WHOLE_VECTORS = 64
-
-
-def whole_vectors(grain: int) -> int:
-    """The next larger number of elements that is a multiple of every vector's lanes."""
-    return -(-grain // _WHOLE_VECTORS) * _WHOLE_VECTORS
 
 
 @dataclass(frozen=True)
@@ -44,6 +37,16 @@ class LoweredKernel:
     buffers: tuple[Node, ...]
     repetition: Repetition | None = None
     is_rerun: bool = False
+
+    def in_chunks(self, thresholds: Thresholds) -> LoweredKernel:
+        """The launch with as many tasks in a chunk as are worth a thread, and whole vectors."""
+        nest = self.nest
+        grain = thresholds.tasks_in_chunk(nest.work)
+        last = nest.body[-1] if nest.body else None
+        is_vector = isinstance(last, ir.For) and last.vector and last.kind == "parallel"
+        if nest.work and is_vector:
+            grain = -(-grain // _WHOLE_VECTORS) * _WHOLE_VECTORS
+        return replace(self, nest=nest._replace(grain=grain))
 
 
 class Lowering:
@@ -105,11 +108,11 @@ class Lowering:
             self.values.emit(ir.Store(number, offset, value, conditions))
         self.waiting.discard(node)
 
-    def elements_worth_a_task(self) -> int:
-        """Elements worth handing to another thread: fewer if they are expensive."""
+    def work_of_element(self) -> int:
+        """The operations for an element; those of a cheap one pass while it is moved."""
         applied = (node.op for node in self.computed() if isinstance(node.op, Elementwise))
         operations = sum(function_cost(op.function.name) for op in applied)
-        return GRAIN * _OPERATIONS // max(operations, _OPERATIONS)
+        return max(operations, OPERATIONS)
 
     def computed(self) -> set[Node]:
         """The nodes whose values are computed in the kernel."""
@@ -122,12 +125,18 @@ class Lowering:
             stack.extend(fresh)
         return seen
 
-    def finish(self, name: str, body: tuple[ir.Statement, ...], grain: int) -> LoweredKernel:
-        """The kernel with these statements."""
+    def finish(
+        self, name: str, body: tuple[ir.Statement, ...], elements: int = 0, each: int = OPERATIONS
+    ) -> LoweredKernel:
+        """The kernel with these statements.
+
+        A task is as much work as a map for so many elements with `each` operations (none: every
+        task is worth a thread).
+        """
         parameters = tuple(ir.Parameter(n.dtype, self.roles[n]) for n in self.buffers)
-        # The grain is for speed alone: that of the hints will do.
-        least = max(hint_of(grain), 1)
-        nest = ir.LoopNest(f"{name}_{_work(self.kernel)}", parameters, (), body, least)
+        # The work is for speed alone: that of the hints will do.
+        work = hint_of(elements) * each
+        nest = ir.LoopNest(f"{name}_{_work(self.kernel)}", parameters, (), body, work=work)
         return LoweredKernel(nest, tuple(self.buffers))
 
 

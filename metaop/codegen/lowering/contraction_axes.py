@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import GRAIN, LoweredKernel, Lowering
+from metaop.codegen.lowering.base import LoweredKernel, Lowering
 from metaop.codegen.lowering.prepacked import right_as_read
 from metaop.codegen.lowering.values import Values
 from metaop.errors import InternalError
@@ -217,7 +217,7 @@ class ContractionAxes(Lowering):
         self.results((task % rows, rows), (column, columns), ir.Number(0, self.scalar))
         values.emit(ir.For("n", columns, "serial", values.close(), (), True))
         values.emit(ir.For("p", tasks, "parallel", values.close()))
-        return self.finish("contraction", values.close(), GRAIN // columns)
+        return self.finish("contraction", values.close(), columns)
 
     def results(
         self, row: tuple[IndexExpr, int], column: tuple[IndexExpr, int], tile: ir.Expr

@@ -44,7 +44,7 @@ class AtomicScatter(Scatter):
         self._update(op, atomic=True)
         total = math.prod(loop.extent for loop in loops)
         values.emit(ir.For("p", total, "parallel", values.close(), (), True))
-        return self.finish("scatter", values.close(), 1)
+        return self.finish("scatter", values.close())
 
 
 # The multiprocessors of a large GPU; a program for another device asks for its own number.

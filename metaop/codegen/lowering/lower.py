@@ -50,6 +50,17 @@ def lower(
     One as a rule; two when a result must be initialised first; for a contraction one for each of
     its cases, before which a factor may have to be prepared. That of a loop repeats a `step`.
     """
+    launches = _lower(kernel, storage, uses, machine, step)
+    return [launch.in_chunks(machine.thresholds) for launch in launches]
+
+
+def _lower(
+    kernel: Kernel,
+    storage: Storage,
+    uses: dict[Node, int],
+    machine: Machine,
+    step: Schedule | None,
+) -> list[LoweredKernel]:
     if step is not None:
         return lower_loop(kernel, step)
     if kernel.alone:
@@ -61,7 +72,7 @@ def lower(
         return [_lower_rows(kernel, storage, uses, machine)]
     if machine.choose is not None:
         tactic = machine.choose(kernel, storage, uses, machine, tactic)
-    return lower_by(tactic, kernel, storage, uses, machine)
+    return _lower_by(tactic, kernel, storage, uses, machine)
 
 
 def _lower_alone(root: Node, backend: str) -> list[LoweredKernel]:
@@ -76,13 +87,21 @@ def lower_by(
     tactic: Tactic, kernel: Kernel, storage: Storage, uses: dict[Node, int], machine: Machine
 ) -> list[LoweredKernel]:
     """The launches that compute a contraction by a tactic."""
+    launches = _lower_by(tactic, kernel, storage, uses, machine)
+    return [launch.in_chunks(machine.thresholds) for launch in launches]
+
+
+def _lower_by(
+    tactic: Tactic, kernel: Kernel, storage: Storage, uses: dict[Node, int], machine: Machine
+) -> list[LoweredKernel]:
     tile, threads, windows = tactic.tile, machine.threads, tactic.windows
     if tactic.schedule == "panels":
         return machine.contract.launches(kernel, storage, uses, tile, threads)
     if tactic.schedule == "thin":
         return [Thin(kernel, storage, uses, tile, threads).lower()]
     if isinstance(windows, Stencil):
-        return [lower_stencil(kernel, storage, uses, windows, machine.lanes)]
+        lanes, thresholds = machine.lanes, machine.thresholds
+        return [lower_stencil(kernel, storage, uses, windows, lanes, thresholds)]
     if isinstance(windows, Geometry):
         return lower_winograd(kernel, storage, uses, tile, threads, windows)
     assert windows is not None
@@ -93,23 +112,26 @@ def _lower_rows(
     kernel: Kernel, storage: Storage, uses: dict[Node, int], machine: Machine
 ) -> LoweredKernel:
     """Lowers twice: only the finished index expressions tell which axes can be one loop."""
+    thresholds = machine.thresholds
     triangle = triangle_of(kernel, storage) if machine.rows.TURNS else None
     if triangle is not None:
-        return Scan(kernel, storage, uses, triangle).lower()
-    unrolled = windows_plan(kernel, storage, uses) if machine.windows else None
+        return Scan(kernel, storage, uses, thresholds, triangle).lower()
+    unrolled = windows_plan(kernel, storage, uses, thresholds) if machine.windows else None
     if unrolled is not None:
-        return Windows(kernel, storage, uses, unrolled).lower()
-    probe = machine.rows(kernel, storage, uses, plain_plan(kernel))
+        return Windows(kernel, storage, uses, unrolled, thresholds).lower()
+    probe = machine.rows(kernel, storage, uses, plain_plan(kernel), thresholds)
     places = probe.places_in_box()
     plan = joined_plan(kernel, probe.values.offsets, places)
     if machine.rows.TURNS and lanes_lie_apart(kernel, places):
         plan = transposed(kernel, plan, plan, places)
-    width = column_width(kernel, plan, places, machine.threads) if machine.rows.TURNS else None
+    width = None
+    if machine.rows.TURNS:
+        width = column_width(kernel, plan, places, machine.threads, thresholds)
     if width is not None:
-        found = OuterReduction(kernel, storage, uses, plan, width).lower_columns()
+        found = OuterReduction(kernel, storage, uses, plan, thresholds, width).lower_columns()
         if found is not None:
             return found
-    rows = machine.rows(kernel, storage, uses, plan)
+    rows = machine.rows(kernel, storage, uses, plan, thresholds)
     lowered = rows.lower()
     if kernel.reduced or not plan.loops or plan.transposed or not machine.rows.TURNS:
         return lowered
@@ -117,4 +139,4 @@ def _lower_rows(
     if finer is plan:
         return lowered
     schedule = Windows if finer.unrolled else machine.rows
-    return schedule(kernel, storage, uses, finer).lower()
+    return schedule(kernel, storage, uses, finer, thresholds).lower()

@@ -10,6 +10,7 @@ from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.lowering.packed_gemm import PackedGemm
 from metaop.codegen.lowering.row_reductions import RowReduction
 from metaop.codegen.lowering.scatter import Scatter
+from metaop.codegen.machine import PLAIN, Thresholds
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph.node import Node
@@ -31,8 +32,8 @@ class Machine:
     allows Winograd's method for windows of three taps, `stencils` windows that slide over planes,
     `windows` to write small ones out, `thin` to read factors of thin contractions where they lie.
     Accesses to `lanes` elements of 4 bytes at once may be masked at no cost (0: there are no such).
-    Results go around caches of `cache_bytes` where they pay nothing (0: never). `choose` may put
-    another tactic in the place of a contraction's default.
+    `thresholds` follow from its processor. `choose` may put another tactic in the place of a
+    contraction's default.
     """
 
     tile: Tile = field(default_factory=Tile)
@@ -47,5 +48,5 @@ class Machine:
     windows: bool = True
     thin: bool = True
     lanes: int = 0
-    cache_bytes: int = 0
+    thresholds: Thresholds = PLAIN
     choose: Chooser | None = field(default=None, compare=False, repr=False)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.machine import OPERATIONS
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE
 from metaop.unified_graph.node import MetaOp, Node
@@ -51,8 +52,8 @@ def lower_order(root: Node, backend: str) -> list[LoweredKernel]:
     for digit in range(digits):
         body.append(row.put(digit))
     task = ir.For("p", math.prod(outer), "parallel", tuple(body))
-    grain = max(GRAIN // (hint_of(length) * digits * 4), 1)
-    nest = ir.LoopNest("order", tuple(parameters), (), (task,), grain)
+    work = hint_of(length) * digits * 4 * OPERATIONS
+    nest = ir.LoopNest("order", tuple(parameters), (), (task,), work=work)
     return [LoweredKernel(nest, tuple(buffers))]
 
 

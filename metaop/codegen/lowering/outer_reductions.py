@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.blocks import exact_block
 from metaop.codegen.lowering.loops import Loop, LoopPlan, plain_plan
 from metaop.codegen.lowering.row_reductions import RowReduction
+from metaop.codegen.machine import Thresholds
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
@@ -21,16 +22,20 @@ from metaop.unified_graph.symbolic import divides, hint_of, is_symbolic
 
 # Reductions of fewer elements read few cache lines beside each other.
 _SHORTEST = 32
-# Bytes of one row in a block of columns: enough for reading to run ahead, and partial results
-# that stay in the first level of cache.
+# Bytes of one row in a block of columns: enough for reading to run ahead.
 _LONGEST_ROW, _SHORTEST_ROW = 4096, 512
-_SCRATCH_BYTES = 16384
+# Partial results take this part of the first level of cache, beside the rows.
+_SCRATCH = 2
 # Rows that are combined before partial results are read and written.
 _ROWS_AT_ONCE = (4, 3, 2, 1)
 
 
 def column_width(
-    kernel: Kernel, plan: LoopPlan, places: Iterable[IndexExpr], threads: int
+    kernel: Kernel,
+    plan: LoopPlan,
+    places: Iterable[IndexExpr],
+    threads: int,
+    thresholds: Thresholds,
 ) -> int | None:
     """How many columns a task takes; None where the reductions of a kernel are no such ones.
 
@@ -46,7 +51,7 @@ def column_width(
         return None
     *outer, last = plan.kept()
     size = max(root.dtype.itemsize for root in roots)
-    longest = min(_LONGEST_ROW, _SCRATCH_BYTES // len(roots)) // size
+    longest = min(_LONGEST_ROW, thresholds.first_bytes // _SCRATCH // len(roots)) // size
     found = None
     while longest * size >= _SHORTEST_ROW:
         width = exact_block(last.extent, longest)
@@ -66,9 +71,15 @@ class OuterReduction(RowReduction):
     """
 
     def __init__(
-        self, kernel: Kernel, storage: Storage, uses: dict[Node, int], plan: LoopPlan, width: int
+        self,
+        kernel: Kernel,
+        storage: Storage,
+        uses: dict[Node, int],
+        plan: LoopPlan,
+        thresholds: Thresholds,
+        width: int,
     ) -> None:
-        super().__init__(kernel, storage, uses, plan)
+        super().__init__(kernel, storage, uses, plan, thresholds)
         self.width = width
         self.column = index_expr.axis("c", width)
         # Where the results of the passes that are done lie.
@@ -93,7 +104,7 @@ class OuterReduction(RowReduction):
         self._finish(others)
         reduced = math.prod(loop.extent for loop in self.plan.reduced())
         body = self._outermost(ir.For("p", tasks, "parallel", self.values.close()))
-        return self.finish("columns", body, GRAIN // (reduced * self.width))
+        return self.finish("columns", body, reduced * self.width)
 
     def _close_columns(self) -> None:
         body = self.values.close()

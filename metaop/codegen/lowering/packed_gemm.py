@@ -120,7 +120,7 @@ class PackedGemm(Tiling):
             values.emit(ir.For("q", self.panels, "serial", values.close()))
             values.emit(ir.For(DEPTH_BLOCK, 1, "serial", values.close()))
         values.emit(ir.For(TASK, tasks, "parallel", values.close()))
-        return self.finish("contraction", values.close(), 1)
+        return self.finish("contraction", values.close())
 
     def _allocate(self) -> None:
         """Scratch buffers get their numbers last, behind all parameters."""

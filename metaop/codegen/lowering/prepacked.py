@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.codegen.lowering.base import LoweredKernel
 from metaop.fusion.recognise import Contraction
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.node import MetaOp, Node, Shape
@@ -75,7 +75,7 @@ def lower_relayout(contract: PackedGemm) -> LoweredKernel:
     values.emit(ir.For("w", padded // inner, "serial", values.close()))
     values.emit(ir.For("c", inner, "serial", values.close(), (), True))
     values.emit(ir.For("p", batch * height, "parallel", values.close()))
-    return contract.finish("order", values.close(), GRAIN // padded)
+    return contract.finish("order", values.close(), padded)
 
 
 def right_as_read(contraction: Contraction) -> Node:
@@ -127,4 +127,4 @@ def lower_packing(contract: PackedGemm) -> LoweredKernel:
         width,
     )
     values.emit(ir.For("p", batch * strips, "parallel", values.close()))
-    return contract.finish("strips", values.close(), GRAIN // size)
+    return contract.finish("strips", values.close(), size)

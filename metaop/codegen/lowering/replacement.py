@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.machine import OPERATIONS
 from metaop.reduce.replacement import row_count, row_length
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE
@@ -28,7 +29,7 @@ def _copy(root: Node) -> ir.LoopNest:
     store = ir.Store(0, at, ir.Load(1, at, root.dtype))
     loop = ir.For("i0", root.size, "parallel", (store,), (), True)
     parameters = ir.Parameter(root.dtype, "write"), ir.Parameter(root.dtype, "read")
-    return ir.LoopNest("copy", parameters, (), (loop,), GRAIN)
+    return ir.LoopNest("copy", parameters, (), (loop,), work=OPERATIONS)
 
 
 def _write(root: Node) -> ir.LoopNest:
@@ -49,4 +50,4 @@ def _write(root: Node) -> ir.LoopNest:
         ir.Parameter(dtypes.int64, "read"),
         ir.Parameter(root.dtype, "read"),
     )
-    return ir.LoopNest("replace", parameters, (), (columns,), GRAIN)
+    return ir.LoopNest("replace", parameters, (), (columns,), work=OPERATIONS)

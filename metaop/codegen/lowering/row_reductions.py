@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import LoweredKernel, Lowering, whole_vectors
+from metaop.codegen.lowering.base import LoweredKernel, Lowering
 from metaop.codegen.lowering.blocks import exact_block
 from metaop.codegen.lowering.loops import Loop, LoopPlan, split_index
 from metaop.codegen.lowering.values import Carried
+from metaop.codegen.machine import Thresholds
 from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.inline import is_expensive
 from metaop.fusion.kernel import Indices, Kernel
@@ -29,8 +30,6 @@ _BLOCK = 1 << 12
 _LONGEST_CARRIED = 1 << 14
 # Rows up to this length stay in the caches together with the next one.
 _LONGEST_AHEAD = 1 << 16
-# Maps of serial functions ask for what lies so many bytes ahead.
-_BYTES_AHEAD = 1024
 # Blocks of transpositions are as long as a vector if possible, and not much longer; they are
 # divided into several tasks.
 _TILE, _VECTOR_BYTES, _LONGEST_BLOCK = 16, 64, 64
@@ -55,9 +54,11 @@ class RowReduction(Lowering):
         storage: Storage,
         uses: dict[Node, int],
         plan: LoopPlan,
+        thresholds: Thresholds,
     ) -> None:
         super().__init__(kernel, storage, uses)
         self.plan = plan
+        self.thresholds = thresholds
         self.axes: Indices = plan.axes
         self.stage_of = _stages(kernel, storage)
         # What the last pass over a row was the first to read, and what others read before.
@@ -67,20 +68,19 @@ class RowReduction(Lowering):
     def lower(self) -> LoweredKernel:
         kept, reduced = list(self.plan.kept()), list(self.plan.reduced())
         if self.plan.transposed is not None:
-            return self.finish("map", self._transposed_loops(kept), 1)
+            return self.finish("map", self._transposed_loops(kept))
         last_is_kept = bool(self.plan.loops) and not self.plan.loops[-1].reduced
         per_row = hint_of(math.prod(loop.extent for loop in reduced))
         name = "rows" if reduced else "map"
         if not last_is_kept:
             body = self._row_loops(kept, reduced)
-            return self.finish(name, body, self.elements_worth_a_task() // max(per_row, 1))
+            return self.finish(name, body, max(per_row, 1), self.work_of_element())
         body = self._lane_loops(kept, reduced)
         parallel = body[-1]
         assert isinstance(parallel, ir.For)
         total = hint_of(math.prod(loop.extent for loop in kept)) * per_row
         each = max(total // max(hint_of(parallel.extent), 1), 1)
-        grain = max(self.elements_worth_a_task() // each, 1)
-        return self.finish(name, body, whole_vectors(grain) if parallel.vector else grain)
+        return self.finish(name, body, each, self.work_of_element())
 
     def _row_loops(self, kept: list[Loop], reduced: list[Loop]) -> tuple[ir.Statement, ...]:
         """Lanes run along the innermost reduced loop; rows are the tasks."""
@@ -121,7 +121,7 @@ class RowReduction(Lowering):
         sizes = {number: node.dtype.itemsize for node, number in self.buffers.items()}
         for number, place in dict.fromkeys(self.values.reads):
             if place.coefficient(axis) == 1:
-                ahead = place + _BYTES_AHEAD // sizes[number]
+                ahead = place + self.thresholds.ahead_bytes // sizes[number]
                 self.values.emit(ir.Prefetch(number, self.values.sum(ahead)))
 
     def places_in_box(self) -> list[IndexExpr]:

@@ -11,9 +11,10 @@ import math
 from typing import NamedTuple
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.loops import Loop, plain_plan
 from metaop.codegen.lowering.row_reductions import RowReduction
+from metaop.codegen.machine import Thresholds
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce
@@ -73,9 +74,14 @@ class Scan(RowReduction):
     """
 
     def __init__(
-        self, kernel: Kernel, storage: Storage, uses: dict[Node, int], triangle: Triangle
+        self,
+        kernel: Kernel,
+        storage: Storage,
+        uses: dict[Node, int],
+        thresholds: Thresholds,
+        triangle: Triangle,
     ) -> None:
-        super().__init__(kernel, storage, uses, plain_plan(kernel))
+        super().__init__(kernel, storage, uses, plain_plan(kernel), thresholds)
         self.triangle = triangle
 
     def lower(self) -> LoweredKernel:
@@ -97,7 +103,7 @@ class Scan(RowReduction):
         if outer:
             self.values.emit(ir.For("p", tasks, "parallel", self.values.close()))
         each = extent * math.prod(loop.extent for loop in lanes if outer)
-        return self.finish("scan", self.values.close(), GRAIN // each)
+        return self.finish("scan", self.values.close(), each)
 
     def _run_along(self, loop: Loop, vector: bool) -> None:
         """The loop over one row, which stores the running result in each iteration."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import GRAIN, LoweredKernel, Lowering
+from metaop.codegen.lowering.base import LoweredKernel, Lowering
 from metaop.codegen.lowering.checks import checked_index
 from metaop.codegen.lowering.loops import plain_plan
+from metaop.codegen.machine import OPERATIONS
 from metaop.fusion.inline import map_at
 from metaop.fusion.kernel import Kernel
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.node import Node
-from metaop.unified_graph.symbolic import hint_of
 
 
 def lower_fill(root: Node) -> LoweredKernel:
@@ -27,7 +27,8 @@ def fill_with(root: Node, number: ir.Number) -> LoweredKernel:
     """The same number in every element."""
     store = ir.Store(0, ir.Sum(((ir.LoopIndex("i0"), 1),), 0), number)
     loop = ir.For("i0", root.size, "parallel", (store,), (), True)
-    nest = ir.LoopNest("fill", (ir.Parameter(root.dtype, "write"),), (), (loop,), GRAIN)
+    roles = (ir.Parameter(root.dtype, "write"),)
+    nest = ir.LoopNest("fill", roles, (), (loop,), work=OPERATIONS)
     return LoweredKernel(nest, (root,))
 
 
@@ -56,8 +57,7 @@ class Scatter(Lowering):
             values.emit(ir.For(loop.name, loop.extent, kind, body, (), is_lane))
         body = values.close()
         others = math.prod(loop.extent for loop in serial)
-        grain = max(GRAIN // max(hint_of(others), 1), 64)
-        return self.finish("scatter", body, grain)
+        return self.finish("scatter", body, others)
 
     def _update(self, op: Reduce, atomic: bool = False) -> None:
         """The write of one point of the box."""

@@ -99,7 +99,7 @@ class SharedGemm(PackedGemm):
         values.emit(ir.For("kb", steps, "serial", values.close()))
         self._store_tile(rows, columns)
         values.emit(ir.For("p", tasks, "parallel", values.close()))
-        return self.finish("contraction", values.close(), 1)
+        return self.finish("contraction", values.close())
 
     def _open_tasks(self, rows: int, columns: int) -> int:
         """Opens the loop over the blocks of the result."""

@@ -16,11 +16,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.stencil_geometry import Stencil
 from metaop.codegen.lowering.stencil_in_place import lower_in_place
 from metaop.codegen.lowering.stencil_planes import Planes
 from metaop.codegen.lowering.stencil_taps import FEWEST_TASKS, Result
+from metaop.codegen.machine import Thresholds
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr
@@ -29,15 +30,20 @@ from metaop.unified_graph.node import Node
 
 
 def lower_stencil(
-    kernel: Kernel, storage: Storage, uses: dict[Node, int], stencil: Stencil, lanes: int
+    kernel: Kernel,
+    storage: Storage,
+    uses: dict[Node, int],
+    stencil: Stencil,
+    lanes: int,
+    thresholds: Thresholds,
 ) -> LoweredKernel:
     """The launch of a stencil; masked accesses of so many lanes cost nothing (0: they do)."""
     whole = replace(kernel, contraction=stencil.contraction)
-    found = lower_in_place(whole, storage, uses, stencil, lanes)
+    found = lower_in_place(whole, storage, uses, stencil, lanes, thresholds)
     if found is not None:
         return found
     lowering = _ByWeight if stencil.is_by_weight else _Forward
-    return lowering(whole, storage, uses, stencil).lower()
+    return lowering(whole, storage, uses, stencil, thresholds).lower()
 
 
 class _Forward(Planes):
@@ -70,7 +76,7 @@ class _Forward(Planes):
         self.close("u", planes)
         values.emit(ir.For("p", tasks, "parallel", values.close()))
         elements = planes * deep * self.elements_of_plane()
-        return self.finish("stencil", values.close(), GRAIN // elements)
+        return self.finish("stencil", values.close(), elements)
 
     def _sums(
         self,
@@ -140,7 +146,7 @@ class _ByWeight(Planes):
         for tap, name in sums.items():
             self.store(self.tap_at(self.place, tap), (), ir.Name(name, self.scalar))
         values.emit(ir.For("p", tasks, "parallel", values.close()))
-        return self.finish("stencil", values.close(), 1)
+        return self.finish("stencil", values.close())
 
     def _add_products(
         self,

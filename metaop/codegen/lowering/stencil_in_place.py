@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.stencil_geometry import Stencil
 from metaop.codegen.lowering.stencil_taps import FEWEST_TASKS, Group, Result, Taps
+from metaop.codegen.machine import Thresholds
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr
@@ -25,14 +26,14 @@ from metaop.unified_graph.access import Guard, Within
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 
-# Neighbours that come to the processor together.
-_LINE = 16
 # Rows of many vectors that are read side by side, lest memory see too many streams.
 _ROWS = 4
 # Taps whose weights, beside the rows that they meet, or whose sums stay in registers.
 _MOST_WEIGHTS, _MOST_SUMS = 16, 25
-# Planes of more elements leave the nearest cache; there, so many elements are asked for ahead.
-_NEAR, _AHEAD = 2048, 2048
+# Larger planes than this part of the first level of cache leave it. What their windows see next is
+# prefetched from as many streams.
+_PART, _STREAMS = 4, 8
+_ELEMENT_BYTES = 4
 
 
 class Stretch(NamedTuple):
@@ -52,8 +53,11 @@ class InPlace(Taps):
         uses: dict[Node, int],
         stencil: Stencil,
         lanes: int,
+        thresholds: Thresholds,
     ) -> None:
         super().__init__(kernel, storage, uses, stencil)
+        self.thresholds = thresholds
+        self.line = thresholds.line_bytes // _ELEMENT_BYTES
         self.lanes = lanes * 4 // self.scalar.itemsize
         self.most_taps = _MOST_SUMS if stencil.is_by_weight else _MOST_WEIGHTS
         # The axis of the loop over the planes, and the rows of the next one that are asked for.
@@ -109,8 +113,8 @@ class InPlace(Taps):
         if tap[1] == self.along.taps // 2 and (row, len(values.scopes)) not in self.asked:
             self.asked.add((row, len(values.scopes)))
             width = min(self.lanes, self.along.size) * self.along.stride
-            for line in range(-(-width // _LINE)):
-                self.prefetch(known, line * _LINE)
+            for line in range(-(-width // self.line)):
+                self.prefetch(known, line * self.line)
         return value
 
     def prefetch(self, known: int, ahead: int = 0) -> None:
@@ -120,11 +124,15 @@ class InPlace(Taps):
         """
         reads = self.values.reads[known:]
         row = self.along.stride * self.along.size
-        if self.down.stride * self.down.size * row <= _NEAR:
+        if (
+            self.down.stride * self.down.size * row
+            <= self.thresholds.first_bytes // _PART // _ELEMENT_BYTES
+        ):
             self.values.prefetch(reads, self.planes, ahead, nearest=True)
             return
         groups = self.groups_of_rows(_ROWS)
-        steps = -(-_AHEAD // (groups[0].rows * self.down.stride * row))
+        ahead_elements = _STREAMS * self.thresholds.ahead_bytes // _ELEMENT_BYTES
+        steps = -(-ahead_elements // (groups[0].rows * self.down.stride * row))
         self.values.prefetch(reads, "m", ahead, steps, nearest=True)
 
 
@@ -134,7 +142,7 @@ class ForwardInPlace(InPlace):
     def is_fitting(self) -> bool:
         """Few large planes are better cut into bands."""
         tasks = math.prod(self.kernel.shape[k] for k in self._outer_axes())
-        is_small = self.down.size * self.along.size <= GRAIN
+        is_small = self.down.size * self.along.size <= self.thresholds.chunk_elements
         return super().is_fitting() and (is_small or tasks >= FEWEST_TASKS)
 
     def _outer_axes(self) -> list[int]:
@@ -164,7 +172,7 @@ class ForwardInPlace(InPlace):
             self.close("m", group.times)
         values.emit(ir.For("p", tasks, "parallel", values.close()))
         elements = self.down.size * self.along.size
-        return self.finish("stencil", values.close(), GRAIN // elements)
+        return self.finish("stencil", values.close(), elements)
 
     def lanes_of(self, stretch: Stretch) -> int:
         """The lanes for a stretch: of short rows, half a vector cannot pick what lies apart."""
@@ -220,7 +228,7 @@ class ByWeightInPlace(InPlace):
         for tap, name in sums.items():
             self.store(self.tap_at(self.place, tap), (), ir.Name(name, self.scalar))
         values.emit(ir.For("p", tasks, "parallel", values.close()))
-        return self.finish("stencil", values.close(), 1)
+        return self.finish("stencil", values.close())
 
     def _vectors(self, lanes: int) -> Iterator[tuple[int, int]]:
         """The vectors of a row: which is the first of a stretch, and how many follow."""
@@ -240,11 +248,16 @@ class ByWeightInPlace(InPlace):
 
 
 def lower_in_place(
-    kernel: Kernel, storage: Storage, uses: dict[Node, int], stencil: Stencil, lanes: int
+    kernel: Kernel,
+    storage: Storage,
+    uses: dict[Node, int],
+    stencil: Stencil,
+    lanes: int,
+    thresholds: Thresholds,
 ) -> LoweredKernel | None:
     """The launch of a stencil whose windows are read where they lie; None for others."""
     if not lanes or stencil.channels:
         return None
     lowering = ByWeightInPlace if stencil.is_by_weight else ForwardInPlace
-    schedule = lowering(kernel, storage, uses, stencil, lanes)
+    schedule = lowering(kernel, storage, uses, stencil, lanes, thresholds)
     return schedule.lower() if schedule.is_fitting() else None

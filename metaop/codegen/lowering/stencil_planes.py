@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.stencil_geometry import BAND, Stencil
 from metaop.codegen.lowering.stencil_taps import Taps
+from metaop.codegen.machine import Thresholds
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr
@@ -18,11 +19,10 @@ from metaop.unified_graph.access import Guard, Within
 from metaop.unified_graph.index_expr import Axis, IndexExpr
 from metaop.unified_graph.node import Node
 
-# What a task keeps of planes, in elements, lest it leave the nearest cache; with channels, whose
-# planes are read again for each result, the next one.
-_NEAR, _NEAR_CHANNELS = 6144, 24576
-# Neighbours that come to the processor together.
-_LINE = 16
+# What a task keeps of planes, in bytes for each of the first level of cache, lest it leave that;
+# with channels, whose planes are read again for each result, it may come from the next one.
+_PLANES, _CHANNELS = 0.75, 3.0
+_ELEMENT_BYTES = 4
 
 
 class Planes(Taps):
@@ -32,7 +32,12 @@ class Planes(Taps):
     """
 
     def __init__(
-        self, kernel: Kernel, storage: Storage, uses: dict[Node, int], stencil: Stencil
+        self,
+        kernel: Kernel,
+        storage: Storage,
+        uses: dict[Node, int],
+        stencil: Stencil,
+        thresholds: Thresholds,
     ) -> None:
         super().__init__(kernel, storage, uses, stencil)
         # So many planes are summed over for each one of results.
@@ -45,7 +50,9 @@ class Planes(Taps):
         # A row of a plane has the columns of each residue side by side.
         self.run = -(-self.along.reach(self.along.size) // self.along.stride)
         self.pitch = self.run * self.along.stride
-        self.near = _NEAR if self.depth_planes == 1 else _NEAR_CHANNELS
+        share = _PLANES if self.depth_planes == 1 else _CHANNELS
+        self.near = int(share * thresholds.first_bytes) // _ELEMENT_BYTES
+        self.line = thresholds.line_bytes // _ELEMENT_BYTES
         self.band_rows = self._rows_of_a_band()
         self.bands = self.down.size // self.band_rows
 
@@ -96,7 +103,7 @@ class Planes(Taps):
             place = self._seen_at(self.plane_at(axes, first + plane), self.band, row, column)
             known = len(values.reads)
             value = self.padded(self.contraction.right, place, self._ends(column))
-            values.prefetch(values.reads[known:], self.blocks, residue * _LINE)
+            values.prefetch(values.reads[known:], self.blocks, residue * self.line)
             offset = (
                 plane * self.elements_of_plane() + row * self.pitch + residue * self.run + number
             )

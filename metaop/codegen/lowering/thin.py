@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.blocks import PACKING, Tile, balanced, exact_block
 from metaop.codegen.lowering.contraction_axes import ContractionAxes
 from metaop.fusion.kernel import Kernel
@@ -151,8 +151,8 @@ class Thin(ContractionAxes):
         if not self.is_finished:
             self._epilogue()
         values.emit(ir.For("p", tasks, "parallel", values.close()))
-        grain = GRAIN // (self.height * width * max(depth // _STEPS, 1))
-        return self.finish("thin", values.close(), grain)
+        elements = self.height * width * max(depth // _STEPS, 1)
+        return self.finish("thin", values.close(), elements)
 
     # --- factors ------------------------------------------------------------------------------
 

@@ -16,9 +16,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import GRAIN, LoweredKernel, whole_vectors
+from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.loops import Loop, LoopPlan, plain_plan, written_out_plan
 from metaop.codegen.lowering.row_reductions import RowReduction
+from metaop.codegen.machine import Thresholds
 from metaop.fusion.cases import residue_axes
 from metaop.fusion.kernel import Indices, Kernel
 from metaop.fusion.storage import Storage
@@ -32,11 +33,13 @@ from metaop.unified_graph.symbolic import hint_of, is_symbolic
 _LARGEST_WINDOW, _MOST_POINTS, _MOST_NODES = 31, 36, 600
 # Planes are tasks if there are so many, and their rows a loop inside.
 _ENOUGH_PLANES = 64
-# Rows ask for what lies so many bytes ahead, cache line by cache line.
-_BYTES_AHEAD, _LINE_BYTES = 4096, 64
+# A row reads so many streams, each of which is prefetched as far ahead as all of them move.
+_STREAMS = 4
 
 
-def windows_plan(kernel: Kernel, storage: Storage, uses: dict[Node, int]) -> LoopPlan | None:
+def windows_plan(
+    kernel: Kernel, storage: Storage, uses: dict[Node, int], thresholds: Thresholds
+) -> LoopPlan | None:
     """The loops around small windows, with all that is unrolled; None for other kernels."""
     reductions = [root for root in kernel.roots if isinstance(root.op, Reduce)]
     others = [root for root in kernel.roots if root not in reductions]
@@ -49,7 +52,7 @@ def windows_plan(kernel: Kernel, storage: Storage, uses: dict[Node, int]) -> Loo
         return None
     sources = [root.inputs[0] for root in reductions]
     residues = residue_axes(sources, kernel.shape, kernel.reduced, storage.has_buffer)
-    probe = RowReduction(kernel, storage, uses, plain_plan(kernel))
+    probe = RowReduction(kernel, storage, uses, plain_plan(kernel), thresholds)
     places, values = probe.places_in_box(), probe.values
     plan = written_out_plan(kernel, values.offsets, places, values.targets, residues)
     if plan is None:
@@ -93,8 +96,7 @@ class Windows(RowReduction):
             self.values.emit(ir.For("p", tasks, "parallel", self.values.close()))
         points = math.prod(loop.extent for loop in self.plan.unrolled)
         each = points * math.prod(loop.extent for loop in (*rows, lane)) if outer else points
-        grain = max(GRAIN // hint_of(each), 1)
-        return self.finish("windows", self.values.close(), grain if outer else whole_vectors(grain))
+        return self.finish("windows", self.values.close(), each)
 
     def _ask_ahead(self, rows: Loop, lane: Loop) -> None:
         """Asks in each row for as much as it moves along, some rows before that is read.
@@ -111,13 +113,14 @@ class Windows(RowReduction):
             if start.constant < known.constant:
                 first[number, step] = start
         sizes = {number: node.dtype.itemsize for node, number in self.buffers.items()}
+        line_bytes, ahead_bytes = self.thresholds.line_bytes, _STREAMS * self.thresholds.ahead_bytes
         for (number, step), start in first.items():
-            each, size = _LINE_BYTES // sizes[number], sizes[number]
+            each, size = line_bytes // sizes[number], sizes[number]
             line = Loop(self.values.fresh("l"), -(-abs(step) // each), False)
             if line.extent:
                 place = start + index_expr.axis(line.name, line.extent) * each
                 self.values.open(line.name)
-                offset = self.values.sum(place + _BYTES_AHEAD // size)
+                offset = self.values.sum(place + ahead_bytes // size)
                 self.values.emit(ir.Prefetch(number, offset))
                 body = self.values.close()
                 self.values.emit(ir.For(line.name, line.extent, "serial", body))

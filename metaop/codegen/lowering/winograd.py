@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 
 from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.base import GRAIN, LoweredKernel
+from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.blocks import Tile, balanced
 from metaop.codegen.lowering.contraction_axes import unravel_within
 from metaop.codegen.lowering.prepacked import Prepacked
@@ -146,8 +146,7 @@ class _Taps(_Short):
         )  # fmt: skip
         self.close("c", self.channel_count, vector=True)
         self.close("p", tasks, "parallel")
-        grain = GRAIN // (self.points * self.channel_count)
-        return self.finish("winograd_taps", values.close(), grain)
+        return self.finish("winograd_taps", values.close(), self.points * self.channel_count)
 
     def _copy(self, target: int, row: IndexExpr, channel: IndexExpr, pitch: int) -> None:
         """The taps of a row side by side, so that they are read as they lie in memory."""
@@ -192,7 +191,7 @@ class _Products(_Short):
         self._store_lines(self.row_start + row)
         self.close("m", self.block_rows)
         self.close(TASK, tasks, "parallel")
-        return self.finish("winograd", values.close(), 1)
+        return self.finish("winograd", values.close())
 
     def _allocate(self) -> None:
         self.inputs, self.products, self.partial, self.lines = -1, -2, -3, -4

@@ -150,7 +150,7 @@ class LongWindows(Transforms):
         self._store_row(row)
         self.close("m", self.block_rows)
         self.close(TASK, tasks, "parallel")
-        return self.finish("winograd_sums", values.close(), 1)
+        return self.finish("winograd_sums", values.close())
 
     def _allocate(self) -> None:
         self.left, self.right, self.sums = -1, -2, -3
