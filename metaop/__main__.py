@@ -1,4 +1,4 @@
-"""`python -m metaop`: `info`, `doctor`, `compile`, `serve`, `convert`, `convert-weights`, `run`."""
+"""`python -m metaop`: `info`, `doctor`, `tune`, `compile`, `serve`, `convert`, `run`, …."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from metaop.convert.command import add_commands
 from metaop.dist.launch import add_command as add_run_command
 from metaop.export.command import add_command as add_compile_command
 from metaop.inspect.command import add_command as add_doctor_command
+from metaop.inspect.processor import add_command as add_tune_command
 from metaop.serving.command import add_command as add_serve_command
 
 
@@ -20,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     information = commands.add_parser("info", help="versions, processor, settings and a self-test")
     information.set_defaults(run=_info)
     add_doctor_command(commands)
+    add_tune_command(commands)
     add_compile_command(commands)
     add_serve_command(commands)
     add_commands(commands)

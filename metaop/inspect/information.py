@@ -18,6 +18,7 @@ from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.llvm.tuning import count_of_choices
+from metaop.inspect.processor import describe
 from metaop.nn.functional import softmax
 
 _LIBRARIES = (
@@ -35,6 +36,7 @@ def info() -> str:
     sections = {
         "versions": _versions(),
         "processor": _processor(),
+        "processor as schedules take it": describe(),
         "settings": _settings(),
         "cache of kernels": _cache(),
     }
