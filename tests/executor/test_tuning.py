@@ -48,21 +48,21 @@ def forget() -> None:
 
 
 class Fixed:
-    """Measures nothing: the contestant of a number is the fastest, by a factor."""
+    """Measures nothing: the candidate of a number is the fastest, by a factor."""
 
     def __init__(self, fastest: int, gain: float) -> None:
         self.fastest, self.gain, self.calls = fastest, gain, 0
 
-    def __call__(self, contestants: Sequence[object], seconds: float, turns: int) -> np.ndarray:
+    def __call__(self, candidates: Sequence[object], seconds: float, turns: int) -> np.ndarray:
         self.calls += 1
-        times = np.ones((turns, len(contestants)))
-        times[:, min(self.fastest, len(contestants) - 1)] /= self.gain
+        times = np.ones((turns, len(candidates)))
+        times[:, min(self.fastest, len(candidates) - 1)] /= self.gain
         return times
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, fastest: int = 1, gain: float = 2.0) -> Fixed:
     found = Fixed(fastest, gain)
-    monkeypatch.setattr(tuning, "contest", found)
+    monkeypatch.setattr(tuning, "timing_trial", found)
     return found
 
 
@@ -163,13 +163,13 @@ def test_only_what_is_faster_by_more_than_noise_is_kept(
 
 
 def test_who_wins_few_turns_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lucky(contestants: Sequence[object], seconds: float, turns: int) -> np.ndarray:
-        times = np.ones((turns, len(contestants)))
+    def lucky(candidates: Sequence[object], seconds: float, turns: int) -> np.ndarray:
+        times = np.ones((turns, len(candidates)))
         times[: turns // 2, 1] = 0.5
         times[turns // 2 :, 1] = 2.0
         return times
 
-    monkeypatch.setattr(tuning, "contest", lucky)
+    monkeypatch.setattr(tuning, "timing_trial", lucky)
     with tuning.searching():
         assert tactic_of(*product()) == default()
 
