@@ -9,6 +9,7 @@ python -m benchmarks.run sizes:                   # streams of ever new sizes
 python -m benchmarks.run programs:                # small complete trainings in fresh processes
 python -m benchmarks.run memory:                  # peak memory of training steps
 python -m benchmarks.run training: --target avx2  # both as on a processor without AVX-512
+python -m benchmarks.run "cost model"             # how well estimates rank kernels
 python -m benchmarks.run iterations: --threads 1  # many steps of small trainings as one program
 python -m benchmarks.run --modes torch torch-fused torch-compile torch-dynamic
 """
@@ -27,6 +28,7 @@ from tqdm import tqdm
 
 from benchmarks import (  # three register workloads
     attention,  # noqa: F401
+    cost_model,
     host,
     iterations,
     memory_bound,  # noqa: F401
@@ -43,6 +45,7 @@ from benchmarks.workload import WORKLOADS, Workload
 _FULL = Effort(rounds=9, burst=0.05)
 _QUICK = Effort(rounds=4, burst=0.02)
 _METRICS: dict[str, Callable[[], list[Metric]]] = {
+    "cost model: estimated beside measured seconds of kernels": cost_model.measure,
     "host: cost of recording and of a step": host.measure,
     "iterations: many steps as one program": iterations.measure,
     "processes: import, first results": processes.measure,

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from metaop.codegen.loop_nest import LoopNest
+from metaop.codegen.machine import Processor
 from metaop.codegen.schedule import Schedule
 from metaop.fusion.work import operations_of
 from metaop.unified_graph.node import Input, Node
+from metaop.unified_graph.symbolic import hint_of
 
 
 class KernelWork(NamedTuple):
@@ -48,6 +51,51 @@ def program_work(plan: Schedule) -> ProgramWork:
         0 if isinstance(node.op, Input) else last.get(node, 0) for node in plan.outputs
     )
     return ProgramWork(tuple(kernels), plan.arena_bytes, finished)
+
+
+def program_seconds(plan: Schedule, processor: Processor) -> list[float]:
+    """How long each launch of a program takes on a processor, run again and again.
+
+    Moving and computing overlap. A buffer comes from the level of cache that holds all that was
+    touched since it was touched last, in this run or the one before.
+    """
+    work = program_work(plan).kernels
+    sizes = [{node: hint_of(node.nbytes) for node in launch.buffers} for launch in plan.launches]
+    touched, last = 0, dict[Node, int]()
+    found: list[float] = []
+    for is_counted in (False, True):
+        for launch, one, buffers in zip(plan.launches, work, sizes):
+            cores = _cores(launch.nest, plan.machine.threads)
+            touched += sum(buffers.values())
+            moving = sum(
+                nbytes / _bandwidth(processor, cores, touched - last.get(node, 0))
+                for node, nbytes in buffers.items()
+            )
+            last.update(dict.fromkeys(buffers, touched - sum(buffers.values())))
+            if is_counted:
+                computing = one.operations / (processor.core_flops * cores)
+                starting = processor.fork_seconds if cores > 1 else 0.0
+                again = launch.repetition
+                found.append(
+                    starting + max(moving, computing)
+                    if again is None
+                    else max(again.body.length, 1) * sum(program_seconds(again.step, processor))
+                )
+    return found
+
+
+def _cores(nest: LoopNest, threads: int) -> int:
+    """How many threads find a chunk of tasks."""
+    return max(min(-(-hint_of(nest.tasks) // nest.grain), threads), 1)
+
+
+def _bandwidth(processor: Processor, cores: int, distance: int) -> float:
+    """Bytes a second of cores that read what was touched so many bytes ago."""
+    if distance <= processor.near_bytes * cores:
+        return processor.near_bandwidth * cores
+    if distance <= processor.last_bytes:
+        return processor.last_bandwidth * cores
+    return min(processor.core_bandwidth * cores, processor.memory_bandwidth)
 
 
 def arithmetic(made: Sequence[Node], stored: set[Node]) -> int:

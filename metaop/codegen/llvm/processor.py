@@ -66,7 +66,7 @@ def _read(content: bytes) -> Processor | None:
     """The processor that was kept; None for what lacks a number, or is no number."""
     try:
         values: dict[str, Any] = json.loads(content)
-        fields = {field.name: type(field.default) for field in dataclasses.fields(Processor)}
+        fields = {name: type(value) for name, value in dataclasses.asdict(Processor()).items()}
         if values.keys() != fields.keys():
             return None
         return Processor(**{name: kind(values[name]) for name, kind in fields.items()})
