@@ -44,7 +44,9 @@ def keep_all(schedule: Schedule) -> Schedule:
 def group(schedule: Schedule) -> Schedule:
     """Chooses the nodes that have buffers, and those that share a kernel."""
     assert schedule.graph is not None
-    kernels, storage, decisions = grouping.group(schedule.graph)
+    # A second thread begins with the second chunk.
+    small = 2 * schedule.machine.thresholds.chunk_elements
+    kernels, storage, decisions = grouping.group(schedule.graph, small)
     return schedule._replace(kernels=tuple(kernels), storage=storage, decisions=tuple(decisions))
 
 

@@ -6,6 +6,7 @@ row, and closes no cycle of kernels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -26,9 +27,8 @@ from metaop.unified_graph.symbolic import hint_of
 
 # Roots stop joining a kernel when its bodies have this many operations together.
 _LARGEST_KERNEL = 250
-# A kernel with reductions needs this many rows, or fewer elements than _SMALL, to be parallel.
+# A kernel with reductions needs this many rows to be parallel, unless one thread is enough for it.
 _ENOUGH_ROWS = 16
-_SMALL = 1 << 15
 # Reasons why a node does not join a kernel.
 _OTHER_BOX = "it iterates over another box, or reduces other axes"
 _FEW_ROWS = "it would have too few rows to be parallel"
@@ -45,8 +45,8 @@ class Groups(NamedTuple):
     decisions: list[Decision]
 
 
-def group(graph: Recomputed) -> Groups:
-    """The kernels that compute a graph.
+def group(graph: Recomputed, small: int) -> Groups:
+    """The kernels that compute a graph; one of at most `small` elements needs a single thread.
 
     What a first grouping teaches leads to another: expensive values that several kernels would
     repeat are stored, and a node that has a kernel of its own and chooses by position is split.
@@ -54,7 +54,7 @@ def group(graph: Recomputed) -> Groups:
     order = graph.order
     split = long_selects(order)
     stored = certainly_stored(graph, split)
-    grouping = _Grouping(graph, stored, split)
+    grouping = _Grouping(graph, stored, split, small)
     kernels = grouping.run()
     stored = stored | repeated(kernels, grouping.storage.stored)
     while True:
@@ -63,14 +63,15 @@ def group(graph: Recomputed) -> Groups:
         if not alone and stored <= grouping.storage.stored | grouping.storage.views:
             return Groups(kernels, grouping.storage, grouping.decisions)
         split = split | alone
-        grouping = _Grouping(graph, stored, split)
+        grouping = _Grouping(graph, stored, split, small)
         kernels = grouping.run()
 
 
 class _Grouping:
     """One run of the greedy grouping over the nodes with buffers, in topological order."""
 
-    def __init__(self, graph: Recomputed, stored: set[Node], split: set[Node]) -> None:
+    def __init__(self, graph: Recomputed, stored: set[Node], split: set[Node], small: int) -> None:
+        self.small = small
         self.late = graph.late
         self.outputs = set(graph.outputs)
         self.pieces: dict[Node, list[Node]] = {}
@@ -256,7 +257,7 @@ class _Grouping:
             shapes = [new.shape, *(member.shape for member in kernel.roots)]
             if any(shape != kernel.shape for shape in shapes):
                 return _OTHER_BOX
-            if not _is_parallel(new):
+            if not self._is_parallel(new):
                 return _FEW_ROWS
             kernel.reduced = new.reduced
         elif new.reduced and (new.shape != kernel.shape or new.reduced != reduced):
@@ -277,7 +278,7 @@ class _Grouping:
             return "only maps of its whole result join a contraction"
         box = box_axes(kernel.shape)
         element_level = root.shape == kernel.shape and not isinstance(root.op, Reduce)
-        if element_level and kernel.reduced and not _is_parallel(kernel):
+        if element_level and kernel.reduced and not self._is_parallel(kernel):
             return _FEW_ROWS
         places = {member: kernel.indices_of(member) for member in kernel.roots}
         for node, place in reads(root, box, at, self.storage.has_buffer):
@@ -325,9 +326,7 @@ class _Grouping:
         (root, *_) = kernel.roots
         return isinstance(root.op, Replacement) and root not in self.readers
 
-
-def _is_parallel(kernel: Kernel) -> bool:
-    total = 1
-    for extent in kernel.shape:
-        total *= extent
-    return hint_of(kernel.rows) >= _ENOUGH_ROWS or hint_of(total) <= _SMALL
+    def _is_parallel(self, kernel: Kernel) -> bool:
+        """Whether a kernel with reductions feeds all threads, or is too small for a second one."""
+        total = math.prod(kernel.shape)
+        return hint_of(kernel.rows) >= _ENOUGH_ROWS or hint_of(total) <= self.small

@@ -26,10 +26,10 @@ _SHORT = 8
 # Reduced loops of this length are cut into blocks, so that partial sums stay short and exact.
 _LONG_REDUCTION = 1 << 14
 _BLOCK = 1 << 12
-# Rows up to this length keep expensive values in scratch memory between passes.
-_LONGEST_CARRIED = 1 << 14
-# Rows up to this length stay in the caches together with the next one.
-_LONGEST_AHEAD = 1 << 16
+# Rows of so many bytes, for each of the first level of cache, keep expensive values in scratch
+# memory between passes; and stay in the caches together with the next row.
+_CARRIED, _AHEAD = 2, 8
+_ELEMENT_BYTES = 4
 # Blocks of transpositions are as long as a vector if possible, and not much longer; they are
 # divided into several tasks.
 _TILE, _VECTOR_BYTES, _LONGEST_BLOCK = 16, 64, 64
@@ -207,10 +207,14 @@ class RowReduction(Lowering):
                 self._compute_roots(inside)
             self._compute_roots([root for root in members if root not in inside])
 
+    def _elements(self, caches: int) -> int:
+        """How many elements fill the first level of cache so many times."""
+        return caches * self.thresholds.first_bytes // _ELEMENT_BYTES
+
     def _carry_expensive_values(self, loops: list[Loop]) -> None:
         """Gives scratch memory to expensive values that more than one pass over the row needs."""
         length = math.prod(loop.extent for loop in loops)
-        if hint_of(length) > _LONGEST_CARRIED:
+        if hint_of(length) > self._elements(_CARRIED):
             return
         passes: dict[Node, set[int]] = {}
         for root in self.kernel.roots:
@@ -323,7 +327,7 @@ class RowReduction(Lowering):
 
         Without it, the processor would compute while nothing is read, and wait afterwards.
         """
-        if math.prod(loop.extent for loop in loops) > _LONGEST_AHEAD:
+        if math.prod(loop.extent for loop in loops) > self._elements(_AHEAD):
             return
         lane = Axis(loops[-1].name, loops[-1].extent)
         self.values.prefetch(
