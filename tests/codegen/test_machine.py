@@ -6,9 +6,13 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import metaop
+from metaop import executor
 from metaop.codegen import machine as description
 from metaop.codegen.disk_cache import cache_at
 from metaop.codegen.llvm import processor as own
@@ -23,6 +27,8 @@ from metaop.codegen.machine import (
     power_of_two,
     with_caches,
 )
+from metaop.nn import functional as F
+from tests.codegen.force import change_thresholds
 
 MIB = 1 << 20
 
@@ -151,6 +157,55 @@ def test_machines_to_compile_for_do_not_depend_on_this_one(monkeypatch: pytest.M
     own._processor.cache_clear()
     assert [machine_for(target_named(name)) for name in names] == before
     assert all(one.thresholds == PLAIN._replace(stream_bytes=8 * MIB) for one in before)
+
+
+# --- programs -------------------------------------------------------------------------------------
+
+OTHERS = [
+    {"chunk_work": 16 << 10, "first_bytes": 64 << 10, "ahead_bytes": 8192, "line_bytes": 128},
+    {"chunk_work": 1 << 22, "first_bytes": 16 << 10, "ahead_bytes": 512, "line_bytes": 32},
+    {"chunk_work": 1, "least_bytes": 1 << 10, "stream_bytes": 1 << 12},
+]
+PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
+    "softmax": lambda x, w: F.softmax(x, -1),
+    "norm": lambda x, w: F.layer_norm(x, x.shape[-1:]),
+    "exponentials": lambda x, w: (x * 2).exp() + x,
+    "sums of columns": lambda x, w: x.sum(0),
+    "maxima of columns": lambda x, w: x.amax((0, 2)),
+    "prefixes": lambda x, w: x.cumsum(-1),
+    "order": lambda x, w: x.sort(-1)[0],
+    "pool": lambda x, w: F.max_pool2d(x, 3, 2, 1),
+    "depthwise": lambda x, w: F.conv2d(x, w, padding=1, groups=6),
+    "transposed": lambda x, w: x.transpose(1, 3).contiguous(),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("changes", OTHERS)
+def test_other_thresholds_compute_the_same(
+    name: str, changes: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("METAOP_DISK_CACHE", "0")
+    generator = np.random.default_rng(0)
+    shapes = (3, 6, 33, 130), (6, 1, 3, 3)
+    given = [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+    def results() -> list[np.ndarray]:
+        x, w = (metaop.from_numpy(array.copy()).requires_grad_() for array in given)
+        y = PROGRAMS[name](x, w)
+        (y * y).sum().backward()
+        grads = [one.grad.numpy() for one in (x, w) if one.grad is not None]
+        return [y.detach().numpy(), *grads]
+
+    expected = results()
+    change_thresholds(monkeypatch, **changes)
+    executor.clear_programs()
+    try:
+        found = results()
+    finally:
+        executor.clear_programs()
+    for one, other in zip(found, expected):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
 # --- on disk --------------------------------------------------------------------------------------
