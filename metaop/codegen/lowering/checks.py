@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from metaop.codegen import loop_nest as ir
+from metaop.codegen.lowering.nest_builder import Guards
 from metaop.elementwise.scalar_function import Refusal
 from metaop.fusion.inline import map_at
 from metaop.fusion.kernel import Indices
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.access import Guard
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE
 from metaop.unified_graph.index_expr import IndexExpr, Lookup
 from metaop.unified_graph.node import Node
@@ -20,7 +20,6 @@ from metaop.unified_graph.node import Node
 if TYPE_CHECKING:
     from metaop.codegen.lowering.values import Values
 
-Guards = tuple[Guard, ...]
 # The value to check, made of the value of the operand.
 Make = Callable[[ir.Expr], ir.Expr]
 

@@ -6,6 +6,7 @@ is to be stored at a place of the result; the index maps are evaluated here and 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -187,11 +188,11 @@ class ContractionAxes(Lowering):
             "k": (contraction.depth[first:], self.depth[first:]),
         }
         place: dict[int, IndexExpr] = {}
-        for name, (axes, sizes) in extents.items():
-            probe.open(name)
-            variable = index_expr.axis(name, math.prod(sizes))
-            place.update(zip(axes, unravel_within(variable, sizes)))
-        element = probe.element(factor, self.box(place))
+        with contextlib.ExitStack() as loops:
+            for name, (axes, sizes) in extents.items():
+                variable = loops.enter_context(probe.loop(name, math.prod(sizes)))
+                place.update(zip(axes, unravel_within(variable, sizes)))
+            element = probe.element(factor, self.box(place))
         if element is None:
             return None
         strides = {outer: 0, "k": 0}
@@ -209,15 +210,14 @@ class ContractionAxes(Lowering):
         values = self.values
         rows, columns = math.prod(self.rows), math.prod(self.columns)
         tasks = math.prod(self.batch) * rows
-        values.open("p")
-        values.open("n")
-        task, column = index_expr.axis("p", tasks), index_expr.axis("n", columns)
-        batch = index_expr.unravel(task // rows, self.batch)
-        self.place = dict(zip(self.contraction.batch, batch))
-        self.results((task % rows, rows), (column, columns), ir.Number(0, self.scalar))
-        values.emit(ir.For("n", columns, "serial", values.close(), (), True))
-        values.emit(ir.For("p", tasks, "parallel", values.close()))
-        return self.finish("contraction", values.close(), columns)
+        with (
+            values.loop("p", tasks, "parallel") as task,
+            values.loop("n", columns, vector=True) as column,
+        ):
+            batch = index_expr.unravel(task // rows, self.batch)
+            self.place = dict(zip(self.contraction.batch, batch))
+            self.results((task % rows, rows), (column, columns), ir.Number(0, self.scalar))
+        return self.finish("contraction", values.body, columns)
 
     def results(
         self, row: tuple[IndexExpr, int], column: tuple[IndexExpr, int], tile: ir.Expr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.loops import Loop, plain_plan, split_index
 from metaop.codegen.lowering.machine import Machine
@@ -37,14 +36,13 @@ class AtomicScatter(Scatter):
         assert isinstance(op, Reduce)
         loops = list(plain_plan(kernel).loops)
         _, parts = split_index(loops, "p")
-        values.open("p")
         self.axes = tuple(
             parts.get(f"i{k}", index_expr.constant(0)) for k in range(len(kernel.shape))
         )
-        self._update(op, atomic=True)
         total = math.prod(loop.extent for loop in loops)
-        values.emit(ir.For("p", total, "parallel", values.close(), (), True))
-        return self.finish("scatter", values.close())
+        with values.loop("p", total, "parallel", vector=True):
+            self._update(op, atomic=True)
+        return self.finish("scatter", values.body)
 
 
 # The multiprocessors of a large GPU; a program for another device asks for its own number.

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.lowering.nest_builder import NestBuilder
 from metaop.codegen.machine import OPERATIONS
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE
@@ -45,52 +46,54 @@ def lower_order(root: Node, backend: str) -> list[LoweredKernel]:
     if digits > 1:
         buffers.append(Node(_Words(), root.inputs, root.shape, dtypes.int64))
         parameters.append(ir.Parameter(dtypes.int64, "update"))
-    row = _Row(keys, length)
+    builder = NestBuilder()
+    row = _Row(builder, keys, length)
     # On a GPU a thread sorts a row.
     space = "scratch" if backend == "llvm" else "register"
-    body = [ir.Alloc(_PLACES, _DIGITS * digits, dtypes.int64, space), *row.count()]
-    for digit in range(digits):
-        body.append(row.put(digit))
-    task = ir.For("p", math.prod(outer), "parallel", tuple(body))
+    with builder.loop("p", math.prod(outer), "parallel", counted=True):
+        builder.emit(ir.Alloc(_PLACES, _DIGITS * digits, dtypes.int64, space))
+        row.count()
+        for digit in range(digits):
+            row.put(digit)
     work = hint_of(length) * digits * 4 * OPERATIONS
-    nest = ir.LoopNest("order", tuple(parameters), (), (task,), work=work)
+    nest = ir.LoopNest("order", tuple(parameters), (), builder.body, work=work)
     return [LoweredKernel(nest, tuple(buffers))]
 
 
 class _Row:
-    """The statements that sort one row, of keys that lie side by side."""
+    """Emits what sorts one row, of keys that lie side by side."""
 
-    def __init__(self, keys: Node, length: int) -> None:
+    def __init__(self, nest: NestBuilder, keys: Node, length: int) -> None:
+        self.nest = nest
         self.dtype = keys.dtype
         self.length = length
         self.digits = keys.dtype.itemsize
 
-    def count(self) -> list[ir.Statement]:
+    def count(self) -> None:
         """The first place of each value of each digit."""
-        zero = ir.For("z", _DIGITS * self.digits, "serial", (_store(_PLACES, "z", _integer(0)),))
-        counting: list[ir.Statement] = [self._bind_word("c")]
+        nest = self.nest
+        with nest.loop("z", _DIGITS * self.digits):
+            nest.emit(_store(_PLACES, "z", _integer(0)))
+        with nest.loop("c", self.length, counted=True):
+            nest.emit(self._bind_word("c"))
+            for digit in range(self.digits):
+                nest.emit(self._bind_digit(digit))
+                nest.emit(ir.Update(_PLACES, _count_of(digit), "add", _integer(1)))
         for digit in range(self.digits):
-            counting.append(self._bind_digit(digit))
-            counting.append(ir.Update(_PLACES, _count_of(digit), "add", _integer(1)))
-        return [zero, ir.For("c", self.length, "serial", tuple(counting)), *self._add_up()]
+            self._add_up(digit)
 
-    def _add_up(self) -> list[ir.Statement]:
-        loops: list[ir.Statement] = []
-        for digit in range(self.digits):
-            axis = f"a{digit}"
-            place = ir.Sum(((ir.LoopIndex(axis), 1),), _DIGITS * digit)
-            total = ir.Name(f"total{digit}", dtypes.int64)
-            found = ir.Name("found", dtypes.int64)
-            body = (
-                ir.Let("found", ir.Load(_PLACES, place, dtypes.int64)),
-                ir.Accumulate(total.name, found),
-                ir.Store(_PLACES, place, _apply("sub", total, found)),
-            )
-            running = ir.Accumulator(total.name, "add", dtypes.int64, running=True)
-            loops.append(ir.For(axis, _DIGITS, "serial", body, (running,)))
-        return loops
+    def _add_up(self, digit: int) -> None:
+        axis, nest = f"a{digit}", self.nest
+        place = ir.Sum(((ir.LoopIndex(axis), 1),), _DIGITS * digit)
+        total = ir.Name(f"total{digit}", dtypes.int64)
+        found = ir.Name("found", dtypes.int64)
+        running = ir.Accumulator(total.name, "add", dtypes.int64, running=True)
+        with nest.loop(axis, _DIGITS, accumulators=[running]):
+            nest.emit(ir.Let("found", ir.Load(_PLACES, place, dtypes.int64)))
+            nest.emit(ir.Accumulate(total.name, found))
+            nest.emit(ir.Store(_PLACES, place, _apply("sub", total, found)))
 
-    def put(self, digit: int) -> ir.Statement:
+    def put(self, digit: int) -> None:
         """Brings the elements into the order of a digit and those before it.
 
         They alternate between two memories such that the last digit writes the result.
@@ -107,19 +110,14 @@ class _Row:
         if digit == last:
             value = _apply("bitwise_and", word, _integer((1 << _NUMBER_BITS) - 1))
         place = _count_of(digit)
-        body = (
-            first,
-            self._bind_digit(digit),
-            ir.CheckedIndex(
-                "place",
-                ir.Load(_PLACES, place, dtypes.int64),
-                self.length,
-                INDEX_OUT_OF_RANGE.number,
-            ),
-            ir.Update(_PLACES, place, "add", _integer(1)),
-            ir.Store(target, self._in_row(ir.ValueIndex("place")), value),
-        )
-        return ir.For(axis, self.length, "serial", body)
+        found = ir.Load(_PLACES, place, dtypes.int64)
+        nest = self.nest
+        with nest.loop(axis, self.length, counted=True):
+            nest.emit(first)
+            nest.emit(self._bind_digit(digit))
+            nest.emit(ir.CheckedIndex("place", found, self.length, INDEX_OUT_OF_RANGE.number))
+            nest.emit(ir.Update(_PLACES, place, "add", _integer(1)))
+            nest.emit(ir.Store(target, self._in_row(ir.ValueIndex("place")), value))
 
     def _bind_word(self, axis: str) -> ir.Statement:
         """An element as it comes: its key, counted from the least one, and its number."""

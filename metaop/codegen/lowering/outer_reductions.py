@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable
 
@@ -95,20 +96,15 @@ class OuterReduction(RowReduction):
         blocks = Loop(f"{last.name}o", last.extent // self.width, False)
         place = index_expr.axis(blocks.name, blocks.extent) * self.width + self.column
         self._replace({last.name: place})
-        tasks = self._parallel([*outer, blocks])
-        for stage in range(last_pass + 1):
-            members = [root for root in self.kernel.roots if self.stage_of[root] == stage]
-            self._pass([root for root in members if isinstance(root.op, Reduce)])
-        if not self._is_along_columns():
-            return None
-        self._finish(others)
+        with self._tasks([*outer, blocks]):
+            for stage in range(last_pass + 1):
+                members = [root for root in self.kernel.roots if self.stage_of[root] == stage]
+                self._pass([root for root in members if isinstance(root.op, Reduce)])
+            if not self._is_along_columns():
+                return None
+            self._finish(others)
         reduced = math.prod(loop.extent for loop in self.plan.reduced())
-        body = self._outermost(ir.For("p", tasks, "parallel", self.values.close()))
-        return self.finish("columns", body, reduced * self.width)
-
-    def _close_columns(self) -> None:
-        body = self.values.close()
-        self.values.emit(ir.For("c", self.width, "serial", body, (), True))
+        return self.finish("columns", self.values.body, reduced * self.width)
 
     def _pass(self, reductions: list[Node]) -> None:
         """One pass over all rows, from partial results that hold nothing."""
@@ -117,11 +113,10 @@ class OuterReduction(RowReduction):
         found = {root: -number for number, root in enumerate(reductions, start=first)}
         for root, number in found.items():
             values.emit(ir.Alloc(number, self.width, root.dtype))
-        values.open("c")
-        for root, number in found.items():
-            identity = _reducer(root).identity(root.dtype)
-            values.emit(ir.Store(number, at, ir.Number(identity, root.dtype)))
-        self._close_columns()
+        with values.loop("c", self.width, vector=True):
+            for root, number in found.items():
+                identity = _reducer(root).identity(root.dtype)
+                values.emit(ir.Store(number, at, ir.Number(identity, root.dtype)))
         self._accumulate(found)
         self.scratch.update(found)
 
@@ -140,35 +135,37 @@ class OuterReduction(RowReduction):
 
     def _rows(self, reductions: dict[Node, int], together: int, stretch: tuple[int, int]) -> None:
         """The loops over a stretch of the rows, given by its start and how often so many follow."""
-        values, loops = self.values, list(self.plan.reduced())
-        start, extent = stretch
-        last = loops.pop()
-        loops.append(Loop(f"{last.name}r", extent, True))
-        # For some sizes a loop may run once: no reason for programs of their own.
-        first = index_expr.of(Axis(loops[-1].name, extent)) * together + start
-        for loop in loops:
-            values.open(loop.name)
-        values.open("c")
-        self._recall()
-        every, known = self.axes, len(values.reads)
-        found: list[list[ir.Expr]] = [[] for _ in reductions]
-        for row in range(together):
-            self.axes = every
-            self._replace({last.name: first + row})
-            for parts, root in zip(found, reductions):
-                parts.append(values.value(root.inputs[0], self.axes))
-        self.axes = every
-        if any(_reducer(root).name != "add" for root in reductions):
-            # Comparisons fill the processor's window; sums are as fast as it reads ahead by itself.
-            column = Axis("c", self.width)
-            moving = (one for one in values.reads[known:] if one[1].coefficient(column) == 1)
-            values.prefetch(dict.fromkeys(moving), loops[-1].name)
-        place = values.sum(self.column)
-        for (root, number), parts in zip(reductions.items(), found):
-            values.emit(ir.Update(number, place, _reducer(root).name, _combined(root, parts)))
-        self._close_columns()
-        for loop in reversed(loops):
-            values.emit(ir.For(loop.name, loop.extent, "serial", values.close()))
+        values, (start, extent), (*outer, last) = self.values, stretch, self.plan.reduced()
+        rows = f"{last.name}r"
+        with contextlib.ExitStack() as nest:
+            for loop in outer:
+                nest.enter_context(values.loop(loop.name, loop.extent))
+            # For some sizes a loop may run once: no reason for programs of their own.
+            first = nest.enter_context(values.loop(rows, extent, counted=True)) * together + start
+            nest.enter_context(values.loop("c", self.width, vector=True))
+            self._recall()
+            known = len(values.reads)
+            found = self._at_rows(reductions, [{last.name: first + k} for k in range(together)])
+            if any(_reducer(root).name != "add" for root in reductions):
+                # Comparisons fill the processor's window; sums are as fast as it reads ahead by
+                # itself.
+                column = Axis("c", self.width)
+                moving = (one for one in values.reads[known:] if one[1].coefficient(column) == 1)
+                values.prefetch(dict.fromkeys(moving), rows)
+            place = values.sum(self.column)
+            for (root, number), parts in zip(reductions.items(), found):
+                values.emit(ir.Update(number, place, _reducer(root).name, _combined(root, parts)))
+
+    def _at_rows(
+        self, roots: Iterable[Node], rows: Iterable[dict[str, IndexExpr]]
+    ) -> Iterable[tuple[ir.Expr, ...]]:
+        """What each of the reductions takes from some rows."""
+        around, found = self.axes, []
+        for row in rows:
+            self._replace(row)
+            found.append([self.values.value(root.inputs[0], self.axes) for root in roots])
+            self.axes = around
+        return zip(*found)
 
     def _is_along_columns(self) -> bool:
         """Whether what changes from row to row is read along the columns."""
@@ -190,14 +187,13 @@ class OuterReduction(RowReduction):
 
     def _finish(self, others: list[Node]) -> None:
         """Stores the results, and what is computed from them alone."""
-        self.values.open("c")
-        self._recall()
-        for root in self.scratch:
-            self.waiting.discard(root)
-            if root not in self.kernel.private:
-                self._store(root, self._indices(root), self.values.reduced[root])
-        self._compute_roots(others)
-        self._close_columns()
+        with self.values.loop("c", self.width, vector=True):
+            self._recall()
+            for root in self.scratch:
+                self.waiting.discard(root)
+                if root not in self.kernel.private:
+                    self._store(root, self._indices(root), self.values.reduced[root])
+            self._compute_roots(others)
 
 
 def _rows_lie_apart(kernel: Kernel, places: Iterable[IndexExpr]) -> bool:
@@ -221,7 +217,7 @@ def _reducer(root: Node) -> Reducer:
     return root.op.reducer
 
 
-def _combined(root: Node, parts: list[ir.Expr]) -> ir.Expr:
+def _combined(root: Node, parts: Iterable[ir.Expr]) -> ir.Expr:
     """Values brought together as a reduction does it."""
     total, *rest = parts
     for part in rest:

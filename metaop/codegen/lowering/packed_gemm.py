@@ -13,6 +13,7 @@ registers the left ones [panel][row][k].
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 
@@ -20,17 +21,25 @@ from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.lowering.contraction_axes import Outer, unravel_within
+from metaop.codegen.lowering.nest_builder import Extent, RuntimeExtent
 from metaop.codegen.lowering.prefetch import Read, left_prefetches, right_prefetches
 from metaop.codegen.lowering.prepacked import lower_packing, lower_relayout
 from metaop.codegen.lowering.scatter import fill_with
-from metaop.codegen.lowering.tasks import DEPTH_BLOCK, TASK, Blocks, bind_tiles, count_name, counted
+from metaop.codegen.lowering.tasks import (
+    DEPTH_BLOCK,
+    TASK,
+    Blocks,
+    bind_tiles,
+    count_name,
+    task_loop,
+)
 from metaop.codegen.lowering.tiling import Tiling
 from metaop.fusion.cases import cases
 from metaop.fusion.kernel import Kernel, box_axes
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
-from metaop.unified_graph.index_expr import Axis, IndexExpr
+from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import divides, hint_of, surely_equal
 
@@ -72,55 +81,53 @@ class PackedGemm(Tiling):
         rows, columns, depth = (
             math.prod(extents) for extents in (self.rows, self.columns, self.depth)
         )
-        row_blocks = self.row_blocks
         column_blocks = -(-columns // self.block_columns)
-        tasks = math.prod(self.batch) * row_blocks * column_blocks
-        values.open(TASK)
         # All columns of some rows come one after another: so tasks can be cut into slices of rows.
         directions = (
             Blocks("strip", column_blocks, self.block_columns // self.tile_columns),
-            Blocks("panel", row_blocks, self.block_rows // self.tile_rows, self.uneven),
+            Blocks("panel", self.row_blocks, self.block_rows // self.tile_rows, self.uneven),
             Blocks("batch", math.prod(self.batch), 1),
         )
-        self.first_strip, self.first_panel, batch = bind_tiles(values, directions)
-        self.row_start = self.first_panel * self.tile_rows
-        self.panels: ir.Integer | ir.ValueIndex = self.block_rows // self.tile_rows
+        with task_loop(values, directions) as (strip, panel, batch):
+            self._start_block(strip, panel, batch)
+            run_blocks = -(-self.run // self.block_depth)
+            depth_blocks = depth // self.run * run_blocks
+            self._choose_target(depth_blocks)
+            self._allocate()
+            extent = 1 if self.is_finished else depth_blocks
+            with values.loop(DEPTH_BLOCK, extent, counted=not self.is_finished) as block:
+                start = block // run_blocks * self.run + block % run_blocks * self.block_depth
+                if self.packed is None:
+                    self._pack_right(start, depth, columns)
+                    self._follow(directions, block, depth_blocks)
+                if self.left_stride is None:
+                    self._pack_left(start, depth, rows)
+                self._multiply(block, start, (rows, columns))
+            if not self.is_finished:
+                self._epilogue((rows, columns))
+        return self.finish("contraction", values.body)
+
+    def _start_block(self, strip: IndexExpr, panel: IndexExpr, batch: IndexExpr) -> None:
+        """Where the block of a task lies: its first strip, its first panel, and its batch."""
+        self.first_strip, self.first_panel = strip, panel
+        self.row_start, self.column_start = panel * self.tile_rows, strip * self.tile_columns
+        self.panels: Extent = self.block_rows // self.tile_rows
         if self.uneven is not None:
-            self.panels = ir.ValueIndex(count_name("panel"))
-        self.column_start = self.first_strip * self.tile_columns
+            self.panels = RuntimeExtent(ir.ValueIndex(count_name("panel")), self.panels)
         self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
-        run_blocks = -(-self.run // self.block_depth)
-        depth_blocks = depth // self.run * run_blocks
-        # With one block of the depth, a tile is finished while it is in the nearest cache. Where
-        # sizes make several, they may make one as well.
+
+    def _choose_target(self, depth_blocks: int) -> None:
+        """What scratch memory has of the result: a whole block, or a tile.
+
+        With one block of the depth, a tile is finished while it is in the nearest cache. Where
+        sizes make several, they may make one as well.
+        """
         self.is_finished = hint_of(depth_blocks) == 1 and depth_blocks == 1
         self.target_rows, self.target_columns = (
             (self.tile_rows, self.tile_columns)
             if self.is_finished
             else (self.block_rows, self.block_columns)
         )
-        self._allocate()
-        values.open(DEPTH_BLOCK)
-        block = index_expr.constant(0)
-        if not self.is_finished:
-            block = index_expr.of(Axis(DEPTH_BLOCK, depth_blocks))
-        start = block // run_blocks * self.run + block % run_blocks * self.block_depth
-        if self.packed is None:
-            self._pack_right(start, depth, columns)
-            self._follow(directions, block, depth_blocks)
-        if self.left_stride is None:
-            self._pack_left(start, depth, rows)
-        self._multiply(block, start)
-        if not self.is_finished:
-            values.emit(ir.For(DEPTH_BLOCK, depth_blocks, "serial", values.close()))
-        self._epilogue(rows, columns)
-        if self.is_finished:
-            strips = self.block_columns // self.tile_columns
-            values.emit(ir.For("s", strips, "serial", values.close()))
-            values.emit(ir.For("q", self.panels, "serial", values.close()))
-            values.emit(ir.For(DEPTH_BLOCK, 1, "serial", values.close()))
-        values.emit(ir.For(TASK, tasks, "parallel", values.close()))
-        return self.finish("contraction", values.close())
 
     def _allocate(self) -> None:
         """Scratch buffers get their numbers last, behind all parameters."""
@@ -144,20 +151,16 @@ class PackedGemm(Tiling):
     # --- packing ------------------------------------------------------------------------------
 
     def _pack_right(self, start: IndexExpr, depth: int, columns: int) -> None:
-        strips = self.block_columns // self.tile_columns
-        strip, known = counted("s", strips), len(self.values.reads)
-        lane = index_expr.axis("l", self.tile_columns)
-        column = self.column_start + strip * self.tile_columns + lane
-        offset = strip * (self._packed_steps()[0] * self.tile_columns) + lane
-        self.pack(
-            self.contraction.right,
-            self.right,
-            (("s", strips, False), ("l", self.tile_columns, True)),
-            (self.contraction.columns, self.columns, column, columns),
-            (start, depth),
-            offset,
-            self.tile_columns,
-        )
+        strips, known = self.block_columns // self.tile_columns, len(self.values.reads)
+        with (
+            self.values.loop("s", strips, counted=True) as strip,
+            self.values.loop("l", self.tile_columns, vector=True) as lane,
+        ):
+            column = self.column_start + strip * self.tile_columns + lane
+            outer = (self.contraction.columns, self.columns, column, columns)
+            offset = strip * (self._packed_steps()[0] * self.tile_columns) + lane
+            right = self.contraction.right
+            self.pack(right, self.right, outer, (start, depth), offset, self.tile_columns)
         self.right_reads = self.values.reads[known:]
 
     def _pack_left(self, start: IndexExpr, depth: int, rows: int) -> None:
@@ -167,56 +170,47 @@ class PackedGemm(Tiling):
         if self.rows_are_neighbours() and self.uneven is None:
             self._pack_across(start, depth, rows)
             return
-        panels = self.block_rows // self.tile_rows
-        panel = counted("q", panels)
-        lane = index_expr.axis("r", self.tile_rows)
-        row = self.row_start + panel * self.tile_rows + lane
-        offset = panel * (self._packed_steps()[1] * self.tile_rows) + lane
-        self.pack(
-            self.contraction.left,
-            self.left,
-            (("q", self.panels, False), ("r", self.tile_rows, True)),
-            (self.contraction.rows, self.rows, row, rows),
-            (start, depth),
-            offset,
-            self.tile_rows,
-        )
+        with (
+            self.values.loop("q", self.panels, counted=True) as panel,
+            self.values.loop("r", self.tile_rows, vector=True) as lane,
+        ):
+            row = self.row_start + panel * self.tile_rows + lane
+            outer = (self.contraction.rows, self.rows, row, rows)
+            offset = panel * (self._packed_steps()[1] * self.tile_rows) + lane
+            left = self.contraction.left
+            self.pack(left, self.left, outer, (start, depth), offset, self.tile_rows)
 
     def _pack_rows(self, start: IndexExpr, depth: int, rows: int) -> None:
         """The rows of the left factor one after another: lanes run along the depth."""
         values = self.values
-        for name in "qkr":
-            values.open(name)
-        step, row = index_expr.axis("k", self.block_depth), index_expr.axis("r", self.tile_rows)
-        first = counted("q", self.block_rows // self.tile_rows) * self.tile_rows
-        outer = (self.contraction.rows, self.rows, self.row_start + first + row, rows)
-        value = self.factor(self.contraction.left, outer, (start + step, depth))
-        value = ir.Apply("cast", (value,), self.left_panel, self.scalar)
-        offset = values.sum((first + row) * self.block_depth + step)
-        values.emit(ir.Store(self.left, offset, value))
-        values.emit(ir.For("r", self.tile_rows, "serial", values.close()))
-        values.emit(ir.For("k", self.block_depth, "serial", values.close(), (), True))
-        values.emit(ir.For("q", self.panels, "serial", values.close()))
+        with (
+            values.loop("q", self.panels, counted=True) as panel,
+            values.loop("k", self.block_depth, vector=True) as step,
+            values.loop("r", self.tile_rows) as lane,
+        ):
+            row = panel * self.tile_rows + lane
+            outer = (self.contraction.rows, self.rows, self.row_start + row, rows)
+            value = self.factor(self.contraction.left, outer, (start + step, depth))
+            value = ir.Apply("cast", (value,), self.left_panel, self.scalar)
+            values.emit(ir.Store(self.left, values.sum(row * self.block_depth + step), value))
 
     def _pack_across(self, start: IndexExpr, depth: int, rows: int) -> None:
         """Several panels together, of which the rows of a step share a line of memory."""
         values = self.values
         steps, panels = self._packed_steps()[1], self.block_rows // self.tile_rows
         group = math.gcd(panels, _PANELS_OF_A_LINE)
-        for name in "qkur":
-            values.open(name)
-        step = index_expr.axis("k", steps)
-        panel = counted("q", panels // group) * group + index_expr.axis("u", group)
-        lane = index_expr.axis("r", self.tile_rows)
-        row = self.row_start + panel * self.tile_rows + lane
-        outer = (self.contraction.rows, self.rows, row, rows)
-        value = self._packed_value(self.contraction.left, outer, (start, depth), step)
-        offset = values.sum((panel * steps + step) * self.tile_rows + lane)
-        values.emit(ir.Store(self.left, offset, value))
-        values.emit(ir.For("r", self.tile_rows, "serial", values.close(), (), True))
-        values.emit(ir.For("u", group, "unroll", values.close()))
-        values.emit(ir.For("k", steps, "serial", values.close()))
-        values.emit(ir.For("q", panels // group, "serial", values.close()))
+        with (
+            values.loop("q", panels // group, counted=True) as first,
+            values.loop("k", steps) as step,
+            values.loop("u", group, "unroll") as one,
+            values.loop("r", self.tile_rows, vector=True) as lane,
+        ):
+            panel = first * group + one
+            row = self.row_start + panel * self.tile_rows + lane
+            outer = (self.contraction.rows, self.rows, row, rows)
+            value = self._packed_value(self.contraction.left, outer, (start, depth), step)
+            offset = values.sum((panel * steps + step) * self.tile_rows + lane)
+            values.emit(ir.Store(self.left, offset, value))
 
     def _packed_value(
         self, factor: Node, outer: Outer, bounds: tuple[IndexExpr, int], step: IndexExpr
@@ -235,37 +229,27 @@ class PackedGemm(Tiling):
         self,
         factor: Node,
         number: int,
-        loops: Sequence[tuple[str, ir.Integer | ir.ValueIndex, bool]],
         outer: Outer,
         bounds: tuple[IndexExpr, int],
         offset: IndexExpr,
         stride: int,
     ) -> None:
-        """Stores `factor` for a block of positions and depths."""
+        """Stores `factor` for a position and a block of depths."""
         values = self.values
-        for name, _, _ in loops:
-            values.open(name)
         steps, inner = self.block_depth // self.together, self.inner // self.together
         if not divides(self.together, self.inner) or not divides(inner, steps):
             inner = steps
         strides = inner, 1
         if self.offsets_inside > 1:
             inner, strides = steps // self.offsets_inside, (1, self.offsets_inside)
-        values.open("w")
-        values.open("k")
-        window, channel = index_expr.axis("w", steps // inner), index_expr.axis("k", inner)
-        step = window * strides[0] + channel * strides[1]
-        value = self._packed_value(factor, outer, bounds, step)
-        values.emit(ir.Store(number, values.sum(offset + step * stride), value))
-        values.emit(ir.For("k", inner, "serial", values.close()))
-        offsets = values.close()
-        if not surely_equal(inner, steps):
-            offsets = (ir.For("w", steps // inner, "serial", offsets),)
-        for statement in offsets:
-            values.emit(statement)
-        for name, extent, vector in reversed(loops):
-            body = values.close()
-            values.emit(ir.For(name, extent, "serial", body, (), vector))
+        with contextlib.ExitStack() as loops:
+            window = index_expr.constant(0)
+            if not surely_equal(inner, steps):
+                window = loops.enter_context(values.loop("w", steps // inner))
+            channel = loops.enter_context(values.loop("k", inner))
+            step = window * strides[0] + channel * strides[1]
+            value = self._packed_value(factor, outer, bounds, step)
+            values.emit(ir.Store(number, values.sum(offset + step * stride), value))
 
     def _follow(self, directions: Sequence[Blocks], block: IndexExpr, depth_blocks: int) -> None:
         """What becomes of the indices of a block in the one that is packed after it."""
@@ -281,42 +265,39 @@ class PackedGemm(Tiling):
 
     # --- inner product and epilogue -----------------------------------------------------------
 
-    def _multiply(self, block: IndexExpr, start: IndexExpr) -> None:
-        """The tiles of all panels; without further blocks of the depth, the panels stay open."""
+    def _multiply(self, block: IndexExpr, start: IndexExpr, bounds: tuple[int, int]) -> None:
+        """The tiles of all panels; without further blocks of the depth, each is stored at once."""
         values = self.values
-        panels = self.block_rows // self.tile_rows
-        strips = self.block_columns // self.tile_columns
-        panel, strip = counted("q", panels), counted("s", strips)
-        values.open("q")
-        self.panel_start = self._start_of(panel)
-        left, left_start = self._left_panel(panel, start)
-        tile = panel * (self.tile_rows * self.block_columns) + strip * self.tile_columns
-        values.open("s")
-        right, right_offset = self._right_strip(strip, start)
         rows_are_packed = self.packs_rows and self.left_stride is None
-        values.emit(
-            ir.MicroKernel(
-                left,
-                values.sum(left_start),
-                right,
-                right_offset,
-                self.target,
-                values.sum(tile * 0 if self.is_finished else tile),
-                self.target_columns,
-                self.tile_rows,
-                self.tile_columns,
-                ir.Sum((), self.block_depth // self.step),
-                values.sum(block),
-                self.scalar,
-                self.block_depth if rows_are_packed else self.left_stride,
-                self.step,
-                self._ahead((left, left_start), panel, strip),
-                self.signs,
-            )
-        )
-        if not self.is_finished:
-            values.emit(ir.For("s", strips, "serial", values.close()))
-            values.emit(ir.For("q", self.panels, "serial", values.close()))
+        with values.loop("q", self.panels, counted=True) as panel:
+            first_row = self._start_of(panel)
+            left, left_start = self._left_panel(panel, first_row, start)
+            with values.loop("s", self.block_columns // self.tile_columns, counted=True) as strip:
+                first = strip * self.tile_columns
+                tile = panel * (self.tile_rows * self.block_columns) + first
+                right, right_offset = self._right_strip(strip, start)
+                values.emit(
+                    ir.MicroKernel(
+                        left,
+                        values.sum(left_start),
+                        right,
+                        right_offset,
+                        self.target,
+                        values.sum(tile * 0 if self.is_finished else tile),
+                        self.target_columns,
+                        self.tile_rows,
+                        self.tile_columns,
+                        ir.Sum((), self.block_depth // self.step),
+                        values.sum(block),
+                        self.scalar,
+                        self.block_depth if rows_are_packed else self.left_stride,
+                        self.step,
+                        self._ahead((left, left_start), panel, strip),
+                        self.signs,
+                    )
+                )
+                if self.is_finished:
+                    self._epilogue(bounds, (first_row, self.column_start + first))
 
     def _start_of(self, panel: IndexExpr) -> IndexExpr:
         """The first row of a panel of the block, in the innermost body.
@@ -343,13 +324,12 @@ class PackedGemm(Tiling):
             found += right_prefetches(self.values, self.right_reads, self.following, at)
         return tuple(found)
 
-    def _left_panel(self, panel: IndexExpr, start: IndexExpr) -> Read:
+    def _left_panel(self, panel: IndexExpr, row: IndexExpr, start: IndexExpr) -> Read:
         """Where the rows of a panel begin: in scratch memory, or in the left factor itself."""
         values = self.values
         if self.left_stride is None:
             return self.left, panel * (self._packed_steps()[1] * self.tile_rows)
         place = dict(self.place)
-        row = self.panel_start
         if self.prepared is not None:
             batch = index_expr.linear_offset([place[k] for k in self.contraction.batch], self.batch)
             at = (batch, row, start)
@@ -373,35 +353,27 @@ class PackedGemm(Tiling):
         offset = index_expr.linear_offset(at, self.packed.shape)
         return self.parameter(self.packed, "read"), values.sum(offset)
 
-    def _epilogue(self, rows: int, columns: int) -> None:
-        """Stores the rows of the tile, through the elementwise roots that were fused behind.
+    def _epilogue(
+        self, bounds: tuple[int, int], start: tuple[IndexExpr, IndexExpr] | None = None
+    ) -> None:
+        """Stores a block, or a tile from `start` on, through the roots that were fused behind.
 
         The rows of a panel lie inside of the columns: where columns of the result lie is found out
         once for all of them.
         """
-        values, groups = self.values, self.target_rows // self.tile_rows
-        group = index_expr.axis("m", groups)
-        values.open("m")
-        first_row = self.panel_start if self.is_finished else self._start_of(group)
-        values.open("n")
-        values.open("r")
-        row = index_expr.axis("r", self.tile_rows)
-        column = index_expr.axis("n", self.target_columns)
-        offset = values.sum((group * self.tile_rows + row) * self.target_columns + column)
-        first_column = self.column_start
-        if self.is_finished:
-            strip = counted("s", self.block_columns // self.tile_columns)
-            first_column = first_column + strip * self.tile_columns
-        self.results(
-            (first_row + row, rows),
-            (first_column + column, columns),
-            ir.Load(self.target, offset, self.scalar),
-        )
-        body = values.close()
-        values.emit(ir.For("r", self.tile_rows, "serial", body))
-        values.emit(ir.For("n", self.target_columns, "serial", values.close(), (), True))
-        count = groups if self.is_finished else self.panels
-        values.emit(ir.For("m", count, "serial", values.close()))
+        values = self.values
+        with values.loop("m", self.panels if start is None else 1) as group:
+            first = (self._start_of(group), self.column_start) if start is None else start
+            with (
+                values.loop("n", self.target_columns, vector=True) as column,
+                values.loop("r", self.tile_rows) as row,
+            ):
+                offset = values.sum((group * self.tile_rows + row) * self.target_columns + column)
+                self.results(
+                    (first[0] + row, bounds[0]),
+                    (first[1] + column, bounds[1]),
+                    ir.Load(self.target, offset, self.scalar),
+                )
 
 
 def _side_by_side(numbers: list[ir.Expr]) -> ir.Expr:

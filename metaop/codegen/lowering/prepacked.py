@@ -59,23 +59,21 @@ def lower_relayout(contract: PackedGemm) -> LoweredKernel:
     batch, height, padded = node.shape
     rows, depth = math.prod(contract.rows), math.prod(contract.depth)
     inner = contract.inner if divides(contract.inner, padded) else padded
-    values.open("p")
-    task = index_expr.axis("p", batch * height)
-    indices = index_expr.unravel(task // height, contract.batch)
-    contract.place = dict(zip(contract.contraction.batch, indices))
-    values.open("c")
-    values.open("w")
-    step = index_expr.axis("w", padded // inner) * inner + index_expr.axis("c", inner)
-    outer = (contract.contraction.rows, contract.rows, task % height, rows)
-    value = contract.factor(contract.contraction.left, outer, (step, depth))
-    if node.dtype is not contract.scalar:
-        value = ir.Apply("cast", (value,), node.dtype, contract.scalar)
-    number = contract.parameter(node, "write")
-    values.emit(ir.Store(number, values.sum(task * padded + step), value))
-    values.emit(ir.For("w", padded // inner, "serial", values.close()))
-    values.emit(ir.For("c", inner, "serial", values.close(), (), True))
-    values.emit(ir.For("p", batch * height, "parallel", values.close()))
-    return contract.finish("order", values.close(), padded)
+    with values.loop("p", batch * height, "parallel") as task:
+        indices = index_expr.unravel(task // height, contract.batch)
+        contract.place = dict(zip(contract.contraction.batch, indices))
+        with (
+            values.loop("c", inner, vector=True) as channel,
+            values.loop("w", padded // inner) as offset,
+        ):
+            step = offset * inner + channel
+            outer = (contract.contraction.rows, contract.rows, task % height, rows)
+            value = contract.factor(contract.contraction.left, outer, (step, depth))
+            if node.dtype is not contract.scalar:
+                value = ir.Apply("cast", (value,), node.dtype, contract.scalar)
+            number = contract.parameter(node, "write")
+            values.emit(ir.Store(number, values.sum(task * padded + step), value))
+    return contract.finish("order", values.body, padded)
 
 
 def right_as_read(contraction: Contraction) -> Node:
@@ -111,20 +109,18 @@ def lower_packing(contract: PackedGemm) -> LoweredKernel:
     assert node is not None
     batch, strips, steps, width = node.shape
     contract.block_depth = steps * contract.together
-    values.open("p")
-    task, lane = index_expr.axis("p", batch * strips), index_expr.axis("l", width)
-    indices = index_expr.unravel(task // strips, contract.batch)
-    contract.place = dict(zip(contraction.batch, indices))
-    column = task % strips * width + lane
     size = steps * width
-    contract.pack(
-        contraction.right,
-        contract.parameter(node, "write"),
-        (("l", width, True),),
-        (contraction.columns, contract.columns, column, math.prod(contract.columns)),
-        (index_expr.constant(0), math.prod(contract.depth)),
-        task * size + lane,
-        width,
-    )
-    values.emit(ir.For("p", batch * strips, "parallel", values.close()))
-    return contract.finish("strips", values.close(), size)
+    with values.loop("p", batch * strips, "parallel") as task:
+        indices = index_expr.unravel(task // strips, contract.batch)
+        contract.place = dict(zip(contraction.batch, indices))
+        with values.loop("l", width, vector=True) as lane:
+            column = task % strips * width + lane
+            contract.pack(
+                contraction.right,
+                contract.parameter(node, "write"),
+                (contraction.columns, contract.columns, column, math.prod(contract.columns)),
+                (index_expr.constant(0), math.prod(contract.depth)),
+                task * size + lane,
+                width,
+            )
+    return contract.finish("strips", values.body, size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.lowering.nest_builder import NestBuilder
 from metaop.codegen.machine import OPERATIONS
 from metaop.reduce.replacement import row_count, row_length
 from metaop.unified_graph import dtype as dtypes
@@ -26,28 +27,29 @@ def lower_replacement(root: Node) -> list[LoweredKernel]:
 
 def _copy(root: Node) -> ir.LoopNest:
     at = ir.Sum(((ir.LoopIndex("i0"), 1),), 0)
-    store = ir.Store(0, at, ir.Load(1, at, root.dtype))
-    loop = ir.For("i0", root.size, "parallel", (store,), (), True)
+    nest = NestBuilder()
+    with nest.loop("i0", root.size, "parallel", vector=True, counted=True):
+        nest.emit(ir.Store(0, at, ir.Load(1, at, root.dtype)))
     parameters = ir.Parameter(root.dtype, "write"), ir.Parameter(root.dtype, "read")
-    return ir.LoopNest("copy", parameters, (), (loop,), work=OPERATIONS)
+    return ir.LoopNest("copy", parameters, (), nest.body, work=OPERATIONS)
 
 
 def _write(root: Node) -> ir.LoopNest:
     """Rows one after another, their elements side by side."""
-    length = row_length(root)
+    length, nest = row_length(root), NestBuilder()
     column, row = ir.LoopIndex("j"), ir.LoopIndex("i")
     index = ir.Load(1, ir.Sum(((row, 1),), 0), dtypes.int64)
     value = ir.Load(2, ir.Sum(((row, length), (column, 1)), 0), root.dtype)
     place = ir.Sum(((ir.ValueIndex("place"), length), (column, 1)), 0)
-    body = (
-        ir.CheckedIndex("place", index, row_count(root), INDEX_OUT_OF_RANGE.number),
-        ir.Store(0, place, value),
-    )
-    rows = ir.For("i", root.inputs[1].size, "serial", body)
-    columns = ir.For("j", length, "parallel", (rows,), (), True)
+    with (
+        nest.loop("j", length, "parallel", vector=True, counted=True),
+        nest.loop("i", root.inputs[1].size, counted=True),
+    ):
+        nest.emit(ir.CheckedIndex("place", index, row_count(root), INDEX_OUT_OF_RANGE.number))
+        nest.emit(ir.Store(0, place, value))
     parameters = (
         ir.Parameter(root.dtype, "update"),
         ir.Parameter(dtypes.int64, "read"),
         ir.Parameter(root.dtype, "read"),
     )
-    return ir.LoopNest("replace", parameters, (), (columns,), work=OPERATIONS)
+    return ir.LoopNest("replace", parameters, (), nest.body, work=OPERATIONS)

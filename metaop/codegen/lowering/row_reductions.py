@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel, Lowering
@@ -68,56 +69,42 @@ class RowReduction(Lowering):
     def lower(self) -> LoweredKernel:
         kept, reduced = list(self.plan.kept()), list(self.plan.reduced())
         if self.plan.transposed is not None:
-            return self.finish("map", self._transposed_loops(kept))
+            self._transposed_loops(kept)
+            return self.finish("map", self.values.body)
         last_is_kept = bool(self.plan.loops) and not self.plan.loops[-1].reduced
         per_row = hint_of(math.prod(loop.extent for loop in reduced))
         name = "rows" if reduced else "map"
         if not last_is_kept:
-            body = self._row_loops(kept, reduced)
-            return self.finish(name, body, max(per_row, 1), self.work_of_element())
-        body = self._lane_loops(kept, reduced)
-        parallel = body[-1]
+            # Lanes run along the innermost reduced loop; rows are the tasks.
+            with self._tasks(kept):
+                self._stages(reduced, vector=True)
+            return self.finish(name, self.values.body, max(per_row, 1), self.work_of_element())
+        self._lane_loops(kept, reduced)
+        parallel = self.values.body[-1]
         assert isinstance(parallel, ir.For)
         total = hint_of(math.prod(loop.extent for loop in kept)) * per_row
         each = max(total // max(hint_of(parallel.extent), 1), 1)
-        return self.finish(name, body, each, self.work_of_element())
+        return self.finish(name, self.values.body, each, self.work_of_element())
 
-    def _row_loops(self, kept: list[Loop], reduced: list[Loop]) -> tuple[ir.Statement, ...]:
-        """Lanes run along the innermost reduced loop; rows are the tasks."""
-        if not kept:
-            self._stages(reduced, vector=True)
-            return self.values.close()
-        with_rows = self._parallel(kept)
-        self._stages(reduced, vector=True)
-        return self._outermost(ir.For("p", with_rows, "parallel", self.values.close()))
-
-    def _lane_loops(self, kept: list[Loop], reduced: list[Loop]) -> tuple[ir.Statement, ...]:
+    def _lane_loops(self, kept: list[Loop], reduced: list[Loop]) -> None:
         """Lanes run along the innermost kept loop; reduced loops are serial inside."""
         outer, lanes = kept[:-1], kept[-1:]
         while outer and math.prod(loop.extent for loop in lanes) < _SHORT:
             lanes.insert(0, outer.pop())
-        if not outer:
-            extent = self._open_joined(lanes, "l")
-            self._stages(reduced, vector=False)
-            name = self._lane_name(lanes, "l")
-            self._ask_lanes_ahead(name, extent)
-            body = self.values.close()
-            return self._outermost(ir.For(name, extent, "parallel", body, (), True))
-        rows = self._parallel(outer)
-        extent, name = self._open_joined(lanes, "l"), self._lane_name(lanes, "l")
-        self._stages(reduced, vector=False)
-        self._ask_lanes_ahead(name, extent)
-        inner = ir.For(name, extent, "serial", self.values.close(), (), True)
-        self.values.emit(inner)
-        return self._outermost(ir.For("p", rows, "parallel", self.values.close()))
+        kind = "serial" if outer else "parallel"
+        with self._tasks(outer):
+            lane = lanes[0] if len(lanes) == 1 else self._joined(lanes, "l")
+            with self.values.loop(lane.name, lane.extent, kind, vector=True):
+                self._stages(reduced, vector=False)
+                self._ask_lanes_ahead(lane)
 
-    def _ask_lanes_ahead(self, lane: str, extent: int) -> None:
+    def _ask_lanes_ahead(self, lane: Loop) -> None:
         """Asks, in a map of serial functions, for what later lanes read."""
         is_map = not self.plan.reduced() and self.PREFETCHES
         applied = (node.op for node in self.computed() if isinstance(node.op, Elementwise))
         if not is_map or not any(op.function.is_serial for op in applied):
             return
-        axis = Axis(lane, extent)
+        axis = Axis(lane.name, lane.extent)
         sizes = {number: node.dtype.itemsize for node, number in self.buffers.items()}
         for number, place in dict.fromkeys(self.values.reads):
             if place.coefficient(axis) == 1:
@@ -129,7 +116,7 @@ class RowReduction(Lowering):
         self._stages([], vector=False)
         return self.values.places
 
-    def _transposed_loops(self, kept: list[Loop]) -> tuple[ir.Statement, ...]:
+    def _transposed_loops(self, kept: list[Loop]) -> None:
         """Lanes run along the last loop and, inside, a serial loop along the transposed one.
 
         The loop nest's printer makes tiles of the two that are transposed in registers. Blocks
@@ -146,43 +133,30 @@ class RowReduction(Lowering):
         rest = [*(loop for loop in kept[:-1] if loop is not transposed), blocks]
         lanes = kept[-1]
         by_lanes = math.prod(loop.extent for loop in rest) < _FEWEST_TASKS
-        _, parts = split_index(rest, "p")
-        self._replace(parts)
-        around = Loop("p", math.prod(loop.extent for loop in rest), False)
+        around = self._joined(rest, "p")
         order = (lanes, around, inner) if by_lanes else (around, lanes, inner)
-        for loop in order:
-            self.values.open(loop.name)
-        self._stages([], vector=False)
-        for loop in reversed(order):
-            kind = "parallel" if loop is order[0] else "serial"
-            body = self.values.close()
-            self.values.emit(ir.For(loop.name, loop.extent, kind, body, (), loop is lanes))
-        return self.values.close()
+        with contextlib.ExitStack() as nest:
+            for loop in order:
+                kind = "parallel" if loop is order[0] else "serial"
+                here = self.values.loop(loop.name, loop.extent, kind, vector=loop is lanes)
+                nest.enter_context(here)
+            self._stages([], vector=False)
 
-    def _outermost(self, loop: ir.For) -> tuple[ir.Statement, ...]:
-        """The whole body: the loop behind what does not change in it."""
-        self.values.emit(loop)
-        return self.values.close()
+    @contextlib.contextmanager
+    def _tasks(self, loops: Sequence[Loop]) -> Iterator[Loop | None]:
+        """The parallel loop in place of several loops; yields it, None if there are none."""
+        if not loops:
+            yield None
+            return
+        tasks = self._joined(loops, "p")
+        with self.values.loop(tasks.name, tasks.extent, "parallel"):
+            yield tasks
 
-    def _parallel(self, loops: list[Loop]) -> int:
-        """Opens the parallel loop over the product of `loops`."""
-        _, parts = split_index(loops, "p")
-        self.values.open("p")
-        self._replace(parts)
-        return math.prod(loop.extent for loop in loops)
-
-    def _open_joined(self, loops: list[Loop], name: str) -> int:
-        if len(loops) == 1:
-            self.values.open(loops[0].name)
-            return loops[0].extent
+    def _joined(self, loops: Sequence[Loop], name: str) -> Loop:
+        """One loop in place of several: the axes are expressions of its index from now on."""
         _, parts = split_index(loops, name)
-        self.values.open(name)
         self._replace(parts)
-        return math.prod(loop.extent for loop in loops)
-
-    @staticmethod
-    def _lane_name(loops: list[Loop], name: str) -> str:
-        return loops[0].name if len(loops) == 1 else name
+        return Loop(name, math.prod(loop.extent for loop in loops), False)
 
     def _replace(self, parts: dict[str, IndexExpr]) -> None:
         def replace(atom: index_expr.Atom) -> IndexExpr | None:
@@ -284,43 +258,55 @@ class RowReduction(Lowering):
         return tuple(index.substitute(replace) for index in at)
 
     def _loop_stage(self, members: list[Node], loops: list[Loop], vector: bool) -> None:
+        """One pass: the loops around the values of some roots."""
         values = self.values
-        reductions = [root for root in members if isinstance(root.op, Reduce)]
-        names = [[values.fresh("a") for _ in loops] for _ in reductions]
-        for loop in loops:
-            values.open(loop.name)
-        results = []
-        for root in members:
-            if isinstance(root.op, Reduce):
-                value = values.value(root.inputs[0], self.axes)
-                name = names[reductions.index(root)][-1]
-                values.emit(ir.Accumulate(name, value))
-            else:
-                at = self._indices(root)
-                results.append((root, at, values.value(root, at)))
-        if vector and self.PREFETCHES:
-            self._prefetch(loops)
-        for root, at, value in results:
-            self._store(root, at, value)
-        for depth in reversed(range(len(loops))):
-            loop = loops[depth]
-            carried = tuple(
-                ir.Accumulator(names[k][depth], root.op.reducer.name, root.dtype)  # type: ignore
-                for k, root in enumerate(reductions)
-            )
-            is_vector = vector and depth == len(loops) - 1
-            body = values.close()
-            values.emit(ir.For(loop.name, loop.extent, "serial", body, carried, is_vector))
-            if depth:
-                for k, root in enumerate(reductions):
-                    result = ir.Name(names[k][depth], root.dtype)
-                    values.emit(ir.Accumulate(names[k][depth - 1], result))
-        for k, root in enumerate(reductions):
-            result = values.bind_reduced(root, names[k][0])
+        # The partial results of each reduction, one for each loop.
+        partial = {
+            root: [
+                ir.Accumulator(values.fresh("a"), root.op.reducer.name, root.dtype) for _ in loops
+            ]
+            for root in members
+            if isinstance(root.op, Reduce)
+        }
+        with contextlib.ExitStack() as nest:
+            for depth, loop in enumerate(loops):
+                if depth:
+                    nest.callback(self._pass_on, partial, depth)
+                sums = [one[depth] for one in partial.values()]
+                is_lane = vector and loop is loops[-1]
+                here = values.loop(loop.name, loop.extent, accumulators=sums, vector=is_lane)
+                nest.enter_context(here)
+            results = self._combine(members, partial)
+            if vector and self.PREFETCHES:
+                self._prefetch(loops)
+            for root, at, value in results:
+                self._store(root, at, value)
+        for root, one in partial.items():
+            result = values.bind_reduced(root, one[0].name)
             if root in self.kernel.private:
                 self.waiting.discard(root)
             else:
                 self._store(root, self._indices(root), result)
+
+    def _combine(
+        self, members: list[Node], partial: dict[Node, list[ir.Accumulator]]
+    ) -> list[tuple[Node, Indices, ir.Expr]]:
+        """Takes a point of the box into all reductions; the values of the other roots there."""
+        results = []
+        for root in members:
+            if root in partial:
+                value = self.values.value(root.inputs[0], self.axes)
+                self.values.emit(ir.Accumulate(partial[root][-1].name, value))
+            else:
+                at = self._indices(root)
+                results.append((root, at, self.values.value(root, at)))
+        return results
+
+    def _pass_on(self, partial: dict[Node, list[ir.Accumulator]], depth: int) -> None:
+        """Takes the results of a loop into those of the loop around it."""
+        for around, inside in (one[depth - 1 : depth + 1] for one in partial.values()):
+            result = ir.Name(inside.name, inside.dtype)
+            self.values.emit(ir.Accumulate(around.name, result))
 
     def _prefetch(self, loops: list[Loop]) -> None:
         """Asks, in each pass, for what the pass before was the first to read, of the next row.

@@ -7,6 +7,7 @@ the length; a result that is carried along takes one step an element.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import NamedTuple
 
@@ -93,26 +94,20 @@ class Scan(RowReduction):
         step = index_expr.axis(running.name, extent)
         place = extent - 1 - step if self.triangle.backwards else step
         self._replace({f"i{k}": place for k in (self.triangle.kept, self.triangle.reduced)})
-        tasks = self._parallel(outer) if outer else 0
-        for loop in lanes:
-            self.values.open(loop.name)
-        self._run_along(running, is_last)
-        for loop in lanes:
-            kind = "serial" if outer else "parallel"
-            self.values.emit(ir.For(loop.name, loop.extent, kind, self.values.close(), (), True))
-        if outer:
-            self.values.emit(ir.For("p", tasks, "parallel", self.values.close()))
+        kind = "serial" if outer else "parallel"
+        with self._tasks(outer), contextlib.ExitStack() as inner:
+            for loop in lanes:
+                inner.enter_context(self.values.loop(loop.name, loop.extent, kind, vector=True))
+            self._run_along(running, is_last)
         each = extent * math.prod(loop.extent for loop in lanes if outer)
-        return self.finish("scan", self.values.close(), each)
+        return self.finish("scan", self.values.body, each)
 
     def _run_along(self, loop: Loop, vector: bool) -> None:
         """The loop over one row, which stores the running result in each iteration."""
         values, root = self.values, self.kernel.roots[0]
         assert isinstance(root.op, Reduce)
         name = values.fresh("a")
-        values.open(loop.name)
-        values.emit(ir.Accumulate(name, values.value(root.inputs[0], self.axes)))
-        self._store(root, self._indices(root), ir.Name(name, root.dtype))
         carried = ir.Accumulator(name, root.op.reducer.name, root.dtype, running=True)
-        body = values.close()
-        values.emit(ir.For(loop.name, loop.extent, "serial", body, (carried,), vector))
+        with values.loop(loop.name, loop.extent, accumulators=[carried], vector=vector):
+            values.emit(ir.Accumulate(name, values.value(root.inputs[0], self.axes)))
+            self._store(root, self._indices(root), ir.Name(name, root.dtype))

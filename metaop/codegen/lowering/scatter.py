@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel, Lowering
 from metaop.codegen.lowering.checks import checked_index
 from metaop.codegen.lowering.loops import plain_plan
+from metaop.codegen.lowering.nest_builder import NestBuilder
 from metaop.codegen.machine import OPERATIONS
 from metaop.fusion.inline import map_at
 from metaop.fusion.kernel import Kernel
@@ -25,10 +27,11 @@ def lower_fill(root: Node) -> LoweredKernel:
 
 def fill_with(root: Node, number: ir.Number) -> LoweredKernel:
     """The same number in every element."""
-    store = ir.Store(0, ir.Sum(((ir.LoopIndex("i0"), 1),), 0), number)
-    loop = ir.For("i0", root.size, "parallel", (store,), (), True)
+    builder = NestBuilder()
+    with builder.loop("i0", root.size, "parallel", vector=True, counted=True):
+        builder.emit(ir.Store(0, ir.Sum(((ir.LoopIndex("i0"), 1),), 0), number))
     roles = (ir.Parameter(root.dtype, "write"),)
-    nest = ir.LoopNest("fill", roles, (), (loop,), work=OPERATIONS)
+    nest = ir.LoopNest("fill", roles, (), builder.body, work=OPERATIONS)
     return LoweredKernel(nest, (root,))
 
 
@@ -45,19 +48,14 @@ class Scatter(Lowering):
         self.axes = plan.axes
         lanes = [loop for loop in plan.loops if loop.name in free][-1:]
         serial = [loop for loop in plan.loops if loop not in lanes]
-        order = lanes + serial
-        for loop in order:
-            values.open(loop.name)
-        self._update(op)
-        for depth in reversed(range(len(order))):
-            loop = order[depth]
-            is_lane = loop in lanes
-            body = values.close()
-            kind = "parallel" if is_lane else "serial"
-            values.emit(ir.For(loop.name, loop.extent, kind, body, (), is_lane))
-        body = values.close()
+        with contextlib.ExitStack() as nest:
+            for loop in lanes:
+                nest.enter_context(values.loop(loop.name, loop.extent, "parallel", vector=True))
+            for loop in serial:
+                nest.enter_context(values.loop(loop.name, loop.extent))
+            self._update(op)
         others = math.prod(loop.extent for loop in serial)
-        return self.finish("scatter", body, others)
+        return self.finish("scatter", values.body, others)
 
     def _update(self, op: Reduce, atomic: bool = False) -> None:
         """The write of one point of the box."""

@@ -8,6 +8,8 @@ product to its tile of registers, which at the end goes through what was fused b
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from metaop.codegen import loop_nest as ir
@@ -84,36 +86,33 @@ class SharedGemm(PackedGemm):
         rows, columns, depth = (
             math.prod(extents) for extents in (self.rows, self.columns, self.depth)
         )
-        tasks = self._open_tasks(rows, columns)
-        self._allocate()
-        thread = index_expr.axis("t", tile.threads)
-        across = tile.side // tile.part
-        self.thread_row, self.thread_column = thread // across, thread % across
-        self._clear()
-        steps = -(-depth // tile.depth)
-        values.open("kb")
-        start = index_expr.axis("kb", steps) * tile.depth
-        self._share(self.contraction.left, self.left, start, rows)
-        self._share(self.contraction.right, self.right, start, columns)
-        self._multiply_shared()
-        values.emit(ir.For("kb", steps, "serial", values.close()))
-        self._store_tile(rows, columns)
-        values.emit(ir.For("p", tasks, "parallel", values.close()))
-        return self.finish("contraction", values.close())
+        with self._blocks(rows, columns):
+            self._allocate()
+            self._clear()
+            with values.loop("kb", -(-depth // tile.depth)) as step:
+                start = step * tile.depth
+                self._share(self.contraction.left, self.left, start, rows)
+                self._share(self.contraction.right, self.right, start, columns)
+                self._multiply_shared()
+            self._store_tile(rows, columns)
+        return self.finish("contraction", values.body)
 
-    def _open_tasks(self, rows: int, columns: int) -> int:
-        """Opens the loop over the blocks of the result."""
+    @contextmanager
+    def _blocks(self, rows: int, columns: int) -> Iterator[None]:
+        """The loop over the blocks of the result."""
         row_blocks = -(-rows // self.block_rows)
         column_blocks = -(-columns // self.block_columns)
-        tasks = self._tasks(rows, columns)
-        self.values.open("p")
-        task = index_expr.axis("p", tasks)
-        self.row_start = (task % row_blocks) * self.block_rows
-        rest = task // row_blocks
-        self.column_start = (rest % column_blocks) * self.block_columns
-        batch = index_expr.unravel(rest // column_blocks, self.batch)
-        self.place = dict(zip(self.contraction.batch, batch))
-        return tasks
+        with self.values.loop("p", self._tasks(rows, columns), "parallel") as task:
+            self.row_start = (task % row_blocks) * self.block_rows
+            rest = task // row_blocks
+            self.column_start = (rest % column_blocks) * self.block_columns
+            batch = index_expr.unravel(rest // column_blocks, self.batch)
+            self.place = dict(zip(self.contraction.batch, batch))
+            yield
+
+    def _threads(self) -> AbstractContextManager[IndexExpr]:
+        """The loop over the threads of a block."""
+        return self.values.loop("t", self.tile.threads, vector=True)
 
     def _allocate(self) -> None:
         self.left, self.right, self.target = -1, -2, -3
@@ -125,16 +124,8 @@ class SharedGemm(PackedGemm):
 
     def _clear(self) -> None:
         values = self.values
-        values.open("t")
-        values.open("i")
-        element = index_expr.axis("i", self.tile.part**2)
-        values.emit(ir.Store(self.target, values.sum(element), ir.Number(0, self.scalar)))
-        values.emit(ir.For("i", self.tile.part**2, "unroll", values.close()))
-        self._close_threads()
-
-    def _close_threads(self) -> None:
-        body = self.values.close()
-        self.values.emit(ir.For("t", self.tile.threads, "serial", body, (), True))
+        with self._threads(), values.loop("i", self.tile.part**2, "unroll") as element:
+            values.emit(ir.Store(self.target, values.sum(element), ir.Number(0, self.scalar)))
 
     def _share(self, factor: Node, number: int, start: IndexExpr, bound: int) -> None:
         """Copies a panel of a factor to shared memory, as [depth][side]."""
@@ -144,18 +135,15 @@ class SharedGemm(PackedGemm):
         extents = self.rows if is_left else self.columns
         first = self.row_start if is_left else self.column_start
         each = tile.depth * tile.side // tile.threads
-        values.open("t")
-        values.open("e")
-        element = index_expr.axis("e", each) * tile.threads + index_expr.axis("t", tile.threads)
-        if self._runs_along_depth(factor, axes, extents, bound):
-            inside, step = element // tile.depth, element % tile.depth
-        else:
-            inside, step = element % tile.side, element // tile.side
-        outer = (axes, extents, first + inside, bound)
-        value = self.factor(factor, outer, (start + step, math.prod(self.depth)))
-        values.emit(ir.Store(number, values.sum(step * tile.stride + inside), value))
-        values.emit(ir.For("e", each, "unroll", values.close()))
-        self._close_threads()
+        with self._threads() as thread, values.loop("e", each, "unroll") as turn:
+            element = turn * tile.threads + thread
+            if self._runs_along_depth(factor, axes, extents, bound):
+                inside, step = element // tile.depth, element % tile.depth
+            else:
+                inside, step = element % tile.side, element // tile.side
+            outer = (axes, extents, first + inside, bound)
+            value = self.factor(factor, outer, (start + step, math.prod(self.depth)))
+            values.emit(ir.Store(number, values.sum(step * tile.stride + inside), value))
 
     def _runs_along_depth(
         self, factor: Node, axes: tuple[int, ...], extents: list[int], bound: int
@@ -163,59 +151,48 @@ class SharedGemm(PackedGemm):
         """Whether neighbours along the depth are neighbours in memory: threads follow them."""
         depth = math.prod(self.depth)
         probe = SharedGemm(self.kernel, self.storage, self.values.uses, Tile(), 1)
-        probe.place = {}
-        probe.values.open("row")
-        probe.values.open("step")
-        outer = (axes, extents, index_expr.axis("row", bound), bound)
-        value = probe.factor(factor, outer, (index_expr.axis("step", depth), depth))
-        probe.values.emit(ir.Store(0, probe.values.sum(index_expr.constant(0)), value))
-        return _has_unit_stride(probe.values.offsets, "step")
+        probe.place, values = {}, probe.values
+        with values.loop("row", bound) as row, values.loop("step", depth) as step:
+            value = probe.factor(factor, (axes, extents, row, bound), (step, depth))
+            values.emit(ir.Store(0, values.sum(index_expr.constant(0)), value))
+        return _has_unit_stride(values.offsets, "step")
 
     def _multiply_shared(self) -> None:
         values, tile = self.values, self.tile
-        for name in ("t", "k", "i", "j"):
-            values.open(name)
-        step = index_expr.axis("k", tile.depth)
-        row, column = self._element()
-        factors = (
-            ir.Load(self.left, values.sum(step * tile.stride + row), self.scalar),
-            ir.Load(self.right, values.sum(step * tile.stride + column), self.scalar),
-        )
-        product = ir.Apply("mul", factors, self.scalar, self.scalar)
-        values.emit(ir.Update(self.target, self._own_element(), "add", product))
-        for name, extent in (("j", tile.part), ("i", tile.part), ("k", tile.depth)):
-            values.emit(ir.For(name, extent, "unroll", values.close()))
-        self._close_threads()
+        with (
+            self._threads() as thread,
+            values.loop("k", tile.depth, "unroll") as step,
+            self._own_tile(thread) as (own, row, column),
+        ):
+            factors = (
+                ir.Load(self.left, values.sum(step * tile.stride + row), self.scalar),
+                ir.Load(self.right, values.sum(step * tile.stride + column), self.scalar),
+            )
+            product = ir.Apply("mul", factors, self.scalar, self.scalar)
+            values.emit(ir.Update(self.target, values.sum(own), "add", product))
 
-    def _element(self) -> tuple[IndexExpr, IndexExpr]:
-        """The row and the column, within the block, of element (i, j) of a thread's tile."""
-        part = self.tile.part
-        groups = part // _GROUP
-        spread = self.tile.side // groups
+    @contextmanager
+    def _own_tile(self, thread: IndexExpr) -> Iterator[tuple[IndexExpr, IndexExpr, IndexExpr]]:
+        """The loops over a thread's tile: an element's place in it, and its row and column.
+
+        Those are counted within the block.
+        """
+        values, part = self.values, self.tile.part
+        across, spread = self.tile.side // part, self.tile.side // (part // _GROUP)
 
         def position(own: IndexExpr, thread: IndexExpr) -> IndexExpr:
             return (own // _GROUP) * spread + thread * _GROUP + own % _GROUP
 
-        row = position(index_expr.axis("i", part), self.thread_row)
-        return row, position(index_expr.axis("j", part), self.thread_column)
-
-    def _own_element(self) -> ir.Sum:
-        part = self.tile.part
-        return self.values.sum(index_expr.axis("i", part) * part + index_expr.axis("j", part))
+        with values.loop("i", part, "unroll") as i, values.loop("j", part, "unroll") as j:
+            yield i * part + j, position(i, thread // across), position(j, thread % across)
 
     def _store_tile(self, rows: int, columns: int) -> None:
-        values = self.values
-        for name in ("t", "i", "j"):
-            values.open(name)
-        row, column = self._element()
-        self.results(
-            (self.row_start + row, rows),
-            (self.column_start + column, columns),
-            ir.Load(self.target, self._own_element(), self.scalar),
-        )
-        for name in ("j", "i"):
-            values.emit(ir.For(name, self.tile.part, "unroll", values.close()))
-        self._close_threads()
+        with self._threads() as thread, self._own_tile(thread) as (own, row, column):
+            self.results(
+                (self.row_start + row, rows),
+                (self.column_start + column, columns),
+                ir.Load(self.target, self.values.sum(own), self.scalar),
+            )
 
 
 def _has_unit_stride(offsets: list[IndexExpr], axis: str) -> bool:

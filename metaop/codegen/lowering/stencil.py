@@ -11,6 +11,7 @@ tap has a sum of its own, in every lane. Meanwhile the next planes come from mem
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -56,27 +57,26 @@ class _Forward(Planes):
         planes = self.planes_in_block(count, count // FEWEST_TASKS)
         tasks, deep = count // planes * self.bands, self.depth_planes
         self.hold_planes(planes * deep)
-        values.open("p")
-        task = index_expr.axis("p", tasks)
-        self.band, first = task % self.bands, task // self.bands * planes
-        self.copy_planes((*axes, *self.channels), first * deep, planes * deep)
-        values.open("u")
-        plane = index_expr.axis("u", planes)
-        place = self.plane_at(axes, first + plane)
-        results = self.every_result()
-        for group in self.groups(sum(len(taps) for _, taps in results), self.band_rows):
-            values.open("m")
-            values.open("n")
-            start = index_expr.axis("m", group.times) * group.rows + group.first
-            rows = [(start + k, self.row_at(place, start + k)) for k in range(group.rows)]
-            for row, sums in zip(rows, self._sums(rows, plane * deep, results)):
-                self.store_results(row[1], results, sums)
-            self.close("n", self.along.size, vector=True)
-            self.close("m", group.times)
-        self.close("u", planes)
-        values.emit(ir.For("p", tasks, "parallel", values.close()))
+        with values.loop("p", tasks, "parallel") as task:
+            self.band, first = task % self.bands, task // self.bands * planes
+            self.copy_planes((*axes, *self.channels), first * deep, planes * deep)
+            with values.loop("u", planes) as plane:
+                self._sum_plane(self.plane_at(axes, first + plane), plane * deep)
         elements = planes * deep * self.elements_of_plane()
-        return self.finish("stencil", values.close(), elements)
+        return self.finish("stencil", values.body, elements)
+
+    def _sum_plane(self, place: dict[int, IndexExpr], plane: IndexExpr) -> None:
+        """The results of a plane, a few rows at a time."""
+        values, results = self.values, self.every_result()
+        for group in self.groups(sum(len(taps) for _, taps in results), self.band_rows):
+            with (
+                values.loop("m", group.times) as step,
+                values.loop("n", self.along.size, vector=True),
+            ):
+                start = step * group.rows + group.first
+                rows = [(start + k, self.row_at(place, start + k)) for k in range(group.rows)]
+                for row, sums in zip(rows, self._sums(rows, plane, results)):
+                    self.store_results(row[1], results, sums)
 
     def _sums(
         self,
@@ -91,17 +91,14 @@ class _Forward(Planes):
                 yield [self._sum_of_taps(place, plane, row, result) for result in results]
             return
         names = [[values.fresh("s") for _ in results] for _ in rows]
-        values.open("c")
-        channel = index_expr.axis("c", deep)
-        extents = [self.kernel.shape[k] for k in self.channels]
-        inside = dict(zip(self.channels, index_expr.unravel(channel, extents)))
-        for (row, place), sums in zip(rows, names):
-            for name, result in zip(sums, results):
-                total = self._sum_of_taps({**place, **inside}, plane + channel, row, result)
-                values.emit(ir.Accumulate(name, total))
-        flat = [name for sums in names for name in sums]
-        accumulators = tuple(ir.Accumulator(name, "add", self.scalar) for name in flat)
-        self.close("c", deep, accumulators=accumulators)
+        accumulators = self.accumulators(itertools.chain(*names))
+        with values.loop("c", deep, accumulators=accumulators) as channel:
+            extents = [self.kernel.shape[k] for k in self.channels]
+            inside = dict(zip(self.channels, index_expr.unravel(channel, extents)))
+            for (row, place), sums in zip(rows, names):
+                for name, result in zip(sums, results):
+                    total = self._sum_of_taps({**place, **inside}, plane + channel, row, result)
+                    values.emit(ir.Accumulate(name, total))
         for sums in names:
             yield [ir.Name(name, self.scalar) for name in sums]
 
@@ -130,23 +127,17 @@ class _ByWeight(Planes):
         count = math.prod(self.kernel.shape[k] for k in axes)
         planes = self.planes_in_block(count, count)
         self.hold_planes(planes)
-        values.open("p")
-        batch = index_expr.unravel(index_expr.axis("p", tasks), self.batch)
-        self.place = dict(zip(contraction.batch, batch))
-        sums = {tap: values.fresh("s") for tap in self.taps()}
-        blocks = count // planes * self.bands
-        self.blocks = "r" if blocks > 1 else "p"
-        values.open("r")
-        block = index_expr.axis("r", blocks)
-        self.band, first = block % self.bands, block // self.bands * planes
-        self.copy_planes(axes, first, planes)
-        self._add_products(sums, axes, first, planes)
-        accumulators = tuple(ir.Accumulator(name, "add", self.scalar) for name in sums.values())
-        self.close("r", blocks, accumulators=accumulators)
-        for tap, name in sums.items():
-            self.store(self.tap_at(self.place, tap), (), ir.Name(name, self.scalar))
-        values.emit(ir.For("p", tasks, "parallel", values.close()))
-        return self.finish("stencil", values.close())
+        with values.loop("p", tasks, "parallel") as task:
+            self.place = dict(zip(contraction.batch, index_expr.unravel(task, self.batch)))
+            sums = {tap: values.fresh("s") for tap in self.taps()}
+            blocks = count // planes * self.bands
+            self.blocks = "r" if blocks > 1 else "p"
+            with values.loop("r", blocks, accumulators=self.accumulators(sums.values())) as block:
+                self.band, first = block % self.bands, block // self.bands * planes
+                self.copy_planes(axes, first, planes)
+                self._add_products(sums, axes, first, planes)
+            self.store_taps(sums)
+        return self.finish("stencil", values.body)
 
     def _add_products(
         self,
@@ -157,21 +148,29 @@ class _ByWeight(Planes):
     ) -> None:
         """Adds what a block gives to each tap, in every lane for itself."""
         values = self.values
-        values.open("n")
-        values.open("u")
-        plane = index_expr.axis("u", planes)
-        place = self.plane_at(axes, first + plane)
-        for group in self.groups(len(sums), self.band_rows):
-            values.open("m")
-            start = index_expr.axis("m", group.times) * group.rows + group.first
-            for k in range(group.rows):
-                left, known = values.fresh("g"), len(values.reads)
-                values.emit(ir.Let(left, self.left_at(self.row_at(place, start + k))))
-                values.prefetch(values.reads[known:], self.blocks)
-                for tap, name in sums.items():
-                    seen = self.seen(plane, start + k, self.positions(tap))
-                    product = self.apply("mul", ir.Name(left, self.scalar), seen)
-                    values.emit(ir.Accumulate(name, product))
-            self.close("m", group.times)
-        self.close("u", planes)
-        self.close("n", self.along.size, vector=True)
+        with (
+            values.loop("n", self.along.size, vector=True),
+            values.loop("u", planes) as plane,
+        ):
+            place = self.plane_at(axes, first + plane)
+            for group in self.groups(len(sums), self.band_rows):
+                with values.loop("m", group.times) as step:
+                    start = step * group.rows + group.first
+                    for k in range(group.rows):
+                        self._add_row(sums, place, plane, start + k)
+
+    def _add_row(
+        self,
+        sums: dict[tuple[int, int], str],
+        place: dict[int, IndexExpr],
+        plane: IndexExpr,
+        row: IndexExpr,
+    ) -> None:
+        values = self.values
+        left, known = values.fresh("g"), len(values.reads)
+        values.emit(ir.Let(left, self.left_at(self.row_at(place, row))))
+        values.prefetch(values.reads[known:], self.blocks)
+        for tap, name in sums.items():
+            seen = self.seen(plane, row, self.positions(tap))
+            product = self.apply("mul", ir.Name(left, self.scalar), seen)
+            values.emit(ir.Accumulate(name, product))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from metaop.codegen import loop_nest as ir
@@ -152,27 +152,34 @@ class ForwardInPlace(InPlace):
         values, axes = self.values, self._outer_axes()
         tasks = math.prod(self.kernel.shape[k] for k in axes)
         results = self.every_result()
-        values.open("p")
-        place = self.plane_at(axes, index_expr.axis("p", tasks))
-        for group in self.groups_of_rows(sum(len(taps) for _, taps in results)):
-            values.open("m")
-            start = index_expr.axis("m", group.times) * group.rows + group.first
-            for stretch in self.stretches():
-                values.open("n")
-                self.asked.clear()
-                lanes = self.lanes_of(stretch)
-                column = index_expr.axis("n", lanes) + stretch.first
-                inside = Within(column, self.along.size)
-                guards = () if inside.always else (inside,)
-                for k in range(group.rows):
-                    at = self.row_at(place, start + k, column)
-                    sums = [self._sum_of_taps(at, result, guards) for result in results]
-                    self.store_results(at, results, sums, guards)
-                self.close("n", lanes, vector=True, literal=True)
-            self.close("m", group.times)
-        values.emit(ir.For("p", tasks, "parallel", values.close()))
+        with values.loop("p", tasks, "parallel") as task:
+            place = self.plane_at(axes, task)
+            for group in self.groups_of_rows(sum(len(taps) for _, taps in results)):
+                with values.loop("m", group.times) as step:
+                    start = step * group.rows + group.first
+                    rows = [start + k for k in range(group.rows)]
+                    for stretch in self.stretches():
+                        self._sum_stretch(place, rows, stretch, results)
         elements = self.down.size * self.along.size
-        return self.finish("stencil", values.close(), elements)
+        return self.finish("stencil", values.body, elements)
+
+    def _sum_stretch(
+        self,
+        place: dict[int, IndexExpr],
+        rows: Sequence[IndexExpr],
+        stretch: Stretch,
+        results: Sequence[Result],
+    ) -> None:
+        """The results of some rows, in a stretch of the columns."""
+        with self.values.loop("n", self.lanes_of(stretch), vector=True, literal=True) as lane:
+            self.asked.clear()
+            column = lane + stretch.first
+            inside = Within(column, self.along.size)
+            guards = () if inside.always else (inside,)
+            for row in rows:
+                at = self.row_at(place, row, column)
+                sums = [self._sum_of_taps(at, result, guards) for result in results]
+                self.store_results(at, results, sums, guards)
 
     def lanes_of(self, stretch: Stretch) -> int:
         """The lanes for a stretch: of short rows, half a vector cannot pick what lies apart."""
@@ -203,32 +210,37 @@ class ByWeightInPlace(InPlace):
         lanes = self.lanes
         if self.along.stride == 1:
             lanes = min(lanes, 1 << (self.along.size - 1).bit_length())
-        values.open("p")
-        batch = index_expr.unravel(index_expr.axis("p", tasks), self.batch)
-        self.place = dict(zip(contraction.batch, batch))
-        sums = {tap: values.fresh("s") for tap in self.taps()}
-        values.open("n")
-        values.open("r")
         self.planes = "r"
-        place = self.plane_at(axes, index_expr.axis("r", count))
+        with values.loop("p", tasks, "parallel") as task:
+            self.place = dict(zip(contraction.batch, index_expr.unravel(task, self.batch)))
+            sums = {tap: values.fresh("s") for tap in self.taps()}
+            found = self.accumulators(sums.values())
+            with (
+                values.loop("n", lanes, accumulators=found, vector=True, literal=True) as lane,
+                values.loop("r", count) as plane,
+            ):
+                self._add_plane(sums, self.plane_at(axes, plane), lane, lanes)
+            self.store_taps(sums)
+        return self.finish("stencil", values.body)
+
+    def _add_plane(
+        self,
+        sums: dict[tuple[int, int], str],
+        place: dict[int, IndexExpr],
+        lane: IndexExpr,
+        lanes: int,
+    ) -> None:
+        """Adds what a plane gives to each tap, in every lane for itself."""
+        values = self.values
         for group in self.groups_of_rows(len(sums)):
-            values.open("m")
-            start = index_expr.axis("m", group.times) * group.rows + group.first
-            for first, times in self._vectors(lanes):
-                values.open("j")
-                column = index_expr.axis("n", lanes) + (index_expr.axis("j", times) + first) * lanes
-                self.asked.clear()
-                for k in range(group.rows):
-                    self._add_products(sums, self.row_at(place, start + k, column))
-                self.close("j", times)
-            self.close("m", group.times)
-        self.close("r", count)
-        accumulators = tuple(ir.Accumulator(name, "add", self.scalar) for name in sums.values())
-        self.close("n", lanes, vector=True, accumulators=accumulators, literal=True)
-        for tap, name in sums.items():
-            self.store(self.tap_at(self.place, tap), (), ir.Name(name, self.scalar))
-        values.emit(ir.For("p", tasks, "parallel", values.close()))
-        return self.finish("stencil", values.close())
+            with values.loop("m", group.times) as step:
+                start = step * group.rows + group.first
+                for first, times in self._vectors(lanes):
+                    with values.loop("j", times) as vector:
+                        column = lane + (vector + first) * lanes
+                        self.asked.clear()
+                        for k in range(group.rows):
+                            self._add_products(sums, self.row_at(place, start + k, column))
 
     def _vectors(self, lanes: int) -> Iterator[tuple[int, int]]:
         """The vectors of a row: which is the first of a stretch, and how many follow."""

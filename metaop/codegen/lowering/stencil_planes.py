@@ -82,35 +82,26 @@ class Planes(Taps):
         wholes = [self.down.reach(self.band_rows), *[self.run] * self.along.stride]
         if [(0, whole) for whole in wholes] == stretches:
             return
-        values.open("z")
-        place = values.sum(index_expr.axis("z", size))
-        values.emit(ir.Store(self.plane, place, ir.Number(0, self.scalar)))
-        self.close("z", size, vector=True)
+        with values.loop("z", size, vector=True) as place:
+            values.emit(ir.Store(self.plane, values.sum(place), ir.Number(0, self.scalar)))
 
     def copy_planes(self, axes: Sequence[int], first: IndexExpr, planes: int) -> None:
         """What the windows of a block see, but for the zeros around it."""
         values = self.values
         top, height = self._rows_inside()
-        values.open("u")
-        plane = index_expr.axis("u", planes)
-        values.open("a")
-        row = index_expr.axis("a", height) + top
-        for residue in range(self.along.stride):
-            start, width = self._columns_inside(residue)
-            values.open("b")
-            number = index_expr.axis("b", width) + start
-            column = number * self.along.stride + residue
-            place = self._seen_at(self.plane_at(axes, first + plane), self.band, row, column)
-            known = len(values.reads)
-            value = self.padded(self.contraction.right, place, self._ends(column))
-            values.prefetch(values.reads[known:], self.blocks, residue * self.line)
-            offset = (
-                plane * self.elements_of_plane() + row * self.pitch + residue * self.run + number
-            )
-            values.emit(ir.Store(self.plane, values.sum(offset), value))
-            self.close("b", width, vector=True)
-        self.close("a", height)
-        self.close("u", planes)
+        with values.loop("u", planes) as plane, values.loop("a", height) as step:
+            row, at = step + top, self.plane_at(axes, first + plane)
+            line = plane * self.elements_of_plane() + row * self.pitch
+            for residue in range(self.along.stride):
+                start, width = self._columns_inside(residue)
+                with values.loop("b", width, vector=True) as lane:
+                    number = lane + start
+                    column = number * self.along.stride + residue
+                    place, known = self._seen_at(at, self.band, row, column), len(values.reads)
+                    value = self.padded(self.contraction.right, place, self._ends(column))
+                    values.prefetch(values.reads[known:], self.blocks, residue * self.line)
+                    offset = values.sum(line + residue * self.run + number)
+                    values.emit(ir.Store(self.plane, offset, value))
 
     def _seen_at(
         self, place: dict[int, IndexExpr], band: IndexExpr, row: IndexExpr, column: IndexExpr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from metaop.codegen import loop_nest as ir
@@ -112,17 +112,14 @@ class Taps(ContractionAxes):
         """The left factor at a place."""
         return self.padded(self.contraction.left, place, [])
 
-    def close(
-        self,
-        axis: str,
-        extent: int,
-        vector: bool = False,
-        accumulators: tuple[ir.Accumulator, ...] = (),
-        literal: bool = False,
-    ) -> None:
-        """Ends the loop over an axis."""
-        body = self.values.close()
-        self.values.emit(ir.For(axis, extent, "serial", body, accumulators, vector, literal))
+    def accumulators(self, names: Iterable[str]) -> list[ir.Accumulator]:
+        """Sums under some names."""
+        return [ir.Accumulator(name, "add", self.scalar) for name in names]
+
+    def store_taps(self, sums: Mapping[tuple[int, int], str]) -> None:
+        """Stores the sums of the taps, which names stand for, at the place at hand."""
+        for tap, name in sums.items():
+            self.store(self.tap_at(self.place, tap), (), ir.Name(name, self.scalar))
 
     def apply(self, function: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
         """A function of two values."""

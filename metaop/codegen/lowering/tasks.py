@@ -7,12 +7,14 @@ changed batch size finds its kernel; and it is known that a block starts with a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.values import Values
-from metaop.unified_graph.index_expr import Axis, IndexExpr, of
+from metaop.unified_graph.index_expr import IndexExpr
 
 # The axes of the parallel loop, and of the loop over blocks of the depth of a contraction.
 TASK = "p"
@@ -50,6 +52,16 @@ def bind_tiles(
     return found
 
 
+@contextmanager
+def task_loop(values: Values, directions: Sequence[Blocks]) -> Iterator[list[IndexExpr]]:
+    """The parallel loop over the blocks of all directions, the first of which varies fastest.
+
+    Yields the first tile of a task's block in each direction.
+    """
+    with values.loop(TASK, math.prod(one.blocks for one in directions), "parallel", counted=True):
+        yield bind_tiles(values, directions)
+
+
 def count_name(direction: str) -> str:
     """The name for the number of tiles of a task's block where blocks differ."""
     return f"{direction}_count"
@@ -58,8 +70,3 @@ def count_name(direction: str) -> str:
 def _shared(number: ir.RemainderIndex, blocks: int, total: int, more: int) -> ir.Sum:
     """`(number * total + more) // blocks`: where a block begins, or with `total` more, ends."""
     return ir.Sum(((ir.QuotientIndex(ir.Sum(((number, total),), more), blocks), 1),), 0)
-
-
-def counted(name: str, extent: int) -> IndexExpr:
-    """The index of a loop over tiles: it has a place in every sum, even for a single tile."""
-    return of(Axis(name, extent))

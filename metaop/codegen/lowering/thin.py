@@ -10,8 +10,9 @@ added up at the end.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from metaop.codegen import loop_nest as ir
@@ -132,27 +133,24 @@ class Thin(ContractionAxes):
         self.height = rows if rows <= _MOST_ROWS else exact_block(rows, self.tile.rows) or 1
         counts = (rows // self.height, columns // width, *self.batch)
         tasks = math.prod(counts)
-        values.open("p")
-        task = index_expr.axis("p", tasks)
-        row_block, rest = task % counts[0], task // counts[0]
-        column_block, batch = rest % counts[1], rest // counts[1]
-        self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
-        self.first_row, self.first_column = row_block * self.height, column_block * width
-        self.width = width
-        if not self.is_finished:
-            values.emit(ir.Alloc(_TARGET, self.height * width, self.scalar))
-        self.left_is_packed = not self._left_is_in_place()
-        if self.left_is_packed:
-            self._pack_left()
-        if across == "k":
-            self._sum_along_depth()
-        else:
-            self._sum_along_columns()
-        if not self.is_finished:
-            self._epilogue()
-        values.emit(ir.For("p", tasks, "parallel", values.close()))
+        self.width, self.left_is_packed = width, not self._left_is_in_place()
+        with values.loop("p", tasks, "parallel") as task:
+            row_block, rest = task % counts[0], task // counts[0]
+            column_block, batch = rest % counts[1], rest // counts[1]
+            self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
+            self.first_row, self.first_column = row_block * self.height, column_block * width
+            if not self.is_finished:
+                values.emit(ir.Alloc(_TARGET, self.height * width, self.scalar))
+            if self.left_is_packed:
+                self._pack_left()
+            if across == "k":
+                self._sum_along_depth()
+            else:
+                self._sum_along_columns()
+            if not self.is_finished:
+                self._epilogue()
         elements = self.height * width * max(depth // _STEPS, 1)
-        return self.finish("thin", values.close(), elements)
+        return self.finish("thin", values.body, elements)
 
     # --- factors ------------------------------------------------------------------------------
 
@@ -160,14 +158,13 @@ class Thin(ContractionAxes):
         """The rows of a task one after another: what is computed for them is so only once."""
         values, depth = self.values, self.sizes[2]
         values.emit(ir.Alloc(_LEFT, self.height * depth, self.scalar))
-        values.open("r")
-        values.open("k")
-        row, step = index_expr.axis("r", self.height), index_expr.axis("k", depth)
-        outer = (self.contraction.rows, self.rows, self.first_row + row, self.sizes[0])
-        value = self.factor(self.contraction.left, outer, (step, depth))
-        values.emit(ir.Store(_LEFT, values.sum(row * depth + step), value))
-        values.emit(ir.For("k", depth, "serial", values.close(), (), True))
-        values.emit(ir.For("r", self.height, "serial", values.close()))
+        with (
+            values.loop("r", self.height) as row,
+            values.loop("k", depth, vector=True) as step,
+        ):
+            outer = (self.contraction.rows, self.rows, self.first_row + row, self.sizes[0])
+            value = self.factor(self.contraction.left, outer, (step, depth))
+            values.emit(ir.Store(_LEFT, values.sum(row * depth + step), value))
 
     def _left(self, row: IndexExpr, step: IndexExpr) -> ir.Expr:
         """The left factor at a row of the task."""
@@ -188,13 +185,12 @@ class Thin(ContractionAxes):
         self.values.emit(ir.Let(name, value))
         return ir.Name(name, self.scalar)
 
-    def _add(self, name: str, left: ir.Expr, right: ir.Expr) -> None:
+    def _add(self, total: ir.Accumulator, left: ir.Expr, right: ir.Expr) -> None:
         product = ir.Apply("mul", (left, right), self.scalar, self.scalar)
-        self.values.emit(ir.Accumulate(name, product))
+        self.values.emit(ir.Accumulate(total.name, product))
 
-    def _sums(self, count: int) -> tuple[list[str], tuple[ir.Accumulator, ...]]:
-        names = [self.values.fresh("a") for _ in range(count)]
-        return names, tuple(ir.Accumulator(name, "add", self.scalar) for name in names)
+    def _sums(self, count: int) -> list[ir.Accumulator]:
+        return [ir.Accumulator(self.values.fresh("a"), "add", self.scalar) for _ in range(count)]
 
     def _row_groups(self) -> Iterator[Group]:
         return groups(self.height, balanced(self.height, self.tile.rows))
@@ -203,67 +199,70 @@ class Thin(ContractionAxes):
 
     def _sum_along_columns(self) -> None:
         """A few steps at a time, through all columns of a task."""
-        values, column = self.values, index_expr.axis("c", self.width)
+        values = self.values
         if not self.is_finished:
             self._clear()
         for steps in groups(self.sizes[2], _STEPS):
-            values.open("b")
-            start = index_expr.axis("b", steps.times) * steps.size + steps.first
-            for rows in self._row_groups():
-                values.open("q")
-                row = index_expr.axis("q", rows.times) * rows.size + rows.first
-                values.open("c")
-                names, accumulators = self._sums(rows.size)
-                values.open("k")
-                step = start + index_expr.axis("k", steps.size)
-                right = self._right(column, step)
-                for r, name in enumerate(names):
-                    self._add(name, self._left(row + r, step), right)
-                values.emit(ir.For("k", steps.size, "serial", values.close(), accumulators))
-                for r, name in enumerate(names):
-                    total = ir.Name(name, self.scalar)
-                    if self.is_finished:
-                        self._result(row + r, column, total)
-                    else:
-                        at = values.sum((row + r) * self.width + column)
-                        values.emit(ir.Update(_TARGET, at, "add", total))
-                values.emit(ir.For("c", self.width, "serial", values.close(), (), True))
-                values.emit(ir.For("q", rows.times, "serial", values.close()))
-            values.emit(ir.For("b", steps.times, "serial", values.close()))
+            with values.loop("b", steps.times) as block:
+                start = block * steps.size + steps.first
+                for rows in self._row_groups():
+                    with (
+                        values.loop("q", rows.times) as group,
+                        values.loop("c", self.width, vector=True) as column,
+                    ):
+                        row = group * rows.size + rows.first
+                        self._add_steps([row + r for r in range(rows.size)], column, start, steps)
+
+    def _add_steps(
+        self, rows: Sequence[IndexExpr], column: IndexExpr, start: IndexExpr, steps: Group
+    ) -> None:
+        """Sums a group of steps from `start` on, for some rows of a column."""
+        values, sums = self.values, self._sums(len(rows))
+        with values.loop("k", steps.size, accumulators=sums) as k:
+            right = self._right(column, start + k)
+            for row, total in zip(rows, sums):
+                self._add(total, self._left(row, start + k), right)
+        for row, total in zip(rows, sums):
+            found = ir.Name(total.name, self.scalar)
+            if self.is_finished:
+                self._result(row, column, found)
+            else:
+                at = values.sum(row * self.width + column)
+                values.emit(ir.Update(_TARGET, at, "add", found))
 
     def _clear(self) -> None:
         values, size = self.values, self.height * self.width
-        values.open("z")
-        offset = values.sum(index_expr.axis("z", size))
-        values.emit(ir.Store(_TARGET, offset, ir.Number(0, self.scalar)))
-        values.emit(ir.For("z", size, "serial", values.close(), (), True))
+        with values.loop("z", size, vector=True) as place:
+            values.emit(ir.Store(_TARGET, values.sum(place), ir.Number(0, self.scalar)))
 
     def _sum_along_depth(self) -> None:
         """A few columns at a time, with all rows of a task."""
-        values, depth = self.values, self.sizes[2]
-        step = index_expr.axis("k", depth)
+        values = self.values
         # The register tile has two vectors in a row.
         height = balanced(self.height, self.tile.rows)
         for columns in groups(self.width, max(2 * self.tile.rows // height, 1)):
-            values.open("s")
-            column = index_expr.axis("s", columns.times) * columns.size + columns.first
-            for rows in self._row_groups():
-                values.open("q")
-                row = index_expr.axis("q", rows.times) * rows.size + rows.first
-                names, accumulators = self._sums(rows.size * columns.size)
-                values.open("k")
-                right = [self._right(column + c, step) for c in range(columns.size)]
-                for r in range(rows.size):
-                    left = self._named(self._left(row + r, step))
-                    for c, one in enumerate(right):
-                        self._add(names[r * columns.size + c], left, one)
-                values.emit(ir.For("k", depth, "serial", values.close(), accumulators, True))
-                for k, name in enumerate(names):
-                    r, c = divmod(k, columns.size)
-                    at = values.sum((row + r) * self.width + column + c)
-                    values.emit(ir.Store(_TARGET, at, ir.Name(name, self.scalar)))
-                values.emit(ir.For("q", rows.times, "serial", values.close()))
-            values.emit(ir.For("s", columns.times, "serial", values.close()))
+            with values.loop("s", columns.times) as strip:
+                first = strip * columns.size + columns.first
+                beside = [first + c for c in range(columns.size)]
+                for rows in self._row_groups():
+                    with values.loop("q", rows.times) as group:
+                        row = group * rows.size + rows.first
+                        self._add_lanes([row + r for r in range(rows.size)], beside)
+
+    def _add_lanes(self, rows: Sequence[IndexExpr], columns: Sequence[IndexExpr]) -> None:
+        """Sums over the whole depth, for some rows and columns."""
+        values, depth = self.values, self.sizes[2]
+        sums = self._sums(len(rows) * len(columns))
+        with values.loop("k", depth, accumulators=sums, vector=True) as step:
+            totals = iter(sums)
+            right = [self._right(column, step) for column in columns]
+            for row in rows:
+                left = self._named(self._left(row, step))
+                for one in right:
+                    self._add(next(totals), left, one)
+        for total, (row, column) in zip(sums, itertools.product(rows, columns)):
+            at = values.sum(row * self.width + column)
+            values.emit(ir.Store(_TARGET, at, ir.Name(total.name, self.scalar)))
 
     # --- results ------------------------------------------------------------------------------
 
@@ -275,10 +274,9 @@ class Thin(ContractionAxes):
     def _epilogue(self) -> None:
         """Stores the sums in scratch memory through what was fused behind the contraction."""
         values = self.values
-        values.open("m")
-        values.open("n")
-        row, column = index_expr.axis("m", self.height), index_expr.axis("n", self.width)
-        offset = values.sum(row * self.width + column)
-        self._result(row, column, ir.Load(_TARGET, offset, self.scalar))
-        values.emit(ir.For("n", self.width, "serial", values.close(), (), True))
-        values.emit(ir.For("m", self.height, "serial", values.close()))
+        with (
+            values.loop("m", self.height) as row,
+            values.loop("n", self.width, vector=True) as column,
+        ):
+            offset = values.sum(row * self.width + column)
+            self._result(row, column, ir.Load(_TARGET, offset, self.scalar))

@@ -22,26 +22,26 @@ class Transforms(ContractionAxes):
         axis: str,
         extent: int,
         matrix: Matrix,
-        read: Callable[[int], ir.Expr],
-        place: Callable[[int], tuple[int, IndexExpr]],
+        read: Callable[[IndexExpr, int], ir.Expr],
+        place: Callable[[IndexExpr, int], tuple[int, IndexExpr]],
         channel: str = "",
     ) -> None:
         """A loop that stores the product of a matrix and of what is read.
 
+        `read` and `place` take the index of the loop, and the number of a column or of a row.
         Where that comes from memory, the loop over channels outside is named: planes of channels
         lie farther apart than processors look ahead.
         """
         values, known = self.values, len(self.values.reads)
-        values.open(axis)
-        numbers = [self.named(read(k)) for k in range(len(matrix[0]))]
-        if channel:
-            for number, first in dict(reversed(values.reads[known:])).items():
-                for lane in range(0, _VECTOR, _TILES_OF_LINE):
-                    values.prefetch([(number, _moved(first, lane))], channel)
-        for k, value in enumerate(combined(matrix, numbers, self.named, self.scalar)):
-            number, offset = place(k)
-            values.emit(ir.Store(number, values.sum(offset), value))
-        self.close(axis, extent)
+        with values.loop(axis, extent) as index:
+            numbers = [self.named(read(index, k)) for k in range(len(matrix[0]))]
+            if channel:
+                for number, first in dict(reversed(values.reads[known:])).items():
+                    for lane in range(0, _VECTOR, _TILES_OF_LINE):
+                        values.prefetch([(number, _moved(first, lane))], channel)
+            for k, value in enumerate(combined(matrix, numbers, self.named, self.scalar)):
+                number, offset = place(index, k)
+                values.emit(ir.Store(number, values.sum(offset), value))
 
     def named(self, value: ir.Expr) -> ir.Expr:
         """A value bound to a name."""
@@ -54,10 +54,6 @@ class Transforms(ContractionAxes):
     def load(self, number: int, offset: IndexExpr) -> ir.Expr:
         """An element of scratch memory."""
         return ir.Load(number, self.values.sum(offset), self.scalar)
-
-    def close(self, axis: str, extent: int, kind: str = "serial", vector: bool = False) -> None:
-        """Ends the loop over an axis."""
-        self.values.emit(ir.For(axis, extent, kind, self.values.close(), (), vector))
 
 
 def _moved(place: IndexExpr, lanes: int) -> IndexExpr:

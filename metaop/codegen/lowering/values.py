@@ -7,11 +7,12 @@ change in a loop is computed before it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.checks import checked_index, refuse
+from metaop.codegen.lowering.nest_builder import Guards, NestBuilder
 from metaop.elementwise.meta_op import Elementwise
 from metaop.errors import InternalError
 from metaop.fusion.inline import map_at, widened
@@ -34,8 +35,6 @@ from metaop.unified_graph.symbolic import is_symbolic, maximum, surely_less
 _DEEPEST = 12
 # Lanes so far apart are read in whole vectors.
 _STRIDES = range(2, ir.LONGEST_STRIDE + 1)
-Guards = tuple[Guard, ...]
-Place = tuple[Node, Indices, Guards]
 
 
 class Buffers(Protocol):
@@ -52,15 +51,6 @@ class Buffers(Protocol):
 
 
 @dataclass
-class Scope:
-    """One loop body under construction: its statements and the values known in it."""
-
-    axis: str | None
-    statements: list[ir.Statement] = field(default_factory=list)
-    known: dict[Place, ir.Expr] = field(default_factory=dict)
-
-
-@dataclass
 class Carried:
     """A value kept in scratch memory from one pass over a row to the next."""
 
@@ -70,16 +60,16 @@ class Carried:
     is_stored: bool = False
 
 
-class Values:
+class Values(NestBuilder):
     """Makes expressions of nodes, within a stack of open loop bodies.
 
     `buffers` numbers those of the kernel; `uses` counts the readers of every node.
     """
 
     def __init__(self, buffers: Buffers, uses: dict[Node, int]) -> None:
+        super().__init__()
         self.buffers = buffers
         self.uses = uses
-        self.scopes: list[Scope] = [Scope(None)]
         # Results of reductions of this kernel, once their loops are closed, and the open body in
         # which each is bound: what is computed from one stays inside of that body.
         self.reduced: dict[Node, ir.Name] = {}
@@ -107,19 +97,7 @@ class Values:
         """The offsets at which buffers are read."""
         return [place for _, place in self.reads]
 
-    # --- loops ------------------------------------------------------------------------------
-
-    def open(self, axis: str) -> None:
-        """Starts the body of a loop over `axis`."""
-        self.scopes.append(Scope(axis))
-
-    def close(self) -> tuple[ir.Statement, ...]:
-        """Ends the innermost body and returns its statements."""
-        return tuple(self.scopes.pop().statements)
-
-    def emit(self, statement: ir.Statement) -> None:
-        """Appends a statement to the innermost body."""
-        self.scopes[-1].statements.append(statement)
+    # --- names ------------------------------------------------------------------------------
 
     def bind_index(self, name: str, index: ir.Sum, high: int) -> IndexExpr:
         """An index between 0 and `high`, bound to a name in the innermost body."""

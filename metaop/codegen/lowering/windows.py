@@ -11,6 +11,7 @@ and results of neighbouring remainders are stored together.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -81,22 +82,21 @@ class Windows(RowReduction):
         *outer, lane = self.plan.loops
         planes = math.prod(loop.extent for loop in outer[:-1])
         rows = outer[-1:] if hint_of(planes) >= _ENOUGH_PLANES else []
-        tasks = self._parallel([loop for loop in outer if loop not in rows]) if outer else 0
-        for loop in (*rows, lane):
-            self.values.open(loop.name)
-        self._written_out()
-        body = self.values.close()
-        if outer:
-            self._ask_ahead(rows[0] if rows else Loop("p", tasks, False), lane)
-        kind = "serial" if outer else "parallel"
-        self.values.emit(ir.For(lane.name, lane.extent, kind, body, (), True, literal=True))
-        for loop in rows:
-            self.values.emit(ir.For(loop.name, loop.extent, "serial", self.values.close()))
-        if outer:
-            self.values.emit(ir.For("p", tasks, "parallel", self.values.close()))
+        values, kind = self.values, "serial" if outer else "parallel"
+        with (
+            self._tasks([loop for loop in outer if loop not in rows]) as tasks,
+            contextlib.ExitStack() as inner,
+        ):
+            for loop in rows:
+                inner.enter_context(values.loop(loop.name, loop.extent))
+            with values.loop(lane.name, lane.extent, kind, vector=True, literal=True):
+                self._written_out()
+                if tasks is not None:
+                    with values.before_loop():
+                        self._ask_ahead(rows[0] if rows else tasks, lane)
         points = math.prod(loop.extent for loop in self.plan.unrolled)
         each = points * math.prod(loop.extent for loop in (*rows, lane)) if outer else points
-        return self.finish("windows", self.values.close(), each)
+        return self.finish("windows", values.body, each)
 
     def _ask_ahead(self, rows: Loop, lane: Loop) -> None:
         """Asks in each row for as much as it moves along, some rows before that is read.
@@ -116,14 +116,11 @@ class Windows(RowReduction):
         line_bytes, ahead_bytes = self.thresholds.line_bytes, _STREAMS * self.thresholds.ahead_bytes
         for (number, step), start in first.items():
             each, size = line_bytes // sizes[number], sizes[number]
-            line = Loop(self.values.fresh("l"), -(-abs(step) // each), False)
-            if line.extent:
-                place = start + index_expr.axis(line.name, line.extent) * each
-                self.values.open(line.name)
-                offset = self.values.sum(place + ahead_bytes // size)
-                self.values.emit(ir.Prefetch(number, offset))
-                body = self.values.close()
-                self.values.emit(ir.For(line.name, line.extent, "serial", body))
+            name, lines = self.values.fresh("l"), -(-abs(step) // each)
+            if lines:
+                with self.values.loop(name, lines) as line:
+                    offset = self.values.sum(start + line * each + ahead_bytes // size)
+                    self.values.emit(ir.Prefetch(number, offset))
 
     def _written_out(self) -> None:
         """The results at all residues; they are stored last, so that neighbours come together."""

@@ -23,7 +23,7 @@ from metaop.codegen.lowering.blocks import Tile, balanced
 from metaop.codegen.lowering.contraction_axes import unravel_within
 from metaop.codegen.lowering.prepacked import Prepacked
 from metaop.codegen.lowering.rounding import RUN
-from metaop.codegen.lowering.tasks import DEPTH_BLOCK, TASK, Blocks, bind_tiles, counted
+from metaop.codegen.lowering.tasks import DEPTH_BLOCK, Blocks, task_loop
 from metaop.codegen.lowering.transforms import Transforms
 from metaop.codegen.lowering.winograd_geometry import Geometry, strip_of
 from metaop.fusion.kernel import Kernel
@@ -118,49 +118,41 @@ class _Taps(_Short):
         outer, inner = self.outside, self.inside
         pitch = self.channel_count + _PITCH
         raw, half = -1, -2
-        values.open("p")
-        task = index_expr.axis("p", tasks)
-        batch, row = task // self.height, task % self.height
-        self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
-        values.emit(ir.Alloc(raw, outer.taps * inner.taps * pitch, self.scalar))
-        values.emit(ir.Alloc(half, outer.points * inner.taps * pitch, self.scalar))
-        channel = index_expr.axis("c", self.channel_count)
-        values.open("c")
-        self._copy(raw, row, channel, pitch)
-        tap = index_expr.axis("v", inner.taps)
-        self.transform(
-            "v", inner.taps, outer.window,
-            lambda k: self.load(raw, (tap + k * inner.taps) * pitch + channel),
-            lambda k: (half, (tap + k * inner.taps) * pitch + channel),
-        )  # fmt: skip
-        step = index_expr.axis("a", outer.points)
-        number = self.parameter(self.prepared, "write")
-        start = (batch * self.height + row) * self.points
-        self.transform(
-            "a", outer.points, inner.window,
-            lambda k: self.load(half, (step * inner.taps + k) * pitch + channel),
-            lambda k: (
-                number,
-                (start + step * inner.points + k) * self.taps_pitch + channel,
-            ),
-        )  # fmt: skip
-        self.close("c", self.channel_count, vector=True)
-        self.close("p", tasks, "parallel")
-        return self.finish("winograd_taps", values.close(), self.points * self.channel_count)
+        with values.loop("p", tasks, "parallel") as task:
+            batch, row = task // self.height, task % self.height
+            self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
+            values.emit(ir.Alloc(raw, outer.taps * inner.taps * pitch, self.scalar))
+            values.emit(ir.Alloc(half, outer.points * inner.taps * pitch, self.scalar))
+            with values.loop("c", self.channel_count, vector=True) as channel:
+                self._copy(raw, row, channel, pitch)
+                self.transform(
+                    "v", inner.taps, outer.window,
+                    lambda tap, k: self.load(raw, (tap + k * inner.taps) * pitch + channel),
+                    lambda tap, k: (half, (tap + k * inner.taps) * pitch + channel),
+                )  # fmt: skip
+                number = self.parameter(self.prepared, "write")
+                start = (batch * self.height + row) * self.points
+                self.transform(
+                    "a", outer.points, inner.window,
+                    lambda step, k: self.load(half, (step * inner.taps + k) * pitch + channel),
+                    lambda step, k: (
+                        number,
+                        (start + step * inner.points + k) * self.taps_pitch + channel,
+                    ),
+                )  # fmt: skip
+        return self.finish("winograd_taps", values.body, self.points * self.channel_count)
 
     def _copy(self, target: int, row: IndexExpr, channel: IndexExpr, pitch: int) -> None:
         """The taps of a row side by side, so that they are read as they lie in memory."""
         values, taps = self.values, self.outside.taps * self.inside.taps
-        values.open("w")
-        tap = index_expr.axis("w", taps)
-        place = dict(self.place)
-        place.update(zip(self.contraction.rows, unravel_within(row, self.rows)))
-        place.update(zip(self.geometry.channels, unravel_within(channel, self.channels)))
-        self._taps_at(place, (tap // self.inside.taps, tap % self.inside.taps))
-        inside = Within(row, self.row_count)
-        value = self.padded(self.contraction.left, place, [] if inside.always else [inside])
-        values.emit(ir.Store(target, values.sum(tap * pitch + channel), value))
-        self.close("w", taps)
+        with values.loop("w", taps) as tap:
+            place = dict(self.place)
+            place.update(zip(self.contraction.rows, unravel_within(row, self.rows)))
+            place.update(zip(self.geometry.channels, unravel_within(channel, self.channels)))
+            self._taps_at(place, (tap // self.inside.taps, tap % self.inside.taps))
+            inside = Within(row, self.row_count)
+            value = self.padded(self.contraction.left, place, [] if inside.always else [inside])
+            values.emit(ir.Store(target, values.sum(tap * pitch + channel), value))
 
 
 class _Products(_Short):
@@ -168,30 +160,21 @@ class _Products(_Short):
 
     def lower(self) -> LoweredKernel:
         values = self.values
-        row_blocks = self.height // self.block_rows
-        tile_blocks = -(-self.tile_count // self.block_tiles)
-        tasks = self.batch_count * row_blocks * tile_blocks
-        values.open(TASK)
-        panel, strip, batch = bind_tiles(
-            values,
-            (
-                Blocks("panel", row_blocks, self.block_rows // self.tile_rows),
-                Blocks("strip", tile_blocks, self.strips),
-                Blocks("batch", self.batch_count, 1),
-            ),
+        directions = (
+            Blocks("panel", self.height // self.block_rows, self.block_rows // self.tile_rows),
+            Blocks("strip", -(-self.tile_count // self.block_tiles), self.strips),
+            Blocks("batch", self.batch_count, 1),
         )
-        self.row_start, self.tile_start = panel * self.tile_rows, strip * self.strip
-        self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
-        self._allocate()
-        self._evaluate_inputs()
-        self._multiply(batch)
-        values.open("m")
-        row = index_expr.axis("m", self.block_rows)
-        self._combine(row)
-        self._store_lines(self.row_start + row)
-        self.close("m", self.block_rows)
-        self.close(TASK, tasks, "parallel")
-        return self.finish("winograd", values.close())
+        with task_loop(values, directions) as (panel, strip, batch):
+            self.row_start, self.tile_start = panel * self.tile_rows, strip * self.strip
+            self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
+            self._allocate()
+            self._evaluate_inputs()
+            self._multiply(batch)
+            with values.loop("m", self.block_rows) as row:
+                self._combine(row)
+                self._store_lines(self.row_start + row)
+        return self.finish("winograd", values.body)
 
     def _allocate(self) -> None:
         self.inputs, self.products, self.partial, self.lines = -1, -2, -3, -4
@@ -210,32 +193,25 @@ class _Products(_Short):
     def _evaluate_inputs(self) -> None:
         """What the windows of a block of tiles see, at all points."""
         values, outer, inner = self.values, self.outside, self.inside
-        for name in "scl":
-            values.open(name)
-        strip = counted("s", self.strips)
-        channel, lane = (
-            index_expr.axis("c", self.channel_count),
-            index_expr.axis("l", self.strip),
-        )
-        tile = self.tile_start + strip * self.strip + lane
-        row = index_expr.axis("a", outer.points)
-        self.transform(
-            "a", outer.points, inner.data,
-            lambda k: self._input(tile, channel, (row, index_expr.constant(k))),
-            lambda k: (self.partial, (row * inner.points + k) * self.strip + lane),
-            channel="c",
-        )  # fmt: skip
-        step = index_expr.axis("b", inner.points)
-        size = self.channel_count * self.tiles_pitch
-        start = (strip * self.channel_count + channel) * self.strip + lane
-        self.transform(
-            "b", inner.points, outer.data,
-            lambda k: self.load(self.partial, (step + k * inner.points) * self.strip + lane),
-            lambda k: (self.inputs, (step + k * inner.points) * size + start),
-        )  # fmt: skip
-        self.close("l", self.strip, vector=True)
-        self.close("c", self.channel_count)
-        self.close("s", self.strips)
+        n, size = inner.points, self.channel_count * self.tiles_pitch
+        with (
+            values.loop("s", self.strips, counted=True) as strip,
+            values.loop("c", self.channel_count) as channel,
+            values.loop("l", self.strip, vector=True) as lane,
+        ):
+            tile = self.tile_start + strip * self.strip + lane
+            self.transform(
+                "a", outer.points, inner.data,
+                lambda row, k: self._input(tile, channel, (row, index_expr.constant(k))),
+                lambda row, k: (self.partial, (row * n + k) * self.strip + lane),
+                channel="c",
+            )  # fmt: skip
+            start = (strip * self.channel_count + channel) * self.strip + lane
+            self.transform(
+                "b", n, outer.data,
+                lambda step, k: self.load(self.partial, (step + k * n) * self.strip + lane),
+                lambda step, k: (self.inputs, (step + k * n) * size + start),
+            )  # fmt: skip
 
     def _input(
         self, tile: IndexExpr, channel: IndexExpr, steps: tuple[IndexExpr, IndexExpr]
@@ -259,28 +235,32 @@ class _Products(_Short):
     def _multiply(self, batch: IndexExpr) -> None:
         """The products of all points, summed over the channels run by run."""
         values, panels = self.values, self.block_rows // self.tile_rows
-        for name in "tqs":
-            values.open(name)
         whole, rest = divmod(self.channel_count, RUN)
-        if whole:
-            values.open(DEPTH_BLOCK)
-            self._multiply_run(batch, counted(DEPTH_BLOCK, whole), RUN)
-            self.close(DEPTH_BLOCK, whole)
-        if rest:
-            self._multiply_run(batch, index_expr.constant(whole), rest)
-        self.close("s", self.strips)
-        self.close("q", panels)
-        self.close("t", self.points)
+        with (
+            values.loop("t", self.points) as point,
+            values.loop("q", panels, counted=True) as panel,
+            values.loop("s", self.strips, counted=True) as strip,
+        ):
+            row = self.row_start + panel * self.tile_rows
+            left = ((batch * self.height + row) * self.points + point) * self.taps_pitch
+            right = (point * self.tiles_pitch + strip * self.strip) * self.channel_count
+            target = (point * self.height + panel * self.tile_rows) * self.tiles_pitch
+            offsets = left, right, target + strip * self.strip
+            if whole:
+                with values.loop(DEPTH_BLOCK, whole, counted=True) as run:
+                    self._multiply_run(offsets, run, RUN)
+            if rest:
+                self._multiply_run(offsets, index_expr.constant(whole), rest)
 
-    def _multiply_run(self, batch: IndexExpr, run: IndexExpr, channels: int) -> None:
-        """The products of a run of channels, added to those of the runs before."""
-        values, panels, start = self.values, self.block_rows // self.tile_rows, run * RUN
-        point = index_expr.axis("t", self.points)
-        panel, strip = counted("q", panels), counted("s", self.strips)
-        row = self.row_start + panel * self.tile_rows
-        left = ((batch * self.height + row) * self.points + point) * self.taps_pitch
-        right = (point * self.tiles_pitch + strip * self.strip) * self.channel_count
-        target = (point * self.height + panel * self.tile_rows) * self.tiles_pitch
+    def _multiply_run(
+        self, offsets: tuple[IndexExpr, IndexExpr, IndexExpr], run: IndexExpr, channels: int
+    ) -> None:
+        """The products of a run of channels, added to those of the runs before.
+
+        `offsets` are those of the rows, the tiles and their products, at the first channel.
+        """
+        values, start = self.values, run * RUN
+        left, right, target = offsets
         values.emit(
             ir.MicroKernel(
                 self.parameter(self.prepared, "read"),
@@ -288,7 +268,7 @@ class _Products(_Short):
                 self.inputs,
                 values.sum(right + start * self.strip),
                 self.products,
-                values.sum(target + strip * self.strip),
+                values.sum(target),
                 self.tiles_pitch,
                 self.tile_rows,
                 self.strip,
@@ -303,31 +283,37 @@ class _Products(_Short):
 
     def _combine(self, row: IndexExpr) -> None:
         """The results of a row from its products, those of neighbouring tiles beside each other."""
-        values, outer, inner, width = self.values, self.outside, self.inside, self.tiles_pitch
-        values.open("n")
-        lane, size = index_expr.axis("n", self.block_tiles), self.height * width
-        start = row * width + lane
-        step = index_expr.axis("b", inner.points)
-        self.transform(
-            "b", inner.points, outer.output,
-            lambda k: self.load(self.products, (step + k * inner.points) * size + start),
-            lambda k: (self.partial, (step + k * inner.points) * width + lane),
-        )  # fmt: skip
-        line = index_expr.axis("i", outer.results)
-        self.transform(
-            "i", outer.results, inner.output,
-            lambda k: self.load(self.partial, (line * inner.points + k) * width + lane),
-            lambda k: (self.lines, (line * width + lane) * inner.results + k),
-        )  # fmt: skip
-        self.close("n", self.block_tiles, vector=True)
+        outer, inner, width = self.outside, self.inside, self.tiles_pitch
+        n, size = inner.points, self.height * width
+        with self.values.loop("n", self.block_tiles, vector=True) as lane:
+            start = row * width + lane
+            self.transform(
+                "b", n, outer.output,
+                lambda step, k: self.load(self.products, (step + k * n) * size + start),
+                lambda step, k: (self.partial, (step + k * n) * width + lane),
+            )  # fmt: skip
+            self.transform(
+                "i", outer.results, inner.output,
+                lambda line, k: self.load(self.partial, (line * n + k) * width + lane),
+                lambda line, k: (self.lines, (line * width + lane) * inner.results + k),
+            )  # fmt: skip
 
     def _store_lines(self, row: IndexExpr) -> None:
         """Stores the results of one row, through the elementwise roots that were fused behind."""
-        values, geometry, results = self.values, self.geometry, self.inside.results
+        values, results = self.values, self.inside.results
         length, pitch = self.block_tiles * results, self.tiles_pitch * results
-        values.open("i")
-        values.open("n")
-        line, lane = index_expr.axis("i", self.outside.results), index_expr.axis("n", length)
+        with (
+            values.loop("i", self.outside.results) as line,
+            values.loop("n", length, vector=True) as lane,
+        ):
+            place, guards = self._place_of_result(row, line, lane)
+            self.store(place, guards, self.load(self.lines, line * pitch + lane))
+
+    def _place_of_result(
+        self, row: IndexExpr, line: IndexExpr, lane: IndexExpr
+    ) -> tuple[dict[int, IndexExpr], tuple[Guard, ...]]:
+        """Where a result of a block lies, and the guards that keep it within the whole."""
+        geometry, results = self.geometry, self.inside.results
         # A column and its neighbours, counted over whole tiles.
         at = self.tile_start * results + lane
         extents = (*geometry.tiles[:-1], geometry.tiles[-1] * results)
@@ -341,7 +327,4 @@ class _Products(_Short):
         guards.append(Within(at, self.tile_count * results))
         for slide, _ in geometry.slides:
             guards.append(Within(place[slide.column], self.kernel.shape[slide.column]))
-        kept = tuple(guard for guard in guards if not guard.always)
-        self.store(place, kept, self.load(self.lines, line * pitch + lane))
-        self.close("n", length, vector=True)
-        self.close("i", self.outside.results)
+        return place, tuple(guard for guard in guards if not guard.always)

@@ -18,7 +18,7 @@ from metaop.codegen.lowering.blocks import Tile, balanced
 from metaop.codegen.lowering.contraction_axes import unravel_within
 from metaop.codegen.lowering.rounding import RUN, excess
 from metaop.codegen.lowering.short_products import short_product
-from metaop.codegen.lowering.tasks import TASK, Blocks, bind_tiles, counted
+from metaop.codegen.lowering.tasks import DEPTH_BLOCK, Blocks, task_loop
 from metaop.codegen.lowering.transforms import Transforms
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.sliding import TAPS, Slide, slides
@@ -123,34 +123,24 @@ class LongWindows(Transforms):
         values = self.values
         row_blocks = -(-self.row_count // self.block_rows)
         channel_blocks = -(-self.channel_count // self.block_channels)
-        tasks = math.prod(self.batch) * row_blocks * channel_blocks
-        values.open(TASK)
-        panel, strip, batch = bind_tiles(
-            values,
-            (
-                Blocks("panel", row_blocks, self.block_rows // self.tile_rows),
-                Blocks("strip", channel_blocks, self.strips),
-                Blocks("batch", math.prod(self.batch), 1),
-            ),
+        directions = (
+            Blocks("panel", row_blocks, self.block_rows // self.tile_rows),
+            Blocks("strip", channel_blocks, self.strips),
+            Blocks("batch", math.prod(self.batch), 1),
         )
-        self.row_start, self.channel_start = panel * self.tile_rows, strip * self.strip
-        self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
-        self._allocate()
-        steps = -(-self.tile_count // _TILES)
-        values.open("kb")
-        step = counted("kb", steps)
-        self.tile_start = step * _TILES
-        self._evaluate_left()
-        self._evaluate_right()
-        self._multiply(step)
-        self.close("kb", steps)
-        values.open("m")
-        row = index_expr.axis("m", self.block_rows)
-        self._combine(row)
-        self._store_row(row)
-        self.close("m", self.block_rows)
-        self.close(TASK, tasks, "parallel")
-        return self.finish("winograd_sums", values.close())
+        with task_loop(values, directions) as (panel, strip, batch):
+            self.row_start, self.channel_start = panel * self.tile_rows, strip * self.strip
+            self.place = dict(zip(self.contraction.batch, index_expr.unravel(batch, self.batch)))
+            self._allocate()
+            with values.loop(DEPTH_BLOCK, -(-self.tile_count // _TILES), counted=True) as step:
+                self.tile_start = step * _TILES
+                self._evaluate_left()
+                self._evaluate_right()
+                self._multiply(step)
+            with values.loop("m", self.block_rows) as row:
+                self._combine(row)
+                self._store_row(row)
+        return self.finish("winograd_sums", values.body)
 
     def _allocate(self) -> None:
         self.left, self.right, self.sums = -1, -2, -3
@@ -174,25 +164,22 @@ class LongWindows(Transforms):
     def _evaluate_left(self) -> None:
         """The tiles of the left factor at all points: [point][row][tile]."""
         values, n = self.values, _POINTS
-        values.open("m")
-        values.open("l")
-        row, lane = index_expr.axis("m", self.block_rows), index_expr.axis("l", _TILES)
-        outside = index_expr.axis("a", _TILE)
-        self.transform(
-            "a", _TILE, _PRODUCT.window,
-            lambda k: self._left_at(row, lane, (outside, index_expr.constant(k))),
-            lambda k: (self.partial, (outside * n + k) * _TILES + lane),
-            channel="m",
-        )  # fmt: skip
-        step = index_expr.axis("b", n)
-        start = row * _TILES + lane
-        self.transform(
-            "b", n, _PRODUCT.window,
-            lambda k: self.load(self.partial, (step + k * n) * _TILES + lane),
-            lambda k: (self.left, (step + k * n) * self.left_pitch + start),
-        )  # fmt: skip
-        self.close("l", _TILES, vector=True)
-        self.close("m", self.block_rows)
+        with (
+            values.loop("m", self.block_rows) as row,
+            values.loop("l", _TILES, vector=True) as lane,
+        ):
+            self.transform(
+                "a", _TILE, _PRODUCT.window,
+                lambda outside, k: self._left_at(row, lane, (outside, index_expr.constant(k))),
+                lambda outside, k: (self.partial, (outside * n + k) * _TILES + lane),
+                channel="m",
+            )  # fmt: skip
+            start = row * _TILES + lane
+            self.transform(
+                "b", n, _PRODUCT.window,
+                lambda step, k: self.load(self.partial, (step + k * n) * _TILES + lane),
+                lambda step, k: (self.left, (step + k * n) * self.left_pitch + start),
+            )  # fmt: skip
 
     def _left_at(
         self, row: IndexExpr, lane: IndexExpr, inside: tuple[IndexExpr, IndexExpr]
@@ -209,31 +196,30 @@ class LongWindows(Transforms):
 
     def _evaluate_right(self) -> None:
         """The tiles of the right factor at all points: [point][strip][tile][channel]."""
-        values, n = self.values, _POINTS
-        values.open("s")
-        strip = counted("s", self.strips)
-        channel, lane = index_expr.axis("c", self.strip), index_expr.axis("l", _TILES)
-        values.open("c")
-        values.open("l")
-        outside = index_expr.axis("a", n)
-        position = strip * self.strip + channel
+        values = self.values
+        with values.loop("s", self.strips, counted=True) as strip:
+            with (
+                values.loop("c", self.strip) as channel,
+                values.loop("l", _TILES, vector=True) as lane,
+            ):
+                self._evaluate_channel(strip, channel, lane)
+            self._turn(strip)
+
+    def _evaluate_channel(self, strip: IndexExpr, channel: IndexExpr, lane: IndexExpr) -> None:
+        """A tile of a channel of a strip at all points: [point][channel][tile]."""
+        n, position = _POINTS, strip * self.strip + channel
         self.transform(
             "a", n, _PRODUCT.data,
-            lambda k: self._right_at(position, lane, (outside, index_expr.constant(k))),
-            lambda k: (self.partial, (outside * n + k) * _TILES + lane),
+            lambda outside, k: self._right_at(position, lane, (outside, index_expr.constant(k))),
+            lambda outside, k: (self.partial, (outside * n + k) * _TILES + lane),
             channel="c",
         )  # fmt: skip
-        step = index_expr.axis("b", n)
         start = channel * _TILES + lane
         self.transform(
             "b", n, _PRODUCT.data,
-            lambda k: self.load(self.partial, (step + k * n) * _TILES + lane),
-            lambda k: (self.transposed, (step + k * n) * self.transposed_pitch + start),
+            lambda step, k: self.load(self.partial, (step + k * n) * _TILES + lane),
+            lambda step, k: (self.transposed, (step + k * n) * self.transposed_pitch + start),
         )  # fmt: skip
-        self.close("l", _TILES, vector=True)
-        self.close("c", self.strip)
-        self._turn(strip)
-        self.close("s", self.strips)
 
     def _right_at(
         self, channel: IndexExpr, lane: IndexExpr, inside: tuple[IndexExpr, IndexExpr]
@@ -259,77 +245,68 @@ class LongWindows(Transforms):
     def _turn(self, strip: IndexExpr) -> None:
         """Brings the channels of a strip side by side, as the micro-kernel reads them."""
         values = self.values
-        for name in "tlk":
-            values.open(name)
-        point, lane = index_expr.axis("t", _ALL_POINTS), index_expr.axis("l", self.strip)
-        tile = index_expr.axis("k", _TILES)
-        value = self.load(self.transposed, point * self.transposed_pitch + lane * _TILES + tile)
-        start = (point * self.strips + strip) * (_TILES * self.strip)
-        values.emit(ir.Store(self.right, values.sum(start + tile * self.strip + lane), value))
-        self.close("k", _TILES)
-        self.close("l", self.strip, vector=True)
-        self.close("t", _ALL_POINTS)
+        with (
+            values.loop("t", _ALL_POINTS) as point,
+            values.loop("l", self.strip, vector=True) as lane,
+            values.loop("k", _TILES) as tile,
+        ):
+            place = point * self.transposed_pitch + lane * _TILES + tile
+            value = self.load(self.transposed, place)
+            start = (point * self.strips + strip) * (_TILES * self.strip)
+            values.emit(ir.Store(self.right, values.sum(start + tile * self.strip + lane), value))
 
     # --- sums and results ---------------------------------------------------------------------
 
     def _multiply(self, block: IndexExpr) -> None:
         """Adds the products of a block of tiles at all points: [point][row][channel]."""
         values, panels = self.values, self.block_rows // self.tile_rows
-        for name in "tqs":
-            values.open(name)
-        point = index_expr.axis("t", _ALL_POINTS)
-        panel, strip = counted("q", panels), counted("s", self.strips)
-        row = panel * self.tile_rows
-        target = point * self.sum_pitch + row * self.block_channels + strip * self.strip
-        values.emit(
-            ir.MicroKernel(
-                self.left,
-                values.sum(point * self.left_pitch + row * _TILES),
-                self.right,
-                values.sum((point * self.strips + strip) * (_TILES * self.strip)),
-                self.sums,
-                values.sum(target),
-                self.block_channels,
-                self.tile_rows,
-                self.strip,
-                ir.Sum((), _TILES),
-                values.sum(block),
-                self.scalar,
-                _TILES,
+        with (
+            values.loop("t", _ALL_POINTS) as point,
+            values.loop("q", panels, counted=True) as panel,
+            values.loop("s", self.strips, counted=True) as strip,
+        ):
+            row = panel * self.tile_rows
+            target = point * self.sum_pitch + row * self.block_channels + strip * self.strip
+            values.emit(
+                ir.MicroKernel(
+                    self.left,
+                    values.sum(point * self.left_pitch + row * _TILES),
+                    self.right,
+                    values.sum((point * self.strips + strip) * (_TILES * self.strip)),
+                    self.sums,
+                    values.sum(target),
+                    self.block_channels,
+                    self.tile_rows,
+                    self.strip,
+                    ir.Sum((), _TILES),
+                    values.sum(block),
+                    self.scalar,
+                    _TILES,
+                )
             )
-        )
-        self.close("s", self.strips)
-        self.close("q", panels)
-        self.close("t", _ALL_POINTS)
 
     def _combine(self, row: IndexExpr) -> None:
         """The results of a row, those of a channel side by side."""
-        values, n, width = self.values, _POINTS, self.block_channels
-        values.open("n")
-        lane = index_expr.axis("n", width)
-        start = row * width + lane
-        step = index_expr.axis("b", n)
-        self.transform(
-            "b", n, _PRODUCT.output,
-            lambda k: self.load(self.sums, (step + k * n) * self.sum_pitch + start),
-            lambda k: (self.partial, (step + k * n) * width + lane),
-        )  # fmt: skip
-        outside = index_expr.axis("i", TAPS)
-        self.transform(
-            "i", TAPS, _PRODUCT.output,
-            lambda k: self.load(self.partial, (outside * n + k) * width + lane),
-            lambda k: (self.line, lane * TAPS**2 + outside * TAPS + k),
-        )  # fmt: skip
-        self.close("n", width, vector=True)
+        n, width = _POINTS, self.block_channels
+        with self.values.loop("n", width, vector=True) as lane:
+            start = row * width + lane
+            self.transform(
+                "b", n, _PRODUCT.output,
+                lambda step, k: self.load(self.sums, (step + k * n) * self.sum_pitch + start),
+                lambda step, k: (self.partial, (step + k * n) * width + lane),
+            )  # fmt: skip
+            self.transform(
+                "i", TAPS, _PRODUCT.output,
+                lambda outside, k: self.load(self.partial, (outside * n + k) * width + lane),
+                lambda outside, k: (self.line, lane * TAPS**2 + outside * TAPS + k),
+            )  # fmt: skip
 
     def _store_row(self, row: IndexExpr) -> None:
         """Stores the results of a row, through the elementwise roots that were fused behind."""
         length = self.block_channels * TAPS**2
-        self.values.open("n")
-        lane = index_expr.axis("n", length)
-        self.results(
-            (self.row_start + row, self.row_count),
-            (self.channel_start * TAPS**2 + lane, self.channel_count * TAPS**2),
-            self.load(self.line, lane),
-        )
-        self.close("n", length, vector=True)
+        with self.values.loop("n", length, vector=True) as lane:
+            self.results(
+                (self.row_start + row, self.row_count),
+                (self.channel_start * TAPS**2 + lane, self.channel_count * TAPS**2),
+                self.load(self.line, lane),
+            )
