@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,7 +107,7 @@ def _ranks(numbers: Sequence[float]) -> np.ndarray:
     return (np.cumsum(counts) - (counts - 1) / 2)[which]
 
 
-def rows(words: Sequence[str], steps: int = _STEPS) -> list[tuple[str, Kernels]]:
+def rows(words: Sequence[str], steps: int = _STEPS) -> Iterator[tuple[str, Kernels]]:
     """The kernels of the workloads of the training list whose names have one of the words."""
     wanted = [word.lower() for word in words]
     chosen = [
@@ -115,12 +115,10 @@ def rows(words: Sequence[str], steps: int = _STEPS) -> list[tuple[str, Kernels]]
         for row in WORKLOADS.values()
         if row.group == _GROUP and (not wanted or any(word in row.name.lower() for word in wanted))
     ]
-    found = []
     for row in tqdm(chosen, "cost model", unit=" steps", disable=None):
-        found.append((row.name, kernels_of(row, steps)))
+        yield row.name, kernels_of(row, steps)
         executor.clear_programs()
         gc.collect()
-    return found
 
 
 def measure() -> list[Metric]:

@@ -210,7 +210,8 @@ def launched(*launches: Launch) -> Callable[[], float]:
     table = StepTable(steps)
     places, error = array("q", addresses), array("q", bytes(8 * ERROR_WORDS))
     run, count = runtime().run, len(table)
-    is_alone = all(one.tasks <= one.grain for one in launches)
+    shared = any(one.tasks > one.grain for one in launches)
+    is_alone = runtime().get_num_threads() == 1 or not shared
     clock = time.thread_time if is_alone else time.perf_counter
 
     def launch() -> float:
