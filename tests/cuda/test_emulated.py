@@ -54,9 +54,9 @@ def values_by_slot(outputs: list[Node], name: str) -> list[np.ndarray]:
     return result
 
 
-@pytest.mark.parametrize("reverse", (False, True), ids=("forward", "reverse"))
+@pytest.mark.parametrize("order", emulator.ORDERS)
 @pytest.mark.parametrize("name", CASES)
-def test_value(name: str, reverse: bool, programs: Programs, device: emulator.Emulator) -> None:
+def test_value(name: str, order: str, programs: Programs, device: emulator.Emulator) -> None:
     outputs, plan = programs[name]
     values = values_by_slot(outputs, name)
     if name in WIDER:
@@ -67,7 +67,7 @@ def test_value(name: str, reverse: bool, programs: Programs, device: emulator.Em
         ]
     else:
         expected = reference.evaluate(outputs, values)
-    actual = emulator.evaluate(device, plan, values, reverse)
+    actual = emulator.evaluate(device, plan, values, order)
     for result, wanted in zip(actual, expected, strict=True):
         assert_close(result, wanted)
 
@@ -114,8 +114,8 @@ def run_changed(folder: Path, outputs: list[Node], change: Callable[[str], str])
     plan = schedule(inputs_of(outputs), outputs, CUDA)
     damaged = emulator.Emulator([launch.nest for launch in plan.launches], folder, change)
     values = values_by_slot(outputs, "")
-    for reverse in (False, True):
-        actual = emulator.evaluate(damaged, plan, values, reverse)
+    for order in emulator.ORDERS:
+        actual = emulator.evaluate(damaged, plan, values, order)
         for result, wanted in zip(actual, reference.evaluate(outputs, values), strict=True):
             assert_close(result, wanted)
 

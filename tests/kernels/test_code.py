@@ -118,8 +118,8 @@ def test_emulated_cuda(tmp_path: Path) -> None:
     plan, _ = reversal(5, 70)
     device = emulator.Emulator([launch.nest for launch in plan.launches], tmp_path)
     values = np.random.default_rng(0).standard_normal((5, 70)).astype(np.float32)
-    for reverse in (False, True):
-        (result,) = emulator.evaluate(device, plan, [values], reverse)
+    for order in emulator.ORDERS:
+        (result,) = emulator.evaluate(device, plan, [values], order)
         np.testing.assert_array_equal(result, values[:, ::-1])
 
 

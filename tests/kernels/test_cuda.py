@@ -44,13 +44,13 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> emulator.Emulator:
     return emulator.Emulator(nests, Path(tmp_path_factory.mktemp("emulated")))
 
 
-@pytest.mark.parametrize("reverse", (False, True), ids=("forward", "reverse"))
+@pytest.mark.parametrize("order", emulator.ORDERS)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_emulated(name: str, reverse: bool, device: emulator.Emulator) -> None:
+def test_emulated(name: str, order: str, device: emulator.Emulator) -> None:
     program, operands = PROGRAMS[name], operands_of(name)
     arrays = [one for one in operands if isinstance(one, np.ndarray)]
     numbers = [np.array(one) for one in operands if isinstance(one, float)]
-    results = emulator.evaluate(device, plan_of(name), [*arrays, *numbers], reverse)
+    results = emulator.evaluate(device, plan_of(name), [*arrays, *numbers], order)
     tensors = tuple(metaop.tensor(one) for one in results)
     assert_means(tensors if len(tensors) > 1 else tensors[0], program.meaning(*operands))
 

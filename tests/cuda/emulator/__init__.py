@@ -26,6 +26,8 @@ COMMAND = (
     # Misaligned parts and indices outside of shared memory end the process with a message.
     *("-fsanitize=alignment,bounds", "-fno-sanitize-recover=all"),
 )
+# The orders in which blocks, and the threads of each, take their turns.
+ORDERS = ("forward", "reverse", "random")
 # Bytes around every buffer that no kernel may read or write: NaN, and checked afterwards.
 _GUARD = 512
 
@@ -72,7 +74,7 @@ class Emulator:
         nest: ir.LoopNest,
         buffers: Sequence[np.ndarray],
         error: np.ndarray,
-        reverse: bool = False,
+        order: str = "forward",
         most_blocks: int = 1 << 16,
     ) -> None:
         """Runs a kernel in place on `buffers`; raises KernelFault when threads never meet."""
@@ -90,7 +92,7 @@ class Emulator:
             arguments,
             ctypes.c_void_p(error.ctypes.data),
             int(self._waits[nest]),
-            int(reverse),
+            ORDERS.index(order),
         )
         if message:
             raise KernelFault(f"{nest.name}: {message.decode()}")
@@ -136,17 +138,17 @@ static void call(void* data)
 }}
 extern "C" const char* launch{number}(
     int blocks, int threads, void** buffers, const long long* arguments, long long* error,
-    int waits, int reverse)
+    int waits, int order)
 {{
     Launch launch = {{buffers, arguments, error}};
-    return emulate(call, &launch, blocks, threads, waits, reverse);
+    return emulate(call, &launch, blocks, threads, waits, order);
 }}
 }}
 """
 
 
 def evaluate(
-    emulator: Emulator, schedule: Schedule, inputs: Sequence[np.ndarray], reverse: bool = False
+    emulator: Emulator, schedule: Schedule, inputs: Sequence[np.ndarray], order: str = "forward"
 ) -> list[np.ndarray]:
     """The outputs of a program whose kernels are emulated; Fault where a value is refused."""
     values: dict[Node, np.ndarray] = {
@@ -163,7 +165,8 @@ def evaluate(
                 values[node] = poison.view(node.dtype.numpy).reshape(node.shape)
             buffers.append(values[node])
         # Fewer blocks than tasks at times: blocks then take several tasks in turn.
-        emulator.run(launch.nest, buffers, error, reverse, most_blocks=3 if reverse else 1 << 16)
+        most_blocks = 3 if order == "reverse" else 1 << 16
+        emulator.run(launch.nest, buffers, error, order, most_blocks)
         if error[0]:
             raise reported_fault(*map(int, error[1:]))
     return [values[node] for node in schedule.outputs]

@@ -13,6 +13,9 @@
 #include <string.h>
 #include <ucontext.h>
 
+#include <algorithm>
+#include <numeric>
+#include <random>
 #include <vector>
 
 #define __global__
@@ -160,8 +163,23 @@ static void report_divergence()
     }
 }
 
-static bool run_fibers(unsigned threads, bool reverse)
+enum Order { order_forward, order_reverse, order_random };
+
+// The numbers below a count in an order; a random one differs from one seed to another.
+static std::vector<unsigned> ordered(unsigned count, int order, unsigned seed)
 {
+    std::vector<unsigned> numbers(count);
+    std::iota(numbers.begin(), numbers.end(), 0u);
+    if (order == order_reverse) std::reverse(numbers.begin(), numbers.end());
+    if (order == order_random) {
+        std::shuffle(numbers.begin(), numbers.end(), std::minstd_rand(seed + 1));
+    }
+    return numbers;
+}
+
+static bool run_fibers(const std::vector<unsigned>& order)
+{
+    const unsigned threads = order.size();
     fibers.resize(threads);
     for (Fiber& fiber : fibers) {
         fiber.stack.resize(1 << 16);
@@ -174,8 +192,8 @@ static bool run_fibers(unsigned threads, bool reverse)
     }
     while (!all_finished()) {
         bool progress = false;
-        for (unsigned turn = 0; turn < threads; ++turn) {
-            running = reverse ? threads - 1 - turn : turn;
+        for (unsigned thread : order) {
+            running = thread;
             if (fibers[running].state != ready) continue;
             threadIdx.x = running;
             swapcontext(&scheduler, &fibers[running].context);
@@ -194,23 +212,24 @@ extern "C" char __stop_shared_memory[] __attribute__((weak, visibility("hidden")
 
 // Runs a kernel on `blocks` blocks; a message, or NULL when all went well.
 static const char* emulate(
-    void (*kernel)(void*), void* data, unsigned blocks, unsigned threads, bool waits, bool reverse)
+    void (*kernel)(void*), void* data, unsigned blocks, unsigned threads, bool waits, int order)
 {
     body = kernel;
     body_data = data;
     gridDim.x = blocks;
     blockDim.x = threads;
-    for (unsigned turn = 0; turn < blocks; ++turn) {
-        blockIdx.x = reverse ? blocks - 1 - turn : turn;
+    for (unsigned block : ordered(blocks, order, threads)) {
+        blockIdx.x = block;
+        const std::vector<unsigned> turns = ordered(threads, order, block);
         if (__start_shared_memory) {
             memset(__start_shared_memory, 0xff, __stop_shared_memory - __start_shared_memory);
         }
         if (waits) {
-            if (!run_fibers(threads, reverse)) return message;
+            if (!run_fibers(turns)) return message;
             continue;
         }
-        for (unsigned number = 0; number < threads; ++number) {
-            threadIdx.x = reverse ? threads - 1 - number : number;
+        for (unsigned thread : turns) {
+            threadIdx.x = thread;
             kernel(data);
         }
     }

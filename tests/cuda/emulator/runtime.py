@@ -136,6 +136,6 @@ static void call(void* data)
 }}
 extern "C" const char* launch(int blocks, int threads, long long* words)
 {{
-    return emulate(call, words, blocks, threads, {waits}, false);
+    return emulate(call, words, blocks, threads, {waits}, order_forward);
 }}
 """
