@@ -30,6 +30,7 @@ from metaop.codegen.stages import (
     on_nodes,
     plan_memory,
     recompute,
+    split_reductions,
     stream_results,
     tile_and_fuse,
 )
@@ -37,7 +38,7 @@ from metaop.codegen.verify import Checked, verify_launches, verify_memory
 from metaop.errors import UnsupportedError
 from metaop.fusion.explain import show_decisions
 from metaop.fusion.joining import join_reductions
-from metaop.fusion.simplify import simplify, split_long_reductions
+from metaop.fusion.simplify import simplify
 from metaop.fusion.sums import distribute_reduction, sum_to_select
 from metaop.fusion.unroll import unroll
 from metaop.settings import get
@@ -105,7 +106,7 @@ PASSES = (
         "sums over sums of products become contractions",
     ),
     Pass("join_reductions", on_nodes(join_reductions), "sums of like reductions become one"),
-    Pass("split_long_reductions", on_nodes(split_long_reductions), "long rows feed all threads"),
+    Pass("split_reductions", split_reductions, "parts of few or long rows feed all processors"),
     Pass("recompute", recompute, "after the peak of memory, compute cheap values again"),
     Pass("group", group, "choose buffers and kernels: what shares a kernel skips memory"),
     Pass("schedule_steps", schedule_steps, "the step of a loop becomes a schedule of its own"),

@@ -15,6 +15,7 @@ from metaop.errors import InternalError
 from metaop.fusion import group as grouping
 from metaop.fusion import recompute as recomputing
 from metaop.fusion.memory_plan import Lifetime, plan
+from metaop.fusion.two_stages import in_two_stages
 from metaop.unified_graph.node import Input, Node, topological
 from metaop.unified_graph.symbolic import maximum
 
@@ -25,6 +26,13 @@ _SOON = 4
 def on_nodes(function: Callable[[Sequence[Node]], list[Node]]) -> Callable[[Schedule], Schedule]:
     """A pass that rewrites the nodes of the outputs."""
     return lambda schedule: schedule._replace(outputs=tuple(function(schedule.outputs)))
+
+
+def split_reductions(schedule: Schedule) -> Schedule:
+    """Reductions that would leave processors idle are computed in two stages."""
+    machine = schedule.machine
+    outputs = in_two_stages(schedule.outputs, machine.cut, machine.threads)
+    return schedule._replace(outputs=tuple(outputs))
 
 
 def recompute(schedule: Schedule) -> Schedule:

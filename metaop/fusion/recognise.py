@@ -23,7 +23,7 @@ from metaop.unified_graph.node import Constant, Index, Input, Node, Shape
 from metaop.unified_graph.symbolic import usual_of
 
 # Fewer multiplications than this are done faster by a plain row kernel than by packing.
-_LEAST_WORK = 1 << 13
+LEAST_WORK = 1 << 13
 _LEAST_EXTENTS = {"rows": 2, "columns": 4, "depth": 4}
 
 
@@ -52,7 +52,7 @@ def recognise(node: Node, has_buffer: Callable[[Node], bool]) -> Contraction | N
     groups = (found.rows, found.columns, found.depth)
     extents = [usual_of(math.prod(shape[k] for k in group)) for group in groups]
     too_thin = any(n < least for n, least in zip(extents, _LEAST_EXTENTS.values()))
-    return None if too_thin or math.prod(extents) < _LEAST_WORK else found
+    return None if too_thin or math.prod(extents) < LEAST_WORK else found
 
 
 def sum_of_products(node: Node, has_buffer: Callable[[Node], bool]) -> Contraction | None:

@@ -9,7 +9,7 @@ import numpy as np
 from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.index_splitting import chosen
 from metaop.fusion.kernel import reduced_axes
-from metaop.reduce.meta_op import Reduce, reduce_axes, reduce_with_map
+from metaop.reduce.meta_op import Reduce, reduce_with_map
 from metaop.reindex.inversion import invert
 from metaop.reindex.meta_op import Reindex, reindex
 from metaop.reindex.views import broadcast_to, permute, reshape
@@ -18,12 +18,6 @@ from metaop.unified_graph.access import NEVER, Guard, IndexMap, Within
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
 from metaop.unified_graph.node import Constant, Index, Node, constant
 from metaop.unified_graph.rewrite import rebuild
-from metaop.unified_graph.symbolic import hint_of
-
-# A reduction is split in two when fewer rows than this would leave processors idle …
-_FEW_ROWS = 16
-# … and a row has at least twice this many elements, the length of one partial reduction.
-_PARTIAL = 8192
 
 
 def simplify(outputs: Sequence[Node]) -> list[Node]:
@@ -214,65 +208,6 @@ def _simplify_elementwise(op: Elementwise, node: Node) -> Node:
     if name == "where" and isinstance(inputs[0].op, Constant):
         return inputs[1] if inputs[0].op.value(inputs[0].dtype) else inputs[2]
     return node
-
-
-def split_long_reductions(outputs: Sequence[Node]) -> list[Node]:
-    """Reductions of few long rows become two: partial results in parallel, then their reduction.
-
-    It also bounds the error of long sums, because partial sums are added pairwise.
-    """
-    return rebuild(outputs, transform=_split)
-
-
-def _split(node: Node) -> Node:
-    reduced = reduced_axes(node)
-    if reduced is None:
-        return node
-    source = node.inputs[0]
-    op = node.op
-    assert isinstance(op, Reduce)
-    rows = node.size
-    length = source.size // max(rows, 1)
-    if hint_of(rows) >= _FEW_ROWS or hint_of(length) < 2 * _PARTIAL:
-        return node
-    kept = [k for k in range(source.ndim) if k not in reduced]
-    if sorted(reduced) == list(range(min(reduced), max(reduced) + 1)):
-        return _split_adjacent(node, op, source, min(reduced), max(reduced) + 1, length)
-    # Reduce the largest axis to few first; the others follow in the second reduction.
-    widest = max(reduced, key=lambda k: hint_of(source.shape[k]))
-    if hint_of(source.shape[widest]) < 4 or not kept:
-        return node
-    return _split_axis(node, op, source, widest)
-
-
-def _split_adjacent(
-    node: Node, op: Reduce, source: Node, first: int, last: int, length: int
-) -> Node:
-    """Reduced axes that lie side by side: cut the run of `length` elements into pieces."""
-    pieces = -(-length // _PARTIAL)
-    piece = -(-length // pieces)
-    shape = (*source.shape[:first], pieces, piece, *source.shape[last:])
-    axes = IndexMap.axes(shape)
-    position = axes[first] * piece + axes[first + 1]
-    inside = index_expr.unravel(position, source.shape[first:last])
-    guards = [Within(position, length)]
-    index_map = IndexMap(shape, (*axes[:first], *inside, *axes[first + 2 :]), guards)
-    identity = op.reducer.identity(node.dtype)
-    cut = reindex(source, index_map, identity)
-    partial = reduce_axes(op.reducer.name, cut, [first + 1])
-    total = reduce_axes(op.reducer.name, partial, [first])
-    return _as_result(node, op, total)
-
-
-def _split_axis(node: Node, op: Reduce, source: Node, axis: int) -> Node:
-    """Every axis but `axis` is reduced in the first step, `axis` in the second."""
-    reduced = reduced_axes(node)
-    assert reduced is not None
-    first = sorted(reduced - {axis})
-    partial = reduce_axes(op.reducer.name, source, first)
-    position = axis - sum(1 for k in first if k < axis)
-    total = reduce_axes(op.reducer.name, partial, [position])
-    return _as_result(node, op, total)
 
 
 def _as_result(node: Node, op: Reduce, total: Node) -> Node:

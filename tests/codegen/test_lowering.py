@@ -185,7 +185,7 @@ def random_inputs(nodes: list[Node], seed: int = 0) -> list[np.ndarray]:
 def optimise(outputs: list[Node]) -> list[Node]:
     """The nodes for which it is decided what is computed again and what shares a kernel."""
     made = {stage.name: stage.schedule for stage in run_passes((), outputs, PLAIN_MACHINE)}
-    return list(made["split_long_reductions"].outputs)
+    return list(made["split_reductions"].outputs)
 
 
 def scheduled(outputs: list[Node]) -> tuple[Schedule, list[np.ndarray], list[np.ndarray]]:

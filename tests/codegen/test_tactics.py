@@ -131,7 +131,7 @@ CASES = [
 def test_every_tactic_computes_the_same(
     make: Maker, seed: int, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recognise, "_LEAST_WORK", 0)
+    monkeypatch.setattr(recognise, "LEAST_WORK", 0)
     compare(make, seed, dtypes.float32, 1e-5)
 
 

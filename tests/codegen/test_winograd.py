@@ -46,7 +46,7 @@ TOLERANCE = {2: 2e-6, 4: 1e-5}
 @pytest.fixture(autouse=True, params=[2, 4])
 def results(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Short products for so many results along every axis, and small contractions as well."""
-    monkeypatch.setattr(recognise, "_LEAST_WORK", 0)
+    monkeypatch.setattr(recognise, "LEAST_WORK", 0)
     monkeypatch.setattr(tactic, "_MOST_EXCESS", math.inf)
     return int(request.param)
 

@@ -131,6 +131,12 @@ CASES: dict[str, Graph] = {
     "matmul float64": lambda: matmul(40, 33, 50, dtypes.float64),
     "matmul float16": lambda: matmul(40, 33, 50, dtypes.float16),
     "matmul bfloat16": lambda: matmul(40, 33, 50, dtypes.bfloat16),
+    "deep matmul": lambda: matmul(20, 3000, 24),
+    "deep matmul float64": lambda: matmul(20, 3001, 24, dtypes.float64),
+    "deep matmul bfloat16": lambda: matmul(20, 3000, 24, dtypes.bfloat16),
+    "deep convolution gradient": lambda: shared.gradients(
+        shared.conv, tensor(0, 6, 3, 28, 17), tensor(1, 10, 3, 3, 3)
+    ),
     "matmul of bytes": lambda: [
         shared.matmul(
             cast(tensor(0, 40, 33, dtype=dtypes.uint8), dtypes.int32),
@@ -144,7 +150,8 @@ CASES: dict[str, Graph] = {
 _ONE = replace(CUDA, threads=1)
 # 16-bit results are compared with what the same values give in float32.
 WIDER: dict[str, Graph] = {
-    f"matmul {name}": lambda: matmul(40, 33, 50) for name in ("float16", "bfloat16")
+    "deep matmul bfloat16": lambda: matmul(20, 3000, 24),
+    **{f"matmul {name}": lambda: matmul(40, 33, 50) for name in ("float16", "bfloat16")},
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.lowering.filling import cut_to_fill
 from metaop.codegen.lowering.loops import Loop, plain_plan, split_index
 from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.row_reductions import RowReduction
@@ -55,4 +56,5 @@ CUDA = Machine(
     rows=RecomputingRowReduction,
     contract=SharedGemm,
     scatter=AtomicScatter,
+    cut=cut_to_fill,
 )

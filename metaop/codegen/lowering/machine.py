@@ -13,6 +13,7 @@ from metaop.codegen.lowering.scatter import Scatter
 from metaop.codegen.machine import PLAIN, Thresholds
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
+from metaop.fusion.two_stages import Cutter, cut_long_rows
 from metaop.unified_graph.node import Node
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class Machine:
     allows Winograd's method for windows of three taps, `stencils` windows that slide over planes,
     `windows` to write small ones out, `thin` to read factors of thin contractions where they lie.
     Accesses to `lanes` elements of 4 bytes at once may be masked at no cost (0: there are no such).
-    `thresholds` follow from its processor. `choose` may put another tactic in the place of a
-    contraction's default.
+    `thresholds` follow from its processor. `cut` tells which reductions are computed in two stages.
+    `choose` may put another tactic in the place of a contraction's default.
     """
 
     tile: Tile = field(default_factory=Tile)
@@ -49,4 +50,5 @@ class Machine:
     thin: bool = True
     lanes: int = 0
     thresholds: Thresholds = PLAIN
+    cut: Cutter = cut_long_rows
     choose: Chooser | None = field(default=None, compare=False, repr=False)

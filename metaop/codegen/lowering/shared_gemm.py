@@ -20,6 +20,7 @@ from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
+from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.index_expr import IndexExpr
 from metaop.unified_graph.node import Node
 
@@ -56,6 +57,12 @@ _TILES = (SharedTile(128, 8, 8), SharedTile(64, 16, 4), SharedTile(32, 32, 4))
 _DOUBLE_TILES = _TILES[1:]
 
 
+def tiles_of(dtype: DType, rows: int, columns: int) -> tuple[SharedTile, ...]:
+    """The tiles for a result, the largest first: at most half of one is empty, but for the last."""
+    *larger, smallest = _DOUBLE_TILES if dtype is dtypes.float64 else _TILES
+    return (*(tile for tile in larger if tile.side < 2 * min(rows, columns)), smallest)
+
+
 class SharedGemm(PackedGemm):
     """Lowers one contraction with its epilogue for a GPU; `threads` counts multiprocessors."""
 
@@ -73,12 +80,10 @@ class SharedGemm(PackedGemm):
 
     def _choose_blocks(self, tile: Tile, threads: int) -> None:
         rows, columns = math.prod(self.rows), math.prod(self.columns)
-        tiles = _DOUBLE_TILES if self.scalar is dtypes.float64 else _TILES
-        for chosen in tiles:
+        for chosen in tiles_of(self.scalar, rows, columns):
             self.tile = chosen
             self.block_rows = self.block_columns = chosen.side
-            fits = chosen.side < 2 * min(rows, columns)
-            if fits and self._tasks(rows, columns) >= threads:
+            if self._tasks(rows, columns) >= threads:
                 break
 
     def lower(self) -> LoweredKernel:

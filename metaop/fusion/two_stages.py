@@ -1,0 +1,169 @@
+"""Reductions in two stages: partial results side by side, then their reduction.
+
+A reduction of few rows leaves processors idle, however long the rows are. So what it reduces is cut
+into parts: a first reduction keeps the parts, a second one combines them, always in the same order.
+This holds for every reducer, and a contraction stays one, with an axis more in its batch. It also
+bounds the error of long sums, because parts are added up apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from metaop.elementwise.meta_op import cast
+from metaop.fusion.kernel import reduced_axes
+from metaop.fusion.recognise import Contraction, recognise
+from metaop.reduce.meta_op import Reduce, reduce_axes, reduce_with_map
+from metaop.reindex.meta_op import Reindex, reindex
+from metaop.unified_graph import index_expr
+from metaop.unified_graph.access import IndexMap, Within
+from metaop.unified_graph.index_expr import Axis, IndexExpr
+from metaop.unified_graph.node import Input, Node, Scalar, Shape, topological
+from metaop.unified_graph.rewrite import rebuild
+from metaop.unified_graph.symbolic import hint_of
+
+# A reduction is cut when fewer rows than this would leave processors idle …
+_FEW_ROWS = 16
+# … and a row has at least twice this many elements, the length of one partial reduction.
+_PARTIAL = 8192
+
+
+class Cut(NamedTuple):
+    """The parts of what a reduction reduces.
+
+    A part has one index of each reduced axis in `whole`, and one of so many `pieces` of the axes in
+    `run`, which count as one joined axis. With `neighbours`, parts of neighbouring results lie side
+    by side in memory, else all parts of one result. A product is cut `in_factors` if it is to stay
+    one of two factors, so that the first stage is a contraction.
+    """
+
+    whole: tuple[int, ...]
+    run: tuple[int, ...] = ()
+    pieces: int = 1
+    neighbours: bool = False
+    in_factors: bool = False
+
+
+class Source(NamedTuple):
+    """A reduction that could be cut: its reduced axes in order, and which nodes have a buffer."""
+
+    node: Node
+    reduced: tuple[int, ...]
+    has_buffer: Callable[[Node], bool]
+
+    @property
+    def contraction(self) -> Contraction | None:
+        """What the reduction is if it is a contraction."""
+        return recognise(self.node, self.has_buffer)
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The extents of the reduced axes."""
+        return tuple(self.node.inputs[0].shape[k] for k in self.reduced)
+
+
+# How a machine with so many processors cuts a reduction; None: not at all.
+Cutter: TypeAlias = Callable[[Source, int], "Cut | None"]
+
+
+def cut_long_rows(source: Source, processors: int) -> Cut | None:
+    """Cuts long rows of which there are few; how many processors there are does not matter."""
+    node, reduced = source.node, source.reduced
+    shape = node.inputs[0].shape
+    length = node.inputs[0].size // max(node.size, 1)
+    if hint_of(node.size) >= _FEW_ROWS or hint_of(length) < 2 * _PARTIAL:
+        return None
+    if reduced == tuple(range(reduced[0], reduced[-1] + 1)):
+        return Cut((), reduced, -(-length // _PARTIAL))
+    # The others are reduced first: the largest axis of several stays for the second stage.
+    widest = max(reduced, key=lambda k: hint_of(shape[k]))
+    return None if hint_of(shape[widest]) < 4 else Cut((widest,))
+
+
+def in_two_stages(outputs: Sequence[Node], cut_of: Cutter, processors: int) -> list[Node]:
+    """The outputs with two reductions in the place of each that is cut."""
+    order = topological(outputs)
+    readers = Counter(source for node in order for source in node.inputs)
+    readers.update(outputs)
+
+    def has_buffer(node: Node) -> bool:
+        is_shared = readers[node] > 1 and not isinstance(node.op, Reindex)
+        return isinstance(node.op, (Input, Reduce)) or is_shared
+
+    def transform(node: Node) -> Node:
+        reduced = reduced_axes(node)
+        if reduced is None:
+            return node
+        cut = cut_of(Source(node, tuple(sorted(reduced)), has_buffer), processors)
+        return node if cut is None else _split(node, cut)
+
+    return rebuild(outputs, transform=transform)
+
+
+def _split(node: Node, cut: Cut) -> Node:
+    """The two reductions; between them, numbers have the type in which they are computed."""
+    op, term = node.op, node.inputs[0]
+    box = _box_of(term.shape, cut)
+    assert isinstance(op, Reduce)
+    if cut.in_factors:
+        left, right = (box.moved(factor, 0) for factor in term.inputs)
+        term = left * right
+    else:
+        term = box.moved(term, op.reducer.identity(node.dtype))
+    at, shape = [box.at(expr) for expr in op.map.indices], list(node.shape)
+    first = 0 if cut.neighbours else len(shape)
+    at[first:first] = [index_expr.axis(k, box.shape[k]) for k in box.parts]
+    shape[first:first] = [box.shape[k] for k in box.parts]
+    name = op.reducer.name
+    partial = reduce_with_map(name, term, IndexMap(box.shape, at), tuple(shape))
+    total = reduce_axes(name, partial, range(first, first + len(box.parts)))
+    return cast(total, node.dtype)
+
+
+class _Box(NamedTuple):
+    """The box of a first stage: which of its axes are `parts`, and the old axes in its terms."""
+
+    shape: Shape
+    parts: tuple[int, ...]
+    axes: tuple[IndexExpr, ...]
+    guards: tuple[Within, ...]
+
+    def moved(self, node: Node, fill: Scalar) -> Node:
+        """A node of the old box in the new one, in the type in which it is computed."""
+        moved = reindex(node, IndexMap(self.shape, self.axes, self.guards), fill)
+        return cast(moved, node.dtype.compute)
+
+    def at(self, index: IndexExpr) -> IndexExpr:
+        """An index of the old box in the axes of the new one."""
+        return index.substitute(
+            lambda atom: self.axes[int(atom.name)] if isinstance(atom, Axis) else None
+        )
+
+
+def _box_of(shape: Shape, cut: Cut) -> _Box:
+    """The axes of a box in order, but for a run, in the place of which come pieces of it."""
+    run = [shape[k] for k in cut.run]
+    length = math.prod(run)
+    piece = -(-length // cut.pieces)
+    names: dict[int, int] = {}
+    extents: list[int] = []
+    for k, extent in enumerate(shape):
+        if cut.run and k == cut.run[0]:
+            extents += [-(-length // piece), piece]
+        elif k not in cut.run:
+            names[k] = len(extents)
+            extents.append(extent)
+    axes = [index_expr.axis(names.get(k, 0), extent) for k, extent in enumerate(shape)]
+    parts = [names[k] for k in cut.whole]
+    if not cut.run:
+        return _Box(tuple(extents), tuple(parts), tuple(axes), ())
+    first = cut.run[0]
+    position = index_expr.axis(first, extents[first]) * piece
+    position = position + index_expr.axis(first + 1, piece)
+    inside = (position // math.prod(run[1:]), *index_expr.unravel(position, run[1:]))
+    for k, index in zip(cut.run, inside):
+        axes[k] = index
+    return _Box(tuple(extents), (*parts, first), tuple(axes), (Within(position, length),))
