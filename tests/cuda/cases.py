@@ -137,6 +137,12 @@ CASES: dict[str, Graph] = {
     "deep convolution gradient": lambda: shared.gradients(
         shared.conv, tensor(0, 6, 3, 28, 17), tensor(1, 10, 3, 3, 3)
     ),
+    "long columns": lambda: [reduce_axes("add", tensor(0, 5000, 30), [0]) * 2.0],
+    "long columns bfloat16": lambda: [
+        reduce_axes("add", tensor(0, 5000, 30, dtype=dtypes.bfloat16), [0])
+    ],
+    "long rows": lambda: [reduce_axes("max", tensor(0, 3, 71000), [1])],
+    "a few channels": lambda: [shared.batch_norm(tensor(0, 4, 2, 150, 151))],
     "matmul of bytes": lambda: [
         shared.matmul(
             cast(tensor(0, 40, 33, dtype=dtypes.uint8), dtypes.int32),
@@ -150,6 +156,7 @@ CASES: dict[str, Graph] = {
 _ONE = replace(CUDA, threads=1)
 # 16-bit results are compared with what the same values give in float32.
 WIDER: dict[str, Graph] = {
+    "long columns bfloat16": lambda: [reduce_axes("add", tensor(0, 5000, 30), [0])],
     "deep matmul bfloat16": lambda: matmul(20, 3000, 24),
     **{f"matmul {name}": lambda: matmul(40, 33, 50) for name in ("float16", "bfloat16")},
 }

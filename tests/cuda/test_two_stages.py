@@ -68,10 +68,34 @@ def weight_gradient() -> list[Node]:
 
 def step(image: np.ndarray, weight: np.ndarray, old: np.ndarray, back: np.ndarray) -> list:
     """What `weight_gradient` means: stride (2, 1), padding 1."""
-    padded = np.pad(image, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::2]
+    windows = windows_of(np.pad(image, ((0, 0), (0, 0), (1, 1), (1, 1))))[:, :, ::2]
     momentum = 0.9 * old + np.einsum("ncyxhw,noyx->ochw", windows, back)
     return [momentum, weight - 0.1 * momentum]
+
+
+def statistics() -> list[Node]:
+    return [shared.batch_norm(tensor(0, 3, 2, 151, 150))]
+
+
+def normalised(x: np.ndarray) -> np.ndarray:
+    centred = x - x.mean((0, 2, 3), keepdims=True)
+    return np.maximum(centred / np.sqrt(x.var((0, 2, 3), keepdims=True) + 1e-5), 0)
+
+
+def sums_of(x: Node) -> Node:
+    return reduce_axes("add", x, [0])
+
+
+def depthwise() -> list[Node]:
+    """The gradient of the weight of a convolution whose channels do not meet."""
+    box = (4, 6, 40, 41, 3, 3)
+    windows = views.windows(tensor(0, 4, 6, 42, 43), (3, 3), (1, 1), (0, 0), (1, 1))
+    back = views.broadcast_to(tensor(1, 4, 6, 40, 41, 1, 1), box)
+    return [reduce_axes("add", windows * back, [0, 2, 3])]
+
+
+def windows_of(image: np.ndarray) -> np.ndarray:
+    return np.lib.stride_tricks.sliding_window_view(image, (3, 3), (2, 3))
 
 
 CASES = {
@@ -85,6 +109,43 @@ CASES = {
         batched, lambda left, right: [np.einsum("bmik,bink->bmn", left, right)]
     ),
     "weight gradient": Case(weight_gradient, step),
+    "columns": Case(
+        lambda: [reduce_axes("add", tensor(0, 2048, 40), [0]) * 0.5], lambda x: [0.5 * x.sum(0)]
+    ),
+    "columns with a rest": Case(
+        lambda: [reduce_axes("max", tensor(0, 1999, 200, dtype=dtypes.float64), [0])],
+        lambda x: [x.max(0)],
+    ),
+    "columns float16": Case(
+        lambda: [reduce_axes("add", tensor(0, 2048, 40, dtype=dtypes.float16), [0])],
+        lambda x: [x.sum(0)],
+    ),
+    "columns bfloat16": Case(
+        lambda: [reduce_axes("add", tensor(0, 2050, 40, dtype=dtypes.bfloat16), [0])],
+        lambda x: [x.sum(0)],
+    ),
+    "everything": Case(
+        lambda: [reduce_axes("add", apply("square", tensor(0, 7, 100, 101)), [0, 1, 2]) * 0.1],
+        lambda x: [0.1 * (x**2).sum()],
+    ),
+    "a few rows": Case(
+        lambda: [reduce_axes("add", tensor(0, 2, 70001), [1])], lambda x: [x.sum(1)]
+    ),
+    "statistics of channels": Case(statistics, lambda x: [normalised(x)], launches=5),
+    "a scale and a shift": Case(
+        lambda: [sums_of(tensor(0, 500, 300) * tensor(1, 500, 300)), sums_of(tensor(0, 500, 300))],
+        lambda x, y: [(x * y).sum(0), x.sum(0)],
+        launches=3,
+    ),
+    "weight gradient by channels": Case(
+        depthwise, lambda x, back: [np.einsum("ncyxhw,ncyxij->chw", windows_of(x), back)]
+    ),
+    "small columns": Case(
+        lambda: [reduce_axes("add", tensor(0, 64, 500), [0])], lambda x: [x.sum(0)], launches=1
+    ),
+    "many rows": Case(
+        lambda: [reduce_axes("add", tensor(0, 70, 3000), [1])], lambda x: [x.sum(1)], launches=1
+    ),
     "short depth": product(40, 300, 40)._replace(launches=1),
     "large result": product(200, 600, 200)._replace(launches=1),
 }

@@ -14,7 +14,7 @@ from metaop.codegen.cuda.parts import NO_PARTS, Parts, parts_of
 from metaop.codegen.cuda.ranges import fits_in_32_bits
 
 _WARP = 32
-_BLOCK = 256
+BLOCK = 256
 _LARGEST_ROW = 512
 # Shorter rows are computed by one thread: most lanes of a warp would have nothing to do.
 _SHORT_ROW = 8
@@ -57,18 +57,31 @@ def layout_of(nest: ir.LoopNest) -> Layout:
     longest = max(extents, default=0)
     if not extents or (has_tasks and longest < _SHORT_ROW):
         parts = parts_of(nest) if not extents and nest.tasks >= _LARGE_MAP else NO_PARTS
-        return Layout(1, _BLOCK if has_tasks else 1, index_type, parts)
-    lanes = _WARP
-    # Four elements a lane before another warp joins in.
-    while lanes < _LARGEST_ROW and lanes * 4 < longest:
-        lanes *= 2
+        return Layout(1, BLOCK if has_tasks else 1, index_type, parts)
+    lanes = lanes_for(longest)
     spaces = {s.space for s in task_body if isinstance(s, ir.Alloc)}
     if "register" in spaces:
         # Values stay in the registers of a lane from one loop to the next: one iteration a lane.
         lanes = longest
-    shares_block = has_tasks and lanes == _WARP and not spaces
-    rows = _BLOCK // lanes if shares_block else 1
+    rows = rows_for(longest) if has_tasks and not spaces else 1
     return Layout(lanes, rows, index_type, parts_of(nest))
+
+
+def lanes_for(longest: int) -> int:
+    """The lanes of a row whose longest vector loop has so many iterations."""
+    lanes = _WARP
+    # Four elements a lane before another warp joins in.
+    while lanes < _LARGEST_ROW and lanes * 4 < longest:
+        lanes *= 2
+    return lanes
+
+
+def rows_for(longest: int) -> int:
+    """The rows in a block whose longest vector loop has so many iterations."""
+    if longest < _SHORT_ROW:
+        return BLOCK
+    lanes = lanes_for(longest)
+    return BLOCK // lanes if lanes == _WARP else 1
 
 
 def vector_loops(body: tuple[ir.Statement, ...]) -> Iterator[ir.For]:

@@ -7,29 +7,74 @@ what they are computed from.
 
 from __future__ import annotations
 
+import itertools
 import math
 
+from metaop.codegen.cuda.layout import BLOCK, rows_for
 from metaop.codegen.lowering.shared_gemm import tiles_of
 from metaop.fusion.recognise import LEAST_WORK, Contraction
-from metaop.fusion.two_stages import Cut, Source, cut_long_rows
+from metaop.fusion.two_stages import Cut, Source
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.node import Node
 
-# Blocks of a contraction for each multiprocessor: one loads its panels while another multiplies.
+# Blocks for each multiprocessor: one reads while another computes.
 _BLOCKS = 2
 # A part of a contraction has at least so many steps of the depth.
 _FEWEST_STEPS = 8
 # The busiest multiprocessor does at most so many times the work of the average one.
 _IMBALANCE = 1.1
+# A block that reads fewer elements is done before another launch would begin.
+_LEAST_WORK = 1 << 16
+# Elements of a part that lanes share, and that each lane has of its own.
+_SHORTEST_ROW, _SHORTEST_COLUMN = 1024, 16
+# Results of several passes read their rows in each pass again if they are computed apart. That pays
+# where less than one of so many multiprocessors has a row.
+_PASSES = 3
+# With fewer results than this for each multiprocessor, lanes share the parts of one.
+_FEW_RESULTS = 64
 
 
 def cut_to_fill(source: Source, processors: int) -> Cut | None:
     """The cut of a reduction that would have too few blocks for the multiprocessors."""
     contraction = source.contraction
     if contraction is None:
-        return cut_long_rows(source, processors)
+        return _cut_rows(source, processors)
     pieces = _pieces_of_depth(source.node, contraction, processors)
     return None if pieces < 2 else Cut((), source.reduced, pieces, True, True)
+
+
+def _cut_rows(source: Source, processors: int) -> Cut | None:
+    """The parts of what is no contraction: rows that lanes share, or columns of which each has one.
+
+    The outer axes are cut, so that neighbours in memory stay neighbours.
+    """
+    node, shape = source.node, source.node.inputs[0].shape
+    longer = [k for k, extent in enumerate(shape) if extent != 1]
+    is_rows = bool(longer) and longer[-1] in source.reduced
+    alike = itertools.takewhile(lambda k: (k in source.reduced) is is_rows, reversed(longer))
+    inner = math.prod(shape[k] for k in alike)
+    tasks = node.size if is_rows else node.size // inner
+    # Columns of one row are tasks themselves, until there are parts.
+    blocks = -(-tasks // rows_for(inner)) if is_rows or tasks > 1 else -(-inner // BLOCK)
+    most = math.prod(source.extents) // (_SHORTEST_ROW if is_rows else _SHORTEST_COLUMN)
+    parts = min(-(-_BLOCKS * processors * rows_for(inner) // tasks), most)
+    is_idle = blocks * (_PASSES if is_rows else 1) < processors
+    if not is_idle or parts < 2 or node.inputs[0].size < _LEAST_WORK * blocks:
+        return None
+    neighbours = node.size >= _FEW_RESULTS * processors
+    return _cut_outside(source, parts)._replace(neighbours=neighbours)
+
+
+def _cut_outside(source: Source, parts: int) -> Cut:
+    """So many parts or some more: each has one index of the outer axes and a piece of the next."""
+    whole: list[int] = []
+    for axis, extent in zip(source.reduced, source.extents):
+        if extent > parts:
+            even = (n for n in range(parts, 2 * parts) if extent % n == 0)
+            return Cut(tuple(whole), (axis,), next(even, parts)) if parts > 1 else Cut(tuple(whole))
+        whole.append(axis)
+        parts = -(-parts // extent)
+    return Cut(tuple(whole))
 
 
 def _pieces_of_depth(node: Node, contraction: Contraction, processors: int) -> int:
