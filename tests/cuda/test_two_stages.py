@@ -82,6 +82,10 @@ def normalised(x: np.ndarray) -> np.ndarray:
     return np.maximum(centred / np.sqrt(x.var((0, 2, 3), keepdims=True) + 1e-5), 0)
 
 
+def every_other(x: Node) -> Node:
+    return views.slice_dimension(views.slice_dimension(x, 2, 0, 20, 2), 3, 0, 41, 2)
+
+
 def sums_of(x: Node) -> Node:
     return reduce_axes("add", x, [0])
 
@@ -132,6 +136,10 @@ CASES = {
         lambda: [reduce_axes("add", tensor(0, 2, 70001), [1])], lambda x: [x.sum(1)]
     ),
     "statistics of channels": Case(statistics, lambda x: [normalised(x)], launches=5),
+    "rows whose axes lie apart": Case(
+        lambda: [reduce_axes("add", every_other(tensor(0, 40, 3, 40, 81)), [0, 2, 3])],
+        lambda x: [x[:, :, ::2, ::2].sum((0, 2, 3))],
+    ),
     "a scale and a shift": Case(
         lambda: [sums_of(tensor(0, 500, 300) * tensor(1, 500, 300)), sums_of(tensor(0, 500, 300))],
         lambda x, y: [(x * y).sum(0), x.sum(0)],

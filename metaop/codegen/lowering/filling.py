@@ -7,12 +7,16 @@ what they are computed from.
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections.abc import Callable
 
 from metaop.codegen.cuda.layout import BLOCK, rows_for
+from metaop.codegen.lowering.loops import joined_plan, plain_plan
+from metaop.codegen.lowering.row_reductions import SHORT_LANES, RowReduction
 from metaop.codegen.lowering.shared_gemm import tiles_of
+from metaop.fusion.kernel import Kernel
 from metaop.fusion.recognise import LEAST_WORK, Contraction
+from metaop.fusion.storage import Storage
 from metaop.fusion.two_stages import Cut, Source
 from metaop.reindex.meta_op import Reindex
 from metaop.unified_graph.node import Node
@@ -25,8 +29,8 @@ _FEWEST_STEPS = 8
 _IMBALANCE = 1.1
 # A block that reads fewer elements is done before another launch would begin.
 _LEAST_WORK = 1 << 16
-# Elements of a part that lanes share, and that each lane has of its own.
-_SHORTEST_ROW, _SHORTEST_COLUMN = 1024, 16
+# The elements of a part for each of the lanes that share it, and of a part at least.
+_OF_LANE, _OF_THREAD = 4, 16
 # Results of several passes read their rows in each pass again if they are computed apart. That pays
 # where less than one of so many multiprocessors has a row.
 _PASSES = 3
@@ -48,21 +52,45 @@ def _cut_rows(source: Source, processors: int) -> Cut | None:
 
     The outer axes are cut, so that neighbours in memory stay neighbours.
     """
-    node, shape = source.node, source.node.inputs[0].shape
-    longer = [k for k, extent in enumerate(shape) if extent != 1]
-    is_rows = bool(longer) and longer[-1] in source.reduced
-    alike = itertools.takewhile(lambda k: (k in source.reduced) is is_rows, reversed(longer))
-    inner = math.prod(shape[k] for k in alike)
+    node, (is_rows, inner) = source.node, _innermost(source)
     tasks = node.size if is_rows else node.size // inner
+    together = rows_for(inner)
     # Columns of one row are tasks themselves, until there are parts.
-    blocks = -(-tasks // rows_for(inner)) if is_rows or tasks > 1 else -(-inner // BLOCK)
-    most = math.prod(source.extents) // (_SHORTEST_ROW if is_rows else _SHORTEST_COLUMN)
-    parts = min(-(-_BLOCKS * processors * rows_for(inner) // tasks), most)
+    blocks = -(-tasks // together) if is_rows or tasks > 1 else -(-inner // BLOCK)
+    lanes = BLOCK // together if is_rows else 1
+    most = math.prod(source.extents) // max(_OF_LANE * lanes, _OF_THREAD)
+    parts = min(-(-_BLOCKS * processors * together // tasks), most)
     is_idle = blocks * (_PASSES if is_rows else 1) < processors
     if not is_idle or parts < 2 or node.inputs[0].size < _LEAST_WORK * blocks:
         return None
     neighbours = node.size >= _FEW_RESULTS * processors
     return _cut_outside(source, parts)._replace(neighbours=neighbours)
+
+
+def _innermost(source: Source) -> tuple[bool, int]:
+    """Whether lanes share the rows of a kernel that computes nothing else, and the lanes' loop."""
+    node = source.node
+    kernel = Kernel(node.inputs[0].shape, frozenset(source.reduced), [node])
+    stored = {x for x in _until(node, source.has_buffer) if source.has_buffer(x)}
+    probe = RowReduction(kernel, Storage(stored), {}, plain_plan(kernel))
+    places = probe.places_in_box()
+    *outer, last = joined_plan(kernel, probe.values.offsets, places).loops
+    inner = last.extent
+    # Short loops over columns are joined.
+    while not last.reduced and inner < SHORT_LANES and outer and not outer[-1].reduced:
+        inner *= outer.pop().extent
+    return last.reduced, inner
+
+
+def _until(node: Node, is_end: Callable[[Node], bool]) -> set[Node]:
+    """What a node is computed from, up to nodes that are an end."""
+    found, stack = set(), list(node.inputs)
+    while stack:
+        source = stack.pop()
+        if source not in found:
+            found.add(source)
+            stack.extend(() if is_end(source) else source.inputs)
+    return found
 
 
 def _cut_outside(source: Source, parts: int) -> Cut:

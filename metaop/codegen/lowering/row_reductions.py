@@ -23,7 +23,7 @@ from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import hint_of
 
 # Vector loops shorter than this waste most of their lanes; two axes run side by side then.
-_SHORT = 8
+SHORT_LANES = 8
 # Reduced loops of this length are cut into blocks, so that partial sums stay short and exact.
 _LONG_REDUCTION = 1 << 14
 _BLOCK = 1 << 12
@@ -89,7 +89,7 @@ class RowReduction(Lowering):
     def _lane_loops(self, kept: list[Loop], reduced: list[Loop]) -> None:
         """Lanes run along the innermost kept loop; reduced loops are serial inside."""
         outer, lanes = kept[:-1], kept[-1:]
-        while outer and math.prod(loop.extent for loop in lanes) < _SHORT:
+        while outer and math.prod(loop.extent for loop in lanes) < SHORT_LANES:
             lanes.insert(0, outer.pop())
         kind = "serial" if outer else "parallel"
         with self._tasks(outer):
