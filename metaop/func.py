@@ -1,26 +1,31 @@
 """Functions of functions, as in `torch.func`: gradients, Jacobians, maps over a batch.
 
-Gradients of gradients are gradients here, so these nest. The results of an outermost one track
-gradients only where an argument does, not where a tensor that the function holds does. `vmap`
-computes all elements of a batch at once.
+Gradients of gradients are gradients here, so these nest. Results track gradients as other results
+do: where an argument does, or a tensor that the function holds, and not within `no_grad()`, which
+changes no value. `vmap` computes all elements of a batch at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
+from threading import local
 from typing import Any
 
 from metaop.autograd import gradients
 from metaop.autograd.mapping import vmap
+from metaop.differentiation import tape
 from metaop.errors import ArgumentError, GradientError
 from metaop.nn.utils.stateless import functional_call
+from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import zeros_like
 from metaop.tensor.functions.joining import stack
 from metaop.tensor.functions.ranges import eye
 from metaop.tensor.gradients import enable_grad
 from metaop.trees import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from metaop.unified_graph.recording import modes
 
 __all__ = [
     "functional_call",
@@ -38,10 +43,31 @@ __all__ = [
 Numbers = int | tuple[int, ...]
 
 
-class _Depth:
-    """How many of these functions are running inside one another."""
+class _Depth(local):
+    """How many of these functions are running inside one another, on this thread."""
 
     value = 0
+
+
+_depth = _Depth()
+
+
+@contextmanager
+def _tracking() -> Iterator[None]:
+    """Where one of these functions records: gradients are tracked in every mode of the caller."""
+    _depth.value += 1
+    try:
+        with enable_grad():
+            yield
+    finally:
+        _depth.value -= 1
+
+
+def _fresh_leaf(x: Tensor) -> Tensor:
+    """The value of a tensor as a leaf whose gradient only these functions ask for."""
+    leaf = x.detach().requires_grad_()  # type: ignore[attr-defined]
+    leaf.call.tape.accumulate = tape.discard
+    return leaf
 
 
 def _tracked(value: Any) -> Any:
@@ -50,7 +76,7 @@ def _tracked(value: Any) -> Any:
     def fresh(x: Any) -> Any:
         if not isinstance(x, Tensor) or not x.dtype.is_floating_point:
             return x
-        return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()  # type: ignore[attr-defined]
+        return x.view_as(x) if x.requires_grad else _fresh_leaf(x)  # type: ignore[attr-defined]
 
     return tree_map(fresh, value)
 
@@ -63,19 +89,25 @@ def _run(
     inputs = list(args)
     for place in places:
         inputs[place] = _tracked(inputs[place])
-    _Depth.value += 1
-    try:
-        with enable_grad():
-            return [inputs[place] for place in places], func(*inputs, **kwargs)
-    finally:
-        _Depth.value -= 1
+    return [inputs[place] for place in places], func(*inputs, **kwargs)
 
 
-def _shown(result: Any, args: tuple[Any, ...]) -> Any:
+def _real(x: Tensor) -> Tensor:
+    return x._pair if isinstance(x, ComplexTensor) else x
+
+
+def _shown(result: Any) -> Any:
     """A result as the caller gets it: without the graph of what was tracked here only."""
-    if _Depth.value or any(isinstance(x, Tensor) and x.requires_grad for x in tree_leaves(args)):
+    if _depth.value and modes.gradients:
         return result
-    return tree_map(lambda x: x.detach() if isinstance(x, Tensor) else x, result)
+    leaves, structure = tree_flatten(result)
+    tensors = [x for x in leaves if isinstance(x, Tensor)]
+    kept = [False] * len(tensors)
+    if modes.gradients:
+        kept = tape.tracked([_real(x).call for x in tensors])
+    flags = iter(kept)
+    shown = [x if not isinstance(x, Tensor) or next(flags) else x.detach() for x in leaves]
+    return tree_unflatten(shown, structure)
 
 
 def _gradients(output: Tensor, sources: Any, weight: Tensor | None = None) -> Any:
@@ -105,13 +137,14 @@ def grad_and_value(
 
     @wraps(func)
     def function(*args: Any, **kwargs: Any) -> Any:
-        sources, result = _run(func, argnums, args, kwargs)
-        value = result[0] if has_aux else result
-        if not isinstance(value, Tensor) or value.numel() != 1:
-            raise GradientError("grad: the function must return a tensor with one element")
-        found = _gradients(value, sources)
+        with _tracking():
+            sources, result = _run(func, argnums, args, kwargs)
+            value = result[0] if has_aux else result
+            if not isinstance(value, Tensor) or value.numel() != 1:
+                raise GradientError("grad: the function must return a tensor with one element")
+            found = _gradients(value, sources)
         derivative = found[0] if isinstance(argnums, int) else tuple(found)
-        return _shown((derivative, (value, result[1]) if has_aux else value), args)
+        return _shown((derivative, (value, result[1]) if has_aux else value))
 
     return function
 
@@ -148,16 +181,19 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
     >>> pull(metaop.ones(1))[0].tolist()
     [6.0]
     """
-    sources, result = _run(func, tuple(range(len(primals))), primals, {})
+    with _tracking():
+        sources, result = _run(func, tuple(range(len(primals))), primals, {})
     value, rest = result if has_aux else (result, None)
 
     def pull(cotangents: Any) -> tuple[Any, ...]:
         pairs = list(zip(tree_flatten(value)[0], tree_flatten(cotangents)[0], strict=True))
-        total = sum((one * other).sum() for one, other in pairs)
-        return _shown(tuple(_gradients(total, sources)), (primals, cotangents))
+        with _tracking():
+            total = sum((one * other).sum() for one, other in pairs)
+            found = tuple(_gradients(total, sources))
+        return _shown(found)
 
-    value_shown = _shown(value, primals)
-    return (value_shown, pull, rest) if has_aux else (value_shown, pull)
+    shown, rest = _shown((value, rest))
+    return (shown, pull, rest) if has_aux else (shown, pull)
 
 
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
@@ -170,24 +206,25 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = F
     >>> value.tolist(), slope.tolist()
     ([1.0], [1.0])
     """
-    sources, result = _run(func, tuple(range(len(primals))), tuple(primals), {})
-    value, rest = result if has_aux else (result, None)
+    with _tracking():
+        sources, result = _run(func, tuple(range(len(primals))), tuple(primals), {})
+        value, rest = result if has_aux else (result, None)
 
-    def along(output: Tensor) -> Tensor:
-        weight, slopes = _slopes(output, sources)
-        pairs = zip(tree_leaves(slopes), tree_leaves(tangents), strict=True)
-        return _gradients(sum((slope * part).sum() for slope, part in pairs), weight)
+        def along(output: Tensor) -> Tensor:
+            weight, slopes = _slopes(output, sources)
+            pairs = zip(tree_leaves(slopes), tree_leaves(tangents), strict=True)
+            return _gradients(sum((slope * part).sum() for slope, part in pairs), weight)
 
-    shown = _shown(value, primals), _shown(tree_map(along, value), (primals, tangents))
-    return (*shown, rest) if has_aux else shown
+        slope = tree_map(along, value)
+    shown = _shown((value, slope, rest))
+    return shown if has_aux else shown[:2]
 
 
 def _slopes(output: Tensor, sources: Any) -> tuple[Tensor, Any]:
     """A cotangent, and the gradients that it gives: products of the derivative with a direction
     are their gradient by the cotangent, in which they are linear."""
-    with enable_grad():
-        weight = zeros_like(output).requires_grad_()  # type: ignore[attr-defined]
-        return weight, _gradients(output, sources, weight)
+    weight = _fresh_leaf(zeros_like(output))
+    return weight, _gradients(output, sources, weight)
 
 
 def jacrev(
@@ -208,20 +245,37 @@ def jacrev(
 
     @wraps(func)
     def function(*args: Any, **kwargs: Any) -> Any:
-        sources, result = _run(func, argnums, args, kwargs)
-        value, rest = result if has_aux else (result, None)
-
-        def of(output: Tensor) -> Any:
+        def of(output: Tensor, sources: Any) -> Any:
             rows = vmap(lambda weight: _gradients(output, sources, weight), chunk_size=chunk_size)(
                 _unit_vectors(output)
             )
-            shaped = tree_map(lambda x: x.reshape(*output.shape, *x.shape[1:]), rows)
-            return shaped[0] if isinstance(argnums, int) else tuple(shaped)
+            return tree_map(lambda x: x.reshape(*output.shape, *x.shape[1:]), rows)
 
-        found = _shown(tree_map(of, value), args)
-        return (found, _shown(rest, args)) if has_aux else found
+        return _jacobians(func, of, argnums, has_aux, args, kwargs)
 
     return function
+
+
+def _jacobians(
+    func: Callable[..., Any],
+    of: Callable[[Tensor, Any], Any],
+    argnums: Numbers,
+    has_aux: bool,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """What `jacrev` and `jacfwd` give: `of(output, sources)` for all outputs of the function."""
+    with _tracking():
+        sources, result = _run(func, argnums, args, kwargs)
+        value, rest = result if has_aux else (result, None)
+
+        def by_argument(output: Tensor) -> Any:
+            found = of(output, sources)
+            return found[0] if isinstance(argnums, int) else tuple(found)
+
+        jacobians = tree_map(by_argument, value)
+    shown = _shown((jacobians, rest))
+    return shown if has_aux else shown[0]
 
 
 def jacfwd(
@@ -237,10 +291,7 @@ def jacfwd(
 
     @wraps(func)
     def function(*args: Any, **kwargs: Any) -> Any:
-        sources, result = _run(func, argnums, args, kwargs)
-        value, rest = result if has_aux else (result, None)
-
-        def of(output: Tensor) -> Any:
+        def of(output: Tensor, sources: Any) -> Any:
             weight, slopes = _slopes(output, sources)
 
             def columns(slope: Tensor) -> Tensor:
@@ -248,11 +299,9 @@ def jacfwd(
                 found = along(_unit_vectors(slope)).movedim(0, -1)
                 return found.reshape(*output.shape, *slope.shape)
 
-            found = tree_map(columns, slopes)
-            return found[0] if isinstance(argnums, int) else tuple(found)
+            return tree_map(columns, slopes)
 
-        found = _shown(tree_map(of, value), args)
-        return (found, _shown(rest, args)) if has_aux else found
+        return _jacobians(func, of, argnums, has_aux, args, kwargs)
 
     return function
 

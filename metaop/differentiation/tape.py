@@ -109,6 +109,10 @@ def as_before(cotangents: Sequence[Cotangent | None]) -> Sequence[Cotangent | No
     return cotangents
 
 
+def discard(gradient: Cotangent) -> None:
+    """Accumulates nothing: for leaves whose gradient only their maker asks for, by name."""
+
+
 def origin(call: Call) -> Call:
     """The value whose gradient that of `call` is: the one before all writes outside the tape."""
     while call.tape is not None and call.tape.function is as_before:
@@ -332,9 +336,29 @@ def _reverse_order(roots: Sequence[Call], needed: set[Variable] | None) -> list[
     return [calls[variable] for variable in sorted(due, key=due.__getitem__, reverse=True)]
 
 
+def tracked(calls: Sequence[Call]) -> list[bool]:
+    """For each call whether gradients flow from it to a leaf that does not discard them.
+
+    What a released call led to is not known any more: a backward pass through it is an error, so it
+    counts as such a leaf.
+    """
+    reached = _reverse_order([call for call in calls if call.requires_grad], None)
+    leaves = {_variable(call) for call in reached if call.released or _keeps_gradient(call)}
+    needed = _leading_to(leaves, reached)
+    return [_variable(call) in needed for call in calls]
+
+
+def _keeps_gradient(call: Call) -> bool:
+    return call.tape is not None and call.tape.accumulate not in (None, discard)
+
+
 def _needed(roots: Sequence[tuple[Call, Call]], targets: set[Variable]) -> set[Variable]:
     """The variables on a path from a root to a target."""
-    reached = _reverse_order([call for call, _ in roots], None)
+    return _leading_to(targets, _reverse_order([call for call, _ in roots], None))
+
+
+def _leading_to(targets: set[Variable], reached: Sequence[Call]) -> set[Variable]:
+    """The targets, and the variables of `reached` (in reverse order) with a path to one."""
     needed = set(targets)
     for call in reversed(reached):
         if any(_variable(source) in needed for source in sources_of(call) if source is not None):

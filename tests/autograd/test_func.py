@@ -54,6 +54,62 @@ def test_against_torch(name: str) -> None:
         close(one, other, 1e-4)
 
 
+TRANSFORMS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "grad": lambda f, x, w: f.grad(lambda x: (w * x**3).sum())(x),
+    "grad of what is trained": lambda f, x, w: f.grad(lambda w: (w * w * x**3).sum())(w),
+    "value": lambda f, x, w: f.grad_and_value(lambda x: (w * x**3).sum())(x),
+    "rest": lambda f, x, w: f.grad(lambda x: ((w * x**3).sum(), (w * x, x)), has_aux=True)(x),
+    "vjp": lambda f, x, w: f.vjp(lambda x: w * x**3, x)[1](x),
+    "vjp value": lambda f, x, w: f.vjp(lambda x: (w * x**3, x * 2), x)[0],
+    "jvp": lambda f, x, w: f.jvp(lambda x: w * x**3, (x,), (x,)),
+    "jvp along": lambda f, x, w: f.jvp(lambda x: x**3, (x,), (w,)),
+    "jacrev": lambda f, x, w: f.jacrev(lambda x: w * x**3)(x),
+    "jacfwd": lambda f, x, w: f.jacfwd(lambda x: w * x**3)(x),
+    "jacfwd rest": lambda f, x, w: f.jacfwd(lambda x: (w * x**3, w * 2), has_aux=True)(x),
+    "hessian": lambda f, x, w: f.hessian(lambda x: (w * x**3).sum())(x),
+    "mapped grad": lambda f, x, w: f.vmap(f.grad(lambda x: (w * x**3).sum() ** 2))(x[None] * 2),
+    "mapped hessian": lambda f, x, w: f.vmap(f.hessian(lambda x: (w * x**3).sum()))(x[None]),
+    "inside": lambda f, x, w: f.grad(lambda x: (x * f.grad(lambda y: (w * y**3).sum())(x)).sum())(
+        x
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("mode", ["enable_grad", "no_grad"])
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_what_the_function_holds(name: str, mode: str) -> None:
+    """Results track gradients of tensors that the function holds; `no_grad` changes no value."""
+    found = []
+    for library, make in ((metaop, to_metaop), (torch, lambda x: x)):
+        x, w = make(X), make(Y).clone().requires_grad_()
+        with getattr(library, mode)():
+            results = _tensors(TRANSFORMS[name](library.func, x, w))
+        flags = [result.requires_grad for result in results]
+        if any(flags):
+            sum((r * r).sum() for r, flag in zip(results, flags) if flag).backward()
+        found.append((flags, [r.detach() for r in results], w.grad))
+    (flags, results, slope), (wanted_flags, wanted, wanted_slope) = found
+    assert flags == wanted_flags
+    for one, other in zip(results, wanted, strict=True):
+        close(one, other, 1e-4)
+    assert (slope is None) == (wanted_slope is None)
+    if slope is not None:
+        close(slope, wanted_slope, 1e-4)
+
+
+def test_no_grad_within_a_function() -> None:
+    def outer(library: Any) -> Callable[[Any], Any]:
+        def function(x: Any) -> Any:
+            with library.no_grad():
+                constant = library.func.grad(lambda y: (y**3).sum())(x)
+            return (constant * x).sum()
+
+        return library.func.grad(function)
+
+    close(outer(metaop)(to_metaop(X)), outer(torch)(X), 1e-4)
+
+
 def test_models() -> None:
     ours, theirs = pair("Linear", 4, 3)
     x = draw(5, 4, grad=False)
