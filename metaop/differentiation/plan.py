@@ -83,7 +83,7 @@ def _follow_rule(signature: Signature, key: Asked) -> bool:
         return False
     try:
         gradient_plan(rule.template, *key)
-        types = signature.types_by_rule()
+        types = None if rule.has_equal(signature.numbers) else signature.types_by_rule()
     except NotGeneralError:
         types = None
     if types is None:

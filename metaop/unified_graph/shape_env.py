@@ -54,6 +54,8 @@ class ShapeEnv:
     def __init__(self) -> None:
         self.guards: list[Guard] = []
         self.pins: list[tuple[SymInt, str]] = []
+        # Differences that were taken for others than zero without a guard.
+        self.apart: dict[SymInt, None] = {}
         self.symbols: list[SymInt | SymFloat] = []
         self.atoms: list[_Atom] = []
         # Those that are variables of a running program, or depend on them.
@@ -114,14 +116,15 @@ class ShapeEnv:
         if number is None:
             number = self._numbers[atom] = len(self.atoms)
             self.atoms.append(atom)
-            if any(self._is_running(operand) for operand in operands):
+            if any(self.is_running(operand) for operand in operands):
                 self.running.add(number)
             self._hints.append(hint)
             self._lows.append(low)
             self._highs.append(high)
         return self._made({(number,): 1})
 
-    def _is_running(self, operand: object) -> bool:
+    def is_running(self, operand: object) -> bool:
+        """Whether something depends on a variable of a running program."""
         terms = operand.terms if isinstance(operand, SymInt) else ()
         return any(not self.running.isdisjoint(monomial) for monomial, _ in terms)
 
@@ -368,6 +371,15 @@ class ShapeEnv:
     def is_surely_zero(self, value: SymInt | int) -> bool:
         """Whether a value is zero for all sizes; no guard is kept."""
         return self.is_proved(value, ">=") and self.is_proved(-value, ">=")
+
+    def tell_apart(self, difference: SymInt | int) -> bool:
+        """Takes a difference for another one than zero: False, and no guard is kept.
+
+        What is made then holds where it is zero as well, but may be simpler if made there.
+        """
+        if isinstance(difference, SymInt):
+            self.apart[difference] = None
+        return False
 
     def is_negative_real(self, value: SymFloat) -> bool:
         """Whether a real value is less than zero, by its hint with a guard."""

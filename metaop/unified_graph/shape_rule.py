@@ -42,6 +42,7 @@ class ShapeRule:
         self._env, self._expected = symbols.env, symbols.expected
         self._known = -1, -1
         self._derived: dict[Derive, tuple[int, Binding | None]] = {}
+        self._differences: tuple[tuple[int, int], Binding] | None = None
 
     @property
     def state(self) -> tuple[int, int]:
@@ -64,6 +65,19 @@ class ShapeRule:
         if values is None:
             raise NotGeneralError(f"{self.template} is none for {numbers}")
         return values
+
+    def has_equal(self, numbers: Sequence[float]) -> bool:
+        """Whether numbers are equal that the template took for unlike: one of its own is simpler.
+
+        Types do not differ, but what the gradient reads may: a mask that hides nothing is none.
+        """
+        env = self._env
+        state = len(env.guards), len(env.apart)
+        if self._differences is None or self._differences[0] != state:
+            values = [value for value in env.apart if not env.is_running(value)]
+            self._differences = state, Binding.of(env, self._expected, values)
+        found = self._differences[1].values_for(numbers)
+        return found is not None and 0 in found
 
     def types_for(self, numbers: Sequence[float]) -> list[TensorType] | None:
         """The types of the template's outputs for these numbers; None if it does not admit them."""

@@ -110,9 +110,9 @@ class SymInt:
             # What holds for unlike sizes holds for equal ones as well, but for 0 and 1: that a
             # batch is as large as a layer is wide for once decides nothing.
             if type(other) is int and not -1 <= other <= 1:
-                return self.env.is_surely_zero(self - other)
+                return self.env.is_surely_zero(self - other) or self.env.tell_apart(self - other)
             if self.hint != hint_of(other) and type(other) is not int:
-                return False
+                return self.env.tell_apart(self - other)
             return self.env.is_zero(self - other)
         if isinstance(other, float):
             return other.is_integer() and self.env.is_zero(self - int(other))

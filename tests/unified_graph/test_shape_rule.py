@@ -162,3 +162,39 @@ def test_errors_are_those_without_a_rule() -> None:
         (metaop.ones(size, 7) @ w).sum().item()
     with pytest.raises(ShapeError, match="23"):
         metaop.ones(7, 23) @ w
+
+
+def _written(T: Any, x: Any, count: int, columns: bool = True) -> Any:
+    """The first rows or columns, written over those of a constant."""
+    whole = T.zeros_like(x) + 1.5
+    where = (slice(None), slice(count)) if columns else slice(count)
+    whole[where] = x[where].tanh()
+    return whole
+
+
+# Functions of a matrix whose rows or columns are for once as many as a number that they name.
+COINCIDING: dict[str, Callable[[Any, Any], Any]] = {
+    "columns written": lambda T, x: _written(T, x, 4),
+    "rows written": lambda T, x: _written(T, x, 4, False),
+    "a square written": lambda T, x: _written(T, x.t(), x.shape[1]) * x.t(),
+    "a slice": lambda T, x: x[:, :4].exp() * x[:, -4:],
+    "windows": lambda T, x: x.unfold(1, 4, 1).softmax(-1).amax(1),
+    "resized": lambda T, x: T.nn.functional.interpolate(x[None], 4, mode="linear").exp(),
+    "joined": lambda T, x: T.cat([x, x[:, :4]], 1).cumsum(1).tanh(),
+}
+
+
+@pytest.mark.parametrize("name", COINCIDING)
+def test_sizes_that_are_equal_for_once(name: str) -> None:
+    executor.clear_programs()
+    for rows, columns in ((5, 7), (6, 9), (8, 4), (4, 4), (9, 4)):
+        found = []
+        for T in (metaop, torch):
+            numbers = np.random.default_rng(rows)
+            x = T.tensor(numbers.standard_normal((rows, columns)), dtype=T.float32)
+            x = x.requires_grad_()
+            result = COINCIDING[name](T, x)
+            (result * result.detach().cos()).sum().backward()
+            found.append((result.detach().numpy(), x.grad.numpy()))
+        for ours, theirs in zip(*found, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
