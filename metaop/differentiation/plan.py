@@ -154,11 +154,10 @@ def _derive(
     sources = [signature.inputs[k] for k in wanted]
     gradients = pullback(results, cotangents, sources)
     # A function that is constant nearly everywhere, as rounding is, has the gradient zero. So have
-    # operands that the results do not depend on for these shapes, as a convolution of padding.
-    is_constant = all(gradient is None for gradient in gradients)
-    read = set() if is_constant else set(topological(signature.outputs))
+    # operands that are only rounded, as the places of the nearest pixels, and those that the
+    # results do not depend on for these shapes, as a convolution of padding.
     for k, node in enumerate(sources):
-        if gradients[k] is None and node.dtype.kind == "float" and node not in read:
+        if gradients[k] is None and node.dtype.kind == "float":
             gradients[k] = _zero(node)
     targets = tuple(k for k, gradient in zip(wanted, gradients) if gradient is not None)
     found: list[Node] = []

@@ -444,6 +444,27 @@ def test_what_meets_only_padding_gets_zeros(bias: bool) -> None:
     assert found[1] == found[0] and None not in found[1]
 
 
+ROUNDED: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "nearest pixels": lambda T, x, y: T.nn.functional.grid_sample(
+        x.view(1, 1, 2, 2), y.view(1, 1, 2, 2) / 9, "nearest", align_corners=False
+    ),
+    "rounded factor": lambda T, x, y: x * y.round(),
+    "sign": lambda T, x, y: x * 2 + T.sign(y),
+    "sign of another": lambda T, x, y: T.copysign(x, y),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_operands_that_are_only_rounded_get_zeros(name: str) -> None:
+    """An optimizer decays and moves what has the gradient zero, and skips what has none."""
+    found = []
+    for T in (torch, metaop):
+        x, y = (T.tensor(v, requires_grad=True) for v in ([1.5, -2.0, 3.0, 0.5], [2.5, 1, -2, 4]))
+        ROUNDED[name](T, x, y).sum().backward()
+        found.append([x.grad.tolist(), y.grad.tolist()])
+    assert found[1] == found[0] and found[1][1] == [0.0] * 4
+
+
 def test_hooks_of_leaves_that_backward_names() -> None:
     def run(T: Any) -> list[Any]:
         x, other = (T.tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
