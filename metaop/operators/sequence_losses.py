@@ -93,12 +93,12 @@ def _emitted(scores: Node, labels: Node) -> Node:
 
 
 def _log_of_sum(*terms: Node) -> Node:
-    """log(sum(exp(terms))), -inf without a gradient where every term is -inf."""
+    """log(sum(exp(terms))), -inf without a gradient where every term is -inf; NaN stays."""
     largest = terms[0]
     for term in terms[1:]:
         largest = apply("maximum", largest, term)
     largest = stop_gradient(largest)
-    reached = largest > -math.inf
+    reached = largest.differs(-math.inf)
     largest = where(reached, largest, 0)
     total = apply("exp", terms[0] - largest)
     for term in terms[1:]:

@@ -24,6 +24,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "powers": lambda lib, z, w: z**3 + z**0.5 + 2.0**z,
     "functions": lambda lib, z, w: lib.exp(z) + lib.log(z) + lib.sqrt(z) + lib.sin(z) * lib.cos(z),
     "transposed": lambda lib, z, w: z[0].T @ z[0] + z[0].mH @ z[0] + lib.tanh(z[0].mT @ z[0]),
+    "chosen": lambda lib, z, w: z.where(z.real > 0, z * 2) + lib.where(z.imag > 0, z, z * 3),
     "parts": lambda lib, z, w: lib.abs(z) + lib.angle(z) + z.real * z.imag,
     "conjugate": lambda lib, z, w: (z.conj() * z).real,
     "real ones": lambda lib, z, w: lib.isreal(z - 1j * z.imag * (z.real > 0)) * z,

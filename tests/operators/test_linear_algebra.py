@@ -319,6 +319,17 @@ def test_matrix_norms(order: object) -> None:
     check("linalg.norm", normal(3, 4), order, tolerance=1e-9)
 
 
+@pytest.mark.parametrize("other", [2000.0, np.nan, np.inf])
+def test_exponentials_of_a_batch_do_not_depend_on_each_other(other: float) -> None:
+    """A matrix of large norm, or one that is not finite, costs the others no accuracy."""
+    batch = normal(3, 4, 4)
+    batch[1] = np.triu(np.full((4, 4), other), 1) - np.tril(np.full((4, 4), other), -1)
+    found = metaop.linalg.matrix_exp(metaop.tensor(batch.astype("float32"))).numpy()
+    expected = torch.linalg.matrix_exp(torch.tensor(batch.astype("float32")).double()).numpy()
+    for k in (0, 2):
+        np.testing.assert_allclose(found[k], expected[k], rtol=1e-5, atol=1e-5)
+
+
 def test_functions_of_matrices() -> None:
     for power in (-2, 0, 1, 5):
         check("linalg.matrix_power", well_conditioned(2, 3, 3), power, tolerance=1e-9)

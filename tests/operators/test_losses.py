@@ -348,6 +348,21 @@ def test_ctc_loss_of_impossible_and_joined_targets(zero_infinity):
     check((ours, theirs), np.log(np.full((4, 2, 4), 0.25)), gradient=False)
 
 
+@pytest.mark.parametrize("zero_infinity", [False, True])
+def test_ctc_loss_of_scores_that_are_not_numbers(zero_infinity):
+    scores = np.log(np.full((4, 2, 4), 0.25))
+    scores[2, 1, :] = np.nan
+    found = F.ctc_loss(
+        metaop.tensor(scores),
+        metaop.tensor([[1, 1], [2, 3]]),
+        (4, 4),
+        (2, 2),
+        reduction="none",
+        zero_infinity=zero_infinity,
+    )
+    assert np.isnan(found.numpy()).tolist() == [False, True]
+
+
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [

@@ -345,6 +345,8 @@ for _name in ("add", "sub", "mul", "div", "pow"):
 _OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow"}
 for _name, _function in FORMS.items():
     setattr(ComplexTensor, _name, _function)
+# The method has its condition second.
+ComplexTensor.where = lambda x, condition, other: _where(condition, x, other)
 for _name, _called in {**_OPERATORS, "matmul": "matmul"}.items():
     _function = FORMS[_called]
     setattr(ComplexTensor, f"__{_name}__", _function)

@@ -248,8 +248,8 @@ def angle(input: Tensor) -> Tensor:
     tensor([0.0000, 3.1416])
     """
     values = input if input.dtype.kind == "float" else input.to(defaults.dtype)
-    # The product keeps NaN, and a gradient of 0.
-    return where(values < 0, math.pi, values * 0.0)
+    # The product keeps NaN, and a gradient of 0; infinity times 0 would be NaN.
+    return where(values < 0, math.pi, values.clamp(0.0, 1.0) * 0.0)
 
 
 conj_physical = synonym("conj_physical", conj, in_place=True, in_place_function=True, out=True)

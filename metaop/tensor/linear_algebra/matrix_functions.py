@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from metaop.errors import ShapeError
 from metaop.tensor.casting import as_given
 from metaop.tensor.core import Tensor
@@ -58,14 +56,24 @@ def matrix_exp(A: Tensor) -> Tensor:
             f"linalg.matrix_exp: A must be batches of square matrices, but it is {list(A.shape)}",
             fix="pass square matrices",
         )
-    size = float(A.detach().abs().sum(-2).amax()) if A.numel() else 0.0
-    limit = 1.09 if A.dtype.itemsize == 8 else 3.01
-    squarings = max(0, math.ceil(math.log2(size / limit))) if size > limit else 0
+    squarings = _squarings(A)
     scaled = A / 2.0**squarings
     identity = eye(A.shape[-1], dtype=A.dtype, device=A.device)
     result = identity + scaled / 18
     for degree in range(17, 0, -1):
         result = identity + (scaled @ result) / degree
-    for _ in range(squarings):
-        result = result @ result
+    for step in range(int(squarings.max()) if A.numel() else 0):
+        result = (result @ result).where(step < squarings, result)
     return result
+
+
+def _squarings(A: Tensor) -> Tensor:
+    """How often the exponential of each matrix, scaled down, is squared: (…, N, N) -> (…, 1, 1).
+
+    Each matrix has a number of its own: more than it needs would cost its accuracy. A matrix with
+    elements that are not finite is not scaled; its exponential is not finite in any case.
+    """
+    limit = 1.09 if A.dtype.itemsize == 8 else 3.01
+    sizes = A.detach().abs().sum(-2, True)
+    sizes = sizes.amax(-1, True) if A.shape[-1] else sizes.sum(-1, True)
+    return (sizes / limit).log2().ceil().clamp(min=0.0).nan_to_num(0.0, 0.0, 0.0)
