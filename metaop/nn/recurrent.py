@@ -199,6 +199,12 @@ class RNNBase(Module):
                 f"{self.input_size}, got {steps.shape[-1]}",
                 fix="the last dimension holds the features",
             )
+        if not steps.shape[0]:
+            raise ShapeError(
+                f"{self._get_name()}: Expected sequence length to be larger than 0 in RNN, got "
+                f"input {list(steps.shape)} (length, batch, features)",
+                fix="leave empty sequences out",
+            )
         rows = self.num_layers * self._directions
         sizes = (self._output_size, self.hidden_size)[: self.states]
         shapes = [(rows, steps.shape[1], size) for size in sizes]

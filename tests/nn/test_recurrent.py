@@ -131,6 +131,8 @@ def test_wrong_shapes():
         layer(metaop.ones(5, 2, 7))
     with pytest.raises(RuntimeError, match="hidden size"):
         layer(metaop.ones(5, 2, 3), metaop.ones(1, 3, 4))
+    with pytest.raises(RuntimeError, match="larger than 0"):
+        layer(metaop.ones(0, 2, 3))
     with pytest.raises(ValueError, match="2D or 3D"):
         layer(metaop.ones(5))
     with pytest.raises(ValueError, match="decreasing"):

@@ -233,3 +233,46 @@ def test_reductions(name: str) -> None:
 @pytest.mark.parametrize("name", ["quantile", "nanquantile"])
 def test_quantiles(name: str) -> None:
     assert not differences(quantiles(name), ["float64", "float32", "int64"])
+
+
+def _attended(lib: Any, batch: int, length: int, **options: Any) -> Any:
+    lib.manual_seed(0)
+    layer = lib.nn.MultiheadAttention(4, 2, batch_first=True, **options)
+    x = lib.ones(batch, length, 4)
+    mask = lib.zeros(batch, length, dtype=lib.bool)
+    return layer(x, x, x, key_padding_mask=mask)
+
+
+def _scattered(lib: Any, name: str, *further: Any) -> Any:
+    target, index = lib.zeros(3, 4), lib.zeros(3, 0, dtype=lib.int64)
+    return getattr(target, name)(1, index, lib.ones(3, 0).requires_grad_(), *further)
+
+
+# Programs that meet a batch without elements, or a graph without edges.
+WITHOUT_ELEMENTS: dict[str, Callable[[Any], Any]] = {
+    "attention": lambda lib: _attended(lib, 0, 3),
+    "attention with more keys": lambda lib: _attended(
+        lib, 0, 3, add_bias_kv=True, add_zero_attn=True
+    ),
+    "attention of nothing": lambda lib: _attended(lib, 0, 0),
+    "scatter": lambda lib: _scattered(lib, "scatter"),
+    "scatter_add": lambda lib: _scattered(lib, "scatter_add"),
+    "scatter_reduce": lambda lib: _scattered(lib, "scatter_reduce", "amax"),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_ELEMENTS)
+def test_programs_without_elements(name: str) -> None:
+    found = []
+    for lib in (metaop, torch):
+        results = WITHOUT_ELEMENTS[name](lib)
+        results = results if isinstance(results, tuple) else (results,)
+        sum(result.sum() for result in results).backward()
+        found.append([(tuple(x.shape), x.requires_grad, x.sum().item()) for x in results])
+    assert found[0] == found[1]
+
+
+def test_angles_of_what_is_not_finite() -> None:
+    values = [math.inf, -math.inf, math.nan, -1.0, 2.0]
+    found, expected = (lib.angle(lib.tensor(values)).numpy() for lib in (metaop, torch))
+    np.testing.assert_array_equal(found, expected)

@@ -102,11 +102,10 @@ def _all_heads(
         # Methods are bound to tensors where type checkers do not see it.
         spread: Any = biases
         k, v = (cat([x, bias.expand(1, batch, size)]) for x, bias in zip((k, v), spread))
-    rows = batch * heads
-    q = _heads(q, rows)
-    k, v = (_heads(x, rows) if fixed is None else fixed for x, fixed in zip((k, v), static))
+    q = _heads(q, heads)
+    k, v = (_heads(x, heads) if fixed is None else fixed for x, fixed in zip((k, v), static))
     if add_zeros:
-        nothing = zeros(rows, 1, size // heads, dtype=q.dtype, device=q.device)
+        nothing = zeros(batch * heads, 1, size // heads, dtype=q.dtype, device=q.device)
         k, v = cat([k, nothing], 1), cat([v, nothing], 1)
     return q, k, v
 
@@ -172,10 +171,10 @@ def _projected(
     return [linear(x, w, b) for x, w, b in zip(sources, weights, biases)]
 
 
-def _heads(node: Tensor, rows: int) -> Tensor:
+def _heads(node: Tensor, heads: int) -> Tensor:
     """(L, N, E) -> (N * heads, L, E / heads)."""
     length, batch, size = node.shape
-    parts = node.reshape(length, rows, batch * size // rows)  # type: ignore[attr-defined]
+    parts = node.reshape(length, batch * heads, size // heads)  # type: ignore[attr-defined]
     return parts.transpose(0, 1)
 
 

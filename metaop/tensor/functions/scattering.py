@@ -143,7 +143,7 @@ def _scatter(
                 f"and {src.dtype.name}",
                 fix="convert src with .to(input.dtype)",
             )
-    if not index.numel():
+    if index.ndim != input.ndim:  # without elements, so it goes nowhere
         return clone(input)
     calls = (input.call, _integer_index(name, index), _value(input, src))
     return wrap(record(operators.scatter, calls, (dim, reduce, own)))
