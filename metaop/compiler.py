@@ -39,6 +39,7 @@ from metaop.errors import UnsupportedError
 from metaop.fusion.explain import show_decisions
 from metaop.fusion.joining import join_reductions
 from metaop.fusion.simplify import simplify
+from metaop.fusion.split_complex import split_complex
 from metaop.fusion.sums import distribute_reduction, sum_to_select
 from metaop.fusion.unroll import unroll
 from metaop.settings import get
@@ -62,6 +63,12 @@ class Pass(NamedTuple):
 def write_out(schedule: Schedule) -> Schedule:
     """Writes loops out, step by step, where the backend cannot repeat launches."""
     return schedule if schedule.machine.backend == "llvm" else on_nodes(unroll)(schedule)
+
+
+def without_complex(schedule: Schedule) -> Schedule:
+    """Makes two real values of every complex one."""
+    inputs, outputs = split_complex(schedule.inputs, schedule.outputs)
+    return schedule._replace(inputs=tuple(inputs), outputs=tuple(outputs))
 
 
 def schedule_steps(schedule: Schedule) -> Schedule:
@@ -96,6 +103,7 @@ def verify_reruns(schedule: Schedule, checked: Checked) -> None:
 
 
 PASSES = (
+    Pass("split_complex", without_complex, "complex values become pairs of real ones"),
     Pass("write_out", write_out, "where no launch can be repeated, loops are unrolled"),
     Pass("lift", on_nodes(lift), "of a loop, compute for all steps at once what waits for none"),
     Pass("simplify", on_nodes(simplify), "fold constants, join reindexes, invert affine scatters"),

@@ -226,10 +226,12 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The sum of the products along `dim`; the operands broadcast, and the dimension goes.
 
+    Of complex vectors, the first is conjugated.
+
     >>> metaop.linalg.vecdot(metaop.tensor([1.0, 2.0]), metaop.tensor([3.0, 4.0]))
     tensor(11.)
     """
-    return (x * y).sum(dim)
+    return (x.conj() * y).sum(dim)
 
 
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:

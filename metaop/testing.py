@@ -11,7 +11,7 @@ from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import as_tensor, tensor
 from metaop.tensor.generator import host_random
 from metaop.tensor.options import DeviceLike
-from metaop.tensor.promotion import Number
+from metaop.tensor.promotion import Real
 from metaop.unified_graph.dtype import DType
 
 __all__ = ["assert_allclose", "assert_close", "make_tensor"]
@@ -139,8 +139,8 @@ def make_tensor(
     *shape: Any,
     dtype: DType,
     device: DeviceLike = None,
-    low: Number | None = None,
-    high: Number | None = None,
+    low: Real | None = None,
+    high: Real | None = None,
     requires_grad: bool = False,
     noncontiguous: bool = False,
     exclude_zero: bool = False,

@@ -16,7 +16,6 @@ from metaop.batching.calls import depending, record_batched
 from metaop.errors import ArgumentError, UnsupportedError
 from metaop.operators.random import seeds
 from metaop.tensor.arguments import wrap_dim
-from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.creation import zeros
 from metaop.tensor.functions.joining import cat, stack
@@ -156,8 +155,6 @@ def _at_once(
     func: Callable[..., Any], batch: _Batch, kwargs: Any, out_dims: Any, randomness: str
 ) -> Any:
     """The results by one more axis; None when the function has to run for each element."""
-    if any(isinstance(leaf, ComplexTensor) for leaf in batch.leaves):
-        return None
     outer, trace = state.trace, Trace(_stop)
     firsts: list[Tensor] = []
     elements: dict[Call, Call] = {}
@@ -182,8 +179,6 @@ def _at_once(
             return None
         drawn = [call for step in trace.steps for call in step.calls]
         elements |= {call: record(seeds, (call,), (batch.size,)) for call in drawn}
-    if any(isinstance(value, ComplexTensor) for value in values):
-        return None
     calls = [_tensor(value).call for value in values]
     written = [element.call for element in firsts]
     order = depending([*calls, *written], elements)

@@ -14,6 +14,7 @@ from metaop.errors import UnsupportedError
 from metaop.reduce.meta_op import Reduce, reduce_with_map
 from metaop.reindex.meta_op import Reindex, reindex
 from metaop.reindex.order import Order, order
+from metaop.reindex.reinterpret import Reinterpret
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import NEVER, Guard, IndexMap
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Lookup
@@ -67,6 +68,8 @@ def batch_node(node: Node, sources: Sequence[Node], flags: Sequence[bool], size:
         index_map = _with_batch(op.map, size, flags, True)
         shape = (size, *node.shape)
         return reduce_with_map(op.reducer.name, source, index_map, shape, sources[1:])
+    if isinstance(op, Reinterpret):
+        return Node(op, sources, (size, *node.shape), node.dtype)
     if isinstance(op, Order):
         return order(sources[0])
     if isinstance(op, Loop):

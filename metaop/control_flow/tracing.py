@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from metaop.elementwise.meta_op import apply
 from metaop.errors import ArgumentTypeError, ControlFlowError
 from metaop.operators.basic import constant_fill
-from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.creation import as_tensor
 from metaop.trees import TreeSpec, tree_flatten, tree_unflatten
@@ -59,11 +58,11 @@ def flattened(what: str, value: Any) -> Flow:
 
 
 def _tensor(what: str, value: Any) -> Tensor:
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, (bool, int, float, complex)):
         value = as_tensor(value)
-    if not isinstance(value, Tensor) or isinstance(value, ComplexTensor):
+    if not isinstance(value, Tensor):
         raise ArgumentTypeError(
-            f"{what} holds a {type(value).__name__}, and only real tensors and numbers can flow "
+            f"{what} holds a {type(value).__name__}, and only tensors and numbers can flow "
             "through a loop or a choice",
             fix="nest tensors in tuples, lists and dicts",
         )
@@ -179,4 +178,4 @@ def _ends_history(call: Call) -> bool:
 
 
 def _stopped(node: Node) -> Node:
-    return apply("stop_gradient", node) if node.dtype.kind == "float" else node
+    return apply("stop_gradient", node) if node.dtype.is_differentiable else node

@@ -81,7 +81,7 @@ class _Transposed:
                 if not reached.isdisjoint(node.inputs):
                     reached.add(node)
             pairs = zip(self.carries, self.body.carried)
-            more = {x for x, new in pairs if new in reached and x.dtype.kind == "float"} - found
+            more = {x for x, new in pairs if new in reached and x.dtype.is_differentiable} - found
             if not more:
                 return [x for x in self.inputs if x in found]
             found |= more

@@ -157,7 +157,7 @@ def _derive(
     # operands that are only rounded, as the places of the nearest pixels, and those that the
     # results do not depend on for these shapes, as a convolution of padding.
     for k, node in enumerate(sources):
-        if gradients[k] is None and node.dtype.kind == "float":
+        if gradients[k] is None and node.dtype.is_differentiable:
             gradients[k] = _zero(node)
     targets = tuple(k for k, gradient in zip(wanted, gradients) if gradient is not None)
     found: list[Node] = []

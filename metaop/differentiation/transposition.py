@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 
 from metaop.differentiation.loops import transpose_loop
+from metaop.elementwise.complex_numbers.forms import complex_gradient
 from metaop.elementwise.meta_op import Elementwise, apply, cast, where
 from metaop.errors import UnsupportedError
+from metaop.reduce.halving import dropped_axes, halving_product
 from metaop.reduce.meta_op import Reduce, reduce_with_map
 from metaop.reindex.meta_op import Reindex, reindex
-from metaop.reindex.views import concatenate, reshape, slice_dimension
+from metaop.reindex.reinterpret import Reinterpret, as_numbers, as_pairs
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import IndexMap
@@ -33,6 +35,8 @@ def transpose_node(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
         return (back, *(None for _ in operands))
     if isinstance(op, Reduce):
         return _transpose_reduce(op, node, cotangent)
+    if isinstance(op, Reinterpret):
+        return (as_pairs(cotangent) if node.dtype.is_complex else as_numbers(cotangent),)
     if isinstance(op, Reshard):
         wish = op.gradient_sbp
         return (cotangent if wish is None else reshard(cotangent, wish),)
@@ -43,7 +47,9 @@ def _transpose_elementwise(op: Elementwise, node: Node, cotangent: Node) -> tupl
     function = op.function
     if function.name == "cast":
         source = node.inputs[0]
-        return (cast(cotangent, source.dtype) if source.dtype.kind == "float" else None,)
+        return (cast(cotangent, source.dtype) if source.dtype.is_differentiable else None,)
+    if any(source.dtype.is_complex for source in node.inputs):
+        return complex_gradient(node, cotangent)
     if function.gradient is None:
         return (None,) * len(node.inputs)
     return tuple(function.gradient(cotangent, node, *node.inputs))
@@ -85,7 +91,7 @@ def _place_among_rivals(op: Reduce, source: Node, node: Node) -> Node:
 
     It is kept until the gradient is computed, one for each result, hence in the shortest type.
     """
-    reduced = _reduced_axes(op.map, node)
+    reduced = dropped_axes(op.map, node)
     dims = range(source.ndim) if reduced is None else reduced
     extents = [source.shape[k] for k in dims]
     offset = index_expr.linear_offset([IndexMap.axes(source.shape)[k] for k in dims], extents)
@@ -96,10 +102,10 @@ def _place_among_rivals(op: Reduce, source: Node, node: Node) -> Node:
 def _product_gradient(op: Reduce, node: Node, cotangent: Node, spread: Node) -> Node:
     """The product of the other elements times the cotangent, exact when elements are zero."""
     source, operands = node.inputs[0], node.inputs[1:]
-    plain = _reduced_axes(op.map, node)
+    plain = dropped_axes(op.map, node)
     if plain is not None:
         # Halving keeps every partial product, so zeros cost nothing in any order of derivative.
-        (gradient,) = pullback([_halving_product(source, plain, node)], [cotangent], [source])
+        (gradient,) = pullback([halving_product(source, plain, node)], [cotangent], [source])
         assert gradient is not None
         return gradient
     is_zero = source.equals(0.0)
@@ -114,38 +120,6 @@ def _product_gradient(op: Reduce, node: Node, cotangent: Node, spread: Node) -> 
         where(zeros.equals(0.0), product / others, 0.0),
     )
     return spread * partial
-
-
-def _reduced_axes(index_map: IndexMap, node: Node) -> list[int] | None:
-    """The axes that a plain map drops, or None when the map does more than drop axes."""
-    if index_map.is_guarded:
-        return None
-    axes = IndexMap.axes(index_map.domain)
-    used = [expr for expr in index_map.indices if not expr.is_constant]
-    positions = [axes.index(expr) if expr in axes else -1 for expr in used]
-    if -1 in positions or positions != sorted(set(positions)):
-        return None
-    if any(expr.is_constant and expr.constant for expr in index_map.indices):
-        return None
-    if any(index_map.domain[p] != e for p, e in zip(positions, (n for n in node.shape if n != 1))):
-        return None
-    return [k for k in range(len(axes)) if k not in positions]
-
-
-def _halving_product(source: Node, dims: Sequence[int], node: Node) -> Node:
-    result = source
-    for dim in dims:
-        while result.shape[dim] > 1:
-            extent = result.shape[dim]
-            half = extent // 2
-            left = slice_dimension(result, dim, 0, half)
-            right = slice_dimension(result, dim, half, half)
-            product = left * right
-            if extent % 2:
-                rest = slice_dimension(result, dim, extent - 1, 1)
-                product = concatenate([product, rest], dim)
-            result = product
-    return reshape(result, node.shape)
 
 
 def _loops(order: Sequence[Node], wanted: set[Node]) -> dict[Node, list[Node]]:
@@ -178,7 +152,7 @@ def pullback(
         if node in loops:
             found = [one for one in loops[node] if one in flowing]
             given = [flowing[one] for one in found]
-            flags = [x in active and x.dtype.kind == "float" for x in node.inputs]
+            flags = [x in active and x.dtype.is_differentiable for x in node.inputs]
             if not found or not any(flags):
                 continue
             backs: Sequence[Node | None] = transpose_loop(found, given, flags, pullback)
@@ -188,7 +162,7 @@ def pullback(
                 continue
             backs = () if isinstance(node.op, Loop) else transpose_node(node, cotangent)
         for source, back in zip(node.inputs, backs):
-            if back is None or source not in active or source.dtype.kind != "float":
+            if back is None or source not in active or not source.dtype.is_differentiable:
                 continue
             flowing[source] = flowing[source] + back if source in flowing else back
     return [flowing.get(source) for source in sources]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.faults import Fault
 from metaop.unified_graph.node import Constant, MetaOp, Node, Operand, Shape, constant
 from metaop.unified_graph.symbolic import SymFloat, SymInt
+
+if TYPE_CHECKING:
+    from metaop.elementwise.complex_numbers.forms import ComplexForm
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ def cast_reference(array: np.ndarray, dtype: DType) -> np.ndarray:
     with np.errstate(all="ignore"):
         if dtype.kind == "bool":
             return array != 0
+        if array.dtype.kind == "c" and dtype.kind != "complex":
+            array = array.real
         if dtype.kind == "int" and array.dtype.kind in "fV":
             # Through int64, as PyTorch's CPU kernels do for the narrow types.
             return array.astype(np.int64).astype(dtype.numpy)
@@ -87,16 +92,33 @@ def apply(name: str, *operands: Operand) -> Node:
     for node in nodes[1:]:
         dtype = dtypes.promote(dtype, node.dtype)
     for operand in operands:
-        if isinstance(operand, (float, SymFloat)) and dtype.kind != "float":
+        if isinstance(operand, (float, SymFloat)) and not dtype.is_differentiable:
             dtype = dtypes.float32
+        elif isinstance(operand, complex):
+            dtype = dtype.whole
         elif type(operand) in (int, SymInt) and dtype.kind == "bool":
             dtype = dtypes.int64
     dtype = function.operand(dtype)
-    if dtype.kind not in function.accepts:
+    result = function.result(dtype)
+    if dtype.kind == "complex":
+        form = _complex_form(name)
+        result = result.part if form.is_real else result
+    elif dtype.kind not in function.accepts:
         raise DTypeError(f"{name} does not take {dtype.name}", fix="convert the operand first")
     shape = broadcast_shapes(name, *(node.shape for node in nodes))
     inputs = tuple(_prepare(operand, dtype, shape) for operand in operands)
-    return Node(Elementwise(function), inputs, shape, function.result(dtype))
+    return Node(Elementwise(function), inputs, shape, result)
+
+
+def _complex_form(name: str) -> ComplexForm:
+    from metaop.elementwise.complex_numbers.forms import FORMS
+
+    if name not in FORMS:
+        raise DTypeError(
+            f"{name} does not take complex numbers",
+            fix="compute with view_as_real(tensor), or with tensor.real and tensor.imag",
+        )
+    return FORMS[name]
 
 
 def where(condition: Node, left: Operand, right: Operand) -> Node:

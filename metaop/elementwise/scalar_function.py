@@ -29,13 +29,13 @@ def to_bool(dtype: DType) -> DType:
 
 
 def to_float(dtype: DType) -> DType:
-    """Integers and booleans are converted to float32; floats stay."""
-    return dtype if dtype.kind == "float" else dtypes.float32
+    """Integers and booleans are converted to float32; floats and complex numbers stay."""
+    return dtype if dtype.is_differentiable else dtypes.float32
 
 
 def to_int64(dtype: DType) -> DType:
     """Booleans and integers are converted to int64; floats stay, to be refused by `accepts`."""
-    return dtype if dtype.kind == "float" else dtypes.int64
+    return dtype if dtype.is_differentiable else dtypes.int64
 
 
 class Refusal(NamedTuple):

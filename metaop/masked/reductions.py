@@ -248,7 +248,7 @@ def logsumexp(
     """
     input = _typed(input, dtype)
     kind = input.dtype
-    if kind.kind != "float":
+    if not kind.is_differentiable:
         input = input.to(defaults.dtype)
     return reductions.logsumexp(_kept(input, mask, -math.inf), dim, keepdim).to(kind)
 
@@ -318,12 +318,13 @@ def var(
     if correction is None:
         correction = 1.0 if unbiased is None else float(unbiased)
     input = _typed(input, dtype)
-    if input.dtype.kind != "float":
+    if not input.dtype.is_differentiable:
         input = input.to(defaults.dtype)
     count = _count(input, mask, dim, True)
     centre = sum(input, dim, keepdim=True, mask=mask) / count
-    squares = sum((input - centre).square(), dim, keepdim=keepdim, mask=mask)
-    freedom = count.reshape(squares.shape) - correction
+    difference = input - centre
+    squares = sum(difference * difference.conj(), dim, keepdim=keepdim, mask=mask)
+    freedom = count.real.reshape(squares.shape) - correction
     return squares / freedom.maximum(freedom.new_zeros(()))
 
 

@@ -105,10 +105,11 @@ class ConversionMixin:
     def to(self: Self, *args: Any, **kwargs: Any) -> Self:
         """Moves and/or converts: `to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)`.
 
-        Only floating-point parameters and buffers change their dtype.
+        Only floating-point parameters and buffers change their dtype; complex ones do if the new
+        dtype is complex.
         """
         device, dtype, _, _ = parse_to(*args, **kwargs)
-        if dtype is not None and not dtype.is_floating_point:
+        if dtype is not None and not dtype.is_differentiable:
             raise ArgumentTypeError(
                 "nn.Module.to only accepts floating point or complex dtypes, but got desired "
                 f"dtype={dtype!r}",
@@ -116,7 +117,8 @@ class ConversionMixin:
             )
 
         def convert(tensor: Tensor) -> Tensor:
-            converts = dtype is not None and tensor.dtype.is_floating_point
+            kinds = ("float", "complex") if dtype is not None and dtype.is_complex else ("float",)
+            converts = dtype is not None and tensor.dtype.kind in kinds
             return tensor.to(device or tensor.device, dtype if converts else tensor.dtype)
 
         return self._apply(convert)

@@ -283,9 +283,6 @@ class StateMixin:
 
 def _copy_into(target: Tensor, value: Tensor) -> None:
     """Writes a computed value of the same type at once: no copy is left for the next program."""
-    if target.dtype.is_complex or value.dtype.is_complex:
-        target.copy_(value)  # type: ignore[attr-defined]
-        return
     kind, buffer = value.call.type, value.call.buffer
     if type(buffer) is Buffer and kind is target.call.type and state.trace is None:
         target._rebind(leaf(kind, buffer.copy()), "copy_")

@@ -30,14 +30,11 @@ class _Owned(Tensor):
                 f"{type(self).__name__} takes a Tensor, not {type(data).__name__}",
                 fix="make it a tensor with metaop.tensor(...)",
             )
-        if requires_grad and not data.dtype.is_floating_point:
-            pairs = data.dtype.kind == "complex"
+        if requires_grad and not data.dtype.is_differentiable:
             raise GradientError(
-                "Only Tensors of floating point dtype can be parameters that require gradients, "
-                f"not {data.dtype.name}",
-                fix="keep view_as_real(data), and view_as_complex in forward"
-                if pairs
-                else "pass requires_grad=False",
+                "Only Tensors of floating point and complex dtype can be parameters that require "
+                f"gradients, not {data.dtype.name}",
+                fix="pass requires_grad=False",
             )
         call = own(data.call)
         self._call = call = call if meeting.trained is None else meeting.trained(call)

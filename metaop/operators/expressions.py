@@ -9,6 +9,7 @@ from typing import Any
 
 from metaop.elementwise.meta_op import apply, cast, where
 from metaop.reduce.meta_op import reduce_axes
+from metaop.reindex.reinterpret import imaginary_part, real_part
 from metaop.unified_graph.access import IndexMap
 from metaop.unified_graph.dtype import DType, promote
 from metaop.unified_graph.node import Node, Scalar, Shape, index_node
@@ -58,6 +59,14 @@ def _widen(argument: Any) -> Any:
 
 def _narrow(result: Node, dtype: DType) -> Node:
     return cast(result, dtype) if result.dtype.kind == "float" else result
+
+
+def squared_modulus(node: Node) -> Node:
+    """The square of the distance from 0, which is real."""
+    if not node.dtype.is_complex:
+        return node * node
+    real, imag = real_part(node), imaginary_part(node)
+    return real * real + imag * imag
 
 
 def index_along(shape: Shape, dim: int) -> Node:

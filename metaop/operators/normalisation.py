@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from metaop.elementwise.meta_op import apply, cast, where
 from metaop.errors import ShapeError
-from metaop.operators.expressions import in_compute_type, mean
+from metaop.operators.expressions import in_compute_type, mean, squared_modulus
 from metaop.reduce.meta_op import reduce_axes
 from metaop.reindex.views import pad, reshape, windows
 from metaop.unified_graph.composite import composite
@@ -231,7 +231,7 @@ def normalize(input: Node, power: float, dims: tuple[int, ...], eps: float) -> N
 def norm(input: Node, power: float, dims: Sequence[int]) -> Node:
     """The vector norm along `dims`, which stay with extent 1; its gradient is 0 at 0."""
     if power == 2:
-        total = reduce_axes("add", input * input, dims, keepdim=True)
+        total = reduce_axes("add", squared_modulus(input), dims, keepdim=True)
         return _root(total, lambda x: apply("sqrt", x))
     size = apply("abs", input)
     if power == 1:
@@ -239,7 +239,7 @@ def norm(input: Node, power: float, dims: Sequence[int]) -> Node:
     if math.isinf(power):
         return reduce_axes("amax" if power > 0 else "amin", size, dims, keepdim=True)
     if power == 0:
-        return reduce_axes("add", cast(input.differs(0), input.dtype), dims, keepdim=True)
+        return reduce_axes("add", cast(input.differs(0), size.dtype), dims, keepdim=True)
     total = reduce_axes("add", apply("pow", size, power), dims, keepdim=True)
     return _root(total, lambda x: apply("pow", x, 1.0 / power))
 

@@ -10,6 +10,7 @@ from metaop.elementwise import meta_op
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.elementwise.meta_op import apply, cast, where
 from metaop.errors import DTypeError
+from metaop.reindex.reinterpret import as_numbers, as_pairs
 from metaop.unified_graph.composite import Composite, composite
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import Node, Scalar
@@ -102,6 +103,8 @@ def logit(source: Node, epsilon: float | None) -> Node:
 @composite
 def nan_to_num(source: Node, nan: float, positive: float | None, negative: float | None) -> Node:
     """NaN and infinities replaced; None stands for the largest and smallest finite number."""
+    if source.dtype.is_complex:
+        return as_numbers(nan_to_num(as_pairs(source), nan, positive, negative))
     if source.dtype.kind != "float":
         return source
     largest = finite_maximum(source.dtype)
@@ -122,7 +125,7 @@ def finite_maximum(dtype: DType) -> float:
 def isclose(left: Node, right: Node, rtol: Scalar, atol: Scalar, equal_nan: bool) -> Node:
     """Whether `|left - right| <= atol + rtol * |right|`; infinities are close to themselves."""
     close = left.equals(right)
-    if left.dtype.kind == "float":
+    if left.dtype.is_differentiable:
         difference = apply("abs", left - right)
         within = difference <= apply("abs", right) * float(rtol) + float(atol)
         close = close | (apply("isfinite", difference) & within)

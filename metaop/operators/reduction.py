@@ -5,8 +5,14 @@ from __future__ import annotations
 import math
 
 from metaop.elementwise.meta_op import apply, cast, where
-from metaop.operators.expressions import in_compute_type, index_along, stop_gradient
+from metaop.operators.expressions import (
+    in_compute_type,
+    index_along,
+    squared_modulus,
+    stop_gradient,
+)
 from metaop.reduce.meta_op import reduce_axes
+from metaop.reindex.reinterpret import real_part
 from metaop.reindex.views import reshape
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import composite
@@ -70,9 +76,9 @@ def moments(
     count = _count(source, dims)
     average = reduce_axes("add", source, dims, True) / count
     difference = source - average
-    squares = reduce_axes("add", difference * difference, dims, keepdim)
+    squares = reduce_axes("add", squared_modulus(difference), dims, keepdim)
     freedom = max(count - correction, 0.0)
-    variance = squares / constant(freedom, source.dtype, squares.shape)
+    variance = squares / constant(freedom, squares.dtype, squares.shape)
     return safe_sqrt(variance) if root else variance, reshape(average, squares.shape)
 
 
@@ -136,7 +142,8 @@ def count_nonzero(source: Node, dims: Dims) -> Node:
 def logsumexp(source: Node, dims: Dims, keepdim: bool) -> Node:
     """`log(sum(exp(x)))` over `dims` without overflow."""
     work = cast(source, source.dtype.compute)
-    largest = stop_gradient(reduce_axes("max", work, dims, True))
+    size = real_part(work) if work.dtype.is_complex else work
+    largest = stop_gradient(reduce_axes("max", size, dims, True))
     largest = where(apply("isfinite", largest), largest, 0.0)
     total = reduce_axes("add", apply("exp", work - largest), dims, keepdim)
     return cast(apply("log", total) + reshape(largest, total.shape), source.dtype)
@@ -148,17 +155,17 @@ def vector_norm(source: Node, order: float, dims: Dims, keepdim: bool, dtype: DT
     work = cast(source, dtype.compute)
     size = apply("abs", work)
     if order == 2:
-        result = safe_sqrt(reduce_axes("add", work * work, dims, keepdim))
+        result = safe_sqrt(reduce_axes("add", squared_modulus(work), dims, keepdim))
     elif order == 1:
         result = reduce_axes("add", size, dims, keepdim)
     elif order == 0:
-        nonzero = where(work.equals(0), 0.0, constant(1, work.dtype))
+        nonzero = where(work.equals(0), 0.0, constant(1, size.dtype))
         result = reduce_axes("add", nonzero, dims, keepdim)
     elif math.isinf(order):
         result = reduce_axes("amax" if order > 0 else "amin", size, dims, keepdim)
     else:
         result = _general_norm(size, order, dims, keepdim)
-    return cast(result, dtype)
+    return cast(result, dtype.part)
 
 
 def _general_norm(size: Node, order: float, dims: Dims, keepdim: bool) -> Node:

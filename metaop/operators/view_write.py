@@ -6,13 +6,24 @@ from typing import Any
 
 from metaop.elementwise.meta_op import cast, where
 from metaop.errors import InternalError, ShapeError
+from metaop.operators.complex_numbers import numbers_of, pairs_of
 from metaop.operators.indexing import Target
 from metaop.reindex.inversion import inverse_map
 from metaop.reindex.meta_op import Reindex
+from metaop.reindex.reinterpret import as_numbers, as_pairs
 from metaop.unified_graph.composite import Composite, composite
 from metaop.unified_graph.node import Node, input_node
 
 ViewSteps = tuple[tuple[Composite, tuple[Any, ...]], ...]
+
+# Steps that show the same memory as another type, and what makes the old type of it again.
+_REINTERPRETED = {pairs_of: as_numbers, numbers_of: as_pairs}
+
+
+def _shown(base: Node, steps: ViewSteps) -> Node:
+    for step, attributes in steps:
+        base = step(base, *attributes)
+    return base
 
 
 @composite
@@ -23,10 +34,13 @@ def view_write(base: Node, value: Node, steps: ViewSteps) -> Node:
     writing a slice is one elementwise selection. Where a view shows an element several times
     (overlapping windows), the last write stays.
     """
+    for position, (step, attributes) in enumerate(steps):
+        if step in _REINTERPRETED:
+            outer = _shown(base, steps[:position])
+            inner = view_write(step(outer, *attributes), value, steps[position + 1 :])
+            return view_write(base, _REINTERPRETED[step](inner), steps[:position])
     placeholder = input_node(0, base.shape, base.dtype)
-    seen = placeholder
-    for step, attributes in steps:
-        seen = step(seen, *attributes)
+    seen = _shown(placeholder, steps)
     value = cast(value, base.dtype)
     if seen is placeholder:
         return value

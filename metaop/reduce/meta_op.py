@@ -13,6 +13,9 @@ from metaop.reindex.meta_op import evaluate_map
 from metaop.unified_graph.access import Access, IndexMap
 from metaop.unified_graph.node import MetaOp, Node, Shape, constant
 
+# The type in which the reference adds up.
+_ACCUMULATED = {"float": np.float64, "complex": np.complex128}
+
 
 @dataclass(frozen=True)
 class Reduce(MetaOp):
@@ -33,7 +36,7 @@ class Reduce(MetaOp):
 
     def reference(self, node: Node, inputs: Sequence[np.ndarray]) -> np.ndarray:
         source = inputs[0]
-        wide = np.float64 if node.dtype.kind == "float" else node.dtype.numpy
+        wide = _ACCUMULATED.get(node.dtype.kind, node.dtype.numpy)
         result = np.full(node.size, self.reducer.identity(node.dtype), wide)
         if source.size and node.size and not self.map.never:
             indices, mask = evaluate_map(self.map, node.shape, inputs)

@@ -13,8 +13,6 @@ from metaop.serialization.builder import Builder, Region, StorageReference, Surv
 from metaop.serialization.damage import Damage
 from metaop.serialization.objects import HOME
 from metaop.serialization.storage_types import DTYPE_NAMES, STORAGE_CLASSES
-from metaop.tensor.complex_numbers.complex_tensor import PARTS, view_as_complex
-from metaop.tensor.core import Tensor
 from metaop.tensor.size import Size
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import Device
@@ -63,12 +61,6 @@ def storage_of(pid: Any) -> StorageReference:
 def tensor_names(maker: Survey | Builder) -> dict[tuple[str, str], Any]:
     """The functions with which PyTorch's pickles rebuild tensors, building with `maker`."""
 
-    def made(storage: StorageReference, region: Region, requires_grad: bool) -> Any:
-        if region.dtype not in PARTS:
-            return maker.tensor(storage, region, requires_grad)
-        pair = maker.tensor(storage, region.in_pairs, requires_grad)
-        return view_as_complex(pair) if isinstance(pair, Tensor) else pair
-
     def rebuild(
         storage: StorageReference,
         offset: int,
@@ -81,7 +73,7 @@ def tensor_names(maker: Survey | Builder) -> dict[tuple[str, str], Any]:
         if storage.dtype is None:
             raise Damage("it has a tensor in a storage without an element type")
         region = Region(storage.dtype, int(offset), tuple(size), tuple(stride))
-        return made(storage, region, bool(requires_grad))
+        return maker.tensor(storage, region, bool(requires_grad))
 
     def rebuild_with_dtype(
         storage: StorageReference,
@@ -94,7 +86,7 @@ def tensor_names(maker: Survey | Builder) -> dict[tuple[str, str], Any]:
         metadata: Any = None,
     ) -> Any:
         region = Region(dtype, int(offset), tuple(size), tuple(stride))
-        return made(storage, region, bool(requires_grad))
+        return maker.tensor(storage, region, bool(requires_grad))
 
     def rebuild_parameter(data: Any, requires_grad: bool, *hooks_and_state: Any) -> Any:
         return maker.parameter(data, bool(requires_grad))

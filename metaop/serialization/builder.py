@@ -14,7 +14,6 @@ import numpy as np
 from metaop.nn.parameter import Parameter
 from metaop.serialization import objects
 from metaop.serialization.damage import Damage
-from metaop.tensor.complex_numbers.complex_tensor import PARTS
 from metaop.tensor.core import Tensor, from_array
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import CPU, Device
@@ -47,12 +46,6 @@ class Region(NamedTuple):
         if 0 in self.size:
             return 0
         return 1 + self.offset + sum((n - 1) * s for n, s in zip(self.size, self.stride))
-
-    @property
-    def in_pairs(self) -> Region:
-        """The region of complex numbers as one of their real and imaginary parts."""
-        size, stride = (*self.size, 2), (*(2 * step for step in self.stride), 1)
-        return Region(PARTS[self.dtype], 2 * self.offset, size, stride)
 
 
 Placement = Callable[[str], Device]

@@ -14,7 +14,6 @@ from metaop.errors import CheckpointError
 from metaop.nn.parameter import Parameter
 from metaop.serialization import objects
 from metaop.serialization.storage_types import CLASS_OF_DTYPE
-from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor
 from metaop.tensor.core import Tensor
 from metaop.tensor.history import Cell
 from metaop.tensor.size import Size
@@ -44,13 +43,6 @@ class _Storage(NamedTuple):
     cell: Cell
 
 
-class _ComplexStorage(NamedTuple):
-    """The memory of complex numbers: that of their real and imaginary parts."""
-
-    parts: _Storage
-    dtype: DType
-
-
 # Typed as Any: the Python pickler is there to be extended, but has no published types.
 _Pickler: Any = pickle._Pickler  # type: ignore[attr-defined]
 
@@ -77,15 +69,6 @@ class CheckpointPickler(_Pickler):
         return self._names.setdefault((module, name), _Name(module, name))
 
     def persistent_id(self, obj: Any) -> Any:
-        if isinstance(obj, _ComplexStorage):
-            _, _, key, place, count = self.persistent_id(obj.parts)
-            return (
-                "storage",
-                self.name("torch", CLASS_OF_DTYPE[obj.dtype]),
-                key,
-                place,
-                count // 2,
-            )
         if not isinstance(obj, _Storage):
             return None
         base = obj.base
@@ -131,7 +114,7 @@ class CheckpointPickler(_Pickler):
             return self._array(obj)
         if isinstance(obj, np.dtype) and obj.kind in "biufc":
             return self.name("numpy", "dtype"), *obj.__reduce__()[1:]
-        if type(obj) in _PLAIN or isinstance(obj, (_Name, _Storage, _ComplexStorage)):
+        if type(obj) in _PLAIN or isinstance(obj, (_Name, _Storage)):
             return NotImplemented
         raise CheckpointError(
             f"cannot save an object of type {type(obj).__module__}.{type(obj).__qualname__}",
@@ -153,11 +136,7 @@ class CheckpointPickler(_Pickler):
                 requires_grad,
                 OrderedDict(),
             )
-        storage, offset, stride = (
-            self._complex_storage(tensor)
-            if isinstance(tensor, ComplexTensor)
-            else self._storage(tensor)
-        )
+        storage, offset, stride = self._storage(tensor)
         size = tuple(tensor.shape)
         requires_grad = requires_grad and tensor.is_leaf
         return self.name("torch._utils", "_rebuild_tensor_v2"), (
@@ -179,16 +158,6 @@ class CheckpointPickler(_Pickler):
         if storage is None:
             storage = self._storages[id(cell)] = _Storage(str(len(self._storages)), base, cell)
         return storage, layout[1], layout[0]
-
-    def _complex_storage(
-        self, tensor: ComplexTensor
-    ) -> tuple[_ComplexStorage, int, tuple[int, ...]]:
-        """The same of complex numbers, whose parts lie side by side or are copied so."""
-        parts, offset, stride = self._storage(tensor._pair)
-        if stride[-1] != 1 or offset % 2 or any(step % 2 for step in stride[:-1]):
-            parts, offset, stride = self._storage(tensor._pair.detach().clone())
-        storage = _ComplexStorage(parts, tensor.dtype)
-        return storage, offset // 2, tuple(step // 2 for step in stride[:-1])
 
     def _save_name(self, obj: _Name) -> None:
         self.write(pickle.GLOBAL + f"{obj.module}\n{obj.name}\n".encode())

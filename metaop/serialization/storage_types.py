@@ -23,7 +23,7 @@ STORAGE_CLASSES: dict[str, DType] = {
 CLASS_OF_DTYPE = {dtype: name for name, dtype in STORAGE_CLASSES.items()}
 
 # `torch.float` is the same object as `torch.float32`; files name the long form.
-DTYPE_NAMES = {dtype.name: dtype for dtype in dtypes.ALL}
+DTYPE_NAMES = {dtype.name: dtype for dtype in (*dtypes.ALL, *dtypes.COMPLEX)}
 
 SAFETENSORS_NAMES: dict[str, DType] = {
     "BOOL": dtypes.bool_,

@@ -5,11 +5,11 @@
 from metaop.tensor import (
     fetching, gradients, legacy, promotion, resizing, sharing, special_methods, storage,
 )
-from metaop.tensor.complex_numbers import complex_tensor
 from metaop.tensor.functions import (
-    activations, comparison, conversion, counting, creation, finite_differences, indexing,
-    joining, ordering, places, pointwise, random, ranges, rearranging, reductions, scans,
-    scattering, selection, shaping, special_functions, spectrograms, strided_views, windows,
+    activations, comparison, complex_numbers, conversion, counting, creation,
+    finite_differences, indexing, joining, ordering, places, pointwise, random, ranges,
+    rearranging, reductions, scans, scattering, selection, shaping, special_functions,
+    spectrograms, strided_views, windows,
 )
 from metaop.tensor.host import dlpack, host_pointwise
 from metaop.tensor.linear_algebra import (

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from metaop.tensor.complex_numbers.complex_functions import FORMS, taking_complex
-from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor
 from metaop.tensor.core import Tensor
 from metaop.tensor.out import takes_out
 from metaop.tensor.surface import DECLARED, IN_PLACE_FUNCTIONS
 
 for _name, _declared in DECLARED.items():
     _function = takes_out(_declared.function) if _declared.out else _declared.function
-    # A second name of a function takes complex tensors where the function does.
-    _form = FORMS.get(_name) or FORMS.get(_declared.function.__name__)
-    if _form is not None:
-        _function = taking_complex(_function, _form)
-        if _declared.method:
-            setattr(ComplexTensor, _name, _form)
     globals()[_name] = _function
 
 # `metaop.relu_(x)` is `x.relu_()`.

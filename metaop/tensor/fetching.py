@@ -16,10 +16,8 @@ from typing import Any
 from metaop.errors import ArgumentTypeError, CaptureError, UnsupportedError
 from metaop.executor import awaited, realize
 from metaop.forking import register_at_fork
-from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor, view_as_complex
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.surface import public
-from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import state
 
 Callback = Callable[[Any], object]
@@ -153,7 +151,7 @@ def fetch(input: Any, callback: Callback | None = None) -> Future[Any]:
         )
     leaves, structure = tree_flatten(input)
     held = [_as_it_is(leaf) for leaf in leaves]
-    fetched = _Fetched(held, lambda values: tree_unflatten(_paired(leaves, values), structure))
+    fetched = _Fetched(held, lambda values: tree_unflatten(values, structure))
     if callback is not None:
         fetched.add_done_callback(lambda done: callback(done.result()))
     if not fetched.is_there():
@@ -170,17 +168,11 @@ def _as_it_is(leaf: Any) -> Tensor:
         )
     if leaf.device.placement is not None:
         raise UnsupportedError("fetch of a global tensor", fix="fetch tensor.to_local()")
-    call: Call = leaf._pair.call if isinstance(leaf, ComplexTensor) else leaf.call
-    return wrap(call)
+    return wrap(leaf.call)
 
 
 def _copy(held: Tensor) -> Tensor:
     return from_array(held._array().copy(), held._call.type.dtype)
-
-
-def _paired(leaves: Sequence[Any], values: Sequence[Tensor]) -> list[Tensor]:
-    pairs = zip(leaves, values)
-    return [view_as_complex(x) if isinstance(leaf, ComplexTensor) else x for leaf, x in pairs]
 
 
 def _in_child() -> None:

@@ -205,6 +205,12 @@ def cotangent_of(output: Tensor, gradient: Tensor | None) -> Call:
                 f"{list(call.type.shape)}",
                 fix="reduce with .sum() or .mean(), or pass gradient=",
             )
+        if call.type.dtype.is_complex:
+            raise GradientError(
+                "grad can be implicitly created only for real scalar outputs but got "
+                f"{call.type.dtype.name}",
+                fix="take .real or .abs(), or pass gradient=",
+            )
         return ones_like_call(call)
     if gradient._shape != call.type.shape:
         raise ShapeError(

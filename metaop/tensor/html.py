@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from metaop.reindex.strided import strided_values
-from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor
 from metaop.tensor.core import Tensor
-from metaop.tensor.printing import Formatter, options
+from metaop.tensor.printing import formatter_of, options
 from metaop.unified_graph.tensor_type import META
 from metaop.unified_graph.tracing import state
 
@@ -55,9 +54,6 @@ def _present_values(input: Tensor) -> np.ndarray | None:
     """The values of a tensor in host memory; None when something had to run for them."""
     if state.trace is not None:
         return None
-    if isinstance(input, ComplexTensor):
-        pairs = _present_values(input._pair)
-        return None if pairs is None else pairs[..., 0] + 1j * pairs[..., 1]
     viewed = strided_values(input.call)
     if viewed is None:
         return None if input.call.is_pending else input._array()
@@ -72,11 +68,8 @@ def _values_table(values: np.ndarray) -> str:
     if kept.dtype.kind not in "ciub":
         # NumPy neither orders nor prints all narrow floats.
         kept = kept.astype(np.promote_types(kept.dtype, np.float32))
-    if kept.dtype.kind == "c":
-        texts = [np.array2string(one, precision=options.precision) for one in kept.reshape(-1)]
-    else:
-        formatter = Formatter(kept)
-        texts = [formatter.format(one).strip() for one in kept.reshape(-1).tolist()]
+    formatter = formatter_of(kept)
+    texts = [formatter.format(one).strip() for one in kept.reshape(-1).tolist()]
     if not values.ndim:
         return table([texts])
     remaining = iter(texts)

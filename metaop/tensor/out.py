@@ -70,8 +70,6 @@ def _write(name: str, result: Tensor, out: Tensor) -> None:
             "differentiation, but one of the arguments requires grad.",
             fix="leave out= away, or call it inside metaop.no_grad()",
         )
-    # Of complex tensors the pairs are written.
-    result, out = getattr(result, "_pair", result), getattr(out, "_pair", out)
     if out.shape != result.shape:
         resize_(out, result.shape)
     call = convert_for_write(result, out.dtype, name)

@@ -112,6 +112,25 @@ class Formatter:
         return text.rjust(self.width)
 
 
+class ComplexFormatter:
+    """One number format for all real parts of a tensor, and one for all imaginary parts."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self._parts = Formatter(values.real), Formatter(values.imag)
+        self.width = sum(part.width for part in self._parts) + 1
+
+    def format(self, value: Any) -> str:
+        """The text of one element."""
+        real, imag = (x.format(y) for x, y in zip(self._parts, (value.real, value.imag)))
+        imag = imag.lstrip()
+        return f"{real}{'' if imag.startswith('-') else '+'}{imag}j"
+
+
+def formatter_of(values: np.ndarray) -> Formatter | ComplexFormatter:
+    """The number format of an array."""
+    return ComplexFormatter(values) if values.dtype.kind == "c" else Formatter(values)
+
+
 def _edges(values: np.ndarray) -> np.ndarray:
     """The elements that a summary shows."""
     for axis, extent in enumerate(values.shape):
@@ -121,7 +140,9 @@ def _edges(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _row(values: np.ndarray, indent: int, formatter: Formatter, summarize: bool) -> str:
+def _row(
+    values: np.ndarray, indent: int, formatter: Formatter | ComplexFormatter, summarize: bool
+) -> str:
     per_line = max(1, (options.linewidth - indent) // (formatter.width + 2))
     texts = [formatter.format(value) for value in _ends(values, summarize)]
     if summarize and len(values) > 2 * options.edgeitems:
@@ -137,7 +158,9 @@ def _ends(values: np.ndarray, summarize: bool) -> list[Any]:
     return values.tolist()
 
 
-def _block(values: np.ndarray, indent: int, formatter: Formatter, summarize: bool) -> str:
+def _block(
+    values: np.ndarray, indent: int, formatter: Formatter | ComplexFormatter, summarize: bool
+) -> str:
     if values.ndim == 0:
         return formatter.format(values.item())
     if values.ndim == 1:
@@ -164,7 +187,8 @@ def text_of(input: Tensor, prefix: str = "tensor(") -> str:
         suffixes += [str(placement), f"sbp={input.sbp}"]
     elif input.device.type != "cpu":
         suffixes.append(f"device='{input.device}'")
-    natural = input.dtype in (defaults.dtype, dtypes.int64, dtypes.bool_)
+    usual = (defaults.dtype, defaults.dtype.whole, dtypes.int64, dtypes.bool_)
+    natural = input.dtype in usual
     size = input.numel()
     if input.device is META:
         suffixes.append(f"size={tuple(input.shape)}")
@@ -184,7 +208,7 @@ def text_of(input: Tensor, prefix: str = "tensor(") -> str:
         if input.dtype.itemsize == 2 and input.dtype.kind == "float":
             values = values.astype(np.float32)
         summarize = size > options.threshold
-        formatter = Formatter(_edges(values) if summarize else values)
+        formatter = formatter_of(_edges(values) if summarize else values)
         body = _block(values, len(prefix), formatter, summarize)
     if input.requires_grad:
         name = gradient_function_name(input)

@@ -12,6 +12,7 @@ import numpy as np
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.elementwise.scalar_function import to_float
 from metaop.errors import ArgumentTypeError, DivisionError, DTypeError
+from metaop.operators.complex_numbers import joined
 from metaop.operators.pointwise import POINTWISE
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.surface import public
@@ -23,8 +24,9 @@ from metaop.unified_graph.faults import DIVISION_BY_ZERO
 from metaop.unified_graph.recording import Call, record, scalar_leaf
 from metaop.unified_graph.tensor_type import Device
 
-Number = int | float | bool
-Operand = Tensor | int | float | bool
+Real = int | float | bool
+Number = Real | complex
+Operand = Tensor | int | float | bool | complex
 
 # Numbers that are compiled in, because kernels get simpler with them. All others are arguments,
 # so that a number that changes from step to step compiles nothing.
@@ -51,7 +53,7 @@ def default_dtype_of(number: Number) -> DType:
     if isinstance(number, int):
         return dtypes.int64
     if isinstance(number, complex):
-        return dtypes.complex128 if defaults.dtype is dtypes.float64 else dtypes.complex64
+        return defaults.dtype.whole
     return defaults.dtype
 
 
@@ -59,7 +61,7 @@ def default_dtype_of(number: Number) -> DType:
 def result_type(*operands: Operand) -> DType:
     """PyTorch's result type: tensors with dimensions first, then 0-d tensors, then numbers.
 
-    A lower category decides only when its kind (bool, int, float) is higher.
+    A lower category decides only when its kind (bool, int, float, complex) is higher.
 
     >>> metaop.result_type(metaop.tensor([1], dtype=metaop.int32), 2)
     metaop.int32
@@ -76,7 +78,11 @@ def result_type(*operands: Operand) -> DType:
         categories[category] = dtype if current is None else promote(current, dtype)
     result: DType | None = None
     for candidate in categories:
-        if candidate is not None and (result is None or kind_rank(candidate) > kind_rank(result)):
+        if candidate is None:
+            continue
+        if result is not None and result.kind == "float" and candidate.is_complex:
+            result = result.whole
+        elif result is None or kind_rank(candidate) > kind_rank(result):
             result = candidate
     assert result is not None
     return result
@@ -101,7 +107,7 @@ def pointwise(name: str, *operands: Any) -> Tensor:
 def binary(step: Composite, left: Any, right: Any) -> Tensor:
     """A scalar function of two operands, of which at least one is a tensor."""
     if step.name in _DIVISIONS and type(right) in (int, bool) and not right:
-        if left.dtype.kind != "float":
+        if not left.dtype.is_differentiable:
             raise DivisionError(
                 f"{step.name}: {DIVISION_BY_ZERO.message}",
                 fix="divide by another number, or convert the tensor with .float()",
@@ -115,7 +121,7 @@ def binary(step: Composite, left: Any, right: Any) -> Tensor:
             # The common case of a number that does not change the tensor's type.
             call = left.call
             dtype = call.type.dtype
-            if dtype.kind == "float" or (dtype.kind == "int" and type(right) is int):
+            if dtype.is_differentiable or (dtype.kind == "int" and type(right) is int):
                 if (type(right), right) in _COMPILED_IN:
                     return wrap(record(step, (call, None), (None, right)))
                 number = scalar_leaf(right, dtype, call.type.device)
@@ -153,7 +159,10 @@ def device_among(operands: tuple[Any, ...]) -> Device:
 
 
 def number_call(number: Number, dtype: DType, device: Device) -> Call:
-    """A Python number as a program argument of type `dtype`."""
+    """A Python number as a program argument of type `dtype`; a complex one is two arguments."""
+    if isinstance(number, complex):
+        parts = [scalar_leaf(x, dtype, device) for x in (number.real, number.imag)]
+        return record(joined, parts)
     if dtype.kind == "int" and isinstance(number, float) and not math.isfinite(number):
         number = 0
     return scalar_leaf(number, dtype, device)
@@ -167,7 +176,15 @@ def fitting_call(number: Number, dtype: DType, device: Device) -> Call:
 
 def check_fits(number: Number, dtype: DType) -> None:
     """Raises DTypeError for a number out of the range of a type; negative ones wrap as in C."""
-    if dtype.kind == "float":
+    if isinstance(number, complex):
+        if not dtype.is_complex:
+            raise DTypeError(
+                f"value cannot be converted to type {dtype.name} without overflow: {number}",
+                fix="use a complex type, or take .real",
+            )
+        return
+    if dtype.is_differentiable:
+        dtype = dtype.part
         fits = not math.isfinite(number) or abs(number) <= _largest(dtype)
     elif dtype.kind == "int":
         least, most = _bounds(dtype)
@@ -199,7 +216,7 @@ def _largest(dtype: DType) -> float:
 
 def operand_argument(operand: Any, name: str) -> Operand:
     """A tensor or a Python number; NumPy scalars and arrays are converted."""
-    if isinstance(operand, (Tensor, bool, int, float)):
+    if isinstance(operand, (Tensor, bool, int, float, complex)):
         return operand
     if isinstance(operand, np.generic):
         return operand.item()
@@ -234,7 +251,7 @@ def unary_function(name: str, row: str = "") -> Callable[[Tensor], Tensor]:
 
     def function(input: Tensor) -> Tensor:
         call = tensor_argument(input, name).call
-        if makes_floats and call.type.dtype.kind != "float":
+        if makes_floats and not call.type.dtype.is_differentiable:
             return wrap(record(step, (call,), (defaults.dtype,)))
         return wrap(record(step, (call,)))
 

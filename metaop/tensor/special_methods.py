@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from metaop.errors import ArgumentError, ArgumentTypeError, GradientError, ShapeError
+from metaop.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    GradientError,
+    ShapeError,
+)
 from metaop.operators.pointwise import POINTWISE
 from metaop.tensor import html, printing
 from metaop.tensor.attributes import fields
-from metaop.tensor.complex_numbers.complex_tensor import as_complex
 from metaop.tensor.core import Tensor, from_array, view
 from metaop.tensor.functions import comparison, conversion, pointwise, shaping
 from metaop.tensor.host import dlpack
@@ -21,40 +26,21 @@ from metaop.tensor.promotion import binary
 from metaop.tensor.sparse import layouts
 from metaop.tensor.writing import in_place
 
-_OPERATOR_NAMES = {"div": "truediv"}
-
 
 def _is_operand(value: Any) -> bool:
-    return isinstance(value, (Tensor, int, float, np.ndarray, np.generic))
-
-
-def _is_complex(value: Any) -> bool:
-    return isinstance(value, (complex, np.complexfloating))
-
-
-def _whole(value: Any) -> Tensor:
-    """A number or a tensor as a complex tensor, whose own operators go on."""
-    return as_complex(value)
+    return isinstance(value, (Tensor, int, float, complex, np.ndarray, np.generic))
 
 
 def _forward(function: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Any], Tensor]:
-    operator = f"__{_OPERATOR_NAMES.get(function.__name__, function.__name__)}__"
-
     def method(self: Tensor, other: Any) -> Tensor:
-        if _is_operand(other):
-            return function(self, other)
-        return getattr(_whole(self), operator)(other) if _is_complex(other) else NotImplemented
+        return function(self, other) if _is_operand(other) else NotImplemented
 
     return method
 
 
 def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Any], Tensor]:
-    operator = f"__{_OPERATOR_NAMES.get(function.__name__, function.__name__)}__"
-
     def method(self: Tensor, other: Any) -> Tensor:
-        if _is_operand(other):
-            return function(other, self)
-        return getattr(_whole(other), operator)(self) if _is_complex(other) else NotImplemented
+        return function(other, self) if _is_operand(other) else NotImplemented
 
     return method
 
@@ -89,15 +75,11 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 
 def _add(self: Tensor, other: Any) -> Tensor:
-    if _is_operand(other):
-        return binary(_ADD, self, other)
-    return _whole(self) + other if _is_complex(other) else NotImplemented
+    return binary(_ADD, self, other) if _is_operand(other) else NotImplemented
 
 
 def _sub(self: Tensor, other: Any) -> Tensor:
-    if _is_operand(other):
-        return binary(_SUB, self, other)
-    return _whole(self) - other if _is_complex(other) else NotImplemented
+    return binary(_SUB, self, other) if _is_operand(other) else NotImplemented
 
 
 _ADD, _SUB = POINTWISE["add"], POINTWISE["sub"]
@@ -107,7 +89,7 @@ def _divided_into(self: Tensor, other: Any) -> Tensor:
     """`number / tensor`, as PyTorch computes it: the gradient needs the result, not the tensor."""
     if _is_operand(other):
         return binary(_MUL, pointwise.reciprocal(self), other)
-    return _whole(other) / self if _is_complex(other) else NotImplemented
+    return NotImplemented
 
 
 _MUL = POINTWISE["mul"]
@@ -157,8 +139,21 @@ def _truth(self: Tensor) -> bool:
     return bool(self.item())
 
 
+def _real_number(self: Tensor) -> int | float | bool:
+    """The single element as a real number; an error if it has an imaginary part."""
+    number = self.item()
+    if not isinstance(number, complex):
+        return number
+    if number.imag:
+        raise DTypeError(
+            f"value cannot be converted to a real number without overflow: {number}",
+            fix="take .real or .abs() first",
+        )
+    return number.real
+
+
 def _index(self: Tensor) -> int:
-    if self.dtype.kind == "float" or self.call.type.size != 1:
+    if self.dtype.is_differentiable or self.call.type.size != 1:
         raise ArgumentTypeError(
             "only integer tensors of a single element can be converted to an index",
             fix="convert it with int(tensor)",
@@ -264,7 +259,6 @@ _PROPERTIES: dict[str, Callable[[Tensor], Any]] = {
         ),
         lambda self: False,
     ),
-    "real": lambda self: self,
     "layout": lambda self: layouts.strided,
 }
 for _name, _getter in _PROPERTIES.items():
@@ -286,8 +280,9 @@ _METHODS: dict[str, Any] = {
     "__iter__": _iterate,
     "__contains__": _contains,
     "__bool__": _truth,
-    "__int__": lambda self: int(self.item()),
-    "__float__": lambda self: float(self.item()),
+    "__int__": lambda self: int(_real_number(self)),
+    "__float__": lambda self: float(_real_number(self)),
+    "__complex__": lambda self: complex(self.item()),
     "__index__": _index,
     "__hash__": lambda self: id(self),
     "__format__": _format,

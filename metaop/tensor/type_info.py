@@ -19,14 +19,14 @@ _LARGEST = {"float8_e4m3fn": 448.0}
 class finfo:
     """The limits of a floating-point type: `max`, `min`, `eps`, `tiny`, `bits`, `resolution`.
 
-    Raises ArgumentTypeError for other types.
+    Those of a complex type are the limits of its parts. Raises ArgumentTypeError for other types.
 
     >>> metaop.finfo(metaop.float32).eps, metaop.finfo(metaop.bfloat16).bits
     (1.1920928955078125e-07, 16)
     """
 
     def __init__(self, type: DType | None = None) -> None:
-        dtype = defaults.dtype if type is None else type
+        dtype = (defaults.dtype if type is None else type).part
         if dtype.kind != "float":
             raise ArgumentTypeError(
                 f"torch.finfo() requires a floating point input type, not {dtype.name}",

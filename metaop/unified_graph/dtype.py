@@ -13,7 +13,7 @@ _KIND_ORDER = {"bool": 0, "int": 1, "float": 2, "complex": 3}
 class DType:
     """An element type, one object per type: compare with `is`.
 
-    `kind` is "bool", "int", "float" or, outside the graph only, "complex"; `itemsize` counts bytes;
+    `kind` is "bool", "int", "float" or "complex"; `itemsize` counts bytes;
     `numpy` is the NumPy dtype; `compute` the type in which arithmetic on the values is done
     (float32 for the 16-bit floats).
 
@@ -62,6 +62,23 @@ class DType:
         return self.kind == "complex"
 
     @property
+    def is_differentiable(self) -> bool:
+        """Whether values of the type can have gradients: floats and complex numbers."""
+        return self.kind in ("float", "complex")
+
+    @property
+    def part(self) -> DType:
+        """The type of the real and the imaginary part; that of a real number is its own."""
+        return _PARTS.get(self, self)
+
+    @property
+    def whole(self) -> DType:
+        """The complex type with which values of this type are computed; complex ones stay."""
+        if self.kind == "complex":
+            return self
+        return complex128 if self is float64 else complex64
+
+    @property
     def is_signed(self) -> bool:
         return self.signed
 
@@ -95,7 +112,7 @@ bfloat16 = DType("bfloat16", "float", 2)
 float32 = DType("float32", "float", 4)
 float64 = DType("float64", "float", 8)
 
-# No values of these types are in the graph: complex tensors are pairs of floats.
+# A pass of the compiler makes two real values of each complex one (fusion/split_complex.py).
 complex64 = DType("complex64", "complex", 8)
 complex128 = DType("complex128", "complex", 16)
 
@@ -108,9 +125,11 @@ float8_e5m2 = DType("float8_e5m2", "float", 1)
 NAMED = (uint16, uint32, uint64, float8_e4m3fn, float8_e5m2)
 
 ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
+COMPLEX = (complex64, complex128)
 FLOATS = (float16, bfloat16, float32, float64)
 INTEGERS = (uint8, int8, int16, int32, int64)
-_BY_NAME = {dtype.name: dtype for dtype in (*ALL, *NAMED)}
+_BY_NAME = {dtype.name: dtype for dtype in (*ALL, *COMPLEX, *NAMED)}
+_PARTS = {complex64: float32, complex128: float64}
 
 
 def dtype_named(name: str) -> DType:
@@ -130,13 +149,16 @@ def promote(left: DType, right: DType) -> DType:
     """PyTorch's result type of two tensors of equal rank category.
 
     The higher kind wins; within a kind the wider type; uint8 with a signed type goes to the next
-    wider signed type; float16 with bfloat16 gives float32.
+    wider signed type; float16 with bfloat16 gives float32; a float gives a complex type the width
+    of its own.
     """
     if left is right:
         return left
     if left.kind != right.kind:
+        if {left.kind, right.kind} == {"float", "complex"}:
+            return complex128 if 16 in (left.whole.itemsize, right.whole.itemsize) else complex64
         return max(left, right, key=lambda dtype: _KIND_ORDER[dtype.kind])
-    if left.kind == "float":
+    if left.is_differentiable:
         if left.itemsize == right.itemsize:
             return float32
         return max(left, right, key=lambda dtype: dtype.itemsize)
@@ -147,5 +169,5 @@ def promote(left: DType, right: DType) -> DType:
 
 
 def kind_rank(dtype: DType) -> int:
-    """0 for bool, 1 for integers, 2 for floats: the categories of PyTorch's promotion."""
+    """0 for bool, 1 for integers, 2 for floats, 3 for complex numbers: PyTorch's categories."""
     return _KIND_ORDER[dtype.kind]

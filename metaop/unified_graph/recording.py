@@ -199,10 +199,13 @@ _scalar_types: dict[tuple[DType, Device], TensorType] = {}
 
 
 def scalar_leaf(value: int | float | bool, dtype: DType, device: Device = CPU) -> Call:
-    """A Python number that programs take as an argument, so that its value compiles nothing."""
+    """A Python number that programs take as an argument, so that its value compiles nothing.
+
+    For a complex type it is of the type of the parts: whoever computes with it converts it.
+    """
     kind = _scalar_types.get((dtype, device))
     if kind is None:
-        kind = _scalar_types[(dtype, device)] = TensorType((), dtype, device)
+        kind = _scalar_types[(dtype, device)] = TensorType((), dtype.part, device)
     call = Call(None, (), kind, False)
     call.scalar = value
     return call

@@ -100,7 +100,7 @@ class TensorType:
                 raise UnsupportedError(f"there are no tensors of {dtype.name}", fix=_WIDER)
             new = object.__new__(cls)
             new.shape, new.dtype, new.device = key
-            new.differentiable = dtype.kind == "float"
+            new.differentiable = dtype.is_differentiable
             new.parted = None
             found = cls._table.add(key, new)
         return found

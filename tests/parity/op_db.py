@@ -36,13 +36,12 @@ RANDOM = {
 # Bases of spaces are unique up to signs or rotations: these are compared by their products.
 BASES: dict[str, Callable[[Any], Any]] = {
     "svd": lambda r: (
-        (r[0][..., : r[1].shape[-1]] * r[1].unsqueeze(-2))
-        @ r[2][..., : r[1].shape[-1]].transpose(-2, -1)
+        (r[0][..., : r[1].shape[-1]] * r[1].unsqueeze(-2)) @ r[2][..., : r[1].shape[-1]].mH
     ),
     "linalg.svd": lambda r: (
         (r[0][..., : r[1].shape[-1]] * r[1].unsqueeze(-2)) @ r[2][..., : r[1].shape[-1], :]
     ),
-    "linalg.eigh": lambda r: (r[1] * r[0].unsqueeze(-2)) @ r[1].transpose(-2, -1),
+    "linalg.eigh": lambda r: (r[1] * r[0].unsqueeze(-2)) @ r[1].mH,
     "qr": lambda r: r[0] @ r[1],
     # Of equal elements any may be chosen.
     "topk": lambda r: r[0],
@@ -99,10 +98,7 @@ def to_metaop(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided:
             raise OutOfScope("sparse")
-        if value.dtype.is_complex:
-            pairs = to_metaop(torch.view_as_real(value.detach().resolve_conj().resolve_neg()))
-            return metaop.view_as_complex(pairs).requires_grad_(value.requires_grad)
-        result = _with_storage(value.detach().resolve_neg())
+        result = _with_storage(value.detach().resolve_conj().resolve_neg())
         return result.requires_grad_() if value.requires_grad else result
     if isinstance(value, torch.dtype):
         found = getattr(metaop, str(value).removeprefix("torch."), None)
@@ -394,18 +390,13 @@ def _gradients(
     expected_gradients = torch.autograd.grad(
         [e for _, e in pairs], [t for _, t in inputs], cotangents, allow_unused=True
     )
-    # Complex numbers are pairs here.
     found = metaop.autograd.grad(
-        [_as_pairs(a) for a, _ in pairs],
-        [_as_pairs(m) for m, _ in inputs],
-        [_as_pairs(to_metaop(g)) for g in cotangents],
+        [a for a, _ in pairs],
+        [m for m, _ in inputs],
+        [to_metaop(g) for g in cotangents],
         allow_unused=True,
     )
-    wanted = [
-        torch.view_as_real(g.resolve_conj()) if g is not None and g.dtype.is_complex else g
-        for g in expected_gradients
-    ]
-    return list(found), wanted
+    return list(found), list(expected_gradients)
 
 
 def _cotangent(expected: torch.Tensor, draw: Callable[..., Any]) -> torch.Tensor:
@@ -414,10 +405,6 @@ def _cotangent(expected: torch.Tensor, draw: Callable[..., Any]) -> torch.Tensor
     if expected.dtype.is_complex:
         numbers = torch.complex(numbers[..., 0], numbers[..., 1])
     return numbers.to(expected.dtype)
-
-
-def _as_pairs(tensor: Any) -> Any:
-    return metaop.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def is_public(entry: Any) -> bool:

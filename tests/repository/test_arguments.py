@@ -159,7 +159,7 @@ def functions() -> Iterator[tuple[str, object]]:
                 continue
             if inspect.isfunction(value):
                 yield name, value
-            elif inspect.isclass(value) and name not in ("Tensor", "ComplexTensor", "SparseTensor"):
+            elif inspect.isclass(value) and name not in ("Tensor", "SparseTensor"):
                 for method, plain in vars(value).items():
                     function = getattr(plain, "__func__", plain)
                     is_public = not method.startswith("_") or method in ("__init__", "__new__")

@@ -119,6 +119,14 @@ ROWS = (
         degree="linear",
     ),
     ScalarFunction(
+        "conj",
+        1,
+        numpy=np.conjugate,
+        llvm=lambda b, x: x,
+        cuda="({0})",
+        gradient=lambda g, y, x: (g,),
+    ),
+    ScalarFunction(
         "abs",
         1,
         numpy=np.abs,

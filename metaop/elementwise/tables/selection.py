@@ -176,7 +176,7 @@ ROWS = (
         numpy=lambda x: x,
         llvm=lambda b, x: x,
         cuda="({0})",
-        gradient=lambda g, y, x: (cast(g, x.dtype) if x.dtype.kind == "float" else None,),
+        gradient=lambda g, y, x: (cast(g, x.dtype) if x.dtype.is_differentiable else None,),
         degree="linear",
     ),
 )

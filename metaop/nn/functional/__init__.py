@@ -140,7 +140,6 @@ from metaop.nn.functional.vision import (
     upsample_bilinear,
     upsample_nearest,
 )
-from metaop.tensor.complex_numbers.complex_functions import accept_complex, accept_complex_factors
 from metaop.tensor.out import offer_out
 
 _TAKING_OUT = (
@@ -149,11 +148,3 @@ _TAKING_OUT = (
 )
 
 offer_out(globals(), _TAKING_OUT)
-accept_complex(globals())
-accept_complex_factors(
-    globals(),
-    (
-        *("linear", "conv1d", "conv2d", "conv3d"),
-        *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-    ),
-)

@@ -81,7 +81,7 @@ def isreal(input: Tensor) -> Tensor:
     >>> metaop.isreal(metaop.tensor([1.0, 2.0]))
     tensor([True, True])
     """
-    return input.eq(input) | True
+    return input.imag.eq(0) if input.dtype.is_complex else input.eq(input) | True
 
 
 @public(method=True)

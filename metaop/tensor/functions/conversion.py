@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import math
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,9 @@ from metaop.operators.basic import convert
 from metaop.tensor.arguments import sizes, wrap_dim
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.devices import moved
-from metaop.tensor.functions.selection import where
 from metaop.tensor.options import default_device, device_of
 from metaop.tensor.promotion import defaults
-from metaop.tensor.surface import method, public, synonym
+from metaop.tensor.surface import method, public
 from metaop.tensor.writing import in_place
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
@@ -54,10 +52,6 @@ def to(
                 f"to() received {type(argument).__name__}",
                 fix="pass a dtype, a device or a tensor",
             )
-    if dtype is not None and dtype.kind == "complex":
-        from metaop.tensor.complex_numbers.complex_tensor import as_complex
-
-        return as_complex(to(input, device=device), dtype)
     call = input.call
     result = input
     if dtype is not None and dtype is not call.type.dtype:
@@ -69,8 +63,6 @@ def to(
 
 def _converter(dtype: DType, name: str) -> Any:
     def function(input: Tensor, memory_format: Any = None) -> Tensor:
-        if dtype.kind == "complex":
-            return to(input, dtype)
         call = input.call
         if call.type.dtype is dtype:
             return input
@@ -106,6 +98,8 @@ _TYPE_NAMES = {
     dtypes.bfloat16: "BFloat16",
     dtypes.float32: "Float",
     dtypes.float64: "Double",
+    dtypes.complex64: "ComplexFloat",
+    dtypes.complex128: "ComplexDouble",
 }
 _TYPES_BY_NAME = {f"{name}Tensor": dtype for dtype, name in _TYPE_NAMES.items()}
 
@@ -193,7 +187,7 @@ def is_complex(input: Tensor) -> builtins.bool:
     >>> metaop.is_complex(x), metaop.is_complex(metaop.complex(x, x))
     (False, True)
     """
-    return False
+    return input.dtype.is_complex
 
 
 @public(method=True)
@@ -228,33 +222,6 @@ def is_tensor(obj: Any) -> builtins.bool:
     return isinstance(obj, Tensor)
 
 
-@public(method=True)
-def conj(input: Tensor) -> Tensor:
-    """The complex conjugate, which of real numbers is the tensor itself; the shape stays.
-
-    >>> metaop.conj(metaop.complex(metaop.ones(1), metaop.ones(1)))
-    tensor([1.-1.j])
-    """
-    return input
-
-
-@public(method=True, out=True)
-def angle(input: Tensor) -> Tensor:
-    """The angle in the complex plane in radians: 0, or pi for negative numbers.
-
-    The shape stays; of complex tensors it is the angle with the real axis.
-
-    >>> metaop.angle(metaop.tensor([2.0, -2.0]))
-    tensor([0.0000, 3.1416])
-    """
-    values = input if input.dtype.kind == "float" else input.to(defaults.dtype)
-    # The product keeps NaN, and a gradient of 0; infinity times 0 would be NaN.
-    return where(values < 0, math.pi, values.clamp(0.0, 1.0) * 0.0)
-
-
-conj_physical = synonym("conj_physical", conj, in_place=True, in_place_function=True, out=True)
-resolve_conj = synonym("resolve_conj", conj)
-resolve_neg = synonym("resolve_neg", conj)
 nelement = method("nelement")(numel)
 ndimension = method("ndimension")(dim)
 

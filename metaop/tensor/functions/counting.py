@@ -13,6 +13,7 @@ from metaop.operators import counting as operators
 from metaop.operators import distinct, searching
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.functions.complex_numbers import complex
 from metaop.tensor.functions.creation import full, tensor
 from metaop.tensor.functions.selection import where
 from metaop.tensor.promotion import defaults, result_type
@@ -370,7 +371,7 @@ def cov(
             [-2.,  4.]])
     """
     rows = input.reshape(1, -1) if input.ndim < 2 else input
-    if rows.dtype.kind != "float":
+    if not rows.dtype.is_differentiable:
         rows = rows.to(defaults.dtype)
     weights = None
     for given in (fweights, aweights):
@@ -379,14 +380,14 @@ def cov(
     if weights is None:
         freedom: Any = max(rows.shape[1] - correction, 0)
         centred = rows - rows.mean(1, True)
-        product = centred @ centred.t() / float(freedom)
+        product = centred @ centred.mH / float(freedom)
     else:
         total = weights.sum()
         centred = rows - ((rows * weights).sum(1, True) / total)
         freedom = total - correction
         if aweights is not None:
             freedom = total - correction * (weights * aweights).sum() / total
-        product = (centred * weights) @ centred.t() / freedom
+        product = (centred * weights) @ centred.mH / freedom
     return product.squeeze()
 
 
@@ -404,4 +405,7 @@ def corrcoef(input: Tensor) -> Tensor:
     if covariance.ndim == 0:
         return covariance / covariance
     deviation = covariance.diagonal().sqrt()
-    return (covariance / deviation.unsqueeze(1) / deviation.unsqueeze(0)).clamp(-1, 1)
+    found = covariance / deviation.unsqueeze(1) / deviation.unsqueeze(0)
+    if not found.dtype.is_complex:
+        return found.clamp(-1, 1)
+    return complex(found.real.clamp(-1, 1), found.imag.clamp(-1, 1))

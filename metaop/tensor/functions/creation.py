@@ -128,10 +128,6 @@ def _from_data(data: Any, dtype: DType | None, copy: bool) -> Tensor:
         array = data
     else:
         array, copy = _array_of(data, dtype), False
-    if array.dtype.kind == "c" or (dtype is not None and dtype.kind == "complex"):
-        from metaop.tensor.complex_numbers.complex_tensor import as_complex, from_complex_array
-
-        return as_complex(from_complex_array(array), dtype)
     kind = dtypes.from_numpy_dtype(array.dtype)
     if kind is None:
         raise ArgumentTypeError(
@@ -154,7 +150,8 @@ def _array_of(data: Any, dtype: DType | None) -> np.ndarray:
     leaves: list[Any] = []
     shape = _flatten(data, leaves, 0)
     if any(isinstance(value, (complex, np.complexfloating)) for value in leaves):
-        return np.array(leaves, np.complex64 if dtype is None else dtype.numpy).reshape(shape)
+        kind = defaults.dtype.whole if dtype is None else dtype
+        return np.array(leaves, kind.numpy).reshape(shape)
     if dtype is not None:
         if dtype.kind == "int":
             for value in leaves:
@@ -214,10 +211,6 @@ def _filled(
     shape: Shape, value: Number, dtype: DType, device: Device, requires_grad: bool = False
 ) -> Tensor:
     """Zeros and ones are compiled in; any other number is an argument."""
-    if dtype.kind == "complex":
-        from metaop.tensor.complex_numbers.complex_tensor import filled_complex
-
-        return filled_complex(shape, value, dtype, device).requires_grad_(requires_grad)
     if device is CPU and value in (0, 1):
         call = record(constant_fill, (), (value, shape, dtype))
     else:

@@ -45,7 +45,7 @@ def _along(input: Tensor, dim: int, space: Any, edge_order: int) -> Tensor:
         raise ArgumentError(
             f"gradient: dimension {dim} has {length} samples, but {edge_order + 1} are needed"
         )
-    values = (input if input.dtype.kind == "float" else input.to(defaults.dtype)).movedim(dim, -1)
+    values = (input if input.dtype.is_differentiable else input.to(defaults.dtype)).movedim(dim, -1)
     if isinstance(space, Tensor) and space.ndim:
         gaps = space.diff().to(values.dtype)
     else:

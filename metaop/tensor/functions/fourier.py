@@ -10,27 +10,24 @@ import numpy as np
 
 from metaop.errors import ArgumentError, ShapeError
 from metaop.tensor.arguments import wrap_dim, wrap_dims
-from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor, as_complex, view_as_complex
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.joining import cat
 from metaop.tensor.host.host_function import host_function
 from metaop.tensor.linear_algebra.decompositions import Cotangents
+from metaop.tensor.promotion import defaults
 
 Norm = str | None
 Dims = Sequence[int] | int | None
 
 
-def _transformed(pair: Tensor, dims: tuple[int, ...], sign: int, scale: float) -> Tensor:
-    """`scale * sum(x * exp(sign * 2 pi i k n / N))` over `dims` of complex pairs (…, 2)."""
-    array = np.ascontiguousarray(pair.detach()._array())
-    whole = array.view(np.complex64 if array.dtype.itemsize == 4 else np.complex128)[..., 0]
-    found: np.ndarray = whole
+def _transformed(x: Tensor, dims: tuple[int, ...], sign: int, scale: float) -> Tensor:
+    """`scale * sum(x * exp(sign * 2 pi i k n / N))` over `dims` of complex numbers."""
+    whole: np.ndarray = x.detach()._array()
+    found = whole
     if dims and sign < 0:
         found = np.fft.fftn(whole, axes=dims)
     elif dims:
         found = np.fft.ifftn(whole, axes=dims, norm="forward")
-    found = found * scale
-    parts = np.ascontiguousarray(found, whole.dtype).view(array.dtype).reshape(array.shape)
 
     def backward(
         inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
@@ -38,24 +35,21 @@ def _transformed(pair: Tensor, dims: tuple[int, ...], sign: int, scale: float) -
         assert cotangents[0] is not None
         return [_transformed(cotangents[0], dims, -sign, scale)]
 
-    return host_function([pair], [parts], backward)[0]
+    return host_function([x], [(found * scale).astype(whole.dtype)], backward)[0]
 
 
 def _half_transformed(x: Tensor, dim: int, scale: float) -> Tensor:
-    """The first half of `_transformed` of real numbers, without the conjugates: pairs (…, 2)."""
-    array = x.detach()._array()
-    found = np.fft.rfft(array, axis=dim) * scale
-    kind = np.complex64 if array.dtype.itemsize == 4 else np.complex128
-    parts = np.ascontiguousarray(found, kind)[..., None].view(array.dtype)
+    """The first half of `_transformed` of real numbers, without the conjugates."""
+    found = np.fft.rfft(x.detach()._array(), axis=dim) * scale
     size = x.shape[dim]
 
     def backward(
         inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
     ) -> Cotangents:
         assert cotangents[0] is not None
-        return [_transformed(_resized(cotangents[0], dim, size), (dim,), 1, scale).select(-1, 0)]
+        return [_transformed(_resized(cotangents[0], dim, size), (dim,), 1, scale).real]
 
-    return host_function([x], [parts], backward)[0]
+    return host_function([x], [found.astype(x.dtype.whole.numpy)], backward)[0]
 
 
 def _scale(norm: Norm, sign: int, count: int) -> float:
@@ -70,42 +64,44 @@ def _complex(x: Tensor, sizes: Sequence[int], dims: tuple[int, ...], sign: int, 
     """The transform over `dims`, which are cut or padded with zeros to `sizes` first."""
     if any(size < 1 for size in sizes):
         raise ShapeError(f"Invalid number of data points ({min(sizes)}) specified")
-    pair = as_complex(x)._pair
+    whole = _as_complex(x)
     for dim, size in zip(dims, sizes):
-        pair = _resized(pair, dim, size)
-    return view_as_complex(_transformed(pair, dims, sign, _scale(norm, sign, math.prod(sizes))))
+        whole = _resized(whole, dim, size)
+    return _transformed(whole, dims, sign, _scale(norm, sign, math.prod(sizes)))
 
 
-def _resized(pair: Tensor, dim: int, size: int) -> Tensor:
-    extent = pair.shape[dim]
+def _as_complex(x: Tensor) -> Tensor:
+    """The tensor in the complex type of its width; integers in that of the default type."""
+    return x.to((x if x.dtype.is_differentiable else defaults).dtype.whole)
+
+
+def _resized(x: Tensor, dim: int, size: int) -> Tensor:
+    extent = x.shape[dim]
     if size <= extent:
-        return pair if size == extent else pair.narrow(dim, 0, size)
-    shape = list(pair.shape)
+        return x if size == extent else x.narrow(dim, 0, size)
+    shape = list(x.shape)
     shape[dim] = size - extent
-    return cat([pair, pair.new_zeros(shape)], dim)
+    return cat([x, x.new_zeros(shape)], dim)
 
 
 def _from_half(x: Tensor, size: int, dim: int, norm: Norm) -> Tensor:
     """The real inverse transform of the first half of a Hermitian spectrum."""
     if size < 1:
         raise ShapeError(f"Invalid number of data points ({size}) specified")
-    half = _resized(as_complex(x)._pair, dim, size // 2 + 1)
+    half = _resized(_as_complex(x), dim, size // 2 + 1)
     rest = half.narrow(dim, 1, (size - 1) // 2).flip(dim)
-    mirrored = rest * rest.new_tensor([1.0, -1.0])
-    whole = view_as_complex(cat([half, mirrored], dim))
+    whole = cat([half, rest.conj()], dim)
     return _complex(whole, (size,), (dim,), 1, norm).real
 
 
 def _half(x: Tensor, size: int, dim: int, norm: Norm) -> Any:
     """The first half of the spectrum of a real tensor."""
-    if isinstance(x, ComplexTensor):
+    if x.dtype.is_complex:
         raise ArgumentError("rfft expects a real input tensor, but got a complex one", fix="fft")
     if size < 1:
         raise ShapeError(f"Invalid number of data points ({size}) specified")
-    real = as_complex(x).real
-    return view_as_complex(
-        _half_transformed(_resized(real, dim, size), dim, _scale(norm, -1, size))
-    )
+    real = x.to((x if x.dtype.is_differentiable else defaults).dtype.whole.part)
+    return _half_transformed(_resized(real, dim, size), dim, _scale(norm, -1, size))
 
 
 def _chosen(x: Tensor, s: Sequence[int] | None, dim: Dims) -> tuple[list[int], tuple[int, ...]]:
@@ -183,7 +179,7 @@ def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) 
     """
     place = wrap_dim(dim, input.ndim)
     size = 2 * (input.shape[place] - 1) if n is None else n
-    return _from_half(as_complex(input).conj(), size, place, _INVERSE[norm])
+    return _from_half(_as_complex(input).conj(), size, place, _INVERSE[norm])
 
 
 def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: Norm = None) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.ranges import arange
 from metaop.tensor.functions.rearranging import roll
@@ -74,6 +73,4 @@ def _shifted(input: Tensor, dim: int | Sequence[int] | None, sign: int) -> Tenso
     listed = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
     dims = tuple(listed)
     shifts = tuple(sign * (input.shape[d] // 2) for d in dims)
-    if isinstance(input, ComplexTensor):
-        return input.roll(shifts, dims)
     return roll(input, shifts, dims)

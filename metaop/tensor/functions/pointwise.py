@@ -119,7 +119,13 @@ def rsub(input: Tensor, other: Operand, *, alpha: Number = 1) -> Tensor:
 
 
 def _scaled(input: Operand, other: Operand, alpha: Number) -> Operand:
-    if isinstance(alpha, float) and result_type(input, other).kind != "float":
+    kind = result_type(input, other)
+    if isinstance(alpha, complex) and not kind.is_complex:
+        raise DTypeError(
+            "For non-complex input tensors, argument alpha must not be a complex number.",
+            fix="pass a real number, or convert the tensors with .cfloat()",
+        )
+    if isinstance(alpha, float) and not kind.is_differentiable:
         raise DTypeError(
             "For integral input tensors, argument alpha must not be a floating point number.",
             fix="pass an int, or convert the tensors with .float()",
@@ -155,10 +161,10 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
 def _in_floats(name: str, input: Operand, other: Operand) -> Tensor:
     """A binary function for which integers are converted to the default float type."""
     dtype = input.dtype if isinstance(input, Tensor) else None
-    if dtype is not None and dtype.kind == "float":
+    if dtype is not None and dtype.is_differentiable:
         return binary(POINTWISE[name], input, other)
     dtype = result_type(input, other)
-    floating = dtype if dtype.kind == "float" else defaults.dtype
+    floating = dtype if dtype.is_differentiable else defaults.dtype
     return mixed(POINTWISE[name], (input, other), floating)
 
 
@@ -193,7 +199,7 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """
     operands = tensor_argument(input, "ldexp"), tensor_argument(other, "ldexp")
     dtype = result_type(*operands)
-    floating = dtype if dtype.kind == "float" else defaults.dtype
+    floating = dtype if dtype.is_differentiable else defaults.dtype
     return wrap(record(operators.ldexp, (input.call, other.call), (floating,)))
 
 
@@ -242,7 +248,7 @@ def pow(input: Operand, exponent: Operand) -> Tensor:
     """
     if isinstance(exponent, (int, float)) and isinstance(input, Tensor):
         dtype = input.dtype
-        if dtype.kind != "float":
+        if not dtype.is_differentiable:
             if exponent < 0 and not isinstance(exponent, float):
                 raise DTypeError(
                     "Integers to negative integer powers are not allowed.",
@@ -255,12 +261,14 @@ def pow(input: Operand, exponent: Operand) -> Tensor:
 
 @in_every_form()
 def float_power(input: Operand, exponent: Operand) -> Tensor:
-    """`input ** exponent` in float64; the operands broadcast to one shape.
+    """`input ** exponent` in float64 or complex128; the operands broadcast to one shape.
 
     >>> metaop.float_power(metaop.tensor([2, 4]), -1)
     tensor([0.5000, 0.2500], dtype=metaop.float64)
     """
-    return mixed(POINTWISE["pow"], (input, exponent), dtypes.float64)
+    is_complex = result_type(input, exponent).is_complex
+    dtype = dtypes.complex128 if is_complex else dtypes.float64
+    return mixed(POINTWISE["pow"], (input, exponent), dtype)
 
 
 @in_every_form(in_place_function=True)
@@ -365,7 +373,7 @@ def nan_to_num(
 
 def _composed(step: Any, input: Tensor, *attributes: Any) -> Tensor:
     """A composite of one float tensor; integers are converted to the default type."""
-    if tensor_argument(input, step.name).dtype.kind != "float":
+    if not tensor_argument(input, step.name).dtype.is_differentiable:
         input = input.to(defaults.dtype)
     return wrap(record(step, (input.call,), attributes))
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from metaop.errors import ArgumentError, ShapeError, UnsupportedError
+from metaop.errors import ArgumentError, ShapeError
 from metaop.operators import random as operators
+from metaop.operators.complex_numbers import numbers_of
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.generator import Generator, host_random, seed_call
 from metaop.tensor.options import DeviceLike, device_of, shape_of
-from metaop.tensor.promotion import Number, defaults
+from metaop.tensor.promotion import Real, defaults
 from metaop.tensor.sharded.placing import placeable, placeable_from_host
 from metaop.tensor.surface import method, public
 from metaop.unified_graph import dtype as dtypes
@@ -32,17 +34,25 @@ def _draw(
     generator: Generator | None,
     requires_grad: bool = False,
 ) -> Tensor:
-    if dtype.kind == "complex":
-        raise UnsupportedError(
-            "random complex numbers are not drawn at once",
-            fix="draw both parts and join them with metaop.complex(real, imag)",
-        )
     seed = seed_call(generator, device)
-    result = wrap(record(step, (seed, *parameters), (shape, dtype)))
+    if dtype.is_complex:
+        if step is operators.normal:
+            mean, deviation = parameters
+            parameters = mean, _of_part(deviation, dtype, device)
+        parts = record(step, (seed, *parameters), ((*shape, 2), dtype.part))
+        result = wrap(record(numbers_of, (parts,)))
+    else:
+        result = wrap(record(step, (seed, *parameters), (shape, dtype)))
     return result.requires_grad_() if requires_grad else result
 
 
-def _number(value: Number, device: Device, dtype: DType = dtypes.float64) -> Call:
+def _of_part(deviation: Call | None, dtype: DType, device: Device) -> Call:
+    """The deviation of both parts of complex numbers, whose variances add up."""
+    half = _number(math.sqrt(0.5), device, dtype.part)
+    return half if deviation is None else (wrap(deviation) * wrap(half)).call
+
+
+def _number(value: Real, device: Device, dtype: DType = dtypes.float64) -> Call:
     return scalar_leaf(value, dtype, device)
 
 
@@ -302,7 +312,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
 
 
 def _redrawn(
-    input: Tensor, step: Composite, numbers: tuple[Number, ...], generator: Generator | None
+    input: Tensor, step: Composite, numbers: tuple[Real, ...], generator: Generator | None
 ) -> Tensor:
     kind = input.call.type
     calls = tuple(_number(number, kind.device) for number in numbers)

@@ -9,9 +9,10 @@ import numpy as np
 
 from metaop.errors import ArgumentError, ShapeError
 from metaop.operators import creation as operators
+from metaop.operators.complex_numbers import joined
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.options import DeviceLike, device_of
-from metaop.tensor.promotion import Number, defaults, number_call
+from metaop.tensor.promotion import Number, Real, defaults, number_call
 from metaop.tensor.sharded.placing import placeable, placeable_from_host
 from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
@@ -25,16 +26,16 @@ def _finish(call: Call, requires_grad: bool) -> Tensor:
     return result.requires_grad_() if requires_grad else result
 
 
-def _number(value: Any) -> Number:
+def _number(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) else value
 
 
 @public(out=True)
 @placeable
 def arange(
-    start: Number,
-    end: Number | None = None,
-    step: Number = 1,
+    start: Real,
+    end: Real | None = None,
+    step: Real = 1,
     *,
     dtype: DType | None = None,
     device: DeviceLike = None,
@@ -94,9 +95,15 @@ def linspace(
     """
     if steps < 0:
         raise ShapeError("number of steps must be non-negative", fix="pass steps >= 0")
+    if dtype is None and any(isinstance(x, complex) for x in (start, end)):
+        dtype = defaults.dtype.whole
     if dtype is not None and dtype.is_complex:
-        whole = linspace(start, end, steps, dtype=dtypes.float64, device=device).to(dtype)
-        return whole.requires_grad_(requires_grad)
+        first, last = (complex(_number(x)) for x in (start, end))
+        parts = [
+            linspace(x, y, steps, dtype=dtype.part, device=device)
+            for x, y in ((first.real, last.real), (first.imag, last.imag))
+        ]
+        return _finish(record(joined, [part.call for part in parts]), requires_grad)
     place = device_of(device)
     bounds = [number_call(_number(x), dtypes.float64, place) for x in (start, end)]
     call = record(operators.linspace, bounds, (steps, dtype or defaults.dtype))
@@ -109,7 +116,7 @@ def logspace(
     start: Number,
     end: Number,
     steps: int,
-    base: float = 10.0,
+    base: Number = 10.0,
     *,
     dtype: DType | None = None,
     device: DeviceLike = None,
@@ -120,8 +127,11 @@ def logspace(
     >>> metaop.logspace(0, 3, 4)
     tensor([   1.,   10.,  100., 1000.])
     """
-    exponents = linspace(start, end, steps, dtype=dtypes.float64, device=device)
-    result = (float(base) ** exponents).to(dtype or defaults.dtype)
+    is_complex = any(isinstance(x, complex) for x in (start, end, base))
+    kind = dtypes.complex128 if is_complex else dtypes.float64
+    exponents = linspace(start, end, steps, dtype=kind, device=device)
+    found = np.asarray(base, kind.numpy).item() ** exponents
+    result = found.to(dtype or (defaults.dtype.whole if is_complex else defaults.dtype))
     return _finish(result.call, requires_grad)
 
 
@@ -142,9 +152,6 @@ def eye(
             [0., 1., 0.]])
     """
     place, dtype = device_of(device), dtype or defaults.dtype
-    if dtype.is_complex:
-        whole = eye(n, m, dtype=dtypes.float64, device=device).to(dtype)
-        return whole.requires_grad_(requires_grad)
     one = () if place is CPU else (number_call(1, dtype, place),)
     return _finish(record(operators.eye, one, (n, n if m is None else m, dtype)), requires_grad)
 

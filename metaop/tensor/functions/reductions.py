@@ -11,7 +11,7 @@ from metaop.tensor.casting import in_float32
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions import pointwise
 from metaop.tensor.options import Dimensions, reduced_dimensions
-from metaop.tensor.promotion import Number, tensor_argument
+from metaop.tensor.promotion import Real, tensor_argument
 from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.composite import Composite
@@ -70,7 +70,7 @@ def _total(
     call = tensor_argument(input, step.name).call
     kind = call.type
     if dtype is None:
-        dtype = kind.dtype if kind.dtype.kind == "float" else dtypes.int64
+        dtype = kind.dtype if kind.dtype.is_differentiable else dtypes.int64
     dims = reduced_dimensions(dim, len(kind.shape))
     return wrap(record(step, (call,), (dims, keepdim, dtype)))
 
@@ -106,7 +106,7 @@ def _average(
 ) -> Tensor:
     call = tensor_argument(input, step.name).call
     dtype = dtype or call.type.dtype
-    if dtype.kind != "float":
+    if not dtype.is_differentiable:
         raise DTypeError(
             f"{step.name}(): could not infer output dtype. Input dtype must be either a floating "
             f"point or complex dtype. Got: {dtype.name}",
@@ -121,7 +121,7 @@ def _moments(
     input: Tensor,
     dim: Any,
     unbiased: bool | None,
-    correction: Number | None,
+    correction: Real | None,
     keepdim: bool,
 ) -> tuple[Tensor, Tensor]:
     if isinstance(dim, bool):  # var(x, unbiased)
@@ -129,9 +129,9 @@ def _moments(
     if correction is None:
         correction = 1 if unbiased is None else int(unbiased)
     call = tensor_argument(input, name).call
-    if call.type.dtype.kind != "float":
+    if not call.type.dtype.is_differentiable:
         raise DTypeError(
-            f"{name}: only support floating point dtypes, not {call.type.dtype.name}",
+            f"{name}: only support floating point and complex dtypes, not {call.type.dtype.name}",
             fix="convert with .float()",
         )
     dims = reduced_dimensions(dim, input.ndim)
@@ -147,7 +147,7 @@ def var(
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: Number | None = None,
+    correction: Real | None = None,
 ) -> Tensor:
     """The variance, the sum of squares divided by `count - correction` (1 by default).
 
@@ -167,7 +167,7 @@ def std(
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: Number | None = None,
+    correction: Real | None = None,
 ) -> Tensor:
     """The standard deviation, with `count - correction` degrees of freedom (1 by default).
 
@@ -186,7 +186,7 @@ def var_mean(
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: Number | None = None,
+    correction: Real | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Variance and mean over all dimensions or over `dim`, as `var` and `mean` give them.
 
@@ -203,7 +203,7 @@ def std_mean(
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: Number | None = None,
+    correction: Real | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Standard deviation and mean over all dimensions or over `dim`, as `std` and `mean` give them.
 
@@ -405,7 +405,7 @@ def logsumexp(input: Tensor, dim: Dimensions, keepdim: bool = False) -> Tensor:
     >>> metaop.logsumexp(metaop.tensor([0.0, 0.0]), 0)
     tensor(0.6931)
     """
-    if input.dtype.kind != "float":
+    if not input.dtype.is_differentiable:
         input = input.to(pointwise.defaults.dtype)
     dims = reduced_dimensions(dim, input.ndim)
     return wrap(record(operators.logsumexp, (input.call,), (dims, keepdim)))

@@ -46,14 +46,14 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     >>> metaop.logcumsumexp(metaop.tensor([0.0, 0.0, 0.0]), 0)
     tensor([0.0000, 0.6931, 1.0986])
     """
-    dtype = input.dtype if input.dtype.kind == "float" else defaults.dtype
+    dtype = input.dtype if input.dtype.is_differentiable else defaults.dtype
     return _cumulative("logaddexp", input, dim, dtype)
 
 
 def _cumulative(function: str, input: Tensor, dim: int, dtype: DType | None) -> Tensor:
     kind = input.call.type
     if dtype is None:
-        dtype = kind.dtype if kind.dtype.kind == "float" else dtypes.int64
+        dtype = kind.dtype if kind.dtype.is_differentiable else dtypes.int64
     position = wrap_dim(dim, input.ndim)
     return wrap(record(operators.cumulative, (input.call,), (function, position, dtype)))
 

@@ -138,7 +138,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     >>> metaop.addcdiv(metaop.ones(2), metaop.tensor([1.0, 2.0]), metaop.tensor([4.0, 4.0]))
     tensor([1.2500, 1.5000])
     """
-    if result_type(tensor1, tensor2).kind != "float":
+    if not result_type(tensor1, tensor2).is_differentiable:
         raise UnsupportedError(
             "Integer division with addcdiv is no longer supported",
             fix="convert the tensors with .float()",

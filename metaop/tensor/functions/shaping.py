@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from metaop.errors import ArgumentError, DimensionError, ShapeError, UnsupportedError
+from metaop.errors import ArgumentError, DimensionError, ShapeError
 from metaop.operators import basic
 from metaop.operators import shaping as operators
 from metaop.tensor.arguments import infer_size, sizes, wrap_dim, wrap_dims
 from metaop.tensor.core import Tensor, from_array, wrap
 from metaop.tensor.core import view as view_of
+from metaop.tensor.functions.complex_numbers import conj
 from metaop.tensor.storage import owner_and_layout
 from metaop.tensor.strides import view_layout
 from metaop.tensor.surface import attribute, method, public, synonym
@@ -68,10 +69,6 @@ def view(input: Tensor, *shape: Any) -> Tensor:
 def _bytes_as(input: Tensor, dtype: DType) -> Tensor:
     """The bytes of `input` as another type; the last dimension grows or shrinks as needed."""
     old, new = input.dtype.itemsize, dtype.itemsize
-    if "complex" in (dtype.kind, input.dtype.kind):
-        raise UnsupportedError(
-            f"view({dtype.name}) of {input.dtype.name}", fix="use view_as_complex or view_as_real"
-        )
     if old != new and not input.ndim:
         raise ShapeError(
             f"view: a 0-d {input.dtype.name} cannot be read as {dtype.name} (different element "
@@ -230,16 +227,22 @@ def t(input: Tensor) -> Tensor:
     return transpose(input, 0, 1) if input.ndim == 2 else alias(input)
 
 
+@attribute("mT")
+def matrices_transposed(input: Tensor) -> Tensor:
+    """The last two dimensions exchanged."""
+    return transpose(input, -2, -1)
+
+
 @public(method=True)
-@attribute("mT", "mH")
+@attribute("mH")
 def adjoint(input: Tensor) -> Tensor:
-    """The last two dimensions exchanged: (…, M, N) -> (…, N, M).
+    """The last two dimensions exchanged, and complex numbers conjugated: (…, M, N) -> (…, N, M).
 
     >>> metaop.adjoint(metaop.tensor([[1, 2], [3, 4]]))
     tensor([[1, 3],
             [2, 4]])
     """
-    return transpose(input, -2, -1)
+    return conj(transpose(input, -2, -1))
 
 
 @public(method=True)
@@ -422,7 +425,13 @@ def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
     return wrap(record(basic.clone, (input.call,)))
 
 
-@attribute("T", "H")
+@attribute("H")
+def conjugate_transpose(input: Tensor) -> Tensor:
+    """The transpose of a matrix, with complex numbers conjugated."""
+    return conj(reversed_dims(input))
+
+
+@attribute("T")
 def reversed_dims(input: Tensor) -> Tensor:
     """The dimensions in reverse order: the transpose of a matrix."""
     return permute(input, tuple(reversed(range(input.ndim))))

@@ -5,14 +5,9 @@ from __future__ import annotations
 from metaop.errors import ArgumentError, ShapeError, UnsupportedError
 from metaop.operators import padding
 from metaop.tensor.casting import in_float32
-from metaop.tensor.complex_numbers.complex_tensor import (
-    ComplexTensor,
-    view_as_complex,
-    view_as_real,
-)
 from metaop.tensor.core import Tensor, wrap
+from metaop.tensor.functions.complex_numbers import view_as_real
 from metaop.tensor.functions.fourier import fft, ifft, irfft, rfft
-from metaop.tensor.functions.joining import cat
 from metaop.tensor.functions.ranges import arange
 from metaop.tensor.surface import public
 from metaop.unified_graph.recording import record
@@ -75,12 +70,12 @@ def stft(
             "stft requires the return_complex parameter be given for real inputs",
             fix="pass return_complex=True",
         )
-    if isinstance(input, ComplexTensor) or isinstance(window, ComplexTensor):
-        return _complex_stft(
-            input, window, bool(onesided), return_complex,
-            (n_fft, hop_length, win_length), (center, pad_mode, normalized),
-        )  # fmt: skip
-    if input.ndim not in (1, 2) or input.dtype.kind != "float":
+    is_real = not any(x is not None and x.dtype.is_complex for x in (input, window))
+    if onesided and not is_real:
+        raise ArgumentError(
+            "Cannot have onesided output if window or input is complex", fix="pass onesided=False"
+        )
+    if input.ndim not in (1, 2) or not input.dtype.is_differentiable:
         raise ShapeError(
             "stft: expected a 1D or 2D tensor of floating values, got "
             f"{input.dtype.name} {list(input.shape)}",
@@ -96,39 +91,10 @@ def stft(
         )
     pieces = signal.unfold(-1, n_fft, hop) * _window(window, win_length, n_fft, input)
     norm = "ortho" if normalized else None
-    transform = fft if onesided is False else rfft
+    transform = rfft if is_real and onesided is not False else fft
     spectra = transform(pieces, norm=norm).transpose(1, 2)
     spectra = spectra if input.ndim == 2 else spectra.squeeze(0)
     return spectra if return_complex else view_as_real(spectra)
-
-
-def _complex_stft(
-    input: Tensor,
-    window: Tensor | None,
-    onesided: bool,
-    return_complex: bool,
-    lengths: tuple[int, int | None, int | None],
-    options: tuple[bool, str, bool],
-) -> Tensor:
-    """The spectra of complex signals or windows, which are sums of those of the parts."""
-    if onesided:
-        raise ArgumentError(
-            "Cannot have onesided output if window or input is complex", fix="pass onesided=False"
-        )
-
-    def transform(signal: Tensor, shape: Tensor | None) -> Tensor:
-        return stft(signal, *lengths, shape, *options, onesided=False, return_complex=True)
-
-    def of_window(signal: Tensor) -> Tensor:
-        if not isinstance(window, ComplexTensor):
-            return transform(signal, window)
-        return transform(signal, window.real) + transform(signal, window.imag) * 1j
-
-    if isinstance(input, ComplexTensor):
-        found = of_window(input.real) + of_window(input.imag) * 1j
-    else:
-        found = of_window(input)
-    return found if return_complex else view_as_real(found)
 
 
 @public(method=True)
@@ -154,11 +120,16 @@ def istft(
     >>> metaop.istft(spectra, 4, window=window).round().abs()
     tensor([0., 1., 2., 3., 4., 5., 6., 7.])
     """
-    if not isinstance(input, ComplexTensor):
+    if not input.dtype.is_complex:
         raise ArgumentError(
             "istft requires a complex-valued input tensor matching the output from stft with "
             f"return_complex=True, got {input.dtype.name} {list(input.shape)}",
             fix="use view_as_complex for pairs",
+        )
+    if not return_complex and window is not None and window.dtype.is_complex:
+        raise ArgumentError(
+            "Complex windows are incompatible with return_complex=False",
+            fix="pass return_complex=True",
         )
     counts = {None: (n_fft, n_fft // 2 + 1), True: (n_fft // 2 + 1,), False: (n_fft,)}[onesided]
     if input.ndim not in (2, 3) or input.shape[-2] not in counts:
@@ -186,10 +157,6 @@ def istft(
     weights = weights[:, start:stop]
     if bool((weights.abs() < 1e-11).any()):
         raise ArgumentError("window overlap add min: 1", fix="use a window without zeros inside")
-    if isinstance(pieces, ComplexTensor):
-        whole = [added(part * shape) for part in (pieces.real, pieces.imag)]
-        signal: Tensor = view_as_complex(cat([x.unsqueeze(-1) for x in whole], -1))
-        return _shown(signal[:, start:stop] / weights, input.ndim, length)
     return _shown(added(pieces * shape)[:, start:stop] / weights, input.ndim, length)
 
 

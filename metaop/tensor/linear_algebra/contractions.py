@@ -225,7 +225,7 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
     >>> metaop.vdot(metaop.tensor([1.0, 2.0]), metaop.tensor([3.0, 4.0]))
     tensor(11.)
     """
-    return input.dot(other)
+    return input.conj().dot(other)
 
 
 @in_every_form()

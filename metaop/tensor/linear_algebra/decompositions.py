@@ -19,6 +19,7 @@ from metaop.tensor.functions.creation import zeros_like
 from metaop.tensor.functions.joining import cat
 from metaop.tensor.functions.ranges import eye
 from metaop.tensor.functions.rearranging import diag_embed, tril, triu
+from metaop.tensor.functions.shaping import adjoint
 from metaop.tensor.host.host_function import host_function
 from metaop.tensor.surface import public
 
@@ -67,8 +68,11 @@ class Orthogonal(NamedTuple):
 
 
 def host_matrix(name: str, A: Tensor, square: bool = True) -> np.ndarray:
-    """The values of A for the host; an error unless they are (square) matrices of floats."""
-    if A.dtype.kind != "float" or A.dtype.itemsize == 2:
+    """The values of A for the host; an error unless they are (square) matrices of floats.
+
+    Floats may be complex.
+    """
+    if not A.dtype.is_differentiable or A.dtype.itemsize == 2:
         raise DTypeError(
             f"linalg.{name}: Low precision and integer dtypes not supported. Got {A.dtype.name}",
             fix="convert with .float() or .double()",
@@ -89,11 +93,6 @@ def on_host(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         ) from None
 
 
-def transposed(x: Tensor) -> Tensor:
-    """The last two dimensions exchanged."""
-    return x.transpose(-2, -1)
-
-
 @casts_on_cpu(in_float32)
 def inv(A: Tensor) -> Tensor:
     """The inverse of a square matrix, or of each one of a batch (…, N, N).
@@ -108,7 +107,7 @@ def inv(A: Tensor) -> Tensor:
     def backward(
         inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
     ) -> Cotangents:
-        inverse = transposed(results[0])
+        inverse = adjoint(results[0])
         return [-(inverse @ cotangents[0] @ inverse)]
 
     return host_function([A], [on_host("inv", np.linalg.inv, host_matrix("inv", A))], backward)[0]
@@ -125,7 +124,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     tensor([1., 1.])
     """
     if not left:
-        return transposed(solve(transposed(A), transposed(B)))
+        return adjoint(solve(adjoint(A), adjoint(B)))
     if is_vector_batch(A, B):
         return solve(A, B.unsqueeze(-1)).squeeze(-1)
     of_A, of_B = A.shape, B.shape
@@ -135,8 +134,8 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     ) -> Cotangents:
         cotangent = cotangents[0]
         assert cotangent is not None
-        of_right = solve(transposed(inputs[0]), cotangent)
-        of_matrix = -(of_right @ transposed(results[0]))
+        of_right = solve(adjoint(inputs[0]), cotangent)
+        of_matrix = -(of_right @ adjoint(results[0]))
         return [_fitted(of_matrix, of_A), _fitted(of_right, of_B)]
 
     right = host_matrix("solve", B, square=False)
@@ -180,7 +179,8 @@ def solve_triangular(
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """The lower triangular L with `L @ L.T = A` (or its transpose): (…, N, N) -> (…, N, N).
 
-    Only one triangle of A is read. Raises LinAlgError unless A is positive definite.
+    Transposes of complex matrices are conjugated. Only one triangle of A is read. Raises
+    LinAlgError unless A is positive definite.
 
     >>> metaop.linalg.cholesky(metaop.tensor([[4.0, 2.0], [2.0, 5.0]]))
     tensor([[2., 0.],
@@ -191,14 +191,14 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
         inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
     ) -> Cotangents:
         lower = results[0]
-        inner = tril(transposed(lower) @ cotangents[0])
+        inner = tril(adjoint(lower) @ cotangents[0])
         inner = inner - diag_embed(inner.diagonal(0, -2, -1)) / 2
-        half = solve(transposed(lower), solve(lower, inner, left=False))
-        return [(half + transposed(half)) / 2]
+        half = solve(adjoint(lower), solve(lower, inner, left=False))
+        return [(half + adjoint(half)) / 2]
 
     found = on_host("cholesky", np.linalg.cholesky, host_matrix("cholesky", A))
     lower = host_function([A], [found], backward)[0]
-    return transposed(lower) if upper else lower
+    return adjoint(lower) if upper else lower
 
 
 @casts_on_cpu(in_float32)
@@ -218,13 +218,13 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigen:
     ) -> Cotangents:
         values, vectors = results
         of_values, of_vectors = cotangents
-        inner = None if of_values is None else diag_embed(of_values)
+        inner = None if of_values is None else diag_embed(of_values).to(vectors.dtype)
         if of_vectors is not None:
             gaps = values.unsqueeze(-2) - values.unsqueeze(-1)
-            turned = transposed(vectors) @ of_vectors
-            rotation = (turned - transposed(turned)) / 2 * _reciprocal_off_diagonal(gaps)
+            turned = adjoint(vectors) @ of_vectors
+            rotation = (turned - adjoint(turned)) / 2 * _reciprocal_off_diagonal(gaps)
             inner = rotation if inner is None else inner + rotation
-        return [None if inner is None else vectors @ inner @ transposed(vectors)]
+        return [None if inner is None else vectors @ inner @ adjoint(vectors)]
 
     found = on_host("eigh", np.linalg.eigh, host_matrix("eigh", A), UPLO)
     return Eigen(*host_function([A], found, backward))
@@ -285,18 +285,21 @@ def _svd_gradient(
     of_Vh = None if of_Vh is None else of_Vh[..., :count, :]
     squares = S * S
     gaps = _reciprocal_off_diagonal(squares.unsqueeze(-2) - squares.unsqueeze(-1))
-    inner = diag_embed(zeros_like(S) if of_S is None else of_S)
+    inner = diag_embed(zeros_like(S) if of_S is None else of_S).to(U.dtype)
     outside = None
     if of_U is not None:
-        turned = transposed(U) @ of_U
-        inner = inner + (turned - transposed(turned)) * gaps * S.unsqueeze(-2)
+        turned = adjoint(U) @ of_U
+        inner = inner + (turned - adjoint(turned)) * gaps * S.unsqueeze(-2)
+        if turned.is_complex():
+            # The phases of vectors: of both U and V, only what they have in common is fixed.
+            inner = inner + diag_embed(turned.diagonal(0, -2, -1).imag / S) * 1j
         if U.shape[-2] > count:
             outside = ((of_U - U @ turned) / S.unsqueeze(-2)) @ Vh
     if of_Vh is not None:
-        turned = Vh @ transposed(of_Vh)
-        inner = inner + S.unsqueeze(-1) * (turned - transposed(turned)) * gaps
+        turned = Vh @ adjoint(of_Vh)
+        inner = inner + S.unsqueeze(-1) * (turned - adjoint(turned)) * gaps
         if Vh.shape[-1] > count:
-            rest = U @ ((of_Vh - transposed(turned) @ Vh) / S.unsqueeze(-1))
+            rest = U @ ((of_Vh - adjoint(turned) @ Vh) / S.unsqueeze(-1))
             outside = rest if outside is None else outside + rest
     gradient = U @ inner @ Vh
     return gradient if outside is None else gradient + outside
@@ -335,7 +338,7 @@ def qr(A: Tensor, mode: str = "reduced") -> Orthogonal:
     if rows < columns and mode == "reduced":
         left, right = A[..., :, :rows], A[..., :, rows:]
         Q, R = qr(left)
-        return Orthogonal(Q, cat([R, transposed(Q) @ right], -1))
+        return Orthogonal(Q, cat([R, adjoint(Q) @ right], -1))
 
     def backward(
         inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
@@ -347,9 +350,10 @@ def qr(A: Tensor, mode: str = "reduced") -> Orthogonal:
             )
         Q, R = results
         of_Q, of_R = (zeros_like(x) if g is None else g for x, g in zip(results, cotangents))
-        inner = R @ transposed(of_R) - transposed(of_Q) @ Q
-        inner = tril(inner) + transposed(tril(inner, -1))
-        return [transposed(solve(R, transposed(of_Q + Q @ inner)))]
+        inner = R @ adjoint(of_R) - adjoint(of_Q) @ Q
+        below = tril(inner, -1)
+        inner = below + adjoint(below) + diag_embed(inner.diagonal(0, -2, -1).real)
+        return [adjoint(solve(R, adjoint(of_Q + Q @ inner)))]
 
     found = on_host("qr", np.linalg.qr, values, mode)
     arrays = (np.empty(0, values.dtype), found) if mode == "r" else found
@@ -386,7 +390,7 @@ def legacy_svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Sin
         batch = input.shape[:-2]
         blank = (input.detach().new_zeros((*batch, n, n)) for n in (rows, columns))
         return SingularColumns(next(blank), S, next(blank))
-    return SingularColumns(U, S, transposed(Vh))
+    return SingularColumns(U, S, adjoint(Vh))
 
 
 @public("cholesky", method=True, out=True)

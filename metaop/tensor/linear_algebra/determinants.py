@@ -11,13 +11,13 @@ from metaop.errors import UnsupportedError
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.ranges import eye
 from metaop.tensor.functions.selection import where
+from metaop.tensor.functions.shaping import adjoint
 from metaop.tensor.host.host_function import host_function
 from metaop.tensor.linear_algebra.decompositions import (
     Cotangents,
     LinAlgError,
     host_matrix,
     inv,
-    transposed,
 )
 from metaop.tensor.surface import public
 
@@ -55,14 +55,14 @@ def _as_matrices(numbers: Tensor) -> Tensor:
 
 
 def _cofactors(A: Tensor, determinant: Tensor) -> Tensor:
-    """The derivatives of the determinant by the elements: by the inverse where that is exact."""
+    """The conjugate derivatives of the determinant by the elements: by the inverse where exact."""
     try:
         inverse = inv(A)
     except LinAlgError:
         return _singular_cofactors(A)
     if _is_near_singular(A, inverse):
         return _singular_cofactors(A)
-    return _as_matrices(determinant) * transposed(inverse)
+    return _as_matrices(determinant.conj()) * adjoint(inverse)
 
 
 def _is_near_singular(A: Tensor, inverse: Tensor) -> bool:
@@ -73,24 +73,27 @@ def _is_near_singular(A: Tensor, inverse: Tensor) -> bool:
 
 
 def _singular_cofactors(A: Tensor) -> Tensor:
-    """The cofactors of any square matrices, from their singular value decomposition.
+    """The conjugate cofactors of any square matrices, from their singular value decomposition.
 
-    With `A = U diag(s) Vh` they are `det(U Vh) U diag(p) Vh`, where p leaves one singular value
-    out of the product of all. So nothing is divided by 0.
+    With `A = U diag(s) Vh` they are `conj(det(U Vh)) U diag(p) Vh`, where p leaves one singular
+    value out of the product of all. So nothing is divided by 0.
     """
     U, values, Vh = np.linalg.svd(host_matrix("det", A))
-    signed = U * np.rint(np.linalg.det(U) * np.linalg.det(Vh))[..., None, None]
+    phase = np.conj(np.linalg.det(U) * np.linalg.det(Vh))[..., None, None]
+    phase = phase / np.abs(phase)
+    signed = U * phase
     products = _products_without_two(values)
     others = np.diagonal(products, axis1=-2, axis2=-1)
 
     def second(cotangent: Tensor) -> Tensor:
         """The derivatives of the sum of the cofactors times `cotangent`."""
-        turned = np.swapaxes(U, -2, -1) @ cotangent.detach()._array() @ np.swapaxes(Vh, -2, -1)
+        given = cotangent.detach()._array().conj()
+        turned = phase * (np.swapaxes(U, -2, -1) @ given @ np.swapaxes(Vh, -2, -1))
         diagonal = np.diagonal(turned, axis1=-2, axis2=-1)
         inner = -products * np.swapaxes(turned, -2, -1)
         apart = products * (1 - np.eye(values.shape[-1], dtype=values.dtype))
         np.einsum("...ii->...i", inner)[...] = (apart @ diagonal[..., None])[..., 0]
-        return host_function([A, cotangent], [signed @ inner @ Vh], _no_third)[0]
+        return host_function([A, cotangent], [U @ inner @ Vh], _no_third)[0]
 
     def backward(
         inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
@@ -144,24 +147,31 @@ def slogdet(A: Tensor) -> SignAndLogarithm:
     def backward(
         inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
     ) -> Cotangents:
-        if cotangents[1] is None:
+        factor = cotangents[1]
+        if cotangents[0] is not None and A.dtype.is_complex:
+            angle = (cotangents[0] * results[0].conj()).imag * 1j
+            factor = angle if factor is None else factor + angle
+        if factor is None:
             return [None]
         singular = _as_matrices(results[0].detach() == 0)
         matrices = inputs[0]
         identity = eye(A.shape[-1], dtype=A.dtype, device=A.device)
         inverse = where(singular, float("nan"), inv(where(singular, identity, matrices)))
-        return [_as_matrices(cotangents[1]) * transposed(inverse)]
+        return [_as_matrices(factor) * adjoint(inverse)]
 
-    found = [np.asarray(x, A.dtype.numpy) for x in np.linalg.slogdet(host_matrix("slogdet", A))]
+    sign, logarithm = np.linalg.slogdet(host_matrix("slogdet", A))
+    found = [np.asarray(sign, A.dtype.numpy), np.asarray(logarithm, A.dtype.part.numpy)]
     return SignAndLogarithm(*host_function([A], found, backward))
 
 
 @public(method=True)
 def logdet(A: Tensor) -> Tensor:
-    """The logarithm of the determinant, NaN where that is negative: (…, N, N) -> (…).
+    """The logarithm of the determinant, NaN where that is negative and real: (…, N, N) -> (…).
 
     >>> metaop.logdet(2 * metaop.eye(2)).exp().round()
     tensor(4.)
     """
     sign, logarithm = slogdet(A)
+    if A.dtype.is_complex:
+        return sign.log() + logarithm
     return where(sign < 0, float("nan"), logarithm)

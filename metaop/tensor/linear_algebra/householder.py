@@ -1,4 +1,4 @@
-"""Products of reflections `I - tau * v @ v.T` (A. Householder): the form in which QR keeps Q."""
+"""Products of reflections `I - tau * v @ v.H` (A. Householder): the form in which QR keeps Q."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.functions.ranges import eye
 from metaop.tensor.functions.rearranging import tril, triu
-from metaop.tensor.linear_algebra.decompositions import host_matrix, solve_triangular, transposed
+from metaop.tensor.functions.shaping import adjoint
+from metaop.tensor.linear_algebra.decompositions import host_matrix, solve_triangular
 from metaop.tensor.surface import public, synonym
 
 
@@ -39,25 +40,23 @@ def geqrf(input: Tensor) -> Reflections:
 
 
 def _reflected(vectors: Tensor, tau: Tensor, other: Tensor, transpose: bool) -> Tensor:
-    """Q @ other (or Q.T @ other) for the product Q of all reflections.
+    """Q @ other (or Q.H @ other) for the product Q of all reflections.
 
-    `Q = I - V (I + D S)^-1 D V.T` with the vectors as columns of V, `D = diag(tau)` and S the
-    part of `V.T @ V` above the diagonal (R. Schreiber and C. Van Loan, "A storage-efficient WY
+    `Q = I - V (I + D S)^-1 D V.H` with the vectors as columns of V, `D = diag(tau)` and S the
+    part of `V.H @ V` above the diagonal (R. Schreiber and C. Van Loan, "A storage-efficient WY
     representation for products of Householder transformations", 1989).
     """
     count = tau.shape[-1]
     ones = eye(vectors.shape[-2], count, dtype=vectors.dtype, device=vectors.device)
     V = tril(vectors[..., :count], -1) + ones
     D = tau.unsqueeze(-1)
-    inner = D * triu(transposed(V) @ V, 1)
+    inner = D * triu(adjoint(V) @ V, 1)
     if not transpose:
-        weights = solve_triangular(
-            inner, D * (transposed(V) @ other), upper=True, unitriangular=True
-        )
+        weights = solve_triangular(inner, D * (adjoint(V) @ other), upper=True, unitriangular=True)
     else:
-        # Q.T has D (I + S.T D)^-1 in the middle.
-        weights = D * solve_triangular(
-            transposed(inner), transposed(V) @ other, upper=False, unitriangular=True
+        # Q.H has D.H (I + S.H D.H)^-1 in the middle.
+        weights = D.conj() * solve_triangular(
+            adjoint(inner), adjoint(V) @ other, upper=False, unitriangular=True
         )
     return other - V @ weights
 
@@ -95,4 +94,4 @@ def ormqr(
     """
     if left:
         return _reflected(input, tau, other, transpose)
-    return transposed(_reflected(input, tau, transposed(other), not transpose))
+    return adjoint(_reflected(input, tau, adjoint(other), not transpose))

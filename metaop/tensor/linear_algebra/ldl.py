@@ -7,13 +7,16 @@ and solving symmetric linear systems" (1977), as LAPACK's `sytrf` does, so that 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.linear_algebra.decompositions import LinAlgError, host_matrix
 from metaop.unified_graph import dtype as dtypes
+
+Mirror = Callable[[Any], Any]
 
 # Where growth by a 1 x 1 and by a 2 x 2 pivot is equally bounded.
 _THRESHOLD = (1 + math.sqrt(17)) / 8
@@ -40,6 +43,8 @@ class SymmetricWithInfo(NamedTuple):
 
 def ldl_factor(A: Tensor, *, hermitian: bool = False) -> Symmetric:
     """`A = L @ D @ L.T` of a symmetric matrix, of which the lower triangle is read.
+
+    A complex matrix is `L @ D @ L.H` if it is `hermitian`.
 
     The result is both factors in one matrix (…, N, N), and pivots (…, N) for `ldl_solve`. D
     consists of blocks of size 1 and 2. Raises LinAlgError for a singular block.
@@ -68,7 +73,7 @@ def ldl_factor_ex(
     pivots = np.zeros((*A.shape[:-2], size), np.int32)
     info = np.zeros(A.shape[:-2], np.int32)
     for batch in np.ndindex(*A.shape[:-2]):
-        info[batch] = _factorize(matrices[batch], pivots[batch])
+        info[batch] = _factorize(matrices[batch], pivots[batch], _mirror(hermitian))
     if check_errors and info.any():
         raise LinAlgError(
             f"linalg.ldl_factor: the block of D at {int(info.max())} is singular",
@@ -78,29 +83,43 @@ def ldl_factor_ex(
     return SymmetricWithInfo(*(from_array(x, kind).to(device=A.device) for x, kind in found))
 
 
-def _factorize(a: np.ndarray, pivots: np.ndarray) -> int:
-    """Factorizes one lower triangle in place; returns the number of the first zero block."""
+def _mirror(hermitian: bool) -> Mirror:
+    """What the elements of one triangle are in the other one."""
+    return np.conj if hermitian else np.asarray
+
+
+def _size_of(a: Any) -> Any:
+    """The size by which LAPACK compares complex numbers: that of both parts together."""
+    return np.abs(a.real) + np.abs(a.imag)
+
+
+def _factorize(a: np.ndarray, pivots: np.ndarray, mirror: Mirror) -> int:
+    """Factorizes one lower triangle in place; returns the number of the first zero block.
+
+    `mirror` gives the elements of the upper triangle from those of the lower one.
+    """
     size, k, info = len(a), 0, 0
+    np.einsum("ii->i", a)[...] = (np.diagonal(a) + mirror(np.diagonal(a))) / 2
     while k < size:
         other, width = _pivot(a, k)
-        if max(abs(a[k, k]), np.abs(a[k + 1 :, k]).max(initial=0)) == 0:
+        if max(_size_of(a[k, k]), _size_of(a[k + 1 :, k]).max(initial=0)) == 0:
             info = info or k + 1
             pivots[k] = k + 1
             k += 1
             continue
         last = k + width - 1
         if other != last:
-            _exchange(a, last, other, k)
+            _exchange(a, last, other, k, mirror)
         if width == 1:
             column = a[k + 1 :, k] / a[k, k]
-            a[k + 1 :, k + 1 :] -= np.tril(np.outer(column, a[k + 1 :, k]))
+            a[k + 1 :, k + 1 :] -= np.tril(np.outer(column, mirror(a[k + 1 :, k])))
             a[k + 1 :, k] = column
             pivots[k] = other + 1
         else:
-            block = np.array([[a[k, k], a[k + 1, k]], [a[k + 1, k], a[k + 1, k + 1]]])
+            block = np.array([[a[k, k], mirror(a[k + 1, k])], [a[k + 1, k], a[k + 1, k + 1]]])
             below = a[k + 2 :, k : k + 2].copy()
-            columns = np.linalg.solve(block, below.T).T
-            a[k + 2 :, k + 2 :] -= np.tril(columns @ below.T)
+            columns = np.linalg.solve(block.T, below.T).T
+            a[k + 2 :, k + 2 :] -= np.tril(columns @ mirror(below.T))
             a[k + 2 :, k : k + 2] = columns
             pivots[k] = pivots[k + 1] = -(other + 1)
         k += width
@@ -109,32 +128,33 @@ def _factorize(a: np.ndarray, pivots: np.ndarray) -> int:
 
 def _pivot(a: np.ndarray, k: int) -> tuple[int, int]:
     """The row to exchange with the last one of the block at `k`, and the width of the block."""
-    below = np.abs(a[k + 1 :, k])
-    if not len(below) or max(abs(a[k, k]), below.max()) == 0:
+    below, own = _size_of(a[k + 1 :, k]), _size_of(a[k, k])
+    if not len(below) or max(own, below.max()) == 0:
         return k, 1
     row = int(below.argmax()) + k + 1
     largest = below.max()
-    if abs(a[k, k]) >= _THRESHOLD * largest:
+    if own >= _THRESHOLD * largest:
         return k, 1
-    across = max(np.abs(a[row, k:row]).max(initial=0), np.abs(a[row + 1 :, row]).max(initial=0))
-    if abs(a[k, k]) >= _THRESHOLD * largest * (largest / across):
+    across = max(_size_of(x).max(initial=0) for x in (a[row, k:row], a[row + 1 :, row]))
+    if own >= _THRESHOLD * largest * (largest / across):
         return k, 1
-    if abs(a[row, row]) >= _THRESHOLD * across:
+    if _size_of(a[row, row]) >= _THRESHOLD * across:
         return row, 1
     return row, 2
 
 
-def _exchange(a: np.ndarray, one: int, other: int, start: int) -> None:
+def _exchange(a: np.ndarray, one: int, other: int, start: int, mirror: Mirror) -> None:
     """Rows and columns `one` < `other` of the symmetric part from `start` on exchanged."""
     a[one, one], a[other, other] = a[other, other], a[one, one]
     _swap(a[other + 1 :, one], a[other + 1 :, other])
-    _swap(a[one + 1 : other, one], a[other, one + 1 : other])
+    _swap(a[one + 1 : other, one], a[other, one + 1 : other], mirror)
+    a[other, one] = mirror(a[other, one])
     _swap(a[one, start:one], a[other, start:one])
 
 
-def _swap(left: np.ndarray, right: np.ndarray) -> None:
-    kept = left.copy()
-    left[...] = right
+def _swap(left: np.ndarray, right: np.ndarray, mirror: Mirror = np.asarray) -> None:
+    kept = mirror(left).copy()
+    left[...] = mirror(right)
     right[...] = kept
 
 
@@ -152,11 +172,11 @@ def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False)
     rows = np.broadcast_to(pivots._array(), (*batch, factors.shape[-1]))
     solution = np.array(np.broadcast_to(right, (*batch, *right.shape[-2:])))
     for place in np.ndindex(*batch):
-        _substitute(factors[place], rows[place], solution[place])
+        _substitute(factors[place], rows[place], solution[place], _mirror(hermitian))
     return from_array(solution, B.dtype).to(device=B.device)
 
 
-def _substitute(a: np.ndarray, pivots: np.ndarray, x: np.ndarray) -> None:
+def _substitute(a: np.ndarray, pivots: np.ndarray, x: np.ndarray, mirror: Mirror) -> None:
     """Solves one system in place: down through L, across the blocks of D, up through L.T."""
     blocks, k = [], 0
     while k < len(a):
@@ -166,9 +186,9 @@ def _substitute(a: np.ndarray, pivots: np.ndarray, x: np.ndarray) -> None:
         x[[last, other]] = x[[other, last]]
         x[k + width :] -= a[k + width :, k : k + width] @ x[k : k + width]
         block = np.tril(a[k : k + width, k : k + width])
-        x[k : k + width] = np.linalg.solve(block + np.tril(block, -1).T, x[k : k + width])
+        x[k : k + width] = np.linalg.solve(block + mirror(np.tril(block, -1).T), x[k : k + width])
         k += width
     for k, width in reversed(blocks):
-        x[k : k + width] -= a[k + width :, k : k + width].T @ x[k + width :]
+        x[k : k + width] -= mirror(a[k + width :, k : k + width].T) @ x[k + width :]
         last, other = k + width - 1, abs(int(pivots[k])) - 1
         x[[last, other]] = x[[other, last]]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.random import randn
-from metaop.tensor.linear_algebra.decompositions import SingularColumns, qr, svd, transposed
+from metaop.tensor.functions.shaping import adjoint
+from metaop.tensor.linear_algebra.decompositions import SingularColumns, qr, svd
 from metaop.tensor.surface import public
 
 
@@ -27,14 +28,14 @@ def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) 
     if M is not None:
         A = A - M
     if A.shape[-2] < A.shape[-1]:
-        U, S, V = svd_lowrank(transposed(A), q, niter)
+        U, S, V = svd_lowrank(adjoint(A), q, niter)
         return SingularColumns(V, S, U)
     Q = qr(A @ randn(A.shape[-1], q, dtype=A.dtype, device=A.device)).Q
     for _ in range(niter):
-        Q = qr(transposed(A) @ Q).Q
+        Q = qr(adjoint(A) @ Q).Q
         Q = qr(A @ Q).Q
-    U, S, Vh = svd(transposed(Q) @ A, full_matrices=False)
-    return SingularColumns(Q @ U, S, transposed(Vh))
+    U, S, Vh = svd(adjoint(Q) @ A, full_matrices=False)
+    return SingularColumns(Q @ U, S, adjoint(Vh))
 
 
 @public()

@@ -14,6 +14,7 @@ from metaop.tensor.functions.joining import cat
 from metaop.tensor.functions.ranges import eye
 from metaop.tensor.functions.rearranging import tril, triu
 from metaop.tensor.functions.scattering import take_along_dim
+from metaop.tensor.functions.shaping import adjoint
 from metaop.tensor.host.host_function import host_function
 from metaop.tensor.linear_algebra.decompositions import (
     Cotangents,
@@ -21,7 +22,6 @@ from metaop.tensor.linear_algebra.decompositions import (
     host_matrix,
     solve,
     solve_triangular,
-    transposed,
 )
 from metaop.tensor.surface import public
 from metaop.unified_graph import dtype as dtypes
@@ -56,7 +56,9 @@ def _eliminated(matrix: np.ndarray, pivot: bool) -> tuple[np.ndarray, np.ndarray
     rows, columns = packed.shape[-2:]
     exchanges = np.empty((*packed.shape[:-2], min(rows, columns)), np.int64)
     for k in range(min(rows, columns)):
-        found = np.abs(packed[..., k:, k]).argmax(-1) + k
+        column = packed[..., k:, k]
+        # LAPACK compares complex pivots by the sum of their parts' sizes.
+        found = (np.abs(column.real) + np.abs(column.imag)).argmax(-1) + k
         exchanges[..., k] = found if pivot else k
         places = np.broadcast_to(exchanges[..., k, None, None], (*packed.shape[:-2], 1, columns))
         chosen = np.take_along_axis(packed, places, -2)
@@ -114,14 +116,14 @@ def _gradient(L: Tensor, U: Tensor, of_L: Tensor | None, of_U: Tensor | None) ->
     left, low = L[..., :count, :], L[..., count:, :]
     right, wide = U[..., :, :count], U[..., :, count:]
     of_low, of_wide = of_L[..., count:, :], of_U[..., :, count:]
-    below = transposed(left) @ of_L[..., :count, :] - of_wide @ transposed(wide)
-    above = of_U[..., :, :count] @ transposed(right) - transposed(low) @ of_low
-    inner = solve(transposed(left), tril(below, -1) + triu(above))
-    corner = solve(transposed(right), inner, left=False)
+    below = adjoint(left) @ of_L[..., :count, :] - of_wide @ adjoint(wide)
+    above = of_U[..., :, :count] @ adjoint(right) - adjoint(low) @ of_low
+    inner = solve(adjoint(left), tril(below, -1) + triu(above))
+    corner = solve(adjoint(right), inner, left=False)
     if L.shape[-2] > count:
-        return cat([corner, solve(transposed(right), of_low, left=False)], -2)
+        return cat([corner, solve(adjoint(right), of_low, left=False)], -2)
     if U.shape[-1] > count:
-        return cat([corner, solve(transposed(left), of_wide)], -1)
+        return cat([corner, solve(adjoint(left), of_wide)], -1)
     return corner
 
 
@@ -237,7 +239,7 @@ def lu_solve(
 ) -> Tensor:
     """X with `A @ X = B` (`X @ A = B` unless `left`) from the factors of A (transposed).
 
-    B is (…, N, K). `adjoint` solves with the transposed A.
+    B is (…, N, K). `adjoint` solves with the transposed A, conjugated.
 
     >>> factors = metaop.linalg.lu_factor(metaop.tensor([[2.0, 1.0], [1.0, 3.0]]))
     >>> metaop.linalg.lu_solve(*factors, metaop.tensor([[3.0], [4.0]]))
@@ -245,16 +247,16 @@ def lu_solve(
             [1.]])
     """
     if not left:
-        solution = lu_solve(LU, pivots, transposed(B), adjoint=not adjoint)
-        return transposed(solution)
+        solution = lu_solve(LU, pivots, B.mH, adjoint=not adjoint)
+        return solution.mH
     if LU.shape[-1] != LU.shape[-2]:
         raise ArgumentError("lu_solve: LU must hold square matrices")
     batch = np.broadcast_shapes(LU.shape[:-2], B.shape[:-2])
     order = np.broadcast_to(_order(pivots, LU.shape[-1]), (*batch, LU.shape[-1]))
     B = B.expand(*batch, *B.shape[-2:])
     if adjoint:
-        inner = solve_triangular(transposed(triu(LU)), B, upper=False)
-        outer = solve_triangular(transposed(LU), inner, upper=True, unitriangular=True)
+        inner = solve_triangular(triu(LU).mH, B, upper=False)
+        outer = solve_triangular(LU.mH, inner, upper=True, unitriangular=True)
         return _rows(outer, np.argsort(order, -1))
     inner = solve_triangular(LU, _rows(B, order), upper=False, unitriangular=True)
     return solve_triangular(LU, inner, upper=True)

@@ -73,7 +73,7 @@ def _squarings(A: Tensor) -> Tensor:
     Each matrix has a number of its own: more than it needs would cost its accuracy. A matrix with
     elements that are not finite is not scaled; its exponential is not finite in any case.
     """
-    limit = 1.09 if A.dtype.itemsize == 8 else 3.01
+    limit = 1.09 if A.dtype.part.itemsize == 8 else 3.01
     sizes = A.detach().abs().sum(-2, True)
     sizes = sizes.amax(-1, True) if A.shape[-1] else sizes.sum(-1, True)
     return (sizes / limit).log2().ceil().clamp(min=0.0).nan_to_num(0.0, 0.0, 0.0)

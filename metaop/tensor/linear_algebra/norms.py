@@ -29,13 +29,16 @@ def vector_norm(
     The dimensions `dim` go, or have size 1 with `keepdim`. 0 counts the elements that are not 0;
     inf and -inf are the largest and the smallest magnitude.
 
+    Of complex numbers, magnitudes count: the result is real.
+
     >>> metaop.linalg.vector_norm(metaop.tensor([3.0, -4.0])).item()
     5.0
     """
     dtype = dtype or x.dtype
-    if dtype.kind != "float":
+    if not dtype.is_differentiable:
         raise DTypeError(
-            f"linalg.vector_norm: Expected a floating point tensor as input. Got {dtype.name}",
+            "linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
+            f"{dtype.name}",
             fix="convert with .float()",
         )
     dims = reduced_dimensions(dim, x.ndim)

@@ -11,6 +11,7 @@ import numpy as np
 from metaop.errors import ArgumentError, ShapeError
 from metaop.tensor.casting import casts_on_cpu, in_float32
 from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.functions.shaping import adjoint
 from metaop.tensor.host.host_function import host_function
 from metaop.tensor.linear_algebra.decompositions import (
     Cotangents,
@@ -23,7 +24,6 @@ from metaop.tensor.linear_algebra.decompositions import (
     solve,
     solve_triangular,
     svdvals,
-    transposed,
 )
 from metaop.tensor.linear_algebra.lu import first_zero, lu_factor_ex
 from metaop.tensor.surface import public
@@ -149,7 +149,7 @@ def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     tensor([[0.2500, 0.0000],
             [0.0000, 0.0625]])
     """
-    return inv(transposed(L) @ L if upper else L @ transposed(L))
+    return inv(adjoint(L) @ L if upper else L @ adjoint(L))
 
 
 @public(method=True, out=True, precision=in_float32)
@@ -161,9 +161,9 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     tensor([[2.],
             [1.]])
     """
-    lower = transposed(L) if upper else L
+    lower = adjoint(L) if upper else L
     inner = solve_triangular(lower, B, upper=False)
-    return solve_triangular(transposed(lower), inner, upper=True)
+    return solve_triangular(adjoint(lower), inner, upper=True)
 
 
 @public(method=True, out=True, precision=in_float32)
@@ -175,7 +175,7 @@ def triangular_solve(
     >>> metaop.triangular_solve(metaop.tensor([[4.0]]), metaop.tensor([[2.0]])).solution
     tensor([[2.]])
     """
-    turned = transposed(A) if transpose else A
+    turned = A.mT if transpose else A
     batch = np.broadcast_shapes(A.shape[:-2], b.shape[:-2])
     solution = solve_triangular(turned, b, upper=upper != transpose, unitriangular=unitriangular)
     return TriangularSolution(solution, A.expand(*batch, *A.shape[-2:]).clone())
@@ -220,7 +220,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
 def smallest_kept(A: Tensor, values: Tensor, atol: Tolerance, rtol: Tolerance) -> Tensor:
     """The bound under which singular `values` of A count as 0, with a last dimension of 1."""
     if rtol is None:
-        default = max(A.shape[-2:]) * (2.0**-52 if A.dtype.itemsize == 8 else 2.0**-23)
+        default = max(A.shape[-2:]) * (2.0**-52 if A.dtype.part.itemsize == 8 else 2.0**-23)
         rtol = default if atol is None else _where_zero(atol, default)
     if values.shape[-1]:
         largest = values.amax(-1, True)
@@ -281,27 +281,28 @@ def pinv(
             [0.0000, 0.0000]])
     """
     if 0 in A.shape[-2:]:
-        return transposed(A) * 1
+        return adjoint(A) * 1
     rtol = rcond if rtol is None else rtol
     if hermitian:
         values, vectors = eigh(A.detach())
-        left, right = vectors, transposed(vectors)
+        left, right = vectors, adjoint(vectors)
     else:
         decomposed = np.linalg.svd(host_matrix("pinv", A, square=False), False)
         left, values, right = (
-            from_array(np.ascontiguousarray(x), A.dtype).to(device=A.device) for x in decomposed
+            from_array(np.ascontiguousarray(x), dtype).to(device=A.device)
+            for x, dtype in zip(decomposed, (A.dtype, A.dtype.part, A.dtype))
         )
     magnitude = values.abs()
     kept = smallest_kept(A.detach(), magnitude, atol, rtol).lt(magnitude)
     inverse = kept * values.masked_fill(kept.logical_not(), 1).reciprocal()
-    found = (transposed(right) * inverse.unsqueeze(-2)) @ transposed(left)
+    found = (adjoint(right) * inverse.unsqueeze(-2)) @ adjoint(left)
 
     def backward(
         inputs: Sequence[Tensor], results: Sequence[Tensor], cotangents: Cotangents
     ) -> Cotangents:
         A, X, g = inputs[0], results[0], cotangents[0]
         assert g is not None
-        turned, across = transposed(X), transposed(g)
+        turned, across = adjoint(X), adjoint(g)
         gradient = -(turned @ g @ turned)
         outer = across @ X @ turned
         gradient = gradient + outer - A @ (X @ outer)
@@ -346,8 +347,8 @@ def lstsq(
     right = B.unsqueeze(-1) if vector else B
     solution = pinv(A, rcond) @ right
     rank = A.new_empty(0, dtype=dtypes.int64)
-    values = A.detach().new_empty(0)
-    residuals = solution.flatten()[:0]
+    values = A.detach().real.new_empty(0)
+    residuals = solution.real.flatten()[:0]
     rows, columns = A.shape[-2:]
     if driver != "gels":
         rank = matrix_rank(A, rtol=rcond)
@@ -355,5 +356,5 @@ def lstsq(
         values = svdvals(A.detach())
     whole = driver == "gels" or bool((rank == columns).all())
     if rows > columns and driver != "gelsy" and whole:
-        residuals = (A @ solution - right).square().sum(-2)
+        residuals = (A @ solution - right).abs().square().sum(-2)
     return LeastSquares(solution.squeeze(-1) if vector else solution, residuals, rank, values)

@@ -1,0 +1,1 @@
+"""The scalar functions of complex numbers, written with those of their parts."""

@@ -1,0 +1,38 @@
+"""Complex numbers and their parts."""
+
+from __future__ import annotations
+
+import math
+
+from metaop.elementwise.meta_op import apply, where
+from metaop.reindex.reinterpret import as_numbers, as_pairs, imaginary_part, real_part
+from metaop.reindex.views import concatenate, unsqueeze
+from metaop.unified_graph.composite import composite
+from metaop.unified_graph.node import Node
+
+
+@composite
+def pairs_of(source: Node) -> Node:
+    """Real and imaginary parts along a new last dimension."""
+    return as_pairs(source)
+
+
+@composite
+def numbers_of(source: Node) -> Node:
+    """The pairs along the last dimension as complex numbers."""
+    return as_numbers(source)
+
+
+@composite
+def joined(real: Node, imag: Node) -> Node:
+    """Complex numbers from their parts, of one shape and type."""
+    parts = [unsqueeze(part, part.ndim) for part in (real, imag)]
+    return as_numbers(concatenate(parts, real.ndim))
+
+
+@composite
+def angle(source: Node) -> Node:
+    """The angle in the complex plane; of real numbers 0 or pi, NaN kept, with a gradient of 0."""
+    if source.dtype.is_complex:
+        return apply("atan2", imaginary_part(source), real_part(source))
+    return where(source < 0, math.pi, source * 0.0)

@@ -1,1 +1,0 @@
-"""Complex tensors, as pairs of real ones."""
