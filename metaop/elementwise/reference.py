@@ -109,7 +109,10 @@ trigamma = _through_float64(_trigamma)
 
 
 def sign(x: Array) -> Array:
-    """-1, 0 or 1; 0 for NaN, as PyTorch's sign."""
+    """-1, 0 or 1; 0 for NaN, as PyTorch's sign; of complex numbers x / abs(x)."""
+    if x.dtype.kind == "c":
+        size = np.abs(x)
+        return np.where(size == 0, 0, x / np.where(size == 0, 1, size))
     return ((x > 0).astype(np.int8) - (x < 0).astype(np.int8)).astype(x.dtype)
 
 
@@ -145,7 +148,7 @@ def remainder(x: Array, y: Array) -> Array:
 
 def power(x: Array, y: Array) -> Array:
     """`x**y`; a negative power of an integer is 0 unless the base is 1 or -1."""
-    if x.dtype.kind == "f":
+    if x.dtype.kind in "fc":
         return np.power(x, y)
     whole = np.power(x, np.where(y < 0, 0, y))
     unit = np.where((y % 2 == 0) | (x == 1), 1, -1)
@@ -155,8 +158,20 @@ def power(x: Array, y: Array) -> Array:
 
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)) without overflow."""
+    if x.dtype.kind == "c":
+        falling = np.exp(np.where(x.real < 0, x, -x))
+        return np.where(x.real < 0, falling, 1) / (1 + falling)
     small = np.exp(-np.abs(x))
     return np.where(x < 0, small / (1 + small), 1 / (1 + small)).astype(x.dtype)
+
+
+def log_add_exp(x: Array, y: Array) -> Array:
+    """log(exp(x) + exp(y)) without overflow."""
+    if x.dtype.kind != "c":
+        return np.logaddexp(x, y)
+    large, small = np.where(x.real >= y.real, (x, y), (y, x))
+    gap = np.where(np.isneginf(small.real), -np.inf, small - large)
+    return large + np.log1p(np.exp(gap))
 
 
 def log_sigmoid(x: Array) -> Array:
@@ -167,11 +182,6 @@ def log_sigmoid(x: Array) -> Array:
 def softplus(x: Array) -> Array:
     """log(1 + exp(x)) without overflow."""
     return (np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))).astype(x.dtype)
-
-
-def log_add_exp(x: Array, y: Array) -> Array:
-    """log(exp(x) + exp(y)) without overflow."""
-    return np.logaddexp(x, y)
 
 
 def xlogy(x: Array, y: Array) -> Array:

@@ -41,9 +41,10 @@ def exp(z: Parts) -> Parts:
     """The exponential."""
     size = call("exp", z.real)
     real, imag = size * call("cos", z.imag), size * call("sin", z.imag)
-    vanishes = z.real.equals(-math.inf)
-    # Of an infinite size, no angle is left where it is not a number.
-    grows = call("logical_and", z.real.equals(math.inf), ~call("isfinite", z.imag))
+    # An angle that is no number leaves the size of what is infinite, or 0.
+    is_lost = ~call("isfinite", z.imag)
+    vanishes = call("logical_and", z.real.equals(-math.inf), is_lost)
+    grows = call("logical_and", z.real.equals(math.inf), is_lost)
     real = where(vanishes, 0.0, where(grows, math.inf, real))
     return Parts(real, where(z.imag.equals(0.0), z.imag, where(vanishes, 0.0, imag)))
 
@@ -56,9 +57,9 @@ def exp2(z: Parts) -> Parts:
 def expm1(z: Parts) -> Parts:
     """The exponential less 1, exact near 0."""
     half = call("sin", z.imag * 0.5)
-    whole = call("exp", z.real)
     real = call("expm1", z.real) * call("cos", z.imag) - half * half * 2.0
-    return Parts(real, where(z.imag.equals(0.0), z.imag, whole * call("sin", z.imag)))
+    height = where(z.imag.equals(0.0), z.imag, call("sin", z.imag))
+    return Parts(where(truth(z), real, z.real), call("exp", z.real) * height)
 
 
 def _log_modulus(z: Parts, less: Node, more: Node, other: Node) -> Node:
@@ -101,8 +102,6 @@ def sqrt(z: Parts) -> Parts:
     size = where(is_long, math.inf, size)
     is_left = z.real < 0.0
     imag = call("copysign", where(is_left, size, other), z.imag)
-    # NaN has no sign that could be taken.
-    imag = where(call("isnan", z.imag), z.imag, imag)
     return Parts(where(is_left, other, size), imag)
 
 
@@ -169,16 +168,21 @@ def sinh(z: Parts) -> Parts:
     """The hyperbolic sine."""
     real = call("sinh", z.real) * call("cos", z.imag)
     imag = call("cosh", z.real) * call("sin", z.imag)
-    return Parts(where(z.real.equals(0.0), z.real, real), where(z.imag.equals(0.0), z.imag, imag))
+    # An angle that is no number leaves what is infinite, or 0.
+    is_lost = ~call("isfinite", z.imag)
+    keeps = call("logical_and", is_lost, z.real.equals(0.0) | call("isinf", z.real))
+    return Parts(where(keeps, z.real, real), where(z.imag.equals(0.0), z.imag, imag))
 
 
 def cosh(z: Parts) -> Parts:
     """The hyperbolic cosine."""
+    real = call("cosh", z.real) * call("cos", z.imag)
     imag = call("sinh", z.real) * call("sin", z.imag)
+    grows = call("logical_and", call("isinf", z.real), ~call("isfinite", z.imag))
     on_axis = call("logical_or", z.real.equals(0.0), z.imag.equals(0.0))
     sign = call("copysign", _filled(z, 1), z.real)
     zero = sign * call("copysign", _filled(z, 0), z.imag)
-    return Parts(call("cosh", z.real) * call("cos", z.imag), where(on_axis, zero, imag))
+    return Parts(where(grows, math.inf, real), where(on_axis, zero, imag))
 
 
 def tanh(z: Parts) -> Parts:
@@ -191,13 +195,16 @@ def tanh(z: Parts) -> Parts:
     divisor = stretch * sine * sine + 1.0
     real = stretch * call("sqrt", sine * sine + 1.0) * sine / divisor
     falling = call("exp", size * -2.0)
-    far = where(falling.equals(0.0), falling, falling * call("sin", z.imag * 2.0) * 2.0)
-    one = _filled(z, 1)
+    is_lost = call("logical_and", falling.equals(0.0), ~call("isfinite", z.imag))
+    far = where(is_lost, 0.0, falling * call("sin", z.imag * 2.0) * 2.0)
+    real = where(is_far, call("copysign", _filled(z, 1), z.real), real)
     imag = where(is_far, far, tangent / divisor)
-    return Parts(
-        where(is_far, call("copysign", one, z.real), real),
-        where(z.imag.equals(0.0), z.imag, imag),
-    )
+    return Parts(_odd(z.real, real), _odd(z.imag, imag))
+
+
+def _odd(part: Node, found: Node) -> Node:
+    """What was found, but 0 of 0, with its sign."""
+    return where(part.equals(0.0), part, found)
 
 
 def sin(z: Parts) -> Parts:
@@ -241,13 +248,14 @@ def asin(z: Parts) -> Parts:
     far = Parts(
         call("atan2", z.real, call("abs", z.imag)), call("copysign", _log_double(z), z.imag)
     )
-    return chosen(_far(z), far, Parts(real, imag))
+    return chosen(_far(z), far, Parts(_odd(z.real, real), imag))
 
 
 def acos(z: Parts) -> Parts:
     """The inverse cosine, cut along the real axis outside of -1 … 1."""
     _, below, above = _near(z)
     real = call("atan2", below.real, above.real) * 2.0
+    real = where(z.real.equals(0.0), math.pi / 2, real)
     imag = call("asinh", above.real * below.imag - above.imag * below.real)
     far = Parts(
         call("atan2", call("abs", z.imag), z.real), -call("copysign", _log_double(z), z.imag)
@@ -262,21 +270,28 @@ def acosh(z: Parts) -> Parts:
     below, above = sqrt(Parts(near.real - 1.0, near.imag)), sqrt(Parts(near.real + 1.0, near.imag))
     real = call("asinh", below.real * above.real + below.imag * above.imag)
     imag = call("atan2", below.imag, above.real) * 2.0
+    imag = where(z.real.equals(0.0), _quarter(z), imag)
     return chosen(is_far, Parts(_log_double(z), angle(z)), Parts(real, imag))
+
+
+def _quarter(z: Parts) -> Node:
+    """A quarter of a turn towards the number."""
+    return call("copysign", _filled(z, math.pi / 2), z.imag)
 
 
 def atanh(z: Parts) -> Parts:
     """The inverse hyperbolic tangent, cut along the real axis outside of -1 … 1."""
     is_far = _far(z)
-    near = Parts(where(is_far, 0.0, z.real), where(is_far, 0.0, z.imag))
-    less = 1.0 - near.real
-    distance = less * less + near.imag * near.imag
-    real = call("log1p", near.real * 4.0 / distance) * 0.25
-    inner = less * (near.real + 1.0) - near.imag * near.imag
-    imag = call("atan2", near.imag * 2.0, inner) * 0.5
-    quarter = call("copysign", _filled(z, math.pi / 2), z.imag)
+    size, height = where(is_far, 0.0, call("abs", z.real)), where(is_far, 0.0, z.imag)
+    less = 1.0 - size
+    real = call("log1p", size * 4.0 / (less * less + height * height)) * 0.25
+    real = _odd(z.real, call("copysign", real, z.real))
+    imag = call("atan2", height * 2.0, less * (size + 1.0) - height * height) * 0.5
     inverse = reciprocal(chosen(is_far, z, Parts(_filled(z, 1), _filled(z, 0))))
-    return chosen(is_far, Parts(inverse.real, quarter), Parts(real, imag))
+    is_infinite = call("isinf", modulus(z))
+    far = where(is_infinite, call("copysign", _filled(z, 0), z.real), inverse.real)
+    quarter = where(call("isnan", z.imag), z.imag, _quarter(z))
+    return chosen(is_far, Parts(far, quarter), Parts(real, imag))
 
 
 def asinh(z: Parts) -> Parts:

@@ -52,11 +52,7 @@ def scale(z: Parts, factor: Operand) -> Parts:
 
 def divide(z: Parts, w: Parts) -> Parts:
     """The quotient by R. Smith's method (1962): nothing overflows that fits in the end."""
-    is_real = call("abs", w.real) >= call("abs", w.imag)
-    large, small = where(is_real, w.real, w.imag), where(is_real, w.imag, w.real)
-    is_zero = large.equals(0.0)
-    ratio = where(is_zero, 0.0, small / large)
-    divisor = where(is_zero, call("abs", large), large + small * ratio)
+    is_real, ratio, divisor = _smith(w)
     real = where(is_real, z.real + z.imag * ratio, z.real * ratio + z.imag)
     imag = where(is_real, z.imag - z.real * ratio, z.imag * ratio - z.real)
     return Parts(real / divisor, imag / divisor)
@@ -64,13 +60,18 @@ def divide(z: Parts, w: Parts) -> Parts:
 
 def reciprocal(z: Parts) -> Parts:
     """The quotient of 1 and the number, in the same way."""
-    is_real = call("abs", z.real) >= call("abs", z.imag)
-    large, small = where(is_real, z.real, z.imag), where(is_real, z.imag, z.real)
-    is_zero = large.equals(0.0)
+    is_real, ratio, divisor = _smith(z)
+    return Parts(where(is_real, 1.0, ratio) / divisor, where(is_real, -ratio, -1.0) / divisor)
+
+
+def _smith(w: Parts) -> tuple[Node, Node, Node]:
+    """Whether the real part of a divisor is the larger one, the smaller one over the larger one,
+    and |w|**2 over the larger one."""
+    is_real = call("abs", w.real) >= call("abs", w.imag)
+    large, small = where(is_real, w.real, w.imag), where(is_real, w.imag, w.real)
+    is_zero = ~truth(w)
     ratio = where(is_zero, 0.0, small / large)
-    divisor = where(is_zero, call("abs", large), large + small * ratio)
-    real = where(is_real, 1.0, ratio) / divisor
-    return Parts(real, where(is_real, -ratio, -1.0) / divisor)
+    return is_real, ratio, where(is_zero, call("abs", large), large + small * ratio)
 
 
 def chosen(condition: Node, z: Parts, w: Parts) -> Parts:
