@@ -1,8 +1,8 @@
 """The array API standard, version 2024.12: what `tensor.__array_namespace__()` gives.
 
 Tensors keep PyTorch's methods and operators: `x.size()` is a method (use `x.numel()`), `x1 + x2`
-promotes with regard to dimensions. The functions here promote as the standard says. There are no
-complex numbers and of the unsigned integers only uint8.
+promotes with regard to dimensions. The functions here promote as the standard says. Of the
+unsigned integers there is only uint8.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import math
 
 from metaop import (
     bool,
+    complex64,
+    complex128,
     float32,
     float64,
     from_dlpack,

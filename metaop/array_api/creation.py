@@ -117,8 +117,8 @@ def eye(
 
 
 def linspace(
-    start: float,
-    stop: float,
+    start: complex,
+    stop: complex,
     /,
     num: int,
     *,
@@ -127,8 +127,9 @@ def linspace(
     endpoint: bool = True,
 ) -> Tensor:
     """`num` numbers at equal distances from `start` to `stop`, which may be left out."""
-    kind = dtype or metaop.get_default_dtype()
     values = np.linspace(start, stop, num, endpoint=endpoint)
+    usual = metaop.get_default_dtype()
+    kind = dtype or (usual.whole if values.dtype.kind == "c" else usual)
     return metaop.from_numpy(values.astype(kind.numpy)).to(device=device)  # type: ignore
 
 

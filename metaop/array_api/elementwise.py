@@ -16,8 +16,9 @@ _UNARY = {
         for name in (
             *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "conj", "cos"),
             *("cosh", "exp", "expm1", "floor", "isfinite", "isinf", "isnan", "log", "log1p"),
-            *("log2", "log10", "logical_not", "negative", "positive", "real", "reciprocal"),
-            *("round", "signbit", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc"),
+            *("imag", "log2", "log10", "logical_not", "negative", "positive", "real"),
+            *("reciprocal", "round", "signbit", "sin", "sinh", "sqrt", "square", "tan", "tanh"),
+            "trunc",
         )
     },
     "bitwise_invert": "bitwise_not",
@@ -67,7 +68,9 @@ for _name, _theirs in _BINARY.items():
 
 
 def sign(x: Tensor, /) -> Tensor:
-    """-1, 0 or 1; NaN stays NaN."""
+    """-1, 0 or 1, of complex numbers x / abs(x); NaN stays NaN."""
+    if x.dtype.is_complex:
+        return metaop.sgn(x)
     found = metaop.sign(x)
     return metaop.where(metaop.isnan(x), x, found) if x.dtype.kind == "float" else found
 

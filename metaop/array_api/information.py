@@ -33,6 +33,7 @@ class __array_namespace_info__:
         """The types that are taken when none is named."""
         return {
             "real floating": metaop.get_default_dtype(),
+            "complex floating": metaop.get_default_dtype().whole,
             "integral": metaop.int64,
             "indexing": metaop.int64,
         }

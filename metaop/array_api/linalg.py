@@ -57,14 +57,14 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The inner products of vectors along an axis."""
+    """The inner products of vectors along an axis, of which the first is conjugated."""
     first, second = promoted(x1, x2)
     if first.shape[axis] != second.shape[axis]:
         raise ValueError(
             f"vecdot: vectors of {first.shape[axis]} and {second.shape[axis]} elements"
         )
     left, right = metaop.broadcast_tensors(first, second)
-    return metaop.sum(left * right, axis, dtype=first.dtype)  # type: ignore[operator]
+    return metaop.sum(left.conj() * right, axis, dtype=first.dtype)  # type: ignore[operator]
 
 
 def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:

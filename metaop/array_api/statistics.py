@@ -73,7 +73,8 @@ def var(
     count = 1
     for one in axes:
         count *= x.shape[one]
-    total = metaop.sum(apart * apart, axes, keepdims)
+    size = metaop.abs(apart)
+    total = metaop.sum(size * size, axes, keepdims)  # type: ignore[operator]
     return total / builtins.max(count - correction, 0)  # type: ignore[operator]
 
 

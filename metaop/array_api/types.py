@@ -20,8 +20,8 @@ KINDS: dict[str, tuple[DType, ...]] = {
     "unsigned integer": _UNSIGNED,
     "integral": (*_SIGNED, *_UNSIGNED),
     "real floating": _REAL,
-    "complex floating": (),
-    "numeric": (*_SIGNED, *_UNSIGNED, *_REAL),
+    "complex floating": dtypes.COMPLEX,
+    "numeric": (*_SIGNED, *_UNSIGNED, *_REAL, *dtypes.COMPLEX),
 }
 
 
@@ -50,8 +50,8 @@ def _dtype_of(value: Tensor | DType) -> DType:
 
 
 def finfo(type: Tensor | DType, /) -> FloatLimits:
-    """The limits of a floating-point type."""
-    dtype = _dtype_of(type)
+    """The limits of a floating-point type, or of the parts of a complex one."""
+    dtype = _dtype_of(type).part
     found = metaop.finfo(dtype)
     return FloatLimits(found.bits, found.eps, found.max, found.min, found.smallest_normal, dtype)
 
@@ -87,11 +87,13 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
         if isinstance(operand, (Tensor, DType)):
             dtype = _dtype_of(operand)
             result = dtype if result is None else promote(result, dtype)
-    numbers = [one for one in arrays_and_dtypes if isinstance(one, (bool, int, float))]
+    numbers = [one for one in arrays_and_dtypes if isinstance(one, (bool, int, float, complex))]
     if result is None:
         raise ArgumentError("result_type: at least one array or dtype is required")
     for number in numbers:
         dtype = default_dtype_of(number)
+        if dtype.is_complex and result.kind == "float":
+            dtype = result.whole
         if kind_rank(dtype) > kind_rank(result):
             result = dtype
     return result
