@@ -18,8 +18,8 @@ from metaop.autograd.mapping import vmap
 from metaop.differentiation import tape
 from metaop.errors import ArgumentError, GradientError
 from metaop.nn.utils.stateless import functional_call
-from metaop.tensor.complex_numbers.complex_tensor import ComplexTensor
 from metaop.tensor.core import Tensor
+from metaop.tensor.functions.complex_numbers import inner_product
 from metaop.tensor.functions.creation import zeros_like
 from metaop.tensor.functions.joining import stack
 from metaop.tensor.functions.ranges import eye
@@ -74,7 +74,7 @@ def _tracked(value: Any) -> Any:
     """The tensors of a tree as new ones that track gradients, also those of an outer `grad`."""
 
     def fresh(x: Any) -> Any:
-        if not isinstance(x, Tensor) or not x.dtype.is_floating_point:
+        if not isinstance(x, Tensor) or not x.dtype.is_differentiable:
             return x
         return x.view_as(x) if x.requires_grad else _fresh_leaf(x)  # type: ignore[attr-defined]
 
@@ -188,7 +188,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
     def pull(cotangents: Any) -> tuple[Any, ...]:
         pairs = list(zip(tree_flatten(value)[0], tree_flatten(cotangents)[0], strict=True))
         with _tracking():
-            total = sum((one * other).sum() for one, other in pairs)
+            total = sum(inner_product(one, other) for one, other in pairs)
             found = tuple(_gradients(total, sources))
         return _shown(found)
 
@@ -213,7 +213,7 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = F
         def along(output: Tensor) -> Tensor:
             weight, slopes = _slopes(output, sources)
             pairs = zip(tree_leaves(slopes), tree_leaves(tangents), strict=True)
-            return _gradients(sum((slope * part).sum() for slope, part in pairs), weight)
+            return _gradients(sum(inner_product(slope, part) for slope, part in pairs), weight)
 
         slope = tree_map(along, value)
     shown = _shown((value, slope, rest))
@@ -295,7 +295,7 @@ def jacfwd(
             weight, slopes = _slopes(output, sources)
 
             def columns(slope: Tensor) -> Tensor:
-                along = vmap(lambda unit: _gradients((slope * unit).sum(), weight))
+                along = vmap(lambda unit: _gradients(inner_product(slope, unit), weight))
                 found = along(_unit_vectors(slope)).movedim(0, -1)
                 return found.reshape(*output.shape, *slope.shape)
 

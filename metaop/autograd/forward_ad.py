@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from metaop.autograd.gradients import grad
 from metaop.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from metaop.tensor.core import Tensor
+from metaop.tensor.functions.complex_numbers import inner_product
 from metaop.tensor.functions.creation import zeros_like
 from metaop.tensor.gradients import enable_grad
 from metaop.unified_graph.recording import modes
@@ -95,7 +96,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "Trying to create a dual Tensor for forward AD but no level exists, make sure to "
             "enter_dual_level() first."
         )
-    if not tensor.dtype.is_floating_point:
+    if not tensor.dtype.is_differentiable:
         raise _NoDerivative(f"Expected primal to be floating point, but got: {tensor.dtype}")
     if tensor.shape != tangent.shape:
         raise ShapeError(
@@ -136,7 +137,7 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     tracked = [(slope, part) for slope, part in pairs if slope.requires_grad]
     if not tracked:
         return UnpackedDualTensor(primal, zeros_like(tensor))
-    first, *others = [(slope * part).sum() for slope, part in tracked]
+    first, *others = [inner_product(slope, part) for slope, part in tracked]
     total = sum(others, first)
     (tangent,) = grad(total, [weight], create_graph=True, materialize_grads=True)
     assert tangent is not None

@@ -9,6 +9,7 @@ from metaop.autograd.gradients import grad, listed
 from metaop.autograd.mapping import vmap
 from metaop.errors import ArgumentError, GradientError
 from metaop.tensor.core import Tensor
+from metaop.tensor.functions.complex_numbers import inner_product
 from metaop.tensor.functions.creation import ones_like, zeros_like
 from metaop.tensor.functions.ranges import eye
 from metaop.tensor.gradients import enable_grad
@@ -154,7 +155,7 @@ def jvp(
         for y in outputs:
             weight = zeros_like(y).requires_grad_()
             slopes = _gradient(y, leaves, weight, True, strict)
-            total = sum([(g * d).sum() for g, d in zip(slopes, directions)])  # type: ignore
+            total = sum([inner_product(g, d) for g, d in zip(slopes, directions)])  # type: ignore
             results.append(_gradient(total, [weight], ones_like(total), create_graph, strict)[0])
     values = outputs if create_graph else [y.detach() for y in outputs]
     return _as_given(values, single), _as_given(results, single)
@@ -172,7 +173,7 @@ def vhp(
         leaves, outputs, _ = _run(func, inputs, create_graph)
         slopes = _gradient(outputs[0], leaves, ones_like(outputs[0]), True, strict)
         directions = [ones_like(x) for x in leaves] if v is None else listed(v)
-        total = sum([(g * d).sum() for g, d in zip(slopes, directions)])  # type: ignore
+        total = sum([inner_product(g, d) for g, d in zip(slopes, directions)])  # type: ignore
         found = _gradient(total, leaves, ones_like(total), create_graph, strict)
     value = outputs[0] if create_graph else outputs[0].detach()
     return value, _as_given(found, isinstance(inputs, Tensor))

@@ -10,6 +10,7 @@ import numpy as np
 from metaop.autograd.gradients import grad, listed
 from metaop.errors import ArgumentTypeError
 from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.functions.complex_numbers import view_as_complex, view_as_real
 
 
 class GradcheckError(RuntimeError):
@@ -29,6 +30,26 @@ class GradcheckError(RuntimeError):
 
 def _float_outputs(outputs: Any) -> list[Tensor]:
     return [y for y in listed(outputs) if isinstance(y, Tensor) and y.dtype.kind == "float"]
+
+
+def _parts(x: Any) -> Any:
+    """Both parts of a complex tensor; anything else itself."""
+    return view_as_real(x) if isinstance(x, Tensor) and x.dtype.is_complex else x
+
+
+def _in_parts(func: Callable[..., Any], inputs: list[Any]) -> tuple[Callable[..., Any], list[Any]]:
+    """The same function of real numbers, which are the parts of complex inputs and outputs."""
+    flags = [isinstance(x, Tensor) and x.dtype.is_complex for x in inputs]
+    leaves = [
+        _parts(x).detach().requires_grad_(x.requires_grad) if flag else x
+        for x, flag in zip(inputs, flags)
+    ]
+
+    def parted(*values: Any) -> list[Any]:
+        given = [view_as_complex(x) if flag else x for x, flag in zip(values, flags)]
+        return [_parts(y) for y in listed(func(*given))]
+
+    return parted, leaves
 
 
 def _copy(x: Tensor, array: np.ndarray) -> Tensor:
@@ -102,7 +123,7 @@ def gradcheck(
     True
     """
     _check_options(options)
-    arguments = listed(inputs)
+    func, arguments = _in_parts(func, listed(inputs))
     tracked = [k for k, x in enumerate(arguments) if isinstance(x, Tensor) and x.requires_grad]
     outputs = _float_outputs(func(*arguments))
     for position in tracked:
@@ -141,7 +162,7 @@ def gradgradcheck(
     True
     """
     _check_options(options)
-    arguments = listed(inputs)
+    func, arguments = _in_parts(func, listed(inputs))
     outputs = [y for y in _float_outputs(func(*arguments)) if y.requires_grad]
     if grad_outputs is None:
         random = np.random.default_rng(0)
@@ -151,7 +172,7 @@ def gradgradcheck(
         ]
         weights = [weight.requires_grad_() for weight in weights]
     else:
-        weights = listed(grad_outputs)
+        weights = [_parts(weight) for weight in listed(grad_outputs)]
     count = len(arguments)
 
     def gradients(*everything: Any) -> tuple[Any, ...]:

@@ -151,6 +151,8 @@ class CheckpointPickler(_Pickler):
     def _storage(self, tensor: Tensor) -> tuple[_Storage, int, tuple[int, ...]]:
         """The storage of a tensor, the offset and the strides of the tensor in it."""
         base, layout = owner_and_layout(tensor)
+        if base.dtype is not tensor.dtype:  # the parts of complex numbers, or numbers of parts
+            base, layout = owner_and_layout(tensor.detach().clone())
         peer = base.detach()  # gives both the cell that all who share this memory have
         cell = peer._cell
         assert cell is not None

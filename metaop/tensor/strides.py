@@ -10,11 +10,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from metaop.operators.complex_numbers import numbers_of, pairs_of
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.index_expr import Axis
-from metaop.unified_graph.node import Node, Shape, input_node
+from metaop.unified_graph.node import Input, Node, Shape, input_node
 
 Steps = tuple[tuple[Composite, tuple[Any, ...]], ...]
 Layout = tuple[tuple[int, ...], int]
@@ -41,14 +42,43 @@ def apply_steps(source: Node, steps: Steps) -> Node:
 def view_layout(base: Shape, steps: Steps) -> Layout | None:
     """Strides and offset of the view that `steps` make of a row-major base.
 
-    None when the elements do not lie at constant distances.
+    They are counted in elements of the view: complex numbers hold two of their parts. None when
+    the elements do not lie at constant distances.
     """
-    source = input_node(0, base, dtypes.float32)
-    seen = apply_steps(source, steps)
+    shape, layout = base, (contiguous_strides(base), 0)
+    start = 0
+    for position, (step, _) in enumerate((*steps, (None, ()))):
+        if step is not None and step not in (pairs_of, numbers_of):
+            continue
+        seen = apply_steps(input_node(0, shape, dtypes.float32), steps[start:position])
+        found = _layout_of(seen, layout)
+        if found is None:
+            return None
+        shape, layout, start = seen.shape, found, position + 1
+        strides, offset = layout
+        if step is pairs_of:
+            shape = (*shape, 2)
+            layout = (*(2 * stride for stride in strides), 1), 2 * offset
+        elif step is numbers_of:
+            if strides[-1] != 1 or offset % 2 or any(stride % 2 for stride in strides[:-1]):
+                return None
+            shape = shape[:-1]
+            layout = tuple(stride // 2 for stride in strides[:-1]), offset // 2
+    return layout
+
+
+def _layout_of(seen: Node, layout: Layout) -> Layout | None:
+    """Strides and offset of a reindex of an input that has a layout."""
     shape = seen.shape
-    if seen is source or seen.size == 0:
+    if isinstance(seen.op, Input):
+        return layout
+    if seen.size == 0:
         return contiguous_strides(shape), 0
-    offset = index_expr.linear_offset(seen.op.map.indices, base)  # type: ignore[attr-defined]
+    source, start = layout
+    indices = seen.op.map.indices  # type: ignore[attr-defined]
+    offset = index_expr.constant(start)
+    for index, stride in zip(indices, source):
+        offset = offset + index * stride
     coefficients: dict[int, int] = {}
     for atom, coefficient in offset.terms:
         if not isinstance(atom, Axis):

@@ -288,3 +288,51 @@ def test_short_time_transforms(signal: str) -> None:
                 assert (one is None) == (other is None), (options, length)
                 if other is not None:
                     np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
+VIEWS: dict[str, Callable[[Any, Any], Any]] = {
+    "real": lambda lib, z: z.real,
+    "transposed": lambda lib, z: z.T,
+    "imaginary parts of a transpose": lambda lib, z: z.T[1:].imag,
+    "pairs": lambda lib, z: lib.view_as_real(z)[1:, ::2],
+    "numbers again": lambda lib, z: lib.view_as_complex(lib.view_as_real(z)[:, 2:]),
+    "parts of a column": lambda lib, z: z[:, 1].real[::2],
+    "parts in a row": lambda lib, z: lib.view_as_real(z).reshape(-1)[3::5],
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_lie_where_those_of_pytorch_do(name: str) -> None:
+    draw = np.random.default_rng(3).standard_normal
+    values = draw((4, 6)) + 1j * draw((4, 6))
+    bases = metaop.tensor(values), torch.tensor(values)
+    mine, theirs = (VIEWS[name](lib, base) for lib, base in zip((metaop, torch), bases))
+    assert mine.stride() == theirs.stride()
+    assert mine.storage_offset() == theirs.storage_offset()
+    assert mine.is_contiguous() == theirs.is_contiguous()
+    assert mine.data_ptr() - bases[0].data_ptr() == theirs.data_ptr() - bases[1].data_ptr()
+    for view in (mine, theirs):
+        view.mul_(3)
+        view[0] = 7
+    np.testing.assert_allclose(bases[0].numpy(), bases[1].numpy())
+    file = io.BytesIO()
+    metaop.save(mine, file)
+    file.seek(0)
+    np.testing.assert_allclose(torch.load(file).numpy(), theirs.numpy())
+
+
+def test_maps_over_batches_and_tangents() -> None:
+    draw = np.random.default_rng(5).standard_normal
+    batch, other = (metaop.tensor(draw((5, 3)) + 1j * draw((5, 3))) for _ in range(2))
+
+    def loss(x: Any, y: Any) -> Any:
+        return (x.exp() * y.conj()).abs().sum()
+
+    gradients = metaop.vmap(metaop.func.grad(loss))(batch, other)
+    for k in range(5):
+        one = metaop.func.grad(loss)(batch[k], other[k])
+        np.testing.assert_allclose(gradients[k].numpy(), one.numpy(), 1e-10)
+    leaf = batch[0].clone().requires_grad_()
+    assert metaop.autograd.gradcheck(lambda x: (x * other[0]).sin() / x.conj(), (leaf,))
+    value, tangent = metaop.func.jvp(lambda x: x.exp(), (batch[0],), (other[0],))
+    np.testing.assert_allclose(tangent.numpy(), (value * other[0]).numpy(), 1e-10)

@@ -107,6 +107,11 @@ def conj(input: Tensor) -> Tensor:
     return wrap(record(POINTWISE["conj"], (input.call,))) if input.dtype.is_complex else input
 
 
+def inner_product(first: Tensor, second: Tensor) -> Tensor:
+    """The sum of the products of all real numbers in two tensors: both parts of complex ones."""
+    return (first.conj() * second).real.sum()
+
+
 @public(method=True)
 def resolve_conj(input: Tensor) -> Tensor:
     """The tensor itself: conjugates are numbers like others here.

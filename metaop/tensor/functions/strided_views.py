@@ -11,6 +11,7 @@ from metaop.operators.view_write import view_write
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.core import view as view_of
+from metaop.tensor.functions.complex_numbers import view_as_complex, view_as_real
 from metaop.tensor.functions.shaping import clone
 from metaop.tensor.storage import owner_and_layout
 from metaop.tensor.strides import is_row_major
@@ -59,6 +60,8 @@ def as_strided(
     """
     offset = owner_and_layout(input)[1][1] if storage_offset is None else storage_offset
     source = input if input._base is None else input._base
+    if source.dtype is not input.dtype:
+        source = view_as_real(source) if source.dtype.is_complex else view_as_complex(source)
     size, stride = tuple(size), tuple(stride)
     last = offset + sum((n - 1) * s for n, s in zip(size, stride))
     if 0 not in size and last >= source.numel():
