@@ -296,9 +296,10 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
     if rows * columns == 0:
         return tensor
     drawn = zeros_like(tensor).normal_(0, 1, generator=generator)
-    matrix = np.asarray(drawn.numpy(), np.float64).reshape(rows, columns)
+    wide = np.complex128 if tensor.dtype.is_complex else np.float64
+    matrix = np.asarray(drawn.numpy(), wide).reshape(rows, columns)
     q, r = np.linalg.qr(matrix.T if rows < columns else matrix)
-    q *= np.sign(np.diag(r))
+    q *= np.diag(r) / np.abs(np.diag(r))
     return _write(tensor, (q.T if rows < columns else q).reshape(tensor.shape) * gain)
 
 

@@ -10,6 +10,7 @@ from metaop.optim.line_search import strong_wolfe
 from metaop.optim.optimizer import Optimizer
 from metaop.optim.update import check, run_closure
 from metaop.tensor.core import Tensor
+from metaop.tensor.functions.complex_numbers import view_as_real
 from metaop.tensor.functions.creation import zeros_like
 from metaop.tensor.functions.joining import cat
 from metaop.tensor.gradients import no_grad
@@ -65,15 +66,16 @@ class LBFGS(Optimizer):
 
     def _gradient(self) -> Tensor:
         parts = [zeros_like(p) if p.grad is None else p.grad.to_dense() for p in self._params]
-        return cat([part.reshape(-1) for part in parts], 0)
+        return cat([_numbers(part).reshape(-1) for part in parts], 0)
 
     def _move(self, values: list[Tensor], size: float, direction: Tensor) -> None:
         """Sets the parameters to `values + size * direction`."""
         start = 0
         for parameter, value in zip(self._params, values):
-            stop = start + parameter.numel()
-            piece = direction[start:stop].reshape(parameter.shape)
-            parameter.copy_(value + piece * size)
+            target = _numbers(parameter)
+            stop = start + target.numel()
+            piece = direction[start:stop].reshape(target.shape)
+            target.copy_(_numbers(value) + piece * size)
             start = stop
 
     @no_grad()
@@ -176,3 +178,8 @@ class LBFGS(Optimizer):
 
 def _largest(vector: Tensor) -> float:
     return vector.abs().max().item()
+
+
+def _numbers(x: Tensor) -> Tensor:
+    """The real numbers that a tensor holds: both parts of complex ones."""
+    return view_as_real(x) if x.dtype.is_complex else x

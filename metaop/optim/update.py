@@ -19,6 +19,7 @@ from metaop.executor import realize
 from metaop.nn.counter import count_of, show_count
 from metaop.optim.optimizer import Group, Optimizer, refuse_sparse
 from metaop.optim.rows import rows_composite
+from metaop.reindex.reinterpret import as_numbers, as_pairs
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.creation import full_like
 from metaop.tensor.shared_storage import settle
@@ -45,7 +46,7 @@ def update_composite(name: str, rule: Rule) -> Composite:
 
     Its inputs are all parameters, all gradients, then every state tensor for all parameters, then
     the numbers. Its results are the new parameters, then the new states. Arithmetic is done in
-    float32 for 16-bit parameters.
+    float32 for 16-bit parameters. Both parts of complex ones are parameters of their own.
     """
 
     def expansion(
@@ -54,18 +55,25 @@ def update_composite(name: str, rule: Rule) -> Composite:
         stop = len(inputs) - len(names)
         columns = [inputs[start : start + count] for start in range(0, stop, count)]
         results = []
-        for row in zip(*columns):
+        for whole in zip(*columns):
+            row = [as_pairs(node) if node.dtype.is_complex else node for node in whole]
             compute = row[0].dtype.compute
             numbers = {k: cast(v, compute) for k, v in zip(names, inputs[stop:])}
             x, gradient, *state = (cast(node, compute) for node in row)
             if "maximize" in flags:
                 gradient = -gradient
             updated = rule(x, gradient, tuple(state), numbers, flags)
-            before = (row[0], *row[2:])
-            results.append([cast(new, old.dtype) for new, old in zip(updated, before)])
+            before = (whole[0], *whole[2:])
+            results.append([_as_before(new, old) for new, old in zip(updated, before)])
         return tuple(node for column in zip(*results) for node in column)
 
     return Composite(name, expansion, variadic=True, differentiable=False)
+
+
+def _as_before(new: Node, old: Node) -> Node:
+    """A new value in the type of the old one."""
+    found = cast(new, old.dtype.part)
+    return as_numbers(found) if old.dtype.is_complex else found
 
 
 class UpdateRule(Optimizer):
@@ -267,10 +275,11 @@ class UpdateRule(Optimizer):
 def constant_like(parameter: Tensor, value: float) -> Tensor:
     """A new state tensor; in host memory it exists at once, so that no step computes it."""
     kind = parameter._call.type
+    number = value * (1 + 1j) if kind.dtype.is_complex else value
     if kind.device is not CPU:
-        return full_like(parameter, value)
+        return full_like(parameter, number)
     buffer = allocate(kind.nbytes)
-    buffer.view(kind.shape, kind.dtype.numpy)[...] = np.asarray(value, kind.dtype.numpy)
+    buffer.view(kind.shape, kind.dtype.numpy)[...] = np.asarray(number, kind.dtype.numpy)
     return wrap(leaf(kind, buffer))
 
 

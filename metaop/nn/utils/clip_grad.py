@@ -14,6 +14,7 @@ from metaop.tensor.functions.creation import tensor
 from metaop.tensor.gradients import no_grad
 from metaop.tensor.shared_storage import settle
 from metaop.unified_graph.composite import composite
+from metaop.unified_graph.dtype import promote
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.recording import part, record, scalar_leaf
 
@@ -51,7 +52,8 @@ def scale_to_norm(inputs: tuple[Node, ...]) -> tuple[Node, ...]:
     """Gradients, their norm and the largest norm allowed: the gradients scaled down to it."""
     *gradients, norm, limit = inputs
     factor = apply("clamp_max", limit / (norm + 1e-6), 1.0)
-    return tuple(cast(cast(g, factor.dtype) * factor, g.dtype) for g in gradients)
+    kinds = [promote(g.dtype, factor.dtype) for g in gradients]
+    return tuple(cast(cast(g, kind) * factor, g.dtype) for g, kind in zip(gradients, kinds))
 
 
 def _gradients(parameters: Any) -> list[Tensor]:
