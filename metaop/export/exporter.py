@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaop.errors import ArgumentTypeError, CheckpointError, ExportError
+from metaop.errors import ArgumentTypeError, CheckpointError, ExportError, UnsupportedError
 from metaop.export.container import VERSION, as_read
 from metaop.export.dimensions import Axis, Sizes, axes_of, further_choices, two_choices
 from metaop.export.general import Choice, General
@@ -21,6 +21,7 @@ from metaop.export.program import Program
 from metaop.export.recorded import Recorded, record
 from metaop.export.structure import put_together, taken_apart
 from metaop.fusion.simplify import simplify
+from metaop.fusion.split_complex import split_complex
 from metaop.fusion.unroll import unroll
 from metaop.nn.module import Module
 from metaop.serialization.damage import Damage
@@ -190,6 +191,7 @@ class _Exporter:
                     shapes[number][position] = sizes[axis.dim.name]
             try:
                 found = record(self.given.call, self.given.types, [tuple(one) for one in shapes])
+                _refuse_complex(found)
             except Exception as error:
                 found = error
             self._recorded[key] = found
@@ -207,7 +209,7 @@ class _Exporter:
     # --- graphs -----------------------------------------------------------------------------
 
     def _fixed(self, recorded: Recorded) -> _Graph:
-        outputs = unroll(recorded.subgraph.expand()[1])
+        outputs = unroll(split_complex(*recorded.subgraph.expand())[1])
         sources = [
             constant_record(one["value"], leaf) if "value" in one else one
             for one, leaf in zip(
@@ -334,3 +336,12 @@ def _dtype_of(array: np.ndarray) -> DType:
     found = from_numpy_dtype(array.dtype)
     assert found is not None
     return found
+
+
+def _refuse_complex(recorded: Recorded) -> None:
+    """Raises UnsupportedError for a program that takes, keeps or gives complex numbers."""
+    if any(call.type.dtype.is_complex for call in (*recorded.subgraph.leaves, *recorded.results)):
+        raise UnsupportedError(
+            "files of programs hold no complex numbers",
+            fix="take and give view_as_real(tensor), and view_as_complex inside",
+        )

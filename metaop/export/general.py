@@ -14,6 +14,7 @@ from metaop.export.dimensions import Axis, Sizes
 from metaop.export.leaves import used_at
 from metaop.export.numbers import Numbers, NumberWriter, UnboundError
 from metaop.export.recorded import Recorded
+from metaop.fusion.split_complex import split_complex
 from metaop.fusion.unroll import unroll
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.recording import Call
@@ -50,7 +51,7 @@ class General:
         first, second = choices[:2]
         try:
             self.cut = SymbolicCut(second.recorded.subgraph, first.numbers)
-            self.outputs = unroll(self.cut.outputs)
+            self.outputs = unroll(split_complex(self.cut.inputs, self.cut.outputs)[1])
         except NotGeneralError as reason:
             raise ExportError(
                 f"the graph has no form for all sizes: {reason}",

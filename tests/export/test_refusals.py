@@ -181,6 +181,14 @@ def test_complex_numbers_are_pairs(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="view_as_real"):
         metaop.export(lambda x: x.abs(), x, tmp_path / "m.mo")
 
+    def inside(pairs: metaop.Tensor) -> metaop.Tensor:
+        return (metaop.view_as_complex(pairs) * 2j).exp().abs()
+
+    pairs = metaop.view_as_real(x)
+    metaop.export(inside, pairs, tmp_path / "m.mo")
+    found = metaop.export.load_program(tmp_path / "m.mo")(pairs)
+    np.testing.assert_allclose(found.numpy(), inside(pairs).numpy(), rtol=1e-6)
+
 
 @metaop.kernel(tasks=lambda x: x.shape[0], outputs=lambda x: x)
 def doubled(x: Any, y: Any) -> None:
