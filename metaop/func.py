@@ -92,10 +92,6 @@ def _run(
     return [inputs[place] for place in places], func(*inputs, **kwargs)
 
 
-def _real(x: Tensor) -> Tensor:
-    return x._pair if isinstance(x, ComplexTensor) else x
-
-
 def _shown(result: Any) -> Any:
     """A result as the caller gets it: without the graph of what was tracked here only."""
     if _depth.value and modes.gradients:
@@ -104,7 +100,7 @@ def _shown(result: Any) -> Any:
     tensors = [x for x in leaves if isinstance(x, Tensor)]
     kept = [False] * len(tensors)
     if modes.gradients:
-        kept = tape.tracked([_real(x).call for x in tensors])
+        kept = tape.tracked([x.call for x in tensors])
     flags = iter(kept)
     shown = [x if not isinstance(x, Tensor) or next(flags) else x.detach() for x in leaves]
     return tree_unflatten(shown, structure)
