@@ -1,4 +1,4 @@
-"""What is compiled of a subgraph, to be looked at: all stages of it, and the plan of its ranks."""
+"""How a subgraph is compiled, for inspection: all its stages, and the plan of its ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metaop.unified_graph.cut import Subgraph
 
 
 def plan_of(subgraph: Subgraph) -> Plan:
-    """The plan of a subgraph of global tensors."""
+    """The sharding plan of a subgraph of global tensors."""
     inputs, outputs = subgraph.expand()
     shape = subgraph.outputs[0].type.device.placement.shape
     whole = (BROADCAST,) * len(shape)
@@ -24,8 +24,10 @@ def plan_of(subgraph: Subgraph) -> Plan:
 def compilations_of(
     subgraph: Subgraph, backend: str | None = None, place: Sequence[int] | None = None
 ) -> list[Compilation]:
-    """What is compiled of a subgraph: of global tensors, what the rank at `place` of the mesh runs
-    between collectives (without one, the first rank).
+    """The compilations of a subgraph: one, or several if its tensors are global.
+
+    For global tensors, these are the parts that the rank at `place` of the mesh (by default the
+    first) runs between collectives.
 
     Raises ArgumentError for a backend that does not exist.
     """

@@ -1,7 +1,7 @@
-"""The compiler on one page: PASSES rewrite a subgraph, and a backend makes a program of it.
+"""The compiler on one page: PASSES rewrite a subgraph, and a backend turns it into a program.
 
-What one pass hands to the next is a `Schedule` (metaop/codegen/schedule.py): first the expanded
-meta-operators, then kernels, then launches of loop nests, then their memory as well.
+Each pass hands the next a `Schedule` (metaop/codegen/schedule.py): first the expanded
+meta-operators, then kernels, then launches of loop nests, and finally their memory as well.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from metaop.unified_graph.tensor_type import Device
 
 
 class Pass(NamedTuple):
-    """A pure function of a schedule, and what it is for; METAOP_VERIFY=1 runs `check` after it."""
+    """A pure function of a schedule, and its purpose; METAOP_VERIFY=1 runs `check` after it."""
 
     name: str
     function: Callable[[Schedule], Schedule]
@@ -61,7 +61,7 @@ class Pass(NamedTuple):
 
 
 def write_out(schedule: Schedule) -> Schedule:
-    """Writes loops out, step by step, where the backend cannot repeat launches."""
+    """Unrolls loops where the backend cannot repeat launches."""
     return schedule if schedule.machine.backend == "llvm" else on_nodes(unroll)(schedule)
 
 
@@ -84,8 +84,10 @@ def schedule_steps(schedule: Schedule) -> Schedule:
 
 
 def keep_budget(schedule: Schedule) -> Schedule:
-    """Where values between launches would take too much, some are made again by launches that run
-    again, instead of by what the graph computes again if that is more expensive."""
+    """Keeps the memory between launches within the budget by running some launches again.
+
+    Where that is cheaper, it replaces what the graph would recompute.
+    """
 
     def kept() -> Schedule:
         found, names = keep_all(schedule), [one.name for one in PASSES]
@@ -97,7 +99,7 @@ def keep_budget(schedule: Schedule) -> Schedule:
 
 
 def verify_reruns(schedule: Schedule, checked: Checked) -> None:
-    """Checks the launches again where a budget may have changed them."""
+    """Checks the launches again if a budget may have changed them."""
     if schedule.budget:
         verify_launches(schedule, checked)
 
@@ -127,7 +129,7 @@ PASSES = (
     Pass("stream_results", stream_results, "write around caches what leaves them", verify_memory),
 )
 
-# Where the backends are; their modules are loaded with the first program that needs them.
+# Where the backends are defined; a module is loaded with the first program that needs it.
 BACKENDS = {
     "llvm": "metaop.codegen.llvm.backend:LLVM",
     "cuda": "metaop.codegen.cuda.backend:CUDA",
@@ -137,14 +139,14 @@ BACKENDS = {
 
 
 class Compilation(NamedTuple):
-    """A graph after every pass that runs for a backend, the first stage being the graph itself."""
+    """A graph after every pass that runs for a backend; the first stage is the graph itself."""
 
     backend: Backend
     stages: tuple[Stage, ...]
 
     @property
     def schedule(self) -> Schedule:
-        """What the backend makes a program of."""
+        """The schedule that the backend turns into a program."""
         return self.stages[-1].schedule
 
 
@@ -163,9 +165,9 @@ def compile_graph(
     index: int = 0,
     is_part: bool = False,
 ) -> Compilation:
-    """All stages of what a backend runs on the device of a number, to be looked at.
+    """All stages of what a backend runs on device number `index`, for inspection.
 
-    That is a program, or a part of one that a rank runs between collectives.
+    That is a program, or the part of one that a rank runs between collectives (`is_part`).
     """
     machine = machine_of(backend, index, is_part)
     budget = present_budget() if machine and machine.backend == "llvm" and not is_part else 0
@@ -173,9 +175,9 @@ def compile_graph(
 
 
 def compile_generally(subgraph: Subgraph, others: Sequence[float]) -> GeneralProgram:
-    """The program for all numbers in place of those in which a subgraph differs from `others`.
+    """Compiles one program for all values of the numbers in which a subgraph and `others` differ.
 
-    Raises NotGeneralError when there is none.
+    Raises NotGeneralError if there is no such program.
     """
     device = subgraph.outputs[0].type.device
     backend, index = backend_named(backend_of(device)), device.index or 0
@@ -192,11 +194,11 @@ def schedule(
     env: ShapeEnv | None = None,
     budget: int = 0,
 ) -> Schedule:
-    """What all passes make of a graph for a machine; the stages before are forgotten at once.
+    """Runs all passes on a graph for a machine; earlier stages are dropped at once.
 
-    With a `budget`, the program takes no more bytes than that besides its inputs.
-    METAOP_DUMP names a folder to which they are written, METAOP_EXPLAIN=1 prints why kernels are as
-    they are.
+    With a `budget`, the program takes at most that many bytes besides its inputs.
+    METAOP_DUMP names a folder to which the stages are written; METAOP_EXPLAIN=1 prints why the
+    kernels are as they are.
     """
     made = run_passes(inputs, outputs, machine, env, budget)
     if folder := get("METAOP_DUMP"):
@@ -215,7 +217,7 @@ def run_passes(
     env: ShapeEnv | None = None,
     budget: int = 0,
 ) -> Iterator[Stage]:
-    """A graph, and what each pass makes of it, one after the other; None: no pass runs."""
+    """Yields a graph, then the result of each pass in turn; without a machine, no pass runs."""
     found = Schedule(
         tuple(inputs), tuple(outputs), machine or PLAIN_MACHINE, env=env, budget=budget
     )
@@ -225,7 +227,7 @@ def run_passes(
 
 
 def _passed(found: Schedule) -> Iterator[Stage]:
-    # A program for any size is checked for each size that it is bound to.
+    # A program for any size is checked for each size to which it is bound.
     checked: Checked | None = {} if get("METAOP_VERIFY") and found.env is None else None
     for one in PASSES:
         found = one.function(found)
@@ -243,36 +245,36 @@ def backend_of(device: Device) -> str:
 
 
 def budget_of(device: Device) -> int:
-    """The bytes that a program of a device may take at present; 0: as many as it likes.
+    """The number of bytes that a program on a device may take at present; 0 means no limit.
 
-    Raises UnsupportedError where there is a budget, but none that the device can keep to.
+    Raises UnsupportedError if a budget is set that the device cannot keep.
     """
     found = present_budget()
     if found and backend_of(device) != "llvm":
         raise UnsupportedError(
             f"a memory budget is set, but the {backend_of(device)} backend, which computes on "
-            f"{device}, keeps to none",
-            fix="take the budget away (metaop.memory_budget(None), METAOP_MEMORY_BUDGET=0)",
+            f"{device}, does not support one",
+            fix="remove the budget (metaop.memory_budget(None), METAOP_MEMORY_BUDGET=0)",
         )
     return found
 
 
 def backend_named(name: str) -> Backend:
-    """The backend of a name."""
+    """Looks up a backend by name."""
     module, _, attribute = BACKENDS[name].partition(":")
     found: Backend = getattr(import_module(module), attribute)
     return found
 
 
 def machine_of(backend: Backend, index: int, is_part: bool = False) -> Machine | None:
-    """What the passes have to know of a device; None when none of them runs."""
+    """What the passes need to know about a device; None if no pass runs."""
     machine = None if backend.machine is None else backend.machine(index)
-    # Ranks round alike, whatever was tuned on the hosts of some.
+    # All ranks must round alike, even if kernels were tuned on some of the hosts.
     return replace(machine, choose=None) if machine is not None and is_part else machine
 
 
 def local_compiler(device: Device) -> Callable[[Sequence[Node], Sequence[Node]], LocalProgram]:
-    """What compiles for one rank, on a device of its own, what it runs between collectives."""
+    """Returns a function that compiles what one rank runs between collectives on its own device."""
     backend, index = backend_named(backend_of(device)), device.index or 0
     machine, make = machine_of(backend, index, is_part=True), backend.local
     assert make is not None
@@ -288,36 +290,36 @@ def _distributed_program(subgraph: Subgraph, scheduled: Callable[[], Schedule]) 
     return DistributedProgram(graph.inputs, graph.outputs, placement.world, local_compiler(own))
 
 
-# Passes run for the parts of each rank, when it is known how the arguments lie.
+# The passes run on each rank's part, once the layout of the arguments is known.
 DISTRIBUTED = Backend(_distributed_program)
 
 
 def disable(
     fn: Callable[..., Any] | None = None, recursive: bool = True, *, reason: str | None = None
 ) -> Any:
-    """The function itself: nothing has to be kept from this compiler."""
+    """Returns the function unchanged: nothing has to be hidden from this compiler."""
     return (lambda function: function) if fn is None else fn
 
 
 def is_compiling() -> bool:
-    """Whether PyTorch's tracer runs: never."""
+    """Whether PyTorch's tracer is running: never."""
     return False
 
 
 def is_exporting() -> bool:
-    """Whether PyTorch's exporter runs: never."""
+    """Whether PyTorch's exporter is running: never."""
     return False
 
 
 def allow_in_graph(fn: Any) -> Any:
-    """Its argument: every function may be called in what is captured."""
+    """Returns its argument: captured code may call any function."""
     return fn
 
 
 def assume_constant_result(fn: Any) -> Any:
-    """Its argument: the function is called whenever the program calls it."""
+    """Returns its argument: the function is called whenever the program calls it."""
     return fn
 
 
 def cudagraph_mark_step_begin() -> None:
-    """Does nothing: the memory of results is never used again while they are there."""
+    """Does nothing: the memory of a result is never reused while the result exists."""

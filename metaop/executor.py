@@ -30,15 +30,15 @@ from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault
 from metaop.unified_graph.recording import Call
 from metaop.unified_graph.tracing import state
 
-# Is told of a call that has been computed and of the buffer of its value, or of none.
+# Called with a call that has been computed and the buffer of its value, or with None twice.
 Watch = Callable[[Call | None, Any], None]
 
 
 class Compiled(NamedTuple):
-    """A program, and for every input whose memory a result can take, how often calls read it.
+    """A program, and for each input whose memory a result can take over, how often calls read it.
 
-    It keeps its signatures alive: the key of the program is made of their numbers. A program for
-    any size is on trial, and one that runs in pieces.
+    It keeps its signatures alive, because the program's key consists of their numbers. A program
+    for any size is on trial, and so is one that runs in pieces.
     """
 
     program: Program
@@ -49,44 +49,44 @@ class Compiled(NamedTuple):
 
 
 class Watcher:
-    """Something that watches cuts; times are nanoseconds of the monotonic clock."""
+    """Observes cuts; times are in nanoseconds of the monotonic clock."""
 
     def begun(self, subgraph: Subgraph) -> None:
         """Called before the program of a cut is found and run."""
 
     def compiled(self, subgraph: Subgraph, start: int, end: int) -> None:
-        """Called when the program of a subgraph has been found by compiling."""
+        """Called when a program had to be compiled for a subgraph."""
 
     def computed(self, subgraph: Subgraph, start: int, end: int) -> None:
-        """Called when a cut has run, from finding its program to handing out its values."""
+        """Called when a cut has run; the time covers finding its program and handing out values."""
 
 
 def _holders(items: Sequence[object], position: int) -> int:
     return sys.getrefcount(items[position])
 
 
-# The programs used last, the latest at the end.
+# The most recently used programs, the latest at the end.
 _programs: OrderedDict[Hashable, Compiled] = OrderedDict()
 _KEPT_PROGRAMS = 512
 _running: list[Subgraph] = []
-# Everybody in here is told of every cut; empty costs nothing.
+# Each of these observes every cut; an empty list costs nothing.
 watchers: list[Watcher] = []
-# Are asked after every run whether what they wait for is there; then they are forgotten.
+# Polled after every run; each is dropped as soon as what it waits for has arrived.
 awaited: deque[Callable[[], bool]] = deque()
 
-# What `_holders` counts for an object that nothing but the sequence holds.
+# What `_holders` counts for an object that only the sequence holds.
 _ONLY_THE_SEQUENCE = _holders([object()], 0)
 
 
 def realize(*calls: Call) -> None:
-    """Computes the values of `calls`, and with them everything pending that a handle can see."""
+    """Computes the values of `calls`, and everything pending that a handle can see."""
     realize_and_watch(calls)
 
 
 def realize_alone(call: Call) -> None:
-    """Computes the value of a call, and nothing that is pending beside it.
+    """Computes the value of a call, but nothing that is pending beside it.
 
-    What surrounds it stays in one piece: data that a step reads do not cut the step.
+    The step around it stays in one piece: reading data inside a step does not cut the step.
     """
     if state.trace is not None:
         realize(call)
@@ -96,10 +96,10 @@ def realize_alone(call: Call) -> None:
 
 
 def realize_and_watch(calls: Sequence[Call], watch: Watch | None = None) -> None:
-    """`realize`, and `watch` is called between kernels: with each call that got its value, which
-    stays as it is, and with None where none did. So what is computed can be sent meanwhile.
+    """Like `realize`, and calls `watch` between kernels, so that computed values can be sent early.
 
-    On a GPU the value is there for what its streams do from then on. `watch` may hear of no call.
+    `watch` gets each call whose value is final, or None after a kernel that completed no value.
+    On a GPU the value is ready for later work on its streams. `watch` may never be called.
     """
     trace = state.trace
     if trace is not None:
@@ -119,8 +119,10 @@ def realize_and_watch(calls: Sequence[Call], watch: Watch | None = None) -> None
 
 
 def _is_elsewhere(subgraph: Subgraph) -> bool:
-    """Whether values live on ranks of which this process is none, and come from where it has not
-    been told: then they are nothing here."""
+    """Whether this process owns none of the ranks and cannot know the values: they are empty here.
+
+    The values come from ranks that have not sent anything to this process.
+    """
     placement = subgraph.outputs[0].type.device.placement
     if placement is None or placement.world.owned:
         return False
@@ -136,10 +138,10 @@ recorder.overflow = realize
 
 
 def realize_in_turns(groups: Sequence[Sequence[Call]]) -> Iterator[None]:
-    """Computes everything pending, the calls of one group after the other, and yields after each.
+    """Computes everything pending, one group of calls after the other, and yields after each.
 
     So the values of a group can be sent while the next group is computed. What later groups need
-    of earlier ones is kept, so nothing is computed twice; all calls live on one device.
+    from earlier ones is kept, so nothing is computed twice; all calls are on one device.
     """
     with recorder.lock:
         visible = recorder.take_roots()
@@ -155,7 +157,7 @@ def realize_in_turns(groups: Sequence[Sequence[Call]]) -> Iterator[None]:
 
 
 def _by_device(roots: list[Call]) -> list[list[Call]]:
-    """The roots apart by device: a program runs on one."""
+    """Groups the roots by device: a program runs on one device."""
     if len(roots) == 1:
         return [roots]
     groups = []
@@ -167,10 +169,10 @@ def _by_device(roots: list[Call]) -> list[list[Call]]:
 
 
 def run(subgraph: Subgraph, watch: Watch | None = None, whole: bool = False) -> tuple[int, ...]:
-    """Runs a subgraph and hands the values to its calls; `watch` as in `realize_and_watch`.
+    """Runs a subgraph and assigns the values to its calls; `watch` as in `realize_and_watch`.
 
-    A `whole` one never runs in pieces: its program will be asked for.
-    Returns the numbers of the outputs that got a copy, because another value has their memory.
+    With `whole`, it never runs in pieces, because the caller will ask for its program.
+    Returns the indices of the outputs that were copied because another value owns their memory.
     """
     for watcher in tuple(watchers):
         watcher.begun(subgraph)
@@ -197,7 +199,7 @@ def run(subgraph: Subgraph, watch: Watch | None = None, whole: bool = False) -> 
     if compiled.trial is not None:
         compiled.trial.seconds += time.perf_counter() - start
     copied = _part(subgraph, arguments, dying, buffers)
-    for slot in dying:  # what is written over is no value any more: who needs it computes it again
+    for slot in dying:  # overwritten: whoever needs the old value computes it again
         subgraph.leaves[slot].buffer = None
     for call, buffer in zip(subgraph.outputs, buffers):
         call.buffer = buffer
@@ -214,13 +216,13 @@ def run(subgraph: Subgraph, watch: Watch | None = None, whole: bool = False) -> 
 def _part(
     subgraph: Subgraph, arguments: Sequence[object], dying: Collection[int], buffers: list[Any]
 ) -> tuple[int, ...]:
-    """Replaces in `buffers` the memory that another storage has by a copy; returns which ones."""
+    """Copies the outputs in `buffers` whose memory another storage owns; returns their indices."""
     made = set(map(id, buffers))
-    if dying:  # nothing else has this memory
+    if dying:  # nothing else holds this memory
         made.difference_update([id(arguments[slot]) for slot in dying])
     if len(made) == len(buffers) - len(dying) and made.isdisjoint(map(id, arguments)):
         return ()
-    # Who has the memory, by the number of the buffer.
+    # Which call owns the memory, by the id of the buffer.
     holders = {
         id(argument): leaf
         for slot, (argument, leaf) in enumerate(zip(arguments, subgraph.leaves))
@@ -264,7 +266,7 @@ def _run_watched(
 
 
 def _dying(compiled: Compiled, subgraph: Subgraph, arguments: Sequence[object]) -> set[int]:
-    """The donors that nothing but this subgraph holds: old parameters and optimizer states."""
+    """The donors that only this subgraph holds: old parameters and optimizer states."""
     leaves = subgraph.leaves
     return {
         slot
@@ -277,10 +279,10 @@ def _dying(compiled: Compiled, subgraph: Subgraph, arguments: Sequence[object]) 
 
 
 def _storage_of(call: Call) -> int:
-    """What calls have in common that show the same memory, as views and detached values do.
+    """Identifies the memory that a call shows; views and detached values share it.
 
-    Users may write the memory of a host through NumPy, so no other values may have it in common:
-    equal ones neither, which a program computes once.
+    No other values may share memory, because users can write host memory through NumPy. That
+    includes equal values, which a program computes only once.
     """
     while call.inputs and _shows_input(call):
         call = call.inputs[0]
@@ -288,7 +290,7 @@ def _storage_of(call: Call) -> int:
 
 
 def _shows_input(call: Call) -> bool:
-    """Whether a call is a view of its input, or its input without history."""
+    """Whether a call is a view of its input, or its input detached."""
     if call.signature is None:
         return False
     same_epoch = call.epoch is not None and call.epoch is call.inputs[0].epoch
@@ -296,7 +298,7 @@ def _shows_input(call: Call) -> bool:
 
 
 def running() -> Subgraph | None:
-    """The subgraph whose program runs now: what an observer of programs may look at."""
+    """The subgraph whose program is running, for observers of programs."""
     return _running[-1] if _running else None
 
 
@@ -310,10 +312,10 @@ def _as_running(subgraph: Subgraph) -> Iterator[None]:
 
 
 def _located(fault: Fault, subgraph: Subgraph) -> MetaopError:
-    """The error for a refused value, with the operator and the line that recorded it."""
+    """The error for a rejected value, with the operator and the line that recorded it."""
     if all(leaf.type.device.placement is None for leaf in subgraph.leaves):
         return _repeated(fault, subgraph)
-    # The other ranks may have met nothing: they would not take part in a repetition.
+    # The other ranks may not have failed, so they would not take part in a second run.
     calls = [call for call in subgraph.order if call.signature and call.signature.can_fail]
     names = dict.fromkeys(call.signature.composite.name for call in calls)  # type: ignore[union-attr]
     message = f"{' or '.join(names)}: {fault}"
@@ -325,7 +327,7 @@ def _located(fault: Fault, subgraph: Subgraph) -> MetaopError:
 
 
 def _repeated(fault: Fault, subgraph: Subgraph) -> MetaopError:
-    """The same, found by the oracle, which repeats the subgraph call by call."""
+    """The same, located by the reference interpreter, which repeats the calls one by one."""
     values: dict[Call, list[np.ndarray]] = {}
     for call in subgraph.leaves:
         shape, dtype = call.type.shape, call.type.dtype.numpy
@@ -354,7 +356,7 @@ def _repeated(fault: Fault, subgraph: Subgraph) -> MetaopError:
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """Compiling makes a million objects and no cycles: looking for some is a sixth of its time."""
+    """Compiling allocates a million objects but no cycles: collecting takes a sixth of its time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -365,11 +367,11 @@ def _collection_paused() -> Iterator[None]:
 
 
 def compiled_for(subgraph: Subgraph, whole: bool = False) -> Compiled:
-    """The compiled program of a subgraph, from the cache when its structure was seen before.
+    """The compiled program of a subgraph, from the cache if its structure was seen before.
 
-    Only a `whole` program, and none that runs in pieces.
+    With `whole`, only a program for the whole subgraph, never one that runs in pieces.
     """
-    # What the environment says of programs is looked up when one is made, here as elsewhere.
+    # Environment variables that affect programs are read when a program is made.
     key = subgraph.key if budget.nbytes is None else (*subgraph.key, budget.nbytes)
     found = _programs.get(key)
     is_over = found is not None and found.trial is not None and found.trial.is_over
@@ -402,7 +404,7 @@ def program_of(subgraph: Subgraph) -> Program:
 
 
 def clear_programs() -> None:
-    """Forgets all compiled programs, as a new process would."""
+    """Forgets all compiled programs, as if in a new process."""
     _programs.clear()
     specialisation.clear()
 

@@ -1,4 +1,4 @@
-"""Subgraphs that run call by call, each call by a program that serves it wherever it stands."""
+"""Subgraphs that run call by call, each call with a program that it shares with other graphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metaop.unified_graph.recording import Call
 
 
 class _Step(NamedTuple):
-    """A program, the places of the values that it reads and writes, and of those read last."""
+    """A program, the slots of the values that it reads and writes, and those that it reads last."""
 
     program: Program
     reads: tuple[int, ...]
@@ -22,7 +22,7 @@ class _Step(NamedTuple):
 
 
 class Pieces:
-    """A program that runs one call after the other, and keeps values as long as they are read."""
+    """A program that runs one call after the other and keeps values as long as they are needed."""
 
     donors: Mapping[int, int] = {}
 
@@ -54,7 +54,7 @@ class Pieces:
         memory: Mapping[int, Any] | None = None,
         around: Iterable[AbstractContextManager[object]] = repeat(nullcontext()),
     ) -> list[Any]:
-        """The buffers of the outputs; each piece runs inside a context of `around`."""
+        """Returns the buffers of the outputs; each piece runs inside a context of `around`."""
         values = [*arguments, *[None] * self._room]
         for (program, reads, writes, last_reads), context in zip(self._steps, around):
             with context:

@@ -1,13 +1,14 @@
-"""When a program is made for exact sizes, and when for all.
+"""Decides when a program is made for exact sizes, and when for any size.
 
-The first sizes of a structure get a program of their own. The second ones make the general
-program, in which symbols stand for the numbers that differ; it serves all sizes that its guards
-admit. Sizes that no variant admits make another one, up to a bound; from then on, and where making
-a general program fails, every size has its own program. So do sizes that have run long enough.
+The first sizes of a structure get a program of their own. The second sizes cause the general
+program to be made, in which symbols stand for the numbers that differ; it serves all sizes that its
+guards admit. Sizes that no variant admits cause another variant, up to a limit. Beyond the limit,
+or if no general program can be made, each choice of sizes has its own program. So do sizes that
+have run long enough.
 
-Where a line of the user's program brings ever new structures (a tree for each sentence, layers
-left out by chance), a structure first runs in pieces: call by call, by programs that any structure
-shares. It gets programs of its own when it has run as long as making one takes.
+If a line of the user's program keeps producing new structures (a tree for each sentence, layers
+dropped at random), a structure first runs in pieces: call by call, with programs that all
+structures share. It gets a program of its own once it has run for as long as making one takes.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from metaop.unified_graph.symbolic_cut import numbers_of, structure_key
 # Variants of one structure: sizes on either side of a few thresholds.
 _MOST_VARIANTS = 8
 _KEPT_STRUCTURES = 512
-# A program for any size runs at least so many seconds before one is made for the sizes at hand.
+# A program for any size runs at least this many seconds before one is made for exact sizes.
 _LEAST_TRIAL = 1.0
 _MOST_NAMES = 6
-# After so many structures in a row that came to a line only once, the next ones run in pieces.
+# After this many structures in a row that reached a line only once, the next ones run in pieces.
 _MOST_ONCE = 4
 
 
@@ -44,8 +45,8 @@ _MOST_ONCE = 4
 class Trial:
     """How long a program for any size has run for one choice of sizes, in seconds.
 
-    After `limit` a program for these sizes alone is worth its making: whatever it gains, making
-    programs takes no more time than running them.
+    After `limit`, a program for these sizes alone is worth making: even if it gains nothing, making
+    programs takes no more time in total than running them.
     """
 
     limit: float
@@ -58,10 +59,10 @@ class Trial:
 
 @dataclass
 class Family:
-    """The programs of one structure: the numbers that came first, and variants, the latest first.
+    """The programs of one structure: the numbers seen first, and the variants, latest first.
 
-    `refusals` say why there is no program for any size; making one took so many `seconds`. A
-    structure that runs `in_pieces` has no program; `is_repeated` when it has come again.
+    `refusals` say why there is no program for any size; making one took `seconds`. A structure
+    that runs `in_pieces` has no program; `is_repeated` is set when it occurs again.
     """
 
     operators: str
@@ -83,13 +84,13 @@ class Family:
 
 @dataclass
 class _Site:
-    """A line that asks for values, and the structures that came there last."""
+    """A line that asks for values, and the latest structures that reached it."""
 
     latest: deque[Family] = field(default_factory=lambda: deque(maxlen=_MOST_ONCE))
     is_changing: bool = False
 
     def meet(self, family: Family) -> None:
-        """Takes down a new structure."""
+        """Notes a new structure."""
         full = len(self.latest) == _MOST_ONCE
         self.is_changing |= full and not any(one.is_repeated for one in self.latest)
         self.latest.append(family)
@@ -97,7 +98,7 @@ class _Site:
 
 @dataclass
 class _Making:
-    """How long programs took to make in this process; what it begins with is a guess."""
+    """How long programs took to make in this process; the initial values are a guess."""
 
     seconds: float = 0.5
     calls: int = 100
@@ -116,9 +117,9 @@ _making = _Making()
 
 
 class Found(NamedTuple):
-    """A program for a subgraph; one for any size is on `trial`. `is_new`: it had to be compiled.
+    """A program for a subgraph; a program for any size is on `trial`. `is_new`: it was compiled.
 
-    Without a program the subgraph runs in pieces, on trial as well.
+    Without a program, the subgraph runs in pieces, also on trial.
     """
 
     program: Program | None
@@ -128,12 +129,12 @@ class Found(NamedTuple):
 
 
 def program_for(subgraph: Subgraph, whole: bool) -> Found:
-    """A program for a subgraph that has none: bound on trial, or made for its own sizes.
+    """Finds a program for a subgraph that has none: a bound one on trial, or one for its own sizes.
 
-    Only a `whole` one, or none if the subgraph had better run in pieces.
+    Returns no program if the subgraph should run in pieces, which `whole` rules out.
     """
     device = subgraph.outputs[0].type.device
-    # A budget is kept for the sizes at hand: a program for any size has no bound.
+    # A budget is kept for exact sizes: a program for any size has no upper bound.
     is_exact = get("METAOP_SIZES") == "exact" or present_budget() > 0
     if backend_named(backend_of(device)).general is None or is_exact:
         return Found(compile_subgraph(subgraph))
@@ -168,7 +169,7 @@ def program_for(subgraph: Subgraph, whole: bool) -> Found:
         except NotGeneralError as reason:
             family.refusals.append(str(reason))
         except Exception as fault:
-            # A fault in here costs the program time, not its life; where all is verified, it shows.
+            # A fault here costs the program time, not its life; METAOP_VERIFY shows it.
             if get("METAOP_VERIFY"):
                 raise
             family.refusals.append(repr(fault))
@@ -198,7 +199,7 @@ def _trial_in_pieces(subgraph: Subgraph, family: Family) -> Trial | None:
 
 
 def _limit(kept: OrderedDict[Hashable, Any], most: int) -> None:
-    """Forgets what was used longest ago."""
+    """Drops the least recently used entry if there are too many."""
     if len(kept) > most:
         kept.popitem(last=False)
 
@@ -214,7 +215,7 @@ def _bound(family: Family, numbers: tuple[float, ...]) -> Program | None:
 
 
 def _operators(subgraph: Subgraph) -> str:
-    """The operators of a subgraph in a line, the last ones of many."""
+    """The operators of a subgraph on one line; only the last ones if there are many."""
     names = [call.signature.composite.name for call in subgraph.order if call.signature is not None]
     return ", ".join(names if len(names) <= _MOST_NAMES else ["…", *names[-_MOST_NAMES:]])
 
@@ -230,6 +231,6 @@ def described() -> str:
 
 
 def clear() -> None:
-    """Forgets all structures, as a new process would."""
+    """Forgets all structures, as if in a new process."""
     _families.clear()
     _sites.clear()

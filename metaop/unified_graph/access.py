@@ -1,6 +1,6 @@
 """Index maps with guards, and the access record from which every rule of the compiler is derived.
 
-An `IndexMap` takes a point of an iteration box to an element of a tensor, where its guards hold.
+An `IndexMap` maps a point of an iteration box to an element of a tensor, where its guards hold.
 `Access` collects the maps of one meta-operator: loop extents, one map per read, one for the write.
 """
 
@@ -58,7 +58,7 @@ class Divisible(NamedTuple):
 
     @property
     def reduced(self) -> Divisible:
-        """The same condition without the multiples of the divisor."""
+        """The same condition without terms that are multiples of the divisor."""
         terms = [(a, c) for a, c in self.expr.terms if not divides(self.divisor, c)]
         return Divisible(IndexExpr(tuple(terms), self.expr.constant % self.divisor), self.divisor)
 
@@ -70,7 +70,7 @@ Guard = Within | Divisible
 
 
 def axis_range(guard: Guard) -> tuple[Axis, int, int] | None:
-    """The axis that a guard keeps to a range, with start and stop; None for other guards."""
+    """The axis that a guard restricts to a range, with start and stop; None for other guards."""
     terms = guard.expr.terms
     if not isinstance(guard, Within) or len(terms) != 1:
         return None
@@ -83,14 +83,14 @@ def axis_range(guard: Guard) -> tuple[Axis, int, int] | None:
 
 
 def _follows(atom: Atom, known: Set[Atom]) -> bool:
-    """Whether a value is known, or all axes that it is computed from are."""
+    """Whether a value is known, or all axes from which it is computed are."""
     if atom in known or isinstance(atom, Axis):
         return atom in known
     return all(x in known for x in index_expr.of(atom).atoms() if isinstance(x, Axis))
 
 
 def _is_rotation(atom: Atom) -> TypeGuard[Remainder]:
-    """Whether a remainder determines what was divided."""
+    """Whether a remainder determines its dividend."""
     if not isinstance(atom, Remainder):
         return False
     return surely_less(atom.dividend.high - atom.dividend.low, atom.divisor)
@@ -104,8 +104,8 @@ def _axes(domain: tuple[int, ...]) -> tuple[IndexExpr, ...]:
 class IndexMap:
     """An interned map from the points of a box to the elements of a tensor, under guards.
 
-    `domain` are the extents of the box; axis k of the box is the atom `Axis(k, domain[k])`.
-    `indices` has one expression per dimension of the tensor. `guards` must all hold for the map
+    `domain` holds the extents of the box; axis k of the box is the atom `Axis(k, domain[k])`.
+    `indices` has one expression per dimension of the tensor. All `guards` must hold for the map
     to be defined at a point; a map that is defined nowhere has `never` set.
     """
 
@@ -148,14 +148,14 @@ class IndexMap:
 
     @staticmethod
     def identity(shape: Sequence[int]) -> IndexMap:
-        """The map of a box onto the tensor of the same shape."""
+        """The map from a box onto a tensor of the same shape."""
         return IndexMap(shape, IndexMap.axes(shape))
 
     @property
     def is_injective(self) -> bool:
-        """Whether two points surely never go to one element, where the guards hold.
+        """Whether it is certain that no two points map to one element, where the guards hold.
 
-        An index whose terms are digits of a number determines them, and others may contain them.
+        An index whose terms are digits of a number determines them; a digit may contain others.
         """
         known: set[Atom] = set()
         indices = list(self.indices)
@@ -189,8 +189,8 @@ class IndexMap:
     def after(self, first: IndexMap, operand_offset: int = 0) -> IndexMap:
         """This map applied to the target of `first`: `x -> self(first(x))`.
 
-        Index operands of this map are renumbered by `operand_offset`, because they come behind
-        those of `first` in the inputs of the composed node.
+        Index operands of this map are renumbered by `operand_offset`, because they follow those of
+        `first` in the inputs of the composed node.
         """
         memo: dict[Atom, IndexExpr] = {}
 

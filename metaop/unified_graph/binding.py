@@ -1,4 +1,4 @@
-"""Numbers that follow from others: computed for all that the guards of symbols admit."""
+"""Numbers derived from others, for all values that the guards of the symbols admit."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from metaop.unified_graph.symbolic_source import function_of, source_of
 
 
 class Binding:
-    """A function from the numbers of a structure to others that follow from them.
+    """A function from the numbers of a structure to other numbers derived from them.
 
-    `source` is a Python function of the symbols that computes these, or None where a guard does not
-    hold; behind them it gives `rest`, what further numbers of the structure have to be. `fixed` are
-    numbers that are what they were. `symbols` are the positions of numbers, with signs.
+    `source` is a Python function of the symbols that computes those, or returns None if a guard
+    does not hold; after them it returns the required values of further numbers of the structure,
+    whose positions are `rest`. `fixed` are numbers that must keep their values. `symbols` are the
+    positions of numbers, with signs.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class Binding:
     def of(env: ShapeEnv, expected: Sequence[Any], values: Sequence[SymInt | int]) -> Binding:
         """The binding that computes `values`.
 
-        `expected` has for every number of the structure what it has to be.
+        `expected` has, for each number of the structure, the value that it must have.
         """
         first = {one: k for k, one in reversed(list(enumerate(expected)))}
         symbols = [(first[s], 1) if s in first else (first[-s], -1) for s in env.symbols]
@@ -47,7 +48,7 @@ class Binding:
         return Binding(source, fixed, symbols, rest)
 
     def values_for(self, numbers: Sequence[float]) -> Sequence[int] | None:
-        """What follows from the numbers of a structure; None where they are not admitted."""
+        """Computes the values from the numbers of a structure; None if they are not admitted."""
         if [numbers[k] for k in self._fixed_at] != self._fixed_to:
             return None
         try:
@@ -62,12 +63,12 @@ class Binding:
         return values[:count]
 
     def symbols_of(self, numbers: Sequence[float]) -> list[float]:
-        """The values of the symbols."""
+        """The values of the symbols for the numbers of a structure."""
         return [sign * numbers[place] for place, sign in self._symbols]
 
     @property
     def conditions(self) -> list[str]:
-        """The guards, and what they are made of, as text."""
+        """The guards, and the definitions that they use, as text."""
         found: list[str] = []
         for line in reversed(self.state[0].splitlines()[1:-1]):
             text = line.strip()

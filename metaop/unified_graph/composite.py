@@ -22,14 +22,14 @@ from metaop.unified_graph.tensor_type import CPU, Device, TensorType
 if TYPE_CHECKING:
     from metaop.unified_graph.shape_rule import ShapeRule
 
-# The signatures of one composite that are kept though neither a call nor a program has them.
+# How many signatures of a composite are kept although neither a call nor a program holds them.
 _SIGNATURES = 1 << 10
 
 Expansion = Callable[..., "Node | tuple[Node, ...]"]
 
 
 class _NegativeZero(float):
-    """-0.0 that is equal to itself only: signatures are found by their attributes."""
+    """A -0.0 that equals only itself: signatures are looked up by their attributes."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ _NEGATIVE_ZERO = _NegativeZero(-0.0)
 
 
 def with_exact_zeros(attributes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The attributes with every -0.0 made different from 0."""
+    """The attributes, with every -0.0 made distinct from 0."""
     for position, value in enumerate(attributes):
         if type(value) is float and value == 0 and math.copysign(1, value) < 0:
             rest = with_exact_zeros(attributes[position + 1 :])
@@ -53,7 +53,7 @@ def with_exact_zeros(attributes: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def with_one_nan(attributes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The attributes with every NaN made the same object, so that equal signatures are found."""
+    """The attributes, with every NaN replaced by one object, so that equal signatures are found."""
     for position, value in enumerate(attributes):
         if type(value) is float and value != value and value is not math.nan:
             rest = with_one_nan(attributes[position + 1 :])
@@ -62,9 +62,10 @@ def with_one_nan(attributes: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class Derivation(NamedTuple):
-    """Where a composite comes from that was made for one signature: a gradient, a batched form.
+    """The origin of a composite that was made for one signature: a gradient or a batched form.
 
-    `asked` says what was made of the signature `source`; `again` makes the same of another one.
+    `asked` says what was derived from the signature `source`; `again` derives the same from
+    another signature.
     """
 
     source: Signature
@@ -135,12 +136,12 @@ class Signature:
     """A composite with fixed attributes and input types, and the template of nodes it expands to.
 
     `inputs` are the placeholder nodes of the template, `outputs` its results followed by the
-    interior nodes that gradients ask for (`output_index` appends them); `types` are the types of
-    the outputs. `id` is a small integer that stands for the signature in cache keys.
+    interior nodes that gradients request (`output_index` appends them); `types` are the types of
+    the outputs. `id` is a small integer that represents the signature in cache keys.
 
     With `by_rule`, the types come from a `rule` of the structure if one admits the numbers. The
-    template is then made only when somebody asks for it; functions in `interior` append what
-    gradients have asked for by the rule.
+    template is then made on demand; functions in `interior` append what gradients have requested
+    through the rule.
     """
 
     __slots__ = (
@@ -209,13 +210,13 @@ class Signature:
 
     @property
     def outputs(self) -> list[Node]:
-        """The results of the template, and the interior nodes that gradients ask for."""
+        """The results of the template, and the interior nodes that gradients request."""
         return self._template()
 
     def types_by_rule(self) -> list[TensorType] | None:
-        """The types of all outputs of the rule's template; None if it admits the numbers no more.
+        """The types of all outputs of the rule's template; None if it no longer admits the numbers.
 
-        They are worked out again where gradients have asked the rule for more meanwhile.
+        They are computed again if gradients have requested more from the rule in the meantime.
         """
         assert self.rule is not None
         state = self.rule.state
@@ -227,7 +228,7 @@ class Signature:
         return [kind for kind in self.input_types if kind is not None]
 
     def _template(self) -> list[Node]:
-        """The outputs; what a rule said of them holds."""
+        """The outputs of the template; checks them against the rule, if the types came from one."""
         if self._outputs is None:
             said, could_fail = (self.types, self.differentiable), self.can_fail
             self._expand()
@@ -235,11 +236,11 @@ class Signature:
                 append()
             # From here on, gradients are derived from the template.
             self.rule = None
-            # What is in bounds for these numbers may not be shown to be for all.
+            # An index in bounds for these numbers is not necessarily provable for all numbers.
             if said != (self.types, self.differentiable) or self.can_fail > could_fail:
                 self._outputs = None
                 raise InternalError(
-                    f"{self} is not what its rule says",
+                    f"{self} differs from what its rule says",
                     fix="set METAOP_SIZES=exact, and report this",
                 )
             self.can_fail = could_fail
@@ -268,7 +269,7 @@ class Signature:
 
     @property
     def structure(self) -> Structure:
-        """What the signature has in common with those that differ from it in numbers alone."""
+        """What the signature shares with those that differ from it in numbers alone."""
         return self._parted()[0]
 
     @property
@@ -285,7 +286,7 @@ class Signature:
         return TensorType(node.shape, node.dtype, self.device)
 
     def output_index(self, node: Node) -> int:
-        """The position of a template node among the outputs, appended when it is new."""
+        """The index of a template node among the outputs; a new one is appended."""
         outputs = self.outputs
         for position, output in enumerate(outputs):
             if output is node:

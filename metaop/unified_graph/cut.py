@@ -1,6 +1,6 @@
 """Cutting: takes the pending part of the recorded graph as one static subgraph.
 
-A cut runs everything that is pending and that a live handle can see. It also keeps the interior
+A cut runs everything that is pending and visible to a live handle. It also keeps the intermediate
 values that a live backward pass will need, so nothing is computed twice.
 """
 
@@ -22,18 +22,18 @@ from metaop.unified_graph.tensor_type import META
 
 
 class Handle(Protocol):
-    """What a user holds: something with a call."""
+    """An object that users hold, with a call."""
 
     _call: Call
 
 
 class Recorder:
-    """The pending side of the unified graph: which handles may want a value.
+    """The pending side of the unified graph: the handles whose values may be needed.
 
     `lock` serialises cuts; recording itself needs no lock. A program that never reads a value
-    must not grow the graph for ever: when many handles were seen since the last cut, the dead ones
-    are forgotten, and `overflow` is called should more than METAOP_PENDING_LIMIT calls wait. While
-    `paused`, nothing is computed but what is asked for by name.
+    must not let the graph grow forever: after many handles since the last cut, dead ones are
+    dropped, and `overflow` is called if more than METAOP_PENDING_LIMIT calls are pending. While
+    `paused`, only values that are requested explicitly are computed.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Recorder:
         self._room = 0
 
     def watch(self, handle: Handle) -> None:
-        """Makes the value of a handle an output of the next cut while the handle lives."""
+        """Makes the value of a handle an output of the next cut, if the handle is still alive."""
         self.handles.append(ref(handle))
         if len(self.handles) > self._room:
             self._make_room()
@@ -58,7 +58,7 @@ class Recorder:
         self._room = len(self.handles) + limit
 
     def take_roots(self, keep: bool = False) -> list[Call]:
-        """The pending calls of all live handles; the list starts anew, with `keep` from these."""
+        """Returns the pending calls of all live handles and clears the list, except with `keep`."""
         if self.paused:
             return []
         handles, self.handles = self.handles, []
@@ -75,19 +75,19 @@ class Recorder:
 
 
 recorder = Recorder()
-# A process forks between cuts, whatever its other threads do: the child finds no half-done work.
+# A process forks only between cuts, whatever its other threads do, so the child is consistent.
 register_at_fork(
     before=recorder.lock.acquire,
     after_in_parent=recorder.lock.release,
     after_in_child=recorder.lock.release,
 )
 
-# Of calls with more computed operands than this nobody asks which of them are the same tensor.
+# Calls with more computed operands than this ignore which operands are the same tensor.
 _MANY_OPERANDS = 8
 
 Residuals = Callable[[Call], Iterable[Call]]
 
-# What programs are found by, and what one of them takes from its call to the next.
+# The key of a program: the signatures of its calls, and how the calls are connected.
 Key = tuple[tuple[int, ...], tuple[int, ...]]
 
 _sequence_of = attrgetter("sequence")
@@ -97,14 +97,13 @@ _sequence_of = attrgetter("sequence")
 class Subgraph:
     """A static piece of the recorded graph.
 
-    `order` lists the calls to compute, inputs first; `leaves` the values they start from, in the
-    order of first use; `outputs` the calls whose values are kept. `signatures` has the number of
-    the signature of every call, 0 for further outputs, and `wiring` says what the calls read and
-    what is kept. `saved` are parts of calls that gradients
-    will read; `read_later` are leaves that gradients will read, or calls of a live tape that run
-    again. Calls in `spread` have a leaf of their own for each computed operand, so that which of
-    many operands are the same tensor (a batch drawn from a replay memory) makes no difference to
-    the structure.
+    `order` lists the calls to compute, inputs first; `leaves` the values that they start from, in
+    the order of first use; `outputs` the calls whose values are kept. `signatures` has the id of
+    each call's signature (0 for further outputs), and `wiring` encodes what the calls read and
+    what is kept. `saved` are parts of calls that gradients will read; `read_later` are leaves that
+    gradients, or calls of a live tape that run again, will read. Calls in `spread` have a separate
+    leaf for each computed operand, so the structure does not depend on which of many operands are
+    the same tensor (a batch drawn from a replay memory).
     """
 
     order: list[Call]
@@ -118,15 +117,15 @@ class Subgraph:
 
     @property
     def key(self) -> Key:
-        """What identifies the structure (not the data): equal keys run the same program."""
+        """The identity of the structure (not the data): equal keys run the same program."""
         return self.signatures, self.wiring
 
     def inputs_of(self, call: Call) -> tuple[Call, ...]:
-        """What a call of the subgraph reads: leaves and other calls of it."""
+        """The inputs of a call: leaves and other calls of the subgraph."""
         return self.spread.get(call) or call.inputs
 
     def expand(self) -> tuple[list[Node], list[Node]]:
-        """The subgraph in meta-operators: its input nodes and its output nodes."""
+        """Expands the subgraph into meta-operators; returns its input and output nodes."""
         nodes: dict[Call, list[Node]] = {}
         inputs = []
         for slot, call in enumerate(self.leaves):
@@ -145,9 +144,9 @@ class Subgraph:
 def cut_at(roots: Sequence[Call], residuals: Residuals) -> Subgraph:
     """The subgraph that computes the pending `roots`.
 
-    `residuals` gives, for a call whose gradient may still be asked for, the parts and inputs
-    that the gradient will read. The outputs stand in the order of their recording, not in that
-    in which handles came to them: the steps of a loop make the same program, the first as well.
+    For a call whose gradient may still be requested, `residuals` gives the parts and inputs that
+    the gradient will read. The outputs are in recording order, not in the order in which handles
+    got them, so all steps of a loop make the same program, including the first.
     """
     order = _pending_order(roots)
     kept: dict[Call, None] = dict.fromkeys(roots)
@@ -184,7 +183,7 @@ def assemble(
 ) -> Subgraph:
     """The subgraph of the calls of `order`; whatever else they read is a leaf.
 
-    Operands of calls with many are spread unless `spread` says which are.
+    The operands of calls with many are spread, unless `spread` gives them.
     """
     leaves: list[Call] = []
     signatures: list[int] = []
@@ -216,7 +215,7 @@ def assemble(
 
 
 def apart(subgraph: Subgraph) -> list[Subgraph]:
-    """The calls of a subgraph, each as a subgraph of its own with its further results."""
+    """Splits a subgraph into one subgraph per call, each with its further results."""
     parts: dict[Call, list[Call]] = {}
     needed = set(subgraph.outputs)
     for call in subgraph.order:
@@ -236,10 +235,10 @@ def apart(subgraph: Subgraph) -> list[Subgraph]:
 
 
 def _spread(order: Sequence[Call]) -> dict[Call, tuple[Call, ...]]:
-    """The inputs of calls with many, where every computed one is a leaf for this use alone.
+    """The inputs of calls with many operands, with a separate leaf for each use of a computed one.
 
-    Not those of an optimizer's update: its results are written over them, which takes knowing that
-    nothing else in the program reads the same memory.
+    The updates of optimizers are exempt: their results overwrite their operands, which is only
+    possible if nothing else in the program reads the same memory.
     """
     wide = [call for call in order if len(call.inputs) > _MANY_OPERANDS and _joins(call)]
     inside = set(order)
@@ -254,7 +253,7 @@ def _spread(order: Sequence[Call]) -> dict[Call, tuple[Call, ...]]:
 
 
 def _joins(call: Call) -> bool:
-    """Whether a call is one of those that take any number of tensors, and not an update."""
+    """Whether a call takes any number of tensors and is not an update."""
     return call.signature is not None and call.signature.composite.differentiable
 
 
@@ -263,10 +262,10 @@ def _pending_order(roots: Sequence[Call]) -> list[Call]:
     stack = list(roots)
     while stack:
         call = stack.pop()
-        # A further output of a call that has run already takes running it again.
+        # A further output of a call that has already run requires running the call again.
         is_further = call.signature is None
         for source in call.inputs:
-            # This is `is_pending`, of which a cut asks for every operand.
+            # This is `is_pending`, inlined because a cut evaluates it for every operand.
             if source not in seen and (
                 is_further
                 or (
@@ -281,22 +280,23 @@ def _pending_order(roots: Sequence[Call]) -> list[Call]:
 
 
 def frontier(first: Sequence[Call], wanted: Sequence[Call]) -> list[Call]:
-    """What a cut that computes `first` passes on its way and `wanted` will need afterwards."""
+    """The pending calls that a cut for `first` computes on the way and that `wanted` will need."""
     inside = set(_pending_order(first))
     needed = {call for call in wanted if call in inside}
     for call in _pending_order([call for call in wanted if call.is_pending]):
         if call in inside:
             continue
         sources = [source for source in call.inputs if source in inside]
-        # A further result of a call is kept itself: the call would have to run again for it.
+        # A further result of a call is kept itself: otherwise the call would have to run again.
         needed.update([call] if call.signature is None and sources else sources)
     return [call for call in needed.difference(first) if call.is_pending]
 
 
 def _on_live_tapes(order: Sequence[Call], roots: Sequence[Call]) -> set[Call]:
-    """The calls whose gradient can still be asked for: on a path to a live handle that tracks.
+    """The calls whose gradient can still be requested: on a path to a live handle that tracks.
 
-    Those of `order`, and the computed ones that these read, whose gradient may read their result.
+    They are calls of `order`, and computed calls that these read, whose gradient may read their
+    result.
     """
     alive = {call for call in roots if call.requires_grad and not _ends_tape(call)}
     if not alive:
@@ -312,7 +312,7 @@ def _on_live_tapes(order: Sequence[Call], roots: Sequence[Call]) -> set[Call]:
 
 
 def _inputs_of_all(calls: set[Call], order: Sequence[Call]) -> set[Call]:
-    """Everything that running the calls of `order` among `calls` takes."""
+    """Everything needed to run those calls of `order` that are in `calls`."""
     needed = set(calls)
     for call in reversed(order):
         if call in needed:
@@ -323,7 +323,7 @@ def _inputs_of_all(calls: set[Call], order: Sequence[Call]) -> set[Call]:
 def _may_run_again(call: Call) -> bool:
     """Whether a call of a live tape has further results, or a gradient that is user code.
 
-    These may be asked for, and what that has saved.
+    Both, and what the user code saved, may be requested later.
     """
     if not call.inputs:
         return False
@@ -333,28 +333,28 @@ def _may_run_again(call: Call) -> bool:
 
 
 def _maker(call: Call) -> Call:
-    """The call that computed a value: a further result has none of its own."""
+    """The call that computed a value; for a further result, the call to which it belongs."""
     return call if call.signature is not None else call.inputs[0]
 
 
 def _derives_gradient(call: Call) -> bool:
-    """Whether the gradient of a call follows from its definition."""
+    """Whether the gradient of a call is derived from its definition."""
     return call.signature is not None and not _has_own_gradient(call)
 
 
 def _has_own_gradient(call: Call) -> bool:
-    """Leaves, and values whose gradient is user code: their inputs only compute the value."""
+    """Whether a call is a leaf or has a gradient in user code: its inputs only give the value."""
     tape = call.tape
     return tape is not None and (tape.accumulate is not None or tape.function is not None)
 
 
 def _ends_tape(call: Call) -> bool:
-    """Whether a backward pass stops here: its tape is released, or it is a leaf's new value."""
+    """Whether a backward pass stops here: the tape is released, or this is a leaf's new value."""
     return call.released or (call.tape is not None and call.tape.accumulate is not None)
 
 
 def finish(subgraph: Subgraph) -> None:
-    """After the run: saved parts become reachable, inputs that no tape needs are forgotten."""
+    """Makes saved parts reachable after the run, and drops inputs that no tape needs."""
     for call, value in subgraph.saved:
         save_part(call, value)
     further = [call.inputs[0] for call in subgraph.outputs if call.signature is None]
@@ -371,9 +371,9 @@ def finish(subgraph: Subgraph) -> None:
 
 
 def forget_released(order: Sequence[Call]) -> None:
-    """Drops what the computed calls of `order` still hold for gradients that have been taken.
+    """Drops what the computed calls of `order` still hold for gradients that have been computed.
 
-    Not those of calls with several results, which may have to run again for a further one.
+    Calls with several results keep it, because they may have to run again for a further result.
     """
     for call in order:
         signature = call.signature
@@ -382,7 +382,7 @@ def forget_released(order: Sequence[Call]) -> None:
 
 
 def _forget_released(call: Call) -> None:
-    """The gradient of the call itself may be asked for again; it then meets a released leaf."""
+    """The gradient of the call itself may be requested again; it then meets a released leaf."""
     inputs = call.inputs
     if any(source.released and source.buffer is None for source in inputs):
         call.inputs = tuple(

@@ -1,6 +1,6 @@
 """Recording: every user call appends one light `Call` to the unified graph.
 
-A call is a composite's signature and the calls it takes its inputs from. Nothing is computed
+A call consists of a composite's signature and the calls that are its inputs. Nothing is computed
 until a cut (see `cut`) takes the pending part of the graph.
 """
 
@@ -23,10 +23,10 @@ _sequence = itertools.count(1)
 
 
 class Modes(threading.local):
-    """How a thread records: whether it tracks gradients, and which casts are on.
+    """How a thread records: whether it tracks gradients, and which casts are active.
 
-    `casts` converts the operands of every call while automatic casts are on; `duals` says that
-    tangents are carried along, which needs gradients to be tracked.
+    `casts` converts the operands of every call under autocast; `duals` says that calls propagate
+    tangents, which requires gradient tracking.
     """
 
     def __init__(self) -> None:
@@ -36,10 +36,10 @@ class Modes(threading.local):
 
 
 class Watched:
-    """What is noted of every call besides: with `locations`, the line that recorded it.
+    """What else is noted for each call: with `locations`, the line that recorded it.
 
-    The profiler switches that on; calls that can fail when they run remember their line always.
-    While lines are noted, `told` is given every call as well, if it is there.
+    The profiler enables this; calls that can fail at run time always remember their line. While
+    `locations` is on, `told` is called with every call, unless it is None.
     """
 
     __slots__ = ("locations", "told")
@@ -50,10 +50,10 @@ class Watched:
 
 
 class Meeting:
-    """What a data-parallel program does with values of several devices (`tensor.data_parallel`).
+    """How a data-parallel program handles values on several devices (`tensor.data_parallel`).
 
-    `joined` gives the operands of a call one device, `trained` the value of what is trained
-    another; both are None in all other programs, whose calls have operands of one device.
+    `joined` moves the operands of a call to one device, `trained` gives a trained parameter
+    another value; both are None in all other programs, where operands are on one device.
     """
 
     __slots__ = ("joined", "trained")
@@ -69,7 +69,7 @@ meeting = Meeting()
 
 
 class Epoch:
-    """The time during which a storage keeps one value; all calls that show the value share it.
+    """The period during which a storage keeps one value; all calls that show the value share it.
 
     `ended_by` names the in-place operation that replaced the value. Calls from sequence number
     `ended_at` on belong to that operation and may use the old value.
@@ -82,7 +82,7 @@ class Epoch:
         self.ended_at = ended_at
 
     def ended_before(self, sequence: int) -> bool:
-        """Whether another operation than that of this number replaced the value."""
+        """Whether an operation other than the one with this number replaced the value."""
         return self.ended_by is not None and sequence < self.ended_at
 
     def end(self, operator: str, started: int) -> None:
@@ -95,10 +95,10 @@ class Call:
     """One recorded value: a leaf with a buffer or a number, a composite call, or a further output.
 
     `signature` is None for leaves and for projections; a projection is output number `index` of
-    the call in `inputs[0]` (a call itself stands for its output 0). `buffer` holds the value once
-    computed. `sequence` grows with time, so it orders a graph topologically. `tape` holds what
-    only some calls need for gradients, `epoch` tells whether the storage that a tensor showed as
-    this value has been written since.
+    the call in `inputs[0]` (a call itself represents its output 0). `buffer` holds the value once
+    it is computed. `sequence` increases with time, so it orders a graph topologically. `tape` holds
+    what only some calls need for gradients; `epoch` tells whether the storage that a tensor showed
+    with this value has been written since.
     """
 
     __slots__ = (
@@ -154,7 +154,7 @@ class Call:
 
     @property
     def is_pending(self) -> bool:
-        """Not computed yet and not a leaf; without values nothing is ever computed."""
+        """Not computed yet and not a leaf; on the meta device nothing is ever pending."""
         return (
             self.buffer is None
             and bool(self.signature is not None or self.inputs)
@@ -170,12 +170,12 @@ class Call:
 
 
 def next_sequence() -> int:
-    """A number between those of all calls recorded so far and of those to come."""
+    """A number greater than those of all calls recorded so far and less than those to come."""
     return next(_sequence)
 
 
 def share_epoch(first: Call, second: Call) -> None:
-    """Lets two calls stand for the same stored value."""
+    """Makes two calls represent the same stored value."""
     if first.epoch is None:
         first.epoch = Epoch()
     second.epoch = first.epoch
@@ -219,7 +219,7 @@ def record(
     `inputs` may contain None for absent optional operands. Shape and dtype errors are raised
     here, at the user's line.
     """
-    mode = modes.__dict__  # that of this thread: one access is cheaper than two
+    mode = modes.__dict__  # this thread's: one access is cheaper than two
     casts = mode["casts"]
     if casts is not None:
         inputs = casts(composite, inputs)
@@ -257,7 +257,7 @@ def part(call: Call, index: int) -> Call:
         call.parts = {}
     known = call.parts.get(index)
     if isinstance(known, Call):
-        # Where a gradient of a gradient will take it, it needs the way back to its call.
+        # A gradient of a gradient may take it, so it needs the way back to its call.
         if not known.requires_grad or not modes.gradients:
             return known
         return _like_part(known, (call,), index)
@@ -268,13 +268,13 @@ def part(call: Call, index: int) -> Call:
     requires_grad = call.requires_grad and kind.differentiable
     projection = Call(None, (call,), kind, requires_grad)
     projection.index = index
-    # Whoever asks again has the same one while it lives, so that it is computed once.
+    # Later requests get the same object while it lives, so it is computed once.
     call.parts[index] = ref(projection)
     return projection
 
 
 def save_part(call: Call, value: Call) -> None:
-    """Lets a call hold a computed part of it, without the way back: neither keeps the other."""
+    """Lets a call hold a computed part without the way back, so neither keeps the other alive."""
     if call.parts is None:
         call.parts = {}
     call.parts[value.index] = _like_part(value, (), value.index)

@@ -1,7 +1,7 @@
-"""Rules for the types of results: found once for a structure, they hold for other numbers too.
+"""Rules for result types: found once for a structure, they hold for other numbers too.
 
-A signature whose structure has a rule is not expanded until somebody asks for its nodes: where a
-program for any size exists, nobody does.
+A signature whose structure has a rule is expanded only when something needs its nodes: where a
+program for any size exists, nothing does.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from metaop.unified_graph.symbolic import NotGeneralError
 from metaop.unified_graph.symbolic_signature import Symbols
 from metaop.unified_graph.tensor_type import TensorType
 
-# Rules of one structure: numbers on either side of a few thresholds.
+# Rules per structure: numbers on either side of a few thresholds.
 _MOST_RULES = 4
-# Signatures of one structure, recorded by a loop without a program: no network has as many layers.
+# After this many signatures of a structure, a loop records them: no network has as many layers.
 _MANY = 64
 
 Derive = Callable[[Signature], "Sequence[Any] | None"]
 
 
 class ShapeRule:
-    """The types of the results of all signatures that differ from `template` in symbols alone.
+    """The result types of all signatures that differ from `template` only in their symbols.
 
-    Gradients that are asked for may append to the template, and ask for more guards.
+    Requested gradients may append to the template and add guards.
     """
 
     def __init__(self, concrete: Signature, others: Sequence[float]) -> None:
-        """Symbols stand for the numbers in which `concrete` differs from `others`.
+        """Replaces the numbers in which `concrete` differs from `others` by symbols.
 
-        Raises NotGeneralError, or an error of the operator, where there is no rule.
+        Raises NotGeneralError, or an error of the operator, if there is no rule.
         """
-        # A real number has no guards: with the exponent 2, say, the gradient of a power reads less.
+        # Real numbers have no guards: with the exponent 2, say, the gradient of a power reads less.
         symbols = Symbols(others, fixed=True)
         self.template = symbols.alone(concrete)
         self._env, self._expected = symbols.env, symbols.expected
@@ -46,13 +46,13 @@ class ShapeRule:
 
     @property
     def state(self) -> tuple[int, int]:
-        """How much gradients have asked for so far: the guards, and the results of the template."""
+        """How much gradients have requested so far: the counts of guards and template outputs."""
         return len(self._env.guards), len(self.template.types)
 
     def derived_for(self, derive: Derive, numbers: Sequence[float]) -> Sequence[int] | None:
-        """What `derive` finds in a signature with these numbers; None where it finds nothing.
+        """What `derive` finds in a signature with these numbers; None if it finds nothing.
 
-        Raises NotGeneralError where what it finds depends on the numbers in other ways.
+        Raises NotGeneralError if the result depends on the numbers in another way.
         """
         guards, binding = self._derived.get(derive, (-1, None))
         if guards != len(self._env.guards):
@@ -63,7 +63,7 @@ class ShapeRule:
             return None
         values = binding.values_for(numbers)
         if values is None:
-            raise NotGeneralError(f"{self.template} is none for {numbers}")
+            raise NotGeneralError(f"{self.template} admits no rule for {numbers}")
         return values
 
     def has_equal(self, numbers: Sequence[float]) -> bool:
@@ -99,7 +99,7 @@ class ShapeRule:
 
 
 class Rules:
-    """The rules of a structure that came with the numbers `others`, and with different ones."""
+    """The rules of a structure; numbers that differ from `others` become symbols."""
 
     def __init__(self, others: Sequence[float]) -> None:
         self._others = others
@@ -107,7 +107,7 @@ class Rules:
         self._refusals = 0
 
     def found_for(self, signature: Signature) -> tuple[ShapeRule, list[TensorType]] | None:
-        """The rule for a signature, which has no types yet, and what it says; None without one."""
+        """The rule for a signature without types, and the types; None if there is no rule."""
         numbers = signature.numbers
         if numbers == self._others:
             return None
@@ -119,7 +119,7 @@ class Rules:
                 return rule, types
         if len(self._rules) + self._refusals >= _MOST_RULES:
             return None
-        # Errors of the user come from here.
+        # The user's errors are raised here.
         exact = Signature(signature.composite, signature.input_types, signature.attributes)
         try:
             rule = ShapeRule(exact, self._others)
@@ -127,7 +127,7 @@ class Rules:
         except (NotGeneralError, MetaopError):
             types = None
         except Exception:
-            # A fault in here costs the program time, not its life; where all is verified, it shows.
+            # A fault here costs the program time, not its life; METAOP_VERIFY shows it.
             if get("METAOP_VERIFY"):
                 raise
             types = None
@@ -139,12 +139,12 @@ class Rules:
 
 
 def _check(signature: Signature, rule: ShapeRule, types: list[TensorType]) -> None:
-    """Compares what a rule says with what the signature expands to."""
+    """Compares a rule with the expansion of the signature."""
     exact = Signature(signature.composite, signature.input_types, signature.attributes)
     like = rule.template
     same = types[: like.result_count] == exact.types and like.differentiable == exact.differentiable
     if not same or exact.can_fail > like.can_fail:
-        raise InternalError(f"{exact} is not what its rule says: {types}, not {exact.types}")
+        raise InternalError(f"{exact} differs from what its rule says: {types}, not {exact.types}")
 
 
 def note(signature: Signature) -> None:
@@ -156,6 +156,6 @@ def note(signature: Signature) -> None:
 
 
 def learn_rule(signature: Signature) -> None:
-    """From now on, signatures of the same structure get their types by rule."""
+    """Makes later signatures of the same structure get their types by rule."""
     if signature.structure.rules is None and signature.numbers:
         signature.structure.rules = Rules(signature.numbers)
