@@ -22,14 +22,14 @@ from metaop.unified_graph.recording import Call, modes
 from metaop.unified_graph.tracing import configuration, state
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-# A call that cannot be captured so often in a row is not tried again.
+# After this many calls in a row that cannot be captured, none is tried again.
 _ATTEMPTS = 4
-# States of Python for which a signature keeps what it does.
+# How many states of Python a signature keeps replays for.
 _KEPT_REPLAYS = 8
 
 
 class _Entry:
-    """What is known of the calls of one signature; the replay used last comes first."""
+    """What is known about the calls of one signature; the most recently used replay comes first."""
 
     def __init__(self) -> None:
         self.replays: list[Replay] = []
@@ -67,7 +67,7 @@ class Captured:
             return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        # Comparing traces reads values of ranks, which may not come to it in one order.
+        # Comparing traces reads the values of ranks, which may not happen in the same order on all.
         if state.trace is not None or data_parallel.is_on():
             return self.function(*args, **kwargs)
         if self._asynchronous:
@@ -80,7 +80,7 @@ class Captured:
         return self._trace(entry, tensors, args, kwargs)
 
     def replay_for(self, *args: Any, **kwargs: Any) -> tuple[Replay, list[Tensor]] | None:
-        """What a call would run without Python, if it is known, and the tensor arguments."""
+        """What a call would run without Python, if that is known, and its tensor arguments."""
         if state.trace is not None or data_parallel.is_on():
             return None
         entry, tensors = self._entry(args, kwargs)
@@ -88,7 +88,7 @@ class Captured:
         return None if found is None else (found[0], tensors)
 
     def _entry(self, args: Any, kwargs: Any) -> tuple[_Entry, list[Tensor]]:
-        """What is known of the signature of a call, and its tensor arguments."""
+        """What is known about the signature of a call, and its tensor arguments."""
         tensors: list[Tensor] = []
         key = (
             modes.gradients,
@@ -104,7 +104,7 @@ class Captured:
 
     @staticmethod
     def _replay(entry: _Entry, tensors: list[Tensor]) -> tuple[Replay, list[Call]] | None:
-        """What was traced in the present state of Python, and the values that it starts from."""
+        """The replay for the present state of Python, and the values that it starts from."""
         for replay in entry.replays:
             calls = replay.calls(tensors)
             if calls is not None:
@@ -141,14 +141,14 @@ class Captured:
         return result
 
     def _read(self) -> None:
-        """A value was asked for: later calls could take another way."""
+        """Called when a value is read: later calls could take another path."""
         trace = state.trace
         if trace is None:
             return
         if not self.fallback:
             state.trace = None
             raise CaptureError(
-                "a captured function reads a value that it computes or is given, so what it does "
+                "a captured function reads a value that it computes or receives, so what it does "
                 "may depend on data",
                 fix="return the tensor and read it outside, use metaop.where, or allow "
                 "metaop.jit(fallback=True)",
@@ -167,17 +167,17 @@ def jit(
     """Captures a function, usually a whole training step, and runs it without recording.
 
     The first calls of a signature (shapes, dtypes and requires_grad of tensor arguments, values of
-    all others) run as Python and are recorded. Once two did the same, later ones bind their
-    arguments and run the program, as long as the state of Python that the function reads (globals,
-    closures, attributes, containers) stays the same. Raises CaptureError where the function reads
-    a value, or with `fallback` runs it as it is.
+    all others) run as Python and are recorded. Once two calls did the same, later calls bind their
+    arguments and run the program, as long as the Python state that the function reads (globals,
+    closures, attributes, containers) stays the same. If the function reads a value, it raises
+    CaptureError or, with `fallback`, runs as plain Python.
 
-    With `asynchronous`, calls that find everything where the last one left it return at once, and
-    another thread runs their programs in order. Reading any value waits for them. The error of one
-    is raised by the next asynchronous call or the next read; what it and those behind it should
-    have returned raises CaptureError when it is used.
+    With `asynchronous`, a call whose state is as the last call left it returns at once, and another
+    thread runs the programs in order. Reading any value waits for them. An error of a program is
+    raised by the next asynchronous call or the next read; the results of that call and of later
+    ones raise CaptureError when they are used.
 
-    With `memory_budget`, calls run as inside of `metaop.memory_budget(...)`.
+    With `memory_budget`, calls run as if inside `metaop.memory_budget(...)`.
 
     >>> layer = nn.Linear(2, 1)
     >>> optimizer = metaop.optim.SGD(layer.parameters(), lr=0.1)
@@ -200,7 +200,7 @@ def jit(
 
 
 class _Identity:
-    """Any other object, equal to itself alone and kept alive by the key."""
+    """Any other object; it equals only itself, and the key keeps it alive."""
 
     __slots__ = ("value",)
 
@@ -215,7 +215,7 @@ class _Identity:
 
 
 def _objects(value: Any) -> Iterator[Any]:
-    """The arguments that are part of a signature by their identity."""
+    """The arguments whose identity is part of the signature."""
     if type(value) in (tuple, list, dict):
         for part in value.values() if type(value) is dict else value:
             yield from _objects(part)
@@ -224,7 +224,7 @@ def _objects(value: Any) -> Iterator[Any]:
 
 
 def _key(value: Any, tensors: list[Tensor]) -> Any:
-    """What calls must agree in; tensors are collected in order."""
+    """What calls must agree on; collects the tensors in order."""
     if isinstance(value, Tensor):
         for position, known in enumerate(tensors):
             if known is value:

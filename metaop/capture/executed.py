@@ -1,4 +1,4 @@
-"""Which of the users' code runs while a call is traced, and the names that it reads."""
+"""The user code that runs while a call is traced, and the names that it reads."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 from metaop.unified_graph.tracing import state
 
-# Whoever uses these may read an attribute whose name stands nowhere.
+# Code that uses these may read an attribute whose name is written nowhere.
 _ANY_NAME = {
     "getattr", "hasattr", "vars", "__dict__", "__getattribute__", "eval", "exec", "attrgetter",
 }  # fmt: skip
 
 
 class Executed:
-    """The code that runs while the context is open, but for metaop's and Python's own.
+    """The code that runs while the context is open, except for metaop's and Python's own.
 
-    Host steps are left out: captured calls run them again.
+    Host steps are excluded, because captured calls run them again.
     """
 
     def __init__(self) -> None:
@@ -51,16 +51,16 @@ class Executed:
 
 
 def is_users(module: Any) -> bool:
-    """Whether the module of this name belongs neither to metaop nor to Python's library."""
+    """Whether the module with this name belongs neither to metaop nor to Python's library."""
     root = str(module).partition(".")[0]
     is_known = root in ("metaop", "numpy") or root in sys.stdlib_module_names
     return not is_known and not root.startswith("namedtuple_")
 
 
 def words_of(code: CodeType) -> Iterator[str]:
-    """The names that some code reads, texts that may be names, and its own name.
+    """The names that a code object reads, strings that may be names, and its own name.
 
-    What metaop calls by itself, as `forward`, is named by its own name alone.
+    What metaop itself calls, such as `forward`, is known only by its own name.
     """
     yield code.co_name
     yield from code.co_names
@@ -72,12 +72,12 @@ def words_of(code: CodeType) -> Iterator[str]:
 
 
 def reads_any_name(words: Iterable[str]) -> bool:
-    """Whether code with these words may read attributes under names made at run time."""
+    """Whether code with these words may read attributes whose names are computed at run time."""
     return not _ANY_NAME.isdisjoint(words)
 
 
 def globals_of(code: CodeType) -> list[str]:
-    """The global names that some code reads."""
+    """The global names that a code object reads."""
     if "globals" in code.co_names:
         return list(dict.fromkeys(words_of(code)))
     loads = (one for one in dis.get_instructions(code) if one.opname in _LOADS)

@@ -1,9 +1,9 @@
-"""What a captured function reads of Python's state, so that a change of it is seen.
+"""The Python state that a captured function reads, so that changes are noticed.
 
-What the code that ran can reach by its names (globals, closures, attributes, elements of
-containers) is watched: a captured call stands for later ones as long as all of it stays the same.
-A name that is absent is watched as well, where it would hide what was read (an attribute of the
-class, a builtin) or be seen by `hasattr`.
+Everything that the executed code can reach by name (globals, closures, attributes, elements of
+containers) is watched: a captured call is valid for later ones as long as all of it is unchanged.
+A missing name is watched too, if it would hide what was read (an attribute of the class, a builtin)
+or if `hasattr` would see it.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from metaop.capture.executed import (
 from metaop.nn.module import Module
 from metaop.tensor.core import Tensor
 
-# Values that are compared by what they are; all other objects are the same or not.
+# Values that are compared by value; all other objects are compared by identity.
 PLAIN = (int, float, bool, str, bytes, type(None))
 _MEMBERS = ("_parameters", "_buffers", "_modules")
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque, MappingProxyType)
-# Methods that Python calls without naming them.
+# Methods that Python calls implicitly.
 _SPECIAL = frozenset(
     ("__bool__", "__call__", "__getattr__", "__delete__", "__enter__", "__exit__", "__get__",
      "__missing__", "__set__")
 ).union(dir(int), dir(list), dir(dict))  # fmt: skip
-# More of it is not watched but refused: looking at it would cost more than recording.
+# Larger state is refused, not watched: comparing it would cost more than recording.
 _MOST_ELEMENTS, _MOST_BYTES, _MOST_PLACES = 1024, 1 << 14, 1 << 14
 _ABSENT = object()
 
@@ -57,8 +57,8 @@ _ABSENT = object()
 class Guards:
     """The state that `executed` code can reach from its globals and from `roots`.
 
-    `values` is what it was when this was made, `refusal` why not all of it can be watched.
-    `tensors` are those that were reached, `arguments` those that the call was given.
+    `values` holds the state at construction; `refusal` says why it cannot all be watched.
+    `tensors` are the tensors that were reached, `arguments` those that the call received.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Guards:
         self._collections: list[Any] = []
         self._tables: list[dict[Any, Any]] = []
         self._arrays: list[np.ndarray] = []
-        # Names that some name spaces do not have, and would be read there.
+        # Names that some namespaces lack, but that would be read there if they existed.
         self._spaces: list[Any] = []
         self._absent: list[frozenset[str]] = []
         self._codes: list[CodeType] = []
@@ -104,7 +104,7 @@ class Guards:
         self._seen.clear()
 
     def are_unchanged(self, arguments: Iterable[Tensor]) -> bool:
-        """Whether everything is as it was, and nothing is attached to the arguments."""
+        """Whether everything is as it was, and nothing has been attached to the arguments."""
         if not all(map(frozenset.isdisjoint, self._absent, self._spaces)):
             return False
         if any(map(self._attributes, arguments)):
@@ -123,7 +123,7 @@ class Guards:
         return any(one is container for one in self._collections)
 
     def difference(self, other: Guards) -> str:
-        """The name of something that differs from what it was in `other`."""
+        """The name of something that differs from its value in `other`."""
         pairs = zip(self._named, self.values, other.values)
         names = [name for (_, name), a, b in pairs if not _same(a, b)]
         return repr(names[0]) if names else "what it reads of a container or a closure"
@@ -149,7 +149,7 @@ class Guards:
         """The parameters, buffers and layers of networks."""
         return chain.from_iterable(map(dict.values, self._tables))
 
-    # --- what can be reached ----------------------------------------------------------------------
+    # --- reachable state --------------------------------------------------------------------------
 
     def _watch(self, get: Callable[[str, Any], Any], names: Iterable[str]) -> None:
         for name in names:
@@ -184,7 +184,7 @@ class Guards:
     def _visit_function(self, function: FunctionType) -> None:
         cells = function.__closure__ or ()
         contents = list(map(_content, cells))
-        if not is_users(function.__module__):  # it may call what it was given
+        if not is_users(function.__module__):  # it may call its arguments
             self._waiting += filter(callable, contents)
             return
         self._codes.append(function.__code__)
@@ -247,7 +247,7 @@ class Guards:
             self._waiting += tables[-1].values()
             hooks = [table for name, table in own.items() if name.endswith("_hooks")]
             self._waiting += chain.from_iterable(table.values() for table in hooks if table)
-        # Python's own library reads what lies in them under names that the code does not name.
+        # Python's own library reads their contents under names that the code does not mention.
         names_inside = any(base.__module__ == "collections" for base in kind.__mro__)
         if is_users(kind.__module__):
             self._watch_names(value, self._any_name or names_inside)
@@ -255,11 +255,11 @@ class Guards:
             self._watch(functools.partial(getattr, value), (*slots, "__class__"))
             return
         self._waiting += filter(callable, own.values())
-        if not isinstance(value, Module):  # whose settings have a number of their own
+        if not isinstance(value, Module):  # settings of modules have a version number
             self._watch_names(value, names_inside)
 
     def _attributes(self, tensor: Tensor) -> list[str]:
-        """What users have attached to a tensor and the code may read."""
+        """The attributes that users have attached to a tensor and that the code may read."""
         words = self._words
         return [name for name in tensor.__dict__ if name in words and name[0] != "_"]
 
@@ -269,7 +269,7 @@ class Guards:
     def _watch_names(
         self, holder: Any, any_name: bool = False, words: frozenset[str] | None = None
     ) -> None:
-        """Watches what the code that ran may read of a module, a class or an object."""
+        """Watches what the executed code may read of a module, a class or an object."""
         space = getattr(holder, "__dict__", None)
         if not isinstance(space, dict | MappingProxyType):
             return
@@ -298,7 +298,7 @@ _VISITS: list[tuple[Any, Callable[[Guards, Any], None]]] = [
     (type, Guards._visit_class),
     (object, Guards._visit_object),
 ]
-# What only leads to other objects.
+# Objects that only lead to others.
 _LEADING: list[tuple[Any, Callable[[Any], Iterable[Any]]]] = [
     (MethodType, lambda method: (method.__self__, method.__func__)),
     (BuiltinMethodType, lambda method: (method.__self__,)),
@@ -317,7 +317,7 @@ def _content(cell: CellType) -> Any:
 
 
 def _slots(kind: type) -> Iterator[str]:
-    """The names of the slots of a class, as code inside its methods reads them."""
+    """The names of a class's slots, as code inside its methods reads them."""
     for base in kind.__mro__:
         slots = vars(base).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:

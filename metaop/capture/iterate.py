@@ -1,4 +1,4 @@
-"""`metaop.iterate`: many steps of a training as one program."""
+"""`metaop.iterate`: many training steps as one program."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class Iterated:
             collected.add(self.step(*step_args, **step_kwargs))
             if [x._writes for x in own if isinstance(x, Tensor)] != written:
                 raise CaptureError(
-                    "a step of metaop.iterate writes an argument in place, which is one of many "
+                    "a step of metaop.iterate writes an argument in place, but it is one of many "
                     "stacked elements",
-                    fix="write a clone, and return it",
+                    fix="clone the argument, write the clone, and return it",
                 )
         return collected.stacked()
 
     def _count(self, stacks: Sequence[Tensor]) -> int:
-        """How many steps the stacked arguments are for."""
+        """The number of steps that the stacked arguments provide."""
         for x in stacks:
             if not x.ndim:
                 raise ShapeError(
@@ -74,14 +74,14 @@ class Iterated:
                 problem = f"arguments for {sorted(found)} steps"
             raise ShapeError(
                 f"metaop.iterate: {problem}",
-                fix="stack all arguments alike along dimension 0, one element for each step",
+                fix="stack all arguments along dimension 0, one element for each step",
             )
         return int(found.pop())
 
     def _run_loop(
         self, leaves: list[Any], structure: TreeSpec, count: int, collected: _Collected
     ) -> int:
-        """Runs steps as one program, as many of them as do what is known; returns how many."""
+        """Runs steps as one program while the known replays apply; returns how many it ran."""
         own = [_like_element(x) if isinstance(x, Tensor) else x for x in leaves]
         args, kwargs = tree_unflatten(own, structure)
         found = self.step.replay_for(*args, **kwargs)
@@ -99,11 +99,11 @@ class Iterated:
         return len(drawn)
 
     def _repeated(self, replay: Replay) -> Repeated | None:
-        """The loop over the steps of a replay, unless there is none."""
+        """The loop over the steps of a replay, or None if there is none."""
         if self._last is None or self._last[0] is not replay:
             try:
                 if present_budget():
-                    raise NotRepeatableError("a memory budget is kept by single steps")
+                    raise NotRepeatableError("a memory budget applies to single steps")
                 self._last = replay, Repeated(replay)
             except NotRepeatableError as reason:
                 name = getattr(self, "__name__", "the function")
@@ -114,7 +114,7 @@ class Iterated:
 
 
 class _Collected:
-    """The results of steps: those of single ones, and stacks of those of many."""
+    """The results of steps: those of single steps, and stacks of those of many."""
 
     def __init__(self) -> None:
         self._structure: TreeSpec | None = None
@@ -122,12 +122,12 @@ class _Collected:
         self._stacks: list[list[Tensor | None]] = []
 
     def add(self, result: Any) -> None:
-        """Takes the result of one step."""
+        """Adds the result of one step."""
         leaves = self._leaves(result)
         self._rows.append([None if x is None else x.detach().clone() for x in leaves])
 
     def add_all(self, result: Any) -> None:
-        """Takes the stacked results of the first steps."""
+        """Adds the stacked results of the first steps."""
         self._stacks.append(self._leaves(result))
 
     def stacked(self) -> Any:
@@ -147,12 +147,12 @@ class _Collected:
             if leaf_ is not None and not isinstance(leaf_, Tensor):
                 raise ArgumentTypeError(
                     f"a step of metaop.iterate returns a {type(leaf_).__name__}",
-                    fix="return tensors, in nests of tuples, lists and dicts, or None",
+                    fix="return tensors, in nested tuples, lists and dicts, or None",
                 )
         if self._structure not in (None, structure):
             raise CaptureError(
-                "the steps of metaop.iterate return different nests",
-                fix="return the same nest of tensors from every step",
+                "the steps of metaop.iterate return different structures",
+                fix="return the same structure of tensors from every step",
             )
         self._structure = structure
         return leaves
@@ -164,20 +164,20 @@ def iterate(
     *,
     fallback: bool = False,
 ) -> Any:
-    """Makes one program of many steps: `function` is one of them, usually of a training.
+    """Compiles many steps into one program: `function` is one step, usually of a training.
 
     Tensor arguments are stacked along a new dimension 0, one element for each step; all other
-    arguments are the same for all steps. The results of all steps come back stacked, without a
-    gradient. Parameters, states and the host's numbers are afterwards what as many calls of
-    `function` make them. `iterations` tells the number of steps where no argument is a tensor, and
-    is checked where one is.
+    arguments are the same for all steps. The results of all steps are returned stacked, without a
+    gradient. Afterwards, parameters, states and host numbers are what the same number of calls of
+    `function` would have left. `iterations` is the number of steps if no argument is a tensor;
+    otherwise it is checked.
 
     The function is captured as by `metaop.jit`, with its conditions and `fallback`. The first call
-    runs step by step. Later ones run one loop, whose compilation does not grow with the number of
-    steps. Functions that cannot be repeated so run step by step, and a warning says why.
+    runs step by step. Later calls run one loop, whose compilation does not grow with the number of
+    steps. A function that cannot be repeated in a loop runs step by step, and a warning says why.
 
-    Raises ShapeError where arguments disagree about the number of steps, and CaptureError where
-    the function reads a value or writes an argument.
+    Raises ShapeError if the arguments disagree about the number of steps, and CaptureError if the
+    function reads a value or writes an argument.
 
     >>> layer = nn.Linear(2, 1)
     >>> optimizer = metaop.optim.SGD(layer.parameters(), lr=0.1)
@@ -200,12 +200,12 @@ def iterate(
 
 
 def _element(x: Tensor, index: Tensor) -> Tensor:
-    """One element of a stack as a tensor of its own."""
+    """One element of a stack as a separate tensor."""
     return index_select(x, 0, index).squeeze(0)  # type: ignore[attr-defined, no-any-return]
 
 
 def _like_element(x: Tensor) -> Tensor:
-    """A tensor of the type of an element, without a value."""
+    """A tensor with the type of an element, but without a value."""
     kind = x.call.type
     call = leaf(TensorType(kind.shape[1:], kind.dtype, kind.device), None)
     call.requires_grad = x.requires_grad

@@ -41,7 +41,7 @@ class GradientOf(NamedTuple):
         return self.owner.find(tensors).grad  # type: ignore[union-attr]
 
 
-# Finds a tensor anew in every call, given the tensor arguments.
+# Finds a tensor anew in each call, from the tensor arguments.
 Place = Given | Known | GradientOf
 
 
@@ -53,9 +53,9 @@ def root_of(tensor: Tensor) -> Tensor:
 
 
 def sharing(tensors: Sequence[Tensor]) -> list[tuple[int, bool]]:
-    """For each tensor the first that has its memory, and whether it is a view.
+    """For each tensor, the first one that shares its memory, and whether it is a view.
 
-    Empty when none shares with another.
+    Empty if no two tensors share memory.
     """
     links = chain(map(_base, tensors), map(_cell, tensors))
     if not any(map(is_not, links, repeat(None))):
@@ -64,7 +64,7 @@ def sharing(tensors: Sequence[Tensor]) -> list[tuple[int, bool]]:
     groups = []
     for number, tensor in enumerate(tensors):
         root = root_of(tensor)
-        _ = root.call  # forgets peers that are gone
+        _ = root.call  # drops dead peers
         storage = root if root._cell is None else root._cell
         groups.append((first.setdefault(id(storage), number), tensor is not root))
     return groups if len(first) < len(groups) else []

@@ -18,16 +18,15 @@ _ABSENT = object()
 
 
 def form_of(tensor: Tensor) -> Any:
-    """How a view shows its base: in-place changes of the shape change that."""
+    """How a view shows its base; in-place changes of the shape change this."""
     return None if tensor._base is None else (id(tensor._base), tensor._steps)
 
 
 class ReadSet:
-    """Watches all tensors that its thread uses while a function is traced; costs nothing at other
-    times.
+    """Watches all tensors that its thread uses while a function is traced; free at other times.
 
-    `handles` are the tensors that existed before, by the value that they had then. `gradients`
-    tells for each tensor whose `grad` was used what it was, if it was read before it was set.
+    `handles` maps the values that tensors had before to these tensors. For each tensor whose `grad`
+    was used, `gradients` holds the gradient that was read before it was set, if any.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -82,7 +81,7 @@ class ReadSet:
             setattr(Tensor, name, value)
 
     def note(self, tensor: Tensor, value: Call) -> Call:
-        """Notes a tensor that was there before; each is known by a value of its own."""
+        """Notes a tensor that existed before; each is identified by a value of its own."""
         if value in self.handles and value.buffer is not None and not value.requires_grad:
             value, epoch = own(value), value.epoch
             value.epoch = epoch
@@ -93,5 +92,5 @@ class ReadSet:
         return value
 
     def gradients_read(self) -> list[tuple[Tensor, Tensor | None]]:
-        """The tensors whose gradient was read before it was set, and what it was."""
+        """The tensors whose gradient was read before it was set, and that gradient."""
         return [(tensor, grad) for tensor, grad in self.gradients.items() if grad is not _ABSENT]

@@ -1,4 +1,4 @@
-"""Captured calls as one loop: what the steps of `metaop.iterate` become."""
+"""Captured calls as one loop: how the steps of `metaop.iterate` run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from metaop.unified_graph.tensor_type import TensorType
 
 
 class NotRepeatableError(Exception):
-    """Why captured calls cannot be the steps of a loop; they run one by one all the same."""
+    """Says why captured calls cannot be the steps of a loop; they then run one by one."""
 
 
 class _Carried(NamedTuple):
@@ -41,14 +41,14 @@ class _Carried(NamedTuple):
 
 
 class _Input(NamedTuple):
-    """What a step reads: a value that all steps share, or each has its own."""
+    """What a step reads: a value that all steps share, or one that differs for each step."""
 
     slot: int
     is_sliced: bool
 
 
 class Repeated:
-    """A loop over the calls of one replay. Raises NotRepeatableError where there is none."""
+    """A loop over the calls of one replay. Raises NotRepeatableError if there is none."""
 
     def __init__(self, replay: Replay) -> None:
         graph = replay.graph
@@ -58,7 +58,7 @@ class Repeated:
         self.carried = _carried(replay, graph, self.places)
         written = {slot for one in self.carried for slot in one.slots}
         count = len(graph.inputs)
-        # Numbers that the host knows, as counters are, may be others in every step.
+        # Numbers known to the host, such as counters, may differ in every step.
         self.counters = {
             slot: place.tensor
             for slot, place in self.places.items()
@@ -77,22 +77,22 @@ class Repeated:
         self._bodies: dict[int, tuple[Body, tuple[Node, ...]]] = {}
 
     def may_go_on(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether the next step would do what was traced, once those before it have run."""
+        """Whether the next step would do what was traced, after the steps before it have run."""
         if not self.replay.guards.are_unchanged(tensors):
             return False
         return all(step.check() for step, _ in self.replay.steps)
 
     def draw(self) -> dict[int, Any]:
-        """The numbers that the host makes for one step, by slot."""
+        """The numbers that the host produces for one step, by slot."""
         found: dict[int, Any] = {slot: count_of(one) for slot, one in self.counters.items()}
         for step, slots in self.replay.steps:
             found.update(zip(slots, step.run()))
         return found
 
     def run(self, stacks: Sequence[Tensor], drawn: Sequence[dict[int, Any]]) -> Any:
-        """Runs as many steps as numbers were drawn, on the first elements of stacked arguments.
+        """Runs one step per element of `drawn`, on the first elements of the stacked arguments.
 
-        What the steps write is handed out after the last; returns their results, stacked.
+        What the steps write is assigned after the last; returns their results, stacked.
         """
         length = len(drawn)
         with recorder.lock:
@@ -113,7 +113,7 @@ class Repeated:
     # --- the graph --------------------------------------------------------------------------------
 
     def _body(self, length: int) -> tuple[Body, tuple[Node, ...]]:
-        """The loop of a length, and what it returns of every step."""
+        """The loop of a given length, and what it returns from each step."""
         if length in self._bodies:
             return self._bodies[length]
         graph = self.graph
@@ -132,11 +132,11 @@ class Repeated:
     # --- its operands -----------------------------------------------------------------------------
 
     def _first(self) -> list[Call]:
-        """What is carried, as it is before the first step."""
+        """The carried values before the first step."""
         found = []
         for one in self.carried:
             tensor = _tensor_at(one.place)
-            if one.is_gradient and not one.slots:  # no step reads what was there before
+            if one.is_gradient and not one.slots:  # no step reads the old value
                 node = self.graph.outputs[one.output]
                 call = record(constant_fill, (), (0, node.shape, node.dtype))
                 call.type = TensorType(node.shape, node.dtype, tensor.call.type.device)
@@ -166,10 +166,10 @@ class Repeated:
                 found.append(make)
         return found
 
-    # --- what it made -----------------------------------------------------------------------------
+    # --- its results ------------------------------------------------------------------------------
 
     def _hand_out(self, made: Sequence[Call]) -> None:
-        """Gives what was carried to the tensors that the steps write."""
+        """Assigns the carried values to the tensors that the steps write."""
         for one, call in zip(self.carried, made):
             tensor, value = _tensor_at(one.place), leaf(call.type, call.buffer)
             if one.is_gradient:
@@ -198,21 +198,21 @@ def _stacked(kind: TensorType, length: int, is_sliced: bool) -> TensorType:
 
 
 def _tensor_at(place: Place) -> Tensor:
-    """The tensor at a place that no argument tells."""
+    """The tensor at a place that does not depend on the arguments."""
     tensor = place.find(())
     assert tensor is not None
     return tensor
 
 
 def _named(place: Place) -> tuple[Any, ...]:
-    """The place as what can be looked up; tensors compare their elements."""
+    """The place as a dictionary key; tensors themselves compare their elements."""
     if isinstance(place, GradientOf):
         return (GradientOf, *_named(place.owner))
     return (Known, id(place.tensor)) if isinstance(place, Known) else (Given, place.position)
 
 
 def _carried(replay: Replay, graph: StepGraph, places: dict[int, Place]) -> list[_Carried]:
-    """What the steps write, and where they read what the step before has written."""
+    """What the steps write, and where they read what the previous step wrote."""
     if replay.sharing:
         raise NotRepeatableError("tensors that it uses share memory")
     slots: dict[tuple[Any, ...], list[int]] = defaultdict(list)
@@ -229,7 +229,7 @@ def _carried(replay: Replay, graph: StepGraph, places: dict[int, Place]) -> list
             found.append(_Carried(output, owner, True, slots[_named(GradientOf(owner))]))
     for owner, is_present in replay.gradients_read:
         if after.get(_named(owner), is_present) is not is_present:
-            raise NotRepeatableError("its first step finds another gradient than the next one")
+            raise NotRepeatableError("its first step finds a different gradient from the next one")
     for one in found:
         if Given in _named(one.place):
             raise NotRepeatableError("it writes an argument, or the gradient of one")

@@ -1,4 +1,4 @@
-"""Captured calls: the arguments of a program bound to where their values come from."""
+"""Captured calls: the arguments of a program, bound to the sources of their values."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ class _InPlace(NamedTuple):
 
 @dataclass
 class Replay:
-    """All that a captured call does, in order: check, host steps, bind, run, hand out.
+    """Everything that a captured call does, in order: check, host steps, bind, run, hand out.
 
     `arguments` holds the constants and, at its end, a place for numbers that nothing reads; `steps`
     pairs host steps with the slots of their numbers. `gradients_read` are owners whose gradient the
-    call adds to (True) or expects absent; `touched` are tensors that were there before the call,
+    call adds to (True) or expects to be absent; `touched` are tensors that existed before the call,
     `fresh` the outputs that become new tensors of the result. `aliases` tells which arguments are
     tensors that the function `reached` by itself, `sharing` which arguments and touched tensors
-    have the same memory. A target whose old value nobody else holds, and whose memory its output
-    may take, stays as it is while its memory changes. `graph` is what a loop over such calls runs.
-    Calls that are asynchronous run their program on another thread where that is safe.
+    share memory. If nothing else holds a target's old value, and its output may take over the
+    memory, the target's value object stays while its memory changes. `graph` is what a loop over
+    such calls runs. Asynchronous calls run their program on another thread where that is safe.
     """
 
     program: Program
@@ -103,7 +103,7 @@ class Replay:
         written = {one.output for one in in_place}
         self._moved = [target for target in self.targets if target.output not in written]
         moving = {one.place.tensor for one in self._moved if isinstance(one.place, Known)}
-        # Those that are replaced by every call come last, before what finds its tensor anew.
+        # Targets that every call replaces come last, before those whose tensor must be found anew.
         known.sort(key=lambda one: one.place.tensor in moving)  # type: ignore[union-attr]
         first = [one.source for one in in_place] + known
         self._tensors = [one.place.tensor for one in first]  # type: ignore[union-attr]
@@ -118,7 +118,7 @@ class Replay:
         self._steady: Steady | None = None
 
     def _donated(self, slot: int, tensor: Tensor) -> Target | None:
-        """The target that may take over the memory of a source, when both are one tensor."""
+        """The target that may take over the memory of a source, if both are the same tensor."""
         for target in self.targets:
             is_donor = self.program.donors.get(target.output) == slot
             if is_donor and isinstance(target.place, Known) and target.place.tensor is tensor:
@@ -126,7 +126,7 @@ class Replay:
         return None
 
     def _replaced_gradients(self) -> list[Tensor]:
-        """The tensors that get new gradients, if that is all that happens to gradients."""
+        """The tensors that get new gradients, if nothing else happens to gradients."""
         owners = [one.owner.tensor for one in self.gradients if isinstance(one.owner, Known)]
         computed = [one for one in self.gradients if one.output is not None]
         copied = any(one.output in self.copied for one in computed)
@@ -134,7 +134,7 @@ class Replay:
         return owners if plain and not copied and not self.gradients_read else []
 
     def calls(self, tensors: Arguments) -> list[Call] | None:
-        """The values of the sources, if the call would do again what was traced."""
+        """The values of the sources, if the call would repeat what was traced; else None."""
         if self.configuration != configuration.number:
             return None
         if not self.guards.are_unchanged(tensors):
@@ -163,7 +163,7 @@ class Replay:
         return calls
 
     def run(self, tensors: Arguments, calls: list[Call]) -> Any:
-        """Does the call on the values of its sources; returns what the function returned."""
+        """Runs the call on the values of its sources; returns what the function returned."""
         arguments = list(self.arguments)
         for step, slots in self.steps:
             for slot, number in zip(slots, step.run()):
@@ -183,7 +183,7 @@ class Replay:
                     return self.result(tensors, made)
             return self._run_anew(tensors, calls, arguments)
         except BaseException as error:
-            for owner in self._owners:  # some are written already
+            for owner in self._owners:  # some are already written
                 owner.grad = None
             if not isinstance(error, Fault):
                 raise
@@ -192,7 +192,7 @@ class Replay:
             ) from None
 
     def _undo(self, tensors: Arguments) -> Callable[[], None]:
-        """What gives the targets back their values, should a call that runs ahead fail."""
+        """A function that restores the values of the targets if an asynchronous call fails."""
         targets = [target.place.find(tensors) for target in self._moved]
         before = [(target.call.type, target.call.buffer) for target in targets]  # type: ignore
 
@@ -206,7 +206,7 @@ class Replay:
         return undo
 
     def _run_anew(self, tensors: Arguments, calls: list[Call], arguments: list[Any]) -> Any:
-        """The call with values that have been replaced, or that somebody else holds."""
+        """Runs the call when values have been replaced, or when something else holds them."""
         values = [call.buffer if call.scalar is None else call.scalar for call in calls]
         if None in values:
             values = [self._computed(call) if v is None else v for call, v in zip(calls, values)]
@@ -227,7 +227,7 @@ class Replay:
     def _prepared(
         self, calls: Sequence[Call], arguments: list[Any], memory: dict[int, Any]
     ) -> Steady | None:
-        """What the next call does should it find all values and gradients where they are now."""
+        """Prepares the next call, in case all values and gradients are where they are now."""
         kept = len(self._in_place) + len(self.gradients)
         if len(memory) < kept or self.copied or not self.fresh.isdisjoint(memory):
             return None
@@ -244,10 +244,10 @@ class Replay:
         realize(call)
         return call.buffer
 
-    # --- memory that is used again ----------------------------------------------------------------
+    # --- memory reuse -----------------------------------------------------------------------------
 
     def _in_place_now(self, calls: list[Call], values: list[Any]) -> list[_InPlace]:
-        """The targets whose value nobody but their tensor holds, nor its memory."""
+        """The targets whose value and memory only their tensor holds."""
         counts = zip(self._in_place, map(getrefcount, calls), map(getrefcount, values), values)
         return [
             one
@@ -259,8 +259,10 @@ class Replay:
         ]
 
     def _gradients_now(self) -> list[Any]:
-        """The old gradients, if all are there and nobody else holds them, their values, or these'
-        memory: the new ones are written over them."""
+        """The old gradients, if all exist and have no other references, nor has their memory.
+
+        The new gradients overwrite them.
+        """
         found = [owner._grad for owner in self._owners]
         if not found or True in [gradient is None for gradient in found]:
             return []
@@ -274,7 +276,7 @@ class Replay:
         return found if False not in pooled else []
 
     def _move(self, tensors: Arguments, buffers: Buffers) -> None:
-        """Gives the outputs that have memory of their own to their targets."""
+        """Assigns the outputs that have memory of their own to their targets."""
         for number, place, kind in self._moved:
             place.find(tensors)._assign(leaf(kind, buffers[number]), "a captured call")  # type: ignore
         settle()
@@ -286,7 +288,7 @@ class Replay:
         places: list[_InPlace],
         gradients: list[Any],
     ) -> None:
-        """Gives outputs to targets and gradients; what is in `places` and `gradients` has them."""
+        """Assigns outputs to targets and gradients, but not those in `places` and `gradients`."""
         for one in places:
             one.tensor._writes += 1
         if len(places) < len(self._in_place):
@@ -307,5 +309,5 @@ class Replay:
 
 
 def aliases_in(reached: set[Tensor], tensors: Arguments) -> list[Tensor | None]:
-    """The arguments that a function reaches by another name as well, None for the others."""
+    """The arguments that a function also reaches by another name; None for the others."""
     return [tensor if tensor in reached else None for tensor in tensors]

@@ -19,11 +19,11 @@ from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import Call, leaf, share_epoch
 from metaop.unified_graph.tensor_type import Device, TensorType
 
-# The outputs by number; in a steady call only those that were made anew.
+# The outputs by number; in a steady call, only those in new memory.
 Buffers = Any
-# Makes a tensor from the arguments, the outputs and the tensors that were made before it.
+# Makes a tensor from the arguments, the outputs and the tensors made before it.
 Maker = Callable[[Arguments, Buffers, list[Tensor]], Tensor]
-# Results that every call returns as they are.
+# Results that every call returns unchanged.
 _CONSTANT = (
     *PLAIN, complex, DType, Device, Size, type, range, slice, enum.Enum, Module, FunctionType,
     BuiltinFunctionType,
@@ -31,7 +31,7 @@ _CONSTANT = (
 
 
 class Refusal(Exception):
-    """Why a traced call cannot stand for later ones; its values were computed all the same."""
+    """Says why a traced call is not valid for later ones; its values were computed all the same."""
 
 
 class Fresh(NamedTuple):
@@ -42,14 +42,14 @@ class Fresh(NamedTuple):
     requires_grad: bool
 
     def value(self, buffers: Buffers) -> Call:
-        """The value; the tape that led to it was released in the call."""
+        """The value; the call has released the tape that led to it."""
         call = leaf(self.type, buffers[self.output])
         call.requires_grad = call.released = self.requires_grad
         return call
 
 
 class Before(NamedTuple):
-    """What is known of the tensors that were there before a traced call."""
+    """What is known about the tensors that existed before a traced call."""
 
     tensors: Mapping[Tensor, Call]
     arguments: Sequence[Tensor]
@@ -59,9 +59,9 @@ class Before(NamedTuple):
 
 
 class Results:
-    """How the results of a traced call are made again.
+    """How later calls rebuild the results of a traced call.
 
-    `numbers` are the outputs of the program by value. `kept` gets the tensors that results hold,
+    `numbers` maps values to outputs of the program. `kept` collects the tensors that results hold,
     `fresh` the outputs that become new tensors.
     """
 
@@ -74,7 +74,7 @@ class Results:
         self._positions: dict[Tensor, int] = {}
 
     def making(self, result: Any) -> Callable[[Arguments, Buffers], Any]:
-        """The function that returns in later calls what the traced call returned."""
+        """The function that returns, in later calls, what the traced call returned."""
         assemble = self._part(result)
         makers = self._makers
 
@@ -99,7 +99,7 @@ class Results:
         if kind in (dict, OrderedDict):
             named = [(name, self._part(part)) for name, part in result.items()]
             return lambda made: kind([(name, part(made)) for name, part in named])
-        raise Refusal(f"it returns a {kind.__name__}, which every call would have to make anew")
+        raise Refusal(f"it returns a {kind.__name__}, which every call would have to create again")
 
     def _tensor(self, tensor: Tensor) -> int:
         """The position of a tensor among those that are made."""
@@ -157,11 +157,11 @@ class Results:
         return make
 
     def _argument_under(self, tensor: Tensor) -> Tensor:
-        """The argument that a result is a view of, where both are views of what nobody names."""
+        """The argument that a result is a view of, if both are views of an unnamed tensor."""
         for one in self.before.arguments:
             if one._base is tensor._base and one._steps == tensor._steps[: len(one._steps)]:
                 return one
-        raise Refusal("it returns a view of what an argument is a view of")
+        raise Refusal("it returns a view of an argument's base")
 
     def _peer(self, tensor: Tensor, call: Call, peer: Tensor) -> Maker:
         position, form = self._tensor(peer), self._form(call)
@@ -184,7 +184,7 @@ class Results:
 
 
 def _view_with(source: Tensor, steps: tuple[Any, ...], value: Call) -> Tensor:
-    """The view of a tensor that `steps` make, whose value is known."""
+    """The view of a tensor that `steps` make, with a known value."""
     share_epoch(source.call, value)
     tensor = wrap(value)
     if source._base is None:
@@ -196,7 +196,7 @@ def _view_with(source: Tensor, steps: tuple[Any, ...], value: Call) -> Tensor:
 
 
 def _peer_with(other: Tensor, value: Call) -> Tensor:
-    """A tensor of this value that shares the storage of another one."""
+    """A tensor with this value that shares the storage of another tensor."""
     if other._cell is None:
         other._cell, other._seen = Cell(other.call), 0
     tensor = wrap(value)

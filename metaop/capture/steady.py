@@ -1,4 +1,4 @@
-"""Captured calls that find everything where the last one left it, as in a training loop."""
+"""Captured calls that find everything as the last call left it, as in a training loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _buffer = attrgetter("buffer")
 
 
 class _Held:
-    """Stands for a tensor, to count how often a value is held that nothing else holds."""
+    """A stand-in for a tensor, to count the references to a value that nothing else holds."""
 
     def __init__(self) -> None:
         self.value = object()
@@ -25,7 +25,7 @@ class _Held:
 
 _held = _Held()
 _values = [_held.value]
-# What getrefcount says of a value that only a tensor (or a call) and a list hold.
+# What getrefcount returns for a value that only a tensor (or a call) and a list hold.
 HELD_ALONE = next(map(getrefcount, _values))
 
 
@@ -37,9 +37,9 @@ def are_alone(held: Sequence[Any]) -> bool:
 class Steady:
     """A captured call whose tensors keep their values' memory from call to call.
 
-    `targets` are the tensors whose values come first among those of the call and are written where
-    they are, `owners` the tensors whose gradients are. Values are known by the numbers of their
-    calls: holding the calls themselves would look like a use.
+    `targets` are the tensors whose values come first among those of the call and are overwritten in
+    place; `owners` are those whose gradients are. Values are identified by the numbers of their
+    calls, because references to the calls themselves would count as uses.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Steady:
         self._alone = [HELD_ALONE] * len(targets)
 
     def values(self, calls: Sequence[Call]) -> list[Any] | None:
-        """The memory of the values, unless something was replaced or is held by others."""
+        """The memory of the values, unless something was replaced or has other references."""
         count, known = len(self._targets), self._sequences
         if list(map(_sequence, calls))[: len(known)] != known:
             return None
@@ -78,12 +78,12 @@ class Steady:
         return are_alone(list(map(_buffer, calls)))
 
     def run(self, arguments: Sequence[Any], undo: Callable[[], None] | None) -> Mapping[int, Any]:
-        """Runs the program, or with `undo` has it run; the results that were made anew."""
+        """Runs the program, asynchronously with `undo`; returns the results in new memory."""
         made = self._repeatable.run(arguments, undo)
         for tensor in self._targets:
             tensor._writes += 1
         return made
 
     def takes(self, arguments: Sequence[Any]) -> bool:
-        """Whether the arguments that every call brings are of the kind that they were."""
+        """Whether the arguments that change with each call have the same kinds as before."""
         return self._repeatable.takes(arguments)

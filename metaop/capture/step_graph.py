@@ -1,4 +1,4 @@
-"""A captured call as a graph: what a loop repeats."""
+"""A captured call as a graph, which a loop repeats."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from metaop.unified_graph.tensor_type import TensorType
 
 
 class StepGraph(NamedTuple):
-    """The nodes of one captured call, and which of its outputs it returns.
+    """The nodes of one captured call, and the outputs that it returns.
 
-    `types` are those of the inputs. `results` numbers the outputs in the nest that was returned,
-    None for None; it is None itself where the nest holds what the call did not compute.
+    `types` are those of the inputs. `results` has the returned structure with output numbers for
+    tensors and None for None; it is None itself if the structure holds what the call did not
+    compute.
     """
 
     inputs: list[Node]

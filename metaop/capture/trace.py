@@ -1,4 +1,4 @@
-"""Tracing a call: it is recorded and run once, and what it touched is classified."""
+"""Tracing a call: it is recorded and run once, and everything that it touched is classified."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KEPT_EVIDENCE = 8
 
 
 class TraceRecord(NamedTuple):
-    """What a trace recorded, and in which state of Python: two that agree make a captured call.
+    """What a trace recorded, and in which Python state: two that agree make a captured call.
 
     `constants` are digests of data and numbers that the call made, by slot; `presence` tells which
     gradients it found.
@@ -53,11 +53,11 @@ def traced(
     read: Callable[[], None],
     keeps_graph: bool = False,
 ) -> tuple[Any, Replay | str]:
-    """Runs `function` and returns its result with a replay, or the reason why there is none.
+    """Runs `function`; returns its result with a replay, or with the reason why there is none.
 
-    What it reads of Python begins at the `roots`. `history` is what earlier traces found; this one
-    is added. Only what was recorded alike twice counts as what the function does. `read` is called
-    when a value is asked for. With `keeps_graph`, the replay can be repeated in a loop.
+    What it reads of the Python state starts at the `roots`. `history` holds earlier traces; this
+    one is appended. Only what two traces recorded identically counts as the function's behaviour.
+    `read` is called when a value is read. With `keeps_graph`, the replay can be repeated in a loop.
     """
     with recorder.lock:
         for tensor in tensors:  # views may have to follow what they are views of
@@ -109,7 +109,7 @@ def _finished(
 def _is_tracked(call: Call) -> bool:
     """Whether a gradient can still be taken through a value that the call computed.
 
-    It cannot when what the value was computed from is freed: a backward pass would stop there.
+    It cannot if the inputs of the value are freed: a backward pass would stop there.
     """
     if not call.requires_grad or is_leaf_call(call):
         return False
@@ -133,7 +133,7 @@ def _reference(handle: Any) -> Any:
 
 
 class _Classified:
-    """Sorts what a traced call touched: arguments, tensors that stay, numbers, constants."""
+    """Sorts what a traced call touched: arguments, fixed tensors, numbers, constants."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class _Classified:
             for owner, gradient in read_set.gradients_read()
             if isinstance(gradient, Tensor)
         }
-        # Nobody names these: they are other ones in later calls.
+        # These have no name and are different tensors in later calls.
         roots = map(root_of, tensors)
         self.hidden = {one for one in roots if one not in self.positions}
         self.hidden -= guards.tensors.union(guards.members())
@@ -221,7 +221,7 @@ class _Classified:
     # --- where values come from -------------------------------------------------------------
 
     def _constants(self, leaves: list[Call]) -> dict[int, bytes]:
-        """The data and the numbers that this call made itself, by slot."""
+        """The data and the numbers that this call itself made, by slot."""
         stepped = {call for step in self.trace.steps for call in step.calls}
         constants = {}
         for slot, call in enumerate(leaves):
@@ -250,7 +250,7 @@ class _Classified:
         stepped: set[Call] = set()
         for step in self.trace.steps:
             stepped.update(step.calls)
-            # A number that nothing reads goes to a place behind the arguments.
+            # A number that nothing reads goes into a slot after the arguments.
             steps.append((step, tuple(slots.get(call, spare) for call in step.calls)))
         return steps, stepped
 
@@ -311,7 +311,7 @@ class _Classified:
         ]
 
     def _check_form(self, tensor: Tensor, before: Call, after: Call) -> None:
-        """Refuses what later calls do not do to a tensor that was there before."""
+        """Refuses changes of an existing tensor that later calls would not repeat."""
         if self.read_set.forms[tensor] != form_of(tensor):
             raise Refusal("it changes the shape of a tensor in place")
         if after.requires_grad != before.requires_grad:
@@ -320,14 +320,14 @@ class _Classified:
             raise Refusal("it writes an argument that is a view")
 
     def _owner_of(self, tensor: Tensor) -> Tensor | None:
-        """The tensor whose gradient another one is."""
+        """The tensor whose gradient this tensor is."""
         return next((one for one in self.read_set.gradients if one.grad is tensor), None)
 
     def _check_escapes(self, handles: list[Any], kept: set[int]) -> None:
-        """Tensors that outlive the call somewhere else would not be seen to change."""
+        """Refuses tensors that outlive the call elsewhere: later calls would not change them."""
         if not self._escaped(handles, kept):
             return
-        # What only cycles hold is not alive.
+        # Objects that only cycles hold are not alive.
         watched = [_reference(handle) for handle in handles]
         handles.clear()
         gc.collect()
