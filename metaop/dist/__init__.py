@@ -1,7 +1,7 @@
-"""One logical tensor over many ranks: shardings, which of them an operator takes, what is sent.
+"""One logical tensor over many ranks: shardings, the ones each operator accepts, and collectives.
 
-`metaop.dist` is a package, and by PyTorch's name a function as well: called, it gives the distance
-of two tensors.
+`metaop.dist` is a package, but also a function, as in PyTorch: calling it returns the distance
+between two tensors.
 """
 
 import sys
@@ -14,8 +14,8 @@ from metaop.dist.sbp import Split as Split
 from metaop.dist.trace import explain as explain
 from metaop.dist.trace import signatures as signatures
 
-# The function that calls of the package stand for, and the mode in which tensors are made; `metaop`
-# puts them here, because they are made of tensors.
+# The function that a call of the package runs, and the mode in which tensors are made; `metaop`
+# sets both, because they depend on tensors.
 distance: Any = None
 global_mode: Any = None
 

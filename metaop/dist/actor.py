@@ -1,10 +1,10 @@
-"""The pipeline runtime: actors that act when their inputs are ready and their outputs have room.
+"""The pipeline runtime: actors act when their inputs are ready and their outputs have room.
 
 An actor owns *registers*: copies of its result that consumers hold until they are done with them.
-It acts while every input has a filled register and every output has a free one; then it tells its
-consumers and gives its inputs back to their producers. Free registers are *credits*: with one
-credit less at each later stage the schedule of a pipeline is exactly one-forward-one-backward.
-The clock here is simulated: `run` gives the schedule that processes follow (`follow`).
+It acts while every input has a filled register and every output has a free one; then it notifies
+its consumers and returns its inputs to their producers. Free registers are *credits*: with one
+credit less at each later stage, the schedule of a pipeline is exactly one-forward-one-backward.
+The clock here is simulated: `run` computes the schedule that processes follow (`follow`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from metaop.errors import DistributedError
 
 @dataclass
 class Actor:
-    """Something that acts `count` times, each taking `seconds` of `device`.
+    """An actor that acts `count` times; each act takes `seconds` of `device`.
 
-    `credits` bounds how many of its results may wait or be in use; `priority` decides among the
-    actors of one device that could act, higher first.
+    `credits` limits how many of its results may wait or be in use; among the actors of a device
+    that could act, the one with the highest `priority` does.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Actor:
     sources: list[Actor] = field(default_factory=list)
     priority: int = 0
     consumers: list[Actor] = field(default_factory=list, repr=False)
-    # How often it has begun and finished; how many of its results each consumer has given back.
+    # How often it has begun and finished; how many of its results each consumer has returned.
     begun: int = 0
     finished: int = 0
     returned: dict[str, int] = field(default_factory=dict, repr=False)
@@ -43,11 +43,11 @@ class Actor:
             source.returned[self.name] = 0
 
     def in_use(self) -> int:
-        """Registers that hold a result, or wait for the one being made."""
+        """Registers that hold a result or wait for the one in progress."""
         return self.begun - min(self.returned.values(), default=self.finished)
 
     def is_ready(self) -> bool:
-        """Inputs are there, and room for the result."""
+        """Whether the inputs have arrived and there is room for the result."""
         if self.begun == self.count or self.in_use() >= self.credits:
             return False
         return all(source.finished > self.begun for source in self.sources)
@@ -72,9 +72,9 @@ class Action:
 
 
 def run(actors: Sequence[Actor]) -> list[Action]:
-    """All acts in the order in which they begin.
+    """Simulates the actors; returns all acts in the order in which they begin.
 
-    Raises DistributedError that lists the waiting actors when nothing can act any more.
+    Raises DistributedError, which lists the waiting actors, if none can act any more.
     """
     free_at: dict[int, float] = {actor.device: 0.0 for actor in actors}
     busy: list[tuple[float, int, Actor]] = []
@@ -117,8 +117,8 @@ def pipeline(
 ) -> list[Actor]:
     """The actors of a training step of `batches` micro-batches through `stages` stages.
 
-    Stage `s` of `S` may hold the results of `S - s` forwards: what one-forward-one-backward needs.
-    With `all_forwards_first` each may hold all of them, and backwards come last.
+    Stage `s` of `S` may hold the results of `S - s` forwards, as one-forward-one-backward needs.
+    With `all_forwards_first`, each stage may hold all results, and backwards come last.
     """
     forwards: list[Actor] = []
     for s in range(stages):
@@ -136,7 +136,7 @@ def pipeline(
 
 
 def peak_stash(actions: Sequence[Action], stage: int) -> int:
-    """The most micro-batches of which a stage keeps the forward's values at once."""
+    """The most micro-batches whose forward values a stage keeps at once."""
     held = peak = 0
     for action in sorted(actions, key=lambda action: (action.start, action.actor)):
         if action.actor == f"forward {stage}":

@@ -1,7 +1,7 @@
 """Moving data between ranks: every reshard, on one mesh axis.
 
-`shard` and `assemble` say what a state means; a `World` moves the parts. `SimulatedWorld` holds all
-ranks in one process and is the oracle of `MPIWorld` (in `collectives`).
+`shard` and `assemble` define the meaning of a state; a `World` moves the parts. `SimulatedWorld`
+holds all ranks in one process and is the oracle of `MPIWorld` (in `collectives`).
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ COMBINE = {
 
 
 class World(Protocol):
-    """The ranks of one mesh axis and the way to them; `owned` are those of this process."""
+    """The ranks of one mesh axis and how to reach them; this process owns the ranks in `owned`."""
 
     size: int
     owned: tuple[int, ...]
 
     def box(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Parts:
-        """The parts of a tensor of logical `shape`, sharded as `target` instead of `source`."""
+        """Reshards the parts of a tensor of logical `shape` from `source` to `target`."""
 
     def total(self, extent: int) -> int:
-        """The extent of a dimension of which every rank has a block; this rank has `extent`."""
+        """The full extent of a dimension that is split over the ranks; this rank has `extent`."""
 
     def verify(self, plan: str) -> None:
-        """Raises when the ranks are about to do different things."""
+        """Raises an error if the ranks are about to do different things."""
 
 
 def shard(value: np.ndarray, sbp: Sbp, ranks: int, rank: int) -> np.ndarray:
-    """What one rank holds of a value; of a partial one the first rank holds all."""
+    """The part of a value that one rank holds; of a partial value, the first rank holds all."""
     if isinstance(sbp, Split):
         start, stop = block(value.shape[sbp.axis], ranks, rank)
         return value[(slice(None),) * sbp.axis + (slice(start, stop),)].copy()
@@ -58,7 +58,7 @@ def shard(value: np.ndarray, sbp: Sbp, ranks: int, rank: int) -> np.ndarray:
 
 
 def assemble(parts: Sequence[np.ndarray], sbp: Sbp) -> np.ndarray:
-    """The value of which the ranks hold `parts`."""
+    """Assembles a value from the parts that the ranks hold."""
     if isinstance(sbp, Split):
         return np.concatenate(parts, axis=sbp.axis)
     if isinstance(sbp, Partial):
@@ -72,7 +72,7 @@ def assemble(parts: Sequence[np.ndarray], sbp: Sbp) -> np.ndarray:
 def box_alone(
     parts: Mapping[int, np.ndarray], source: Sbp, target: Sbp, ranks: int, shape: Sequence[int]
 ) -> Parts | None:
-    """The changes for which a rank needs nothing from the others; None for all others."""
+    """Reshards without communication; None if the change needs data from other ranks."""
     if source == target:
         return dict(parts)
     if isinstance(source, Broadcast):
@@ -85,7 +85,7 @@ def box_alone(
 def _padded(
     part: np.ndarray, source: Split, ranks: int, rank: int, shape: Sequence[int]
 ) -> np.ndarray:
-    """A block with zeros around it."""
+    """A block surrounded by zeros."""
     whole = np.zeros_like(part, shape=tuple(shape))
     start, stop = block(shape[source.axis], ranks, rank)
     whole[(slice(None),) * source.axis + (slice(start, stop),)] = part
@@ -93,7 +93,7 @@ def _padded(
 
 
 class SimulatedWorld:
-    """The ranks of one mesh axis in this process; `sent` counts bytes for each of them."""
+    """The ranks of one mesh axis in this process; `sent` counts the bytes that each would send."""
 
     def __init__(self, size: int) -> None:
         self.size = size

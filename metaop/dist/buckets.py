@@ -1,7 +1,7 @@
-"""Which collectives travel together: reductions of many small values in one message.
+"""Bucketing of collectives: reductions of many small values in one message.
 
-A gradient that is summed over the ranks is small, and there are many of them. Those of one level of
-a plan that are reduced in the same way along the same mesh axis are packed side by side.
+Gradients that are summed over the ranks are small and numerous. Those on one level of a plan that
+are reduced in the same way along the same mesh axis are packed side by side.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from metaop.dist.moves import Move
 from metaop.dist.sbp import BROADCAST, Mesh, NdSbp, Partial
 from metaop.unified_graph.node import Node
 
-# A message of this size costs many times its latency already.
+# The transfer of a message this large takes many times its latency.
 BUCKET_BYTES = 4 << 20
 
 Box = tuple[Node, Move]
 
 
 class Bucket(NamedTuple):
-    """Collectives that are one message; more than one box only of all-reduces."""
+    """Collectives that share one message; only all-reduces share one."""
 
     boxes: tuple[Box, ...]
 
     @property
     def is_packed(self) -> bool:
-        """Whether the values of several boxes lie side by side."""
+        """Whether the values of several boxes are packed side by side."""
         return len(self.boxes) > 1
 
 
 def buckets(boxes: Sequence[Box]) -> list[Bucket]:
-    """The boxes of one level in messages, in an order that is the same on all ranks."""
+    """Groups the boxes of one level into messages, in the same order on all ranks."""
     found: list[list[Box]] = []
     open_bucket: dict[tuple, int] = {}
     filled: dict[int, int] = {}
@@ -51,7 +51,7 @@ def buckets(boxes: Sequence[Box]) -> list[Bucket]:
 
 
 def _kind(node: Node, move: Move) -> tuple | None:
-    """What boxes have in common that can be packed; None for what travels alone."""
+    """A key that is equal for boxes that can be packed; None for a box that is sent alone."""
     source, target = move.source[move.axis], move.target[move.axis]
     if isinstance(source, Partial) and target is BROADCAST:
         return (move.axis, source, node.dtype)
@@ -59,7 +59,7 @@ def _kind(node: Node, move: Move) -> tuple | None:
 
 
 def packed_move(bucket: Bucket, mesh: Mesh) -> Move:
-    """The reduction of the packed values, which other axes of the mesh do not cut."""
+    """The reduction of the packed values, which other mesh axes do not split."""
     _, move = bucket.boxes[0]
     whole: NdSbp = (BROADCAST,) * len(mesh)
     source = (*whole[: move.axis], move.source[move.axis], *whole[move.axis + 1 :])

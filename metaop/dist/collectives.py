@@ -1,4 +1,4 @@
-"""The ranks of a communicator: reshards, and agreement on what is done."""
+"""The ranks of a communicator: reshards, and agreement on what they run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Numbers = tuple[int | float | bool, ...]
 
 
 def mpi() -> Any:
-    """The module mpi4py.MPI; DistributedError with a fix when there is no MPI."""
+    """The module mpi4py.MPI; raises DistributedError with a fix if MPI is missing."""
     if "mpi4py.MPI" not in sys.modules:
         take_place(job.wish or wish_of())
         meet(launched())
@@ -40,7 +40,7 @@ def mpi() -> Any:
         import mpi4py
 
         if job.everyone is None and may_lose_ranks():
-            # The end of a job that has lost ranks waits for them for ever: see `faults`.
+            # MPI's own finalisation waits forever for lost ranks: see `faults`.
             mpi4py.rc.finalize = False
         with apart():
             from mpi4py import MPI
@@ -64,16 +64,16 @@ def _end_together() -> None:
 
 
 def everyone() -> Any:
-    """The communicator of all ranks of the job (of those that are left of it)."""
+    """The communicator of all ranks of the job, or of those that are left."""
     mpi()
     return job.everyone
 
 
 def communicator_of(ranks: Sequence[int]) -> Any:
-    """A new communicator of some ranks of the job; all of them have to ask for it."""
+    """A new communicator of some ranks of the job; all of them must call this."""
     whole = everyone()
     others = [rank for rank in ranks if rank != whole.rank]
-    # MPI waits for the others without a word.
+    # MPI would wait for the others silently.
     tokens = [np.zeros(1, np.uint8) for _ in others]
     requests = [whole.Irecv(token, rank, _MEETING) for token, rank in zip(tokens, others)]
     requests += [whole.Isend(np.ones(1, np.uint8), rank, _MEETING) for rank in others]
@@ -106,19 +106,19 @@ class MPIWorld:
 
     @property
     def transport(self) -> Transport:
-        """What carries collectives; the first time, every rank has to ask for it."""
+        """What carries collectives; every rank must make the first call."""
         return self.transport_at(self.memory)
 
     def transport_at(self, memory: Memory) -> Transport:
-        """What carries collectives of arrays in a memory; the same holds for each."""
+        """What carries collectives of arrays in a memory; every rank must make the first call."""
         return transport_of(self.communicator, memory)
 
     def wait(self, request: Request, what: str) -> None:
-        """Lets what comes next use the result of a collective; late ranks are named."""
+        """Makes later work wait for the result of a collective; reports ranks that are late."""
         request.wait(self.watchdog, what)
 
     def box(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Parts:
-        """The part of this rank, after the exchange that `source` → `target` takes."""
+        """The part of this rank after the exchange that `source` → `target` requires."""
         with self.memory.active():
             alone = box_alone(parts, source, target, self.size, shape)
         if alone is not None:
@@ -127,14 +127,14 @@ class MPIWorld:
         return {self.rank: self.result(exchange, f"{source!r} -> {target!r} of {list(shape)}")}
 
     def start(self, parts: Parts, source: Sbp, target: Sbp, shape: Sequence[int]) -> Exchange:
-        """`box` under way: the ranks go on until they need the result."""
+        """Starts `box` asynchronously: the ranks continue until they need the result."""
         with self.memory.active():
             exchange = start(self.transport, parts[self.rank], source, target, shape)
         self.sent += exchange.sent
         return exchange
 
     def result(self, exchange: Exchange, what: str) -> np.ndarray:
-        """What this rank holds after an exchange; waits for it."""
+        """Waits for an exchange; returns what this rank holds afterwards."""
         self.wait(exchange.request, what)
         with self.memory.active():
             return exchange.result()
@@ -144,7 +144,7 @@ class MPIWorld:
         return [stop - start for start, stop in blocks]
 
     def total(self, extent: int) -> int:
-        """The sum of the blocks; DistributedError on all ranks unless they are balanced."""
+        """The sum of the blocks; raises DistributedError on all ranks if they are not balanced."""
         gathered = np.empty(self.size, np.int64)
         request = self.communicator.Iallgather(np.array([extent], np.int64), gathered)
         self.watchdog.wait(request.Test, "the extents of a dimension that is split")
@@ -152,18 +152,18 @@ class MPIWorld:
         whole = sum(extents)
         if extents != self._extents(whole):
             raise DistributedError(
-                f"the ranks have {extents} of {whole} along a dimension that is split: these are "
-                "no balanced blocks",
-                fix=f"give them {self._extents(whole)}",
+                f"the ranks have {extents} of {whole} along a split dimension, which are not "
+                "balanced blocks",
+                fix=f"split it into {self._extents(whole)}",
             )
         return whole
 
     def verify(self, plan: str, numbers: Numbers = ()) -> None:
-        """Compares what the ranks are about to do; DistributedError on all when it differs."""
+        """Compares what the ranks are about to run; DistributedError on all if it differs."""
         self.agree(plan, "programs", numbers)
 
     def first(self, value: np.ndarray) -> np.ndarray:
-        """What the first rank has, on all of them; the others give something of the same shape."""
+        """Broadcasts the first rank's value; the others pass an array of the same shape."""
         with self.memory.active():
             received = value.copy(order="C")
             request = self.transport.broadcast(received.reshape(-1).view(np.uint8), 0)
@@ -171,14 +171,14 @@ class MPIWorld:
         return received
 
     def maximum(self, values: np.ndarray) -> np.ndarray:
-        """The largest value over the ranks, element by element."""
+        """The element-wise maximum over the ranks."""
         result = np.empty_like(values)
         request = self.communicator.Iallreduce(values, result, mpi().MAX)
         self.watchdog.wait(request.Test, "a maximum over the ranks")
         return result
 
     def agree(self, text: str, what: str, numbers: Numbers = ()) -> None:
-        """DistributedError on every rank, with both sides, unless all have the same."""
+        """Raises DistributedError on every rank, showing both sides, unless all pass the same."""
         mine = fingerprint(text) ^ zlib.crc32(repr(numbers).encode())
         both = np.array([mine, -mine], np.int64)
         extremes = np.empty_like(both)
@@ -223,5 +223,5 @@ def _entry(lines: Sequence[str], position: int) -> str:
 
 @lru_cache(maxsize=4096)
 def fingerprint(text: str) -> int:
-    """63 bits that tell texts apart."""
+    """A 63-bit hash that distinguishes texts."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1

@@ -1,7 +1,7 @@
-"""What computing and sending costs on a cluster: the alpha-beta model of links, rates of a device.
+"""The cost of computing and sending on a cluster: alpha-beta links and the rates of a device.
 
 Times are in seconds, sizes in bytes. `sent_bytes` is exact, also for uneven blocks; a collective
-of n messages in sequence pays n latencies.
+that sends n messages in sequence pays n latencies.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from metaop.unified_graph.node import Input, Node
 
 @dataclass(frozen=True)
 class Link:
-    """A way between ranks: seconds until a message arrives, bytes that a rank sends a second."""
+    """A link between ranks: seconds of latency, and bytes per second that a rank sends."""
 
     latency: float = 5e-6
     bandwidth: float = 2e9
@@ -27,11 +27,11 @@ class Link:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a rank computes a second, and the links along the axes of a mesh, outermost first.
+    """What a rank computes per second, and the links along the axes of a mesh, outermost first.
 
-    A mesh with more axes than `links` uses the last of them for the rest. `launch` is what starting
-    a kernel takes; `memory_price` is what holding a byte for a step costs, as seconds of time, so
-    that of equally fast plans the smaller is taken.
+    A mesh with more axes than `links` uses the last link for the others. `launch` is the time to
+    start a kernel; `memory_price` is the price, in seconds, of holding a byte for a step, so that
+    the smaller of two equally fast plans is chosen.
     """
 
     flops: float = 2e10
@@ -49,14 +49,14 @@ HOST = Cluster()
 
 
 def is_local(source: Sbp, target: Sbp) -> bool:
-    """Whether the change is the cutting of a block, which every rank does by itself."""
+    """Whether the change only cuts out a block, which every rank does by itself."""
     return isinstance(source, Broadcast) and isinstance(target, Split)
 
 
 def sent_bytes(
     source: Sbp, target: Sbp, shape: Sequence[int], itemsize: int, ranks: int, rank: int
 ) -> int:
-    """The bytes that one rank of a mesh axis has to send to reshard."""
+    """The bytes that one rank of a mesh axis sends to reshard."""
     if source == target or isinstance(source, Broadcast) or isinstance(target, Partial):
         return 0
     total = prod(shape) * itemsize
@@ -70,7 +70,7 @@ def sent_bytes(
     if isinstance(target, Split):
         extent = shape[target.axis]
         return total - _share(total, extent, _length(extent, ranks, rank))
-    # Reduced by blocks of elements, which are then gathered.
+    # Reduced in blocks of elements, which are then gathered.
     mine = _length(prod(shape), ranks, rank) * itemsize
     return total - mine + mine * (ranks - 1)
 
@@ -87,7 +87,7 @@ def _share(total: int, extent: int, part: int) -> int:
 def collective_seconds(
     source: Sbp, target: Sbp, shape: Sequence[int], itemsize: int, ranks: int, link: Link
 ) -> float:
-    """How long resharding takes along one mesh axis; 0 when nothing is sent."""
+    """The time of resharding along one mesh axis; 0 if nothing is sent."""
     sent = sent_bytes(source, target, shape, itemsize, ranks, 0)
     if not sent:
         return 0.0
@@ -101,8 +101,8 @@ def collective_seconds(
 def work_of(node: Node) -> tuple[int, int]:
     """Floating-point operations of a node, and the bytes that it moves through memory.
 
-    Reindexes and elementwise functions are fused into what reads them: only inputs and the
-    results of reductions go through memory, once for writing and once for reading.
+    Reindexes and elementwise functions are fused into their readers: only inputs and the results of
+    reductions go through memory, each written once and read once.
     """
     if isinstance(node.op, Reduce):
         return operations_of(node), 2 * node.nbytes

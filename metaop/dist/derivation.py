@@ -1,8 +1,8 @@
 """The signatures of whole operators: the relational join of the rules of their meta-operators.
 
-`demands` asks backwards: what must the inputs be so that a node can be had as wanted, without
-communication? A value that every rank has whole can be cut anywhere, so a demand for two different
-splits of one input is a demand for the whole; partial values convert to nothing for free.
+`_demand_table` works backwards: what must the inputs be for a node to have a given state without
+communication? A value that every rank holds whole can be split along any dimension, so a demand for
+two different splits of one input is a demand for the whole; converting to partial costs nothing.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from metaop.dist.rules import is_source, rules
 from metaop.dist.sbp import BROADCAST, Partial, Sbp, Split, can_split
 from metaop.unified_graph.node import Input, Node, topological
 
-# What each input must be; None where anything will do.
+# The required state of each input; None means any.
 Demand = tuple["Sbp | None", ...]
 Signature = tuple[tuple[Sbp, ...], tuple[Sbp, ...]]
 
-# Joins of long graphs are kept to the cheapest of their demands.
+# In long graphs, joins keep only the cheapest demands.
 _KEPT = 256
 
 
 def derive(inputs: Sequence[Node], outputs: Sequence[Node], ranks: int) -> list[Signature]:
-    """Every signature of the graph that no other one makes superfluous."""
+    """Every signature of the graph that no other signature makes redundant."""
     table = _demand_table(inputs, outputs, ranks)
     found: list[tuple[Demand, tuple[Sbp, ...]]] = [((None,) * len(inputs), ())]
     for output in outputs:
@@ -44,7 +44,7 @@ def derive(inputs: Sequence[Node], outputs: Sequence[Node], ranks: int) -> list[
 
 
 def text(signature: Signature) -> str:
-    """The signature as `S0,B->S0`."""
+    """Formats a signature as `S0,B->S0`."""
     inputs, outputs = signature
     return f"{','.join(map(repr, inputs))}->{','.join(map(repr, outputs))}"
 
@@ -56,13 +56,13 @@ def _order(signature: Signature) -> tuple:
 
 
 def _is_trivial(demand: Demand, states: tuple[Sbp, ...]) -> bool:
-    """Everything whole, cut afterwards."""
+    """Whether all inputs are whole and the result is split afterwards."""
     wanted = [s for s in demand if s is not None]
     return all(s == BROADCAST for s in wanted) and any(s != BROADCAST for s in states)
 
 
 def _dominates(one: tuple[Demand, tuple], other: tuple[Demand, tuple]) -> bool:
-    """`one` asks for no more than `other` and gives no less."""
+    """Whether `one` demands no more than `other` and provides no less."""
     asks = all(_weaker(a, b) for a, b in zip(one[0], other[0]))
     gives = all(_weaker(b, a) or (a != b and _pads(a, b)) for a, b in zip(one[1], other[1]))
     return asks and gives
@@ -73,14 +73,14 @@ def _weaker(one: Sbp | None, other: Sbp | None) -> bool:
 
 
 def _pads(one: Sbp, other: Sbp) -> bool:
-    """A split value is a partial one for free: zeros beside the block."""
+    """Whether a split value becomes a partial one for free: with zeros beside the block."""
     return isinstance(one, Split) and other == Partial()
 
 
 def _demand_table(
     inputs: Sequence[Node], outputs: Sequence[Node], ranks: int
 ) -> dict[Node, dict[Sbp, list[Demand]]]:
-    """For every node and every state of it, the demands that the inputs must meet."""
+    """For every state of every node, the demands on the inputs."""
     position = {node: k for k, node in enumerate(inputs)}
     nothing: Demand = (None,) * len(inputs)
     table: dict[Node, dict[Sbp, list[Demand]]] = {}
@@ -113,7 +113,7 @@ def _join_all(left: list[Demand], right: list[Demand]) -> list[Demand]:
 
 
 def _join(left: Demand, right: Demand) -> Demand | None:
-    """The weakest demand that meets both; None when partial and whole are asked of one input."""
+    """The weakest demand that satisfies both; None if one input must be both partial and whole."""
     result: list[Sbp | None] = []
     for a, b in zip(left, right):
         if a is None or b is None or a == b:

@@ -1,6 +1,6 @@
-"""What a process reads from its launcher, and tells PyTorch's programs and its libraries.
+"""What a process reads from its launcher, and the variables that it sets for other libraries.
 
-Only environment variables are looked at, so that `import metaop` needs no MPI.
+Only environment variables are read, so `import metaop` does not need MPI.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from metaop import settings
 
 
 class Launched(NamedTuple):
-    """The place of this process in its job."""
+    """The position of this process in its job."""
 
     rank: int
     size: int
@@ -24,7 +24,7 @@ class Launched(NamedTuple):
     local_size: int
 
 
-# Rank, size, rank and size within the host: of Open MPI, MPICH and Slurm.
+# Rank, size, local rank and local size, as set by Open MPI, MPICH and Slurm.
 _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"),
@@ -34,7 +34,7 @@ _LAUNCHERS = (
 
 
 def launched(environment: MutableMapping[str, str] = os.environ) -> Launched | None:
-    """The place that an MPI launcher gave this process; None when none has started it."""
+    """The position that an MPI launcher gave this process; None if no launcher started it."""
     for names in _LAUNCHERS:
         if environment.get(names[0], "").isdigit() and environment.get(names[1], "").isdigit():
             rank, size = int(environment[names[0]]), int(environment[names[1]])
@@ -49,12 +49,13 @@ def launched(environment: MutableMapping[str, str] = os.environ) -> Launched | N
 
 
 def adopt(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Makes a process that MPI started one of several: called by `import metaop`.
+    """Configures a process that MPI started as one of several; called by `import metaop`.
 
     PyTorch's variables (RANK, WORLD_SIZE, LOCAL_RANK, …) are set for programs that read them. Each
-    rank gets its share of the host's cores, of which one may help it to compile. Progress bars and
-    logs below warnings come from rank 0 alone, unless METAOP_ALL_RANKS_TALK is set. What is set
-    already stays, but that ranks do not tune: they would time each other.
+    rank gets its share of the host's cores, one of which may help it to compile. Progress bars and
+    log messages below warnings come from rank 0 alone, unless METAOP_ALL_RANKS_TALK is set.
+    Variables that are already set keep their values, except that ranks never tune, because they
+    would disturb each other's timings.
     """
     place = launched(environment)
     if place is None or place.size == 1:
@@ -71,13 +72,13 @@ def adopt(environment: MutableMapping[str, str] = os.environ) -> None:
         "METAOP_COMPILE_PROCESSES": int(cores >= 2 * place.local_size),
     }
     if place.size == place.local_size:
-        # One host: the fast transport, and no search for networks.
+        # On one host: use the fast transport and do not search for networks.
         defaults |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm", "OMPI_MCA_osc": "^ucx"}
     if place.rank and not settings.get("METAOP_ALL_RANKS_TALK"):
         defaults["TQDM_DISABLE"] = 1
         logging.disable(logging.INFO)
         if "tqdm" in sys.modules:
-            # It has read its variable already.
+            # The variable has already been read.
             bar = sys.modules["tqdm"].tqdm
             bar.__init__ = partialmethod(bar.__init__, disable=True)
     if environment.get("METAOP_TUNE") == "search":

@@ -1,8 +1,8 @@
-"""Reshards that have been started: a rank computes until it needs the result.
+"""Asynchronous reshards: a rank computes until it needs the result.
 
-Each change along one mesh axis is one collective of a transport. It makes progress only while it is
-tested, so whoever computes in between calls `is_done` now and then. Blocks may be uneven. Arrays
-are NumPy's, or of a GPU, which then has to be the current one.
+Each change along one mesh axis is one collective of a transport. It makes progress only when it is
+tested, so code that computes in between calls `is_done` now and then. Blocks may be uneven. Arrays
+are NumPy arrays, or arrays on a GPU, which must then be the current one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from metaop.dist.transports import Transport
 
 
 class Exchange:
-    """A collective under way; `sent` are the bytes that this rank sends for it."""
+    """A collective in progress; `sent` is the number of bytes that this rank sends for it."""
 
     def __init__(self, request: Any, finish: Callable[[], np.ndarray], sent: int) -> None:
         self.request = request
@@ -27,19 +27,19 @@ class Exchange:
         self._finish = finish
 
     def is_done(self) -> bool:
-        """Whether the result is there; makes progress."""
+        """Whether the result has arrived; makes progress."""
         done: bool = self.request.Test()
         return done
 
     def result(self) -> np.ndarray:
-        """What this rank holds afterwards, once the collective is done."""
+        """What this rank holds afterwards; call it when the collective is done."""
         return self._finish()
 
 
 def start(
     transport: Transport, part: np.ndarray, source: Sbp, target: Sbp, shape: Sequence[int]
 ) -> Exchange:
-    """Starts the collective that takes `part` from `source` to `target` on every rank."""
+    """Starts the collective that changes `part` from `source` to `target` on every rank."""
     part = in_order(part)
     if isinstance(source, Partial):
         if isinstance(target, Split):
@@ -60,7 +60,7 @@ def _extents(extent: int, ranks: int) -> list[int]:
 def _all_reduce(transport: Transport, part: np.ndarray, source: Partial) -> Exchange:
     total = np.empty_like(part)
     request = transport.all_reduce(Packed.alone(part), total.reshape(-1), source.op)
-    # As if by blocks of elements, which are then gathered.
+    # Counted as if reduced in blocks of elements, which are then gathered.
     mine = _extents(part.size, transport.size)[transport.rank] * part.itemsize
     sent = part.nbytes - mine + mine * (transport.size - 1)
     return Exchange(request, lambda: total, sent)
@@ -127,5 +127,5 @@ def _all_to_all(
 
 
 def in_order(array: Any) -> Any:
-    """The array, or a copy whose elements lie in order."""
+    """The array, or a contiguous copy of it."""
     return array if array.flags.c_contiguous else array.copy(order="C")

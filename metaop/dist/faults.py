@@ -1,4 +1,4 @@
-"""A rank that fails ends the job on all ranks: an MPI job whose rank has gone waits for ever."""
+"""A failing rank ends the job on all ranks: an MPI job that lost a rank would wait forever."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from typing import Any
 from metaop.dist.job import job, may_lose_ranks
 from metaop.errors import DistributedError
 
-# Names a file that the ranks make when they have come to their end (set by `metaop run --with-ft`).
+# Names a file that ranks create when they finish (set by `metaop run --with-ft`).
 FINISHED = "METAOP_FINISHED_FILE"
 
 
 def install_hooks(end_together: Callable[[], None]) -> None:
     """Makes an uncaught exception or a non-zero exit of this rank end the whole job.
 
-    The message names the rank and the line. Called when MPI is used by more than one rank.
-    `end_together` is called at the end of a rank that did not fail: it raises DistributedError when
-    others are still about to do something together.
+    The message names the rank and the line. Called when more than one rank uses MPI.
+    `end_together` is called when a rank ends without an error; it raises DistributedError if other
+    ranks still expect it to take part in something.
     """
     sys.excepthook = _on_exception
     threading.excepthook = _on_thread_exception
@@ -52,7 +52,7 @@ def _abort(kind: type[BaseException], error: BaseException, trace: TracebackType
 
 
 def _leave(what: str, status: int) -> None:
-    """Ends the job, or where the others go on without it this rank alone."""
+    """Ends the job; if the others continue without this rank, ends this rank alone."""
     sys.stdout.flush()
     ending = "the others go on" if job.goes_on else "the job ends"
     print(f"metaop: rank {job.everyone.rank} {what}; {ending}", file=sys.stderr, flush=True)
@@ -62,7 +62,7 @@ def _leave(what: str, status: int) -> None:
 
 
 def _watch_exit(end_together: Callable[[], None]) -> None:
-    """`sys.exit(code)` with a code other than 0 does not reach the excepthook: note it here."""
+    """Notes `sys.exit(code)` with a non-zero code, which does not reach the excepthook."""
     original, process = sys.exit, os.getpid()
     code: list[Any] = []
 
@@ -97,7 +97,7 @@ def _watch_exit(end_together: Callable[[], None]) -> None:
 
 
 def call_at_exit(function: Callable[[], None]) -> None:
-    """Calls `function` when this process ends, the last one first."""
+    """Calls `function` when this process ends, in reverse order of registration."""
     if is_forked():
         Finalize(None, function, exitpriority=0)
     else:
@@ -105,5 +105,5 @@ def call_at_exit(function: Callable[[], None]) -> None:
 
 
 def is_forked() -> bool:
-    """Whether multiprocessing has forked this process, which skips what atexit knows."""
+    """Whether multiprocessing forked this process, so that atexit functions do not run."""
     return parent_process() is not None and get_start_method(allow_none=True) in (None, "fork")

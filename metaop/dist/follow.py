@@ -1,8 +1,8 @@
 """Following the schedule of actors on processes: one rank acts, sends and waits.
 
 The simulated clock of `actor.run` has fixed the order in which the actors of a device act, and
-every rank follows it: so the collectives inside of acts have one order on all ranks, the registers
-in use are those of the simulation, and nothing can block that did not block there.
+every rank follows it. So the collectives inside acts have one order on all ranks, the registers in
+use are those of the simulation, and nothing can block that did not block there.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from metaop.dist.nccl import NcclTransport
 from metaop.dist.pairs import pair_of
 from metaop.dist.point_to_point import Arrays, Edge, PointToPoint
 
-# What an actor does: from its number and what its sources made, by their names, to its result.
-# Arrays lie in host memory or in that of the rank.
+# What an actor does: maps its number and the results of its sources, by name, to its result.
+# Arrays are in host memory or in the memory of the rank.
 Work = Callable[[int, Mapping[str, Sequence[Any]]], Sequence[Any]]
 
 
 class Home(NamedTuple):
-    """Who acts for a device of a schedule: its number in the job, and the type of its memory."""
+    """The rank that acts for a device of a schedule: its number in the job, and its memory type."""
 
     rank: int
     type: str
@@ -34,8 +34,8 @@ class Home(NamedTuple):
 class Follower:
     """The actors of one rank: `ranks[device]` of a world acts for a device of the schedule.
 
-    Results in `memory` go from GPU to GPU where `homes`, if they are given, say that both ends of
-    an edge have one.
+    Results in `memory` go from GPU to GPU if `homes` is given and says that both ends of an edge
+    have a GPU.
     """
 
     def __init__(
@@ -55,14 +55,15 @@ class Follower:
         self.device = self.ranks.index(world.rank)
 
     def edge_from(self, source: Actor, actor: Actor) -> Edge:
-        """The edge by which `actor` of this rank gets what `source` made."""
+        """The edge by which `actor` of this rank gets the result of `source`."""
         return self.ranks[source.device], self.numbers[source.name, actor.name]
 
     def run(self, schedule: Sequence[Action], work: Mapping[str, Work]) -> list[Action]:
-        """Acts as the schedule says; returns what this rank did, in seconds since the start.
+        """Acts according to the schedule; returns what this rank did, in seconds since the start.
 
-        `work` has the actors of this device. DistributedError on all ranks when their schedules
-        differ, and on this one when an input does not come within METAOP_TIMEOUT_SECONDS.
+        `work` has the actors of this device. Raises DistributedError on all ranks if their
+        schedules differ, and on this rank if an input does not arrive within
+        METAOP_TIMEOUT_SECONDS.
         """
         order = "\n".join(f"{a.actor} number {a.number} on {a.device}" for a in schedule)
         self.world.agree(order, "schedules")
@@ -104,8 +105,8 @@ class Follower:
     def _links(self) -> dict[Edge, MPIWorld]:
         """What carries arrays over the edges between this rank's GPU and others.
 
-        Every edge has its own: one that waits for its receiver holds up none. All ranks come to
-        theirs in one order, in which both ends make them.
+        Every edge has its own link, so one that waits for its receiver does not delay the others.
+        All ranks create their links in one global order, so both ends of a link create it together.
         """
         found: dict[Edge, MPIWorld] = {}
         ways: Counter[tuple[int, int]] = Counter()

@@ -1,8 +1,8 @@
-"""The processes of a job end when its launcher ends, whatever ends the launcher.
+"""The processes of a job end when its launcher ends, however the launcher ends.
 
-All of them have the job's folder in their environment. A small process of its own, which runs this
-file, waits for the end of the launcher: no signal handler sees SIGKILL. Only Python's library is
-imported here, so that it starts quickly.
+All of them have the job's folder in their environment. A small separate process, which runs this
+file, waits for the launcher to end, because no signal handler sees SIGKILL. Only Python's library
+is imported here, so that it starts quickly.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from typing import Any
 
 # Names the folder of the job in the environment of its processes.
 JOB_FOLDER = "METAOP_JOB_FOLDER"
-# Signals that end a launcher: of terminals, users and schedulers.
+# Signals that end a launcher: from terminals, users and schedulers.
 # Windows has no SIGHUP.
 _ENDING = [
     getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)
 ]
-# Seconds: until mpirun, which may have got the signal too, ends by itself; until it has ended its
-# ranks; until the others have ended after SIGTERM, and after SIGKILL.
+# In seconds: until mpirun, which may also have received the signal, ends by itself; until it has
+# ended its ranks; until the others have ended after SIGTERM, and after SIGKILL.
 _BY_ITSELF, _WITH_RANKS, _TERMINATED, _KILLED = 1.0, 5.0, 1.0, 2.0
 _PAUSE = 0.02
 _PROCESSES = Path("/proc")
 
 
 class _Signalled(BaseException):
-    """A signal that ends the launcher has come."""
+    """A signal that ends the launcher has arrived."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 def supervise(command: Sequence[str], environment: Mapping[str, str], folder: str) -> int:
-    """Runs `mpirun`; returns its exit code, or 128 + n when signal n ends it or this process.
+    """Runs `mpirun`; returns its exit code, or 128 + n if signal n ends it or this process.
 
-    Has to be called by the main thread. A job that fails or is ended leaves no process.
+    Must be called by the main thread. A job that fails or is ended leaves no processes behind.
     """
     before = {number: signal.getsignal(number) for number in _ENDING}
-    # Who started this process may have wanted a signal to be ignored, as nohup does.
+    # The parent of this process may have wanted a signal to be ignored, as nohup does.
     heeded = [number for number in _ENDING if before[number] is not signal.SIG_IGN]
     mpirun = guard = None
     try:
@@ -74,13 +74,13 @@ def _raise(number: int, frame: Any) -> None:
 
 
 def _start_guard(folder: str, mpirun: int) -> subprocess.Popen[bytes]:
-    """A process that ends the job when its input ends without a word."""
+    """Starts a process that ends the job when its input closes without a message."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, folder, str(mpirun)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        # The signals of a terminal go to all processes of a session.
+        # Signals from a terminal go to all processes of a session.
         start_new_session=True,
     )
 
@@ -117,7 +117,7 @@ def _send(processes: Sequence[int], number: int) -> None:
 
 
 def _members(folder: str, mpirun: int) -> list[int]:
-    """The processes of the job; mpirun alone where the system does not show environments."""
+    """The processes of the job; only mpirun if the system does not show environments."""
     if not _PROCESSES.is_dir():
         return [mpirun] if _is_running(mpirun) else []
     mark = f"{JOB_FOLDER}={folder}".encode()
@@ -132,7 +132,7 @@ def _members(folder: str, mpirun: int) -> list[int]:
 
 def _is_running(process: int) -> bool:
     try:
-        # A child that has ended is there until somebody asks for it.
+        # A child that has ended remains until its parent waits for it.
         with suppress(ChildProcessError):
             os.waitpid(process, os.WNOHANG)
         os.kill(process, 0)

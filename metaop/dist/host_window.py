@@ -1,11 +1,11 @@
-"""Memory that all ranks of a host see, and through which collectives go at the speed of copying.
+"""Memory shared by all ranks of a host, which carries collectives at the speed of copying.
 
-It is an MPI shared window of a few slots for each rank. A collective is cut into *rounds*. In each
-a rank puts what the others need into its slot of the round, may combine what they have put, and
-takes what it needs out of their slots; then the slot is free for a later round. So little memory
-serves arrays of any size, what is passed on is still in the cache, and no rank waits for another
-as long as there are free slots. Every rank counts the rounds that it has put, combined and taken
-where the others can read it: nobody is called, and nothing is sent.
+It is an MPI shared window with a few slots for each rank. A collective is cut into *rounds*. In
+each round, a rank puts what the others need into its slot, may combine what they have put, and
+takes what it needs from their slots; then the slot is free for a later round. So little memory
+serves arrays of any size, data that is passed on is still in the cache, and no rank waits for
+another as long as there are free slots. Every rank publishes how many rounds it has put, combined
+and taken in the window itself: nobody is called, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy as np
 
 from metaop.dist.requests import Request
 
-# A slot fits into the cache of a core; all slots of a rank into that of a host.
+# A slot fits into the cache of a core; all slots of a rank fit into that of a host.
 SLOT_BYTES = 1 << 20
 _SLOTS = 8
 _PAGE = 4096
 
 
 class Phase(IntEnum):
-    """What has been done with a round."""
+    """A phase of a round."""
 
     PUT = 0
     COMBINED = 1
@@ -33,9 +33,9 @@ class Phase(IntEnum):
 
 
 class Rounds(Protocol):
-    """A collective in `count` rounds; every rank of the host has to join it.
+    """A collective in `count` rounds; every rank of the host must join it.
 
-    With `combines` nothing is taken before every rank has combined its part.
+    With `combines`, nothing is taken before every rank has combined its part.
     """
 
     count: int
@@ -45,38 +45,38 @@ class Rounds(Protocol):
         """Writes what other ranks need into this rank's slot."""
 
     def combine(self, number: int, slots: list[np.ndarray]) -> Any:
-        """Combines what the ranks have put; None, or a request for what other hosts send."""
+        """Combines what the ranks have put; returns None, or a request for other hosts' data."""
 
     def take(self, number: int, slots: list[np.ndarray]) -> None:
         """Reads what this rank needs from the slots of all ranks."""
 
 
 class WindowRequest(Request):
-    """A collective under way: like a request of MPI it makes progress when it is tested."""
+    """A collective in progress: like a request of MPI, it makes progress when it is tested."""
 
     def __init__(self, window: HostWindow, rounds: Rounds) -> None:
         self.window = window
         self.left = rounds.count
 
     def Test(self) -> bool:
-        """Whether the result is there."""
+        """Whether the result has arrived."""
         self.window.progress()
         return not self.left
 
     @property
     def news(self) -> int:
-        """Changes whenever something has been done."""
+        """A value that changes whenever there is progress."""
         return self.window.steps
 
 
 class HostWindow:
-    """The slots of the ranks of one host, whose communicator is `host`; all of them make it."""
+    """The slots of the ranks of one host, with communicator `host`; all of them must create it."""
 
     def __init__(self, host: Any) -> None:
         from mpi4py import MPI
 
         self.rank, self.size = host.rank, host.size
-        # Steps of this rank so far, of all rounds.
+        # Steps of this rank so far, over all rounds.
         self.steps = 0
         own = _SLOTS * SLOT_BYTES
         self._window = MPI.Win.Allocate_shared(own + _PAGE, 1, comm=host)
@@ -90,7 +90,7 @@ class HostWindow:
             self._counters[self.rank][phase] = 0
         self._window.Sync()
         host.Barrier()
-        # Of each phase: how many rounds this rank has done, and at least so many all ranks.
+        # For each phase: how many rounds this rank has done, and a lower bound for all ranks.
         self._done = [0] * len(Phase)
         self._by_all = [0] * len(Phase)
         self._begun = 0
@@ -98,7 +98,7 @@ class HostWindow:
         self._requests: dict[int, Any] = {}
 
     def begin(self, rounds: Rounds) -> WindowRequest:
-        """Joins a collective, after all that were begun before on every rank."""
+        """Joins a collective, after all those that were begun earlier on every rank."""
         request = WindowRequest(self, rounds)
         for number in range(rounds.count):
             self._rounds[self._begun] = rounds, number, request
@@ -107,7 +107,7 @@ class HostWindow:
         return request
 
     def progress(self) -> None:
-        """Does all that can be done now, what is furthest first: the cache still has it."""
+        """Does all that can be done now, the most advanced first: it is still in the cache."""
         while self._take() or self._send() or self._combine() or self._put():
             self.steps += 1
 
@@ -131,7 +131,7 @@ class HostWindow:
         return self._finish(Phase.COMBINED)
 
     def _send(self) -> bool:
-        """Ends a round that has been combined, when other hosts have combined it too."""
+        """Completes a round that has been combined once other hosts have combined it too."""
         at = self._done[Phase.SENT]
         if at == self._done[Phase.COMBINED]:
             return False
@@ -157,7 +157,7 @@ class HostWindow:
         return [slots[at % _SLOTS] for slots in self._slots]
 
     def _finish(self, phase: Phase) -> bool:
-        # What has been written must be seen before the counter, on every kind of processor.
+        # The data must be visible before the counter, on every kind of processor.
         self._window.Sync()
         self._done[phase] += 1
         self._counters[self.rank][phase] = self._done[phase]

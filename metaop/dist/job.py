@@ -1,4 +1,4 @@
-"""The ranks of the job: all that were started, or those that are left when some have been lost."""
+"""The ranks of the job: all that were started, or those that are left after losses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Kept = TypeVar("Kept")
 
 
 def may_lose_ranks() -> bool:
-    """Whether MPI was started to survive the loss of ranks (`mpirun --with-ft ulfm`)."""
+    """Whether MPI was started so that it survives the loss of ranks (`mpirun --with-ft ulfm`)."""
     return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112
 
 
 def attached(communicator: Any, make: Callable[[Any], Kept]) -> Kept:
-    """What `make` makes of a communicator, once: it is kept there."""
+    """The result of `make` for a communicator; computed once and kept on the communicator."""
     key = _keyval(make)
     found: Kept | None = communicator.Get_attr(key)
     if found is None:
@@ -35,9 +35,9 @@ def _keyval(make: Callable[[Any], Any]) -> int:
 
 
 class Job:
-    """What is known of the job in this process.
+    """What this process knows about the job.
 
-    `wish` is the place that `init_process_group` asked for (None unless it named one);
+    `wish` is the place that `init_process_group` requested (None unless it named one);
     `everyone` is the communicator of the ranks that are left (None before MPI is used);
     `goes_on` says that a lost rank does not end the job; `losses` counts how often that happened.
     """
@@ -50,18 +50,18 @@ class Job:
         self._worlds: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def watch(self, world: Any) -> None:
-        """Remembers something with a communicator, which is revoked when a rank is lost."""
+        """Registers an object with a communicator that is revoked when a rank is lost."""
         self._worlds.add(world)
 
     def depart(self) -> None:
-        """Tells the other ranks that this one has come to the end of its program."""
+        """Tells the other ranks that this one has reached the end of its program."""
         for watchdog in {world.watchdog for world in self._worlds}:
             watchdog.depart()
 
     def shrink(self) -> None:
-        """Leaves the lost ranks behind: all others get numbers of their own, from 0.
+        """Leaves the lost ranks behind: the others are renumbered from 0.
 
-        Whoever still waits for a lost rank finds out, because every communicator is revoked.
+        Ranks that still wait for a lost one notice, because every communicator is revoked.
         """
         for communicator in (self.everyone, *(world.communicator for world in self._worlds)):
             if not communicator.Is_revoked():

@@ -1,8 +1,8 @@
-"""Processes that something else than mpirun has started become the ranks of one MPI job.
+"""Turns processes that mpirun did not start into the ranks of one MPI job.
 
-Rank 0 starts an mpirun of as many small processes (`seat`), one for each rank. A rank takes over
-the environment of its seat, with which MPI counts it as that process; the seat lives as long as it.
-So MPI carries everything, whoever started the ranks: `multiprocessing.spawn`, torchrun, a shell.
+Rank 0 starts mpirun with one small process (`seat`) for each rank. A rank takes over the
+environment of its seat, so MPI identifies it as that process; the seat lives as long as the rank.
+So MPI carries everything, whatever started the ranks: `multiprocessing.spawn`, torchrun, a shell.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from metaop.dist.faults import call_at_exit, is_forked
 from metaop.dist.launch import command_line, launch_environment
 from metaop.errors import ArgumentError, DistributedError
 
-# Seconds.
+# In seconds.
 _PAUSE = 0.01
 _NOWHERE = Launched(-1, -1, 0, 1)
 _START = "start it with `metaop run -np {} script.py`"
@@ -37,7 +37,7 @@ _SEVERAL_HOSTS = "on several hosts start it with `metaop run -np {} --hosts a:2,
 
 
 class Wish(NamedTuple):
-    """The place that a process wants in a job, and an address that all of its ranks know."""
+    """The place that a process requests in a job, and an address that all of its ranks know."""
 
     rank: int
     size: int
@@ -51,10 +51,10 @@ def wish_of(
     size: int = -1,
     environment: MutableMapping[str, str] = os.environ,
 ) -> Wish | None:
-    """What `init_process_group` and the variables of PyTorch ask for; None when they say nothing.
+    """What `init_process_group` and the variables of PyTorch request; None if they say nothing.
 
-    Numbers that are left out are those of the launcher. Raises ArgumentError when one of rank,
-    size and address is missing or wrong.
+    Numbers that are omitted are those of the launcher. Raises ArgumentError if rank, size or
+    address is missing or wrong.
     """
     method = init_method or "env://"
     kind, _, rest = method.partition("://")
@@ -96,32 +96,32 @@ def take_place(wish: Wish | None) -> None:
         join(wish)
     elif wish is None and parent_process() is not None:
         raise DistributedError(
-            "a process that multiprocessing started would be rank 0 of 1: it has not been told "
+            "a process that multiprocessing started would be rank 0 of 1, because it does not know "
             "its rank",
             fix=f"call init_process_group(rank=, world_size=) first, or {_START.format('N')}",
         )
 
 
 def check_place(wish: Wish | None, rank: int, size: int) -> None:
-    """DistributedError unless a process of an MPI job has the place that it is meant to have."""
+    """Raises DistributedError unless a process of an MPI job has its intended place."""
     if wish is not None and (wish.rank, wish.size) != (rank, size):
         raise DistributedError(
             f"this process is rank {rank} of {size} of the MPI job, and rank {wish.rank} of "
-            f"{wish.size} by init_process_group or RANK and WORLD_SIZE",
-            fix=f"leave the numbers out, or {_START.format(wish.size)}",
+            f"{wish.size} according to init_process_group or RANK and WORLD_SIZE",
+            fix=f"omit the numbers, or {_START.format(wish.size)}",
         )
 
 
 def is_launched() -> bool:
-    """Whether mpirun, or what stands for it, started this process as one of several ranks."""
+    """Whether mpirun, or something equivalent, started this process as one of several ranks."""
     place = launched()
     return place is not None and (place.size > 1 or "OMPI_COMM_WORLD_SIZE" in os.environ)
 
 
 def join(wish: Wish) -> None:
-    """Takes the place that is wished for, before MPI is loaded.
+    """Takes the requested place, before MPI is loaded.
 
-    Raises DistributedError when the ranks are on several hosts, or do not meet within
+    Raises DistributedError if the ranks are on several hosts or do not meet within
     METAOP_TIMEOUT_SECONDS.
     """
     _check_host(wish)
@@ -136,19 +136,19 @@ def join(wish: Wish) -> None:
             f"rank {wish.rank} wants {wish.size} ranks and rank 0 {given['OMPI_COMM_WORLD_SIZE']}",
             fix="give all ranks the same world_size",
         )
-    # Where the library is, mpirun tells its processes by a path that counts from their start.
+    # mpirun describes the library's location to its processes relative to where they start.
     library = Path(given.pop("LD_LIBRARY_PATH").partition(os.pathsep)[0]) / "libmpi.so.40"
     if library.exists():
         os.environ.setdefault("MPI4PY_LIBMPI", str(library))
     os.environ.update(given)
     adopt()
-    # It runs after those that are registered when MPI is loaded.
+    # It runs after the functions that are registered when MPI is loaded.
     call_at_exit(lambda: _leave(line))
     threading.Thread(target=_end_with_job, args=(line, wish.rank), daemon=True).start()
 
 
 def _leave(line: socket.socket) -> None:
-    """Tells the seat that this rank has come to its end."""
+    """Tells the seat that this rank has ended."""
     if is_forked() and "mpi4py.MPI" in sys.modules:
         sys.modules["mpi4py.MPI"].Finalize()
     with suppress(OSError):
@@ -180,7 +180,7 @@ def _start_seats(wish: Wish, place: Path) -> subprocess.Popen[bytes]:
 
 
 def _connect(wish: Wish, path: Path, started: subprocess.Popen[bytes] | None) -> socket.socket:
-    """The line to the seat of this rank, once that is there."""
+    """The connection to the seat of this rank, once the seat exists."""
     begin = time.perf_counter()
     while True:
         line = socket.socket(socket.AF_UNIX)
@@ -207,7 +207,7 @@ def _connect(wish: Wish, path: Path, started: subprocess.Popen[bytes] | None) ->
 
 
 def _end_with_job(line: socket.socket, rank: int) -> None:
-    """Ends this process when mpirun ends its seat: another rank has failed."""
+    """Ends this process when mpirun ends its seat, because another rank has failed."""
     with suppress(OSError):
         line.recv(1)
     sys.stdout.flush()

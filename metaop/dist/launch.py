@@ -18,7 +18,7 @@ from metaop.dist.faults import FINISHED
 from metaop.dist.guard import supervise
 from metaop.errors import DistributedError
 
-# More ranks than cores are allowed, the fast transport inside one host, no search for networks.
+# Allow more ranks than cores, use the fast transport within a host, do not search for networks.
 _SETTINGS = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -27,7 +27,7 @@ _SETTINGS = {
     "OMPI_MCA_btl": "self,sm",
     "OMPI_MCA_osc": "^ucx",
 }
-# Where Open MPI keeps the files of memory that ranks share, and those of the job.
+# Where Open MPI keeps files of shared memory, and those of the job.
 _BACKING = (
     "OMPI_MCA_btl_sm_backing_directory",
     "OMPI_MCA_osc_sm_backing_directory",
@@ -39,9 +39,9 @@ _HOSTS_TRANSPORT = "self,sm,tcp"
 def launch_environment(
     ranks: int, hosts: str | None = None, base: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The environment of a job: `base` (default: this process's) plus what is not set there.
+    """The environment of a job: `base` (default: this process's) plus what it does not set.
 
-    The cores of the host are shared out: each rank gets its part of them for kernels.
+    The cores of the host are divided among the ranks, each of which uses its share for kernels.
     """
     environment = dict(_SETTINGS)
     if hosts:
@@ -49,7 +49,7 @@ def launch_environment(
     on_one_host = -(-ranks // (len(hosts.split(",")) if hosts else 1))
     environment["METAOP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // on_one_host))
     environment.update(os.environ if base is None else base)
-    # The ranks import the same metaop as the launcher, also from a checkout.
+    # The ranks import the same metaop as the launcher, even from a checkout.
     package = str(Path(__file__).parents[2])
     paths = environment.get("PYTHONPATH", "").split(os.pathsep)
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*filter(None, paths), package]))
@@ -59,10 +59,10 @@ def launch_environment(
 def command_line(
     ranks: int, program: Sequence[str], hosts: str | None = None, goes_on: bool = False
 ) -> list[str]:
-    """The `mpirun` command; DistributedError with a fix when there is none."""
+    """The `mpirun` command; raises DistributedError with a fix if mpirun is missing."""
     found = shutil.which("mpirun")
     if found is None:
-        raise DistributedError("there is no mpirun", fix="pip install 'metaop[mpi]'")
+        raise DistributedError("mpirun is not installed", fix="pip install 'metaop[mpi]'")
     where = ["--host", hosts] if hosts else []
     tolerant = ["--with-ft", "ulfm"] if goes_on else []
     return [found, "-np", str(ranks), *where, *tolerant, sys.executable, *program]
@@ -93,7 +93,7 @@ def add_command(commands: Any) -> None:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes: use 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes: use 1 or more")
     return int(text)
 
 
@@ -118,7 +118,7 @@ def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 def _take_part(program: Sequence[str]) -> int:
     """Runs the program in this process, which is a rank."""
-    # It needs modules, from rooms above this one.
+    # The program needs modules of packages above this one.
     importlib.import_module("metaop.distributed.data_parallel").run_program(program)
     return 0
 
@@ -126,14 +126,14 @@ def _take_part(program: Sequence[str]) -> int:
 def _start(arguments: argparse.Namespace, program: Sequence[str]) -> int:
     command = command_line(arguments.ranks, program, arguments.hosts, arguments.with_ft)
     environment = launch_environment(arguments.ranks, arguments.hosts)
-    # What ranks that are killed leave in shared memory goes with this folder.
+    # Shared memory left behind by killed ranks is removed with this folder.
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with TemporaryDirectory(prefix="metaop-", dir=memory) as folder:
         if arguments.hosts:
             return supervise(command, environment, folder)
         for name in _BACKING:
             environment.setdefault(name, folder)
-        # A job that may lose ranks ends with code 0 even when it has lost them all.
+        # A job that may lose ranks exits with code 0 even if it has lost them all.
         finished = Path(folder) / "finished"
         if arguments.with_ft:
             environment[FINISHED] = str(finished)

@@ -1,4 +1,4 @@
-"""The graphs that one rank runs, stage by stage, as a plan says."""
+"""The graphs that one rank runs, stage by stage, according to a plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Place = tuple[int, ...]
 
 
 class Stage(NamedTuple):
-    """A local graph: its inputs with the states they stand for, and its outputs."""
+    """A local graph: its inputs with their states, and its outputs."""
 
     sources: list[State]
     inputs: list[Node]

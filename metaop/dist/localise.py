@@ -1,4 +1,4 @@
-"""What one rank computes: a meta-operator restricted to the rank's part, as a rule says."""
+"""What one rank computes: a meta-operator restricted by a rule to the rank's part."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from metaop.unified_graph.reshard import Reshard
 def mesh_local_node(
     node: Node, rule: MeshRule, inputs: Sequence[Node], mesh: Mesh, place: Sequence[int]
 ) -> Node:
-    """What the rank at `place` of a mesh computes: its axes restrict it one after the other."""
+    """The node that the rank at `place` of a mesh computes: each axis restricts it in turn."""
     if isinstance(node.op, Reshard):
         return _kept(inputs[0], rule, place)
     operands = node.inputs
     for axis, (part, ranks, rank) in enumerate(zip(rule.parts, mesh, place)):
         sources = inputs
         if axis < len(mesh) - 1:
-            # The operands as the axes up to this one have cut them.
+            # The operands as split by the axes up to this one.
             sources = [
                 input_node(
                     k, mesh_shape(operand.shape, states[: axis + 1], mesh, place), operand.dtype
@@ -39,7 +39,7 @@ def mesh_local_node(
 
 
 def _kept(source: Node, rule: MeshRule, place: Sequence[int]) -> Node:
-    """A value that is asked to be partial: the first rank of a line has it, the others nothing."""
+    """A value required to be partial: the first rank of a line keeps it, the others nothing."""
     for state, wished, rank in zip(rule.inputs[0], rule.output, place):
         if isinstance(wished, Partial) and state != wished and rank:
             identity = REDUCERS[wished.op].identity(source.dtype)
@@ -48,7 +48,7 @@ def _kept(source: Node, rule: MeshRule, place: Sequence[int]) -> Node:
 
 
 def local_node(node: Node, rule: Rule, inputs: Sequence[Node], ranks: int, rank: int) -> Node:
-    """What `rank` computes for `node` under `rule`, from what it holds of the operands."""
+    """What `rank` computes for `node` under `rule`, from its parts of the operands."""
     shape = local_shape(node.shape, rule.output, ranks, rank)
     op = node.op
     if isinstance(op, Constant):
@@ -63,7 +63,7 @@ def local_node(node: Node, rule: Rule, inputs: Sequence[Node], ranks: int, rank:
 
 
 def take_block(source: Node, axis: int, ranks: int, rank: int) -> Node:
-    """The rank's block of a value that every rank has whole."""
+    """The rank's block of a value that every rank holds whole."""
     shape = local_shape(source.shape, Split(axis), ranks, rank)
     start, _ = block(source.shape[axis], ranks, rank)
     indices = list(IndexMap.axes(shape))
@@ -79,7 +79,7 @@ def _part(expr: IndexExpr, node: Node, rule: Rule, ranks: int, rank: int) -> Ind
 
 
 def _moved_map(index_map: IndexMap, node: Node, rule: Rule, ranks: int, rank: int) -> IndexMap:
-    """The map over the rank's part of the box, with index tensors read in the rank's blocks."""
+    """The map over the rank's part of the box; index tensors are read in the rank's blocks."""
     domain = list(index_map.domain)
     inside: IndexExpr | None = None
     if rule.kind == "split":
@@ -109,7 +109,7 @@ def _moved_map(index_map: IndexMap, node: Node, rule: Rule, ranks: int, rank: in
 def _from_block(
     indices: Sequence[IndexExpr], shape: Sequence[int], sbp: Sbp, ranks: int, rank: int
 ) -> list[IndexExpr]:
-    """Indices counted from the start of the rank's block of a split tensor."""
+    """Indices relative to the start of the rank's block of a split tensor."""
     shifted = list(indices)
     if isinstance(sbp, Split):
         start, _ = block(shape[sbp.axis], ranks, rank)

@@ -1,4 +1,4 @@
-"""Where the ranks of a job hold arrays: NumPy's in host memory, cupy's on a GPU."""
+"""Where the ranks of a job hold arrays: NumPy arrays in host memory, cupy arrays on a GPU."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from metaop.unified_graph.tensor_type import CPU, Device
 
 
 class Memory(Protocol):
-    """The memory of one process's ranks. Arrays in it have NumPy's methods and functions."""
+    """The memory of a process's ranks. Its arrays have NumPy's methods and functions."""
 
     def __hash__(self) -> int:
-        """Memories are told apart by identity."""
+        """Memories are compared by identity."""
 
-    # The device of a local tensor that lies there.
+    # The device of a local tensor in this memory.
     device: Device
 
     def active(self) -> AbstractContextManager[Any]:
         """The context in which functions of arrays in this memory may be called."""
 
     def put(self, array: np.ndarray) -> Any:
-        """The values in this memory."""
+        """Copies values to this memory."""
 
     def get(self, array: Any) -> np.ndarray:
-        """The values in host memory."""
+        """Copies values to host memory."""
 
     def full(self, shape: Sequence[int], value: object, dtype: np.dtype) -> Any:
-        """A new array of one value."""
+        """A new array filled with one value."""
 
 
 class HostMemory:
-    """Host memory: nothing has to be moved."""
+    """Host memory, from and to which nothing has to be copied."""
 
     device = CPU
 
     def active(self) -> AbstractContextManager[Any]:
-        """Nothing has to be said."""
+        """An empty context."""
         return nullcontext()
 
     def put(self, array: np.ndarray) -> Any:
@@ -55,12 +55,12 @@ class HostMemory:
         return found
 
     def full(self, shape: Sequence[int], value: object, dtype: np.dtype) -> Any:
-        """A new array of one value."""
+        """A new array filled with one value."""
         return np.full(tuple(shape), value, dtype)
 
 
 class GpuMemory:
-    """A GPU through cupy."""
+    """The memory of a GPU, through cupy."""
 
     def __init__(self, cupy: Any, index: int) -> None:
         self.device = Device("cuda", index)
@@ -69,7 +69,7 @@ class GpuMemory:
 
     def active(self) -> AbstractContextManager[Any]:
         """Makes the GPU the current one."""
-        # Contexts may be nested, and cupy's remember one GPU before them.
+        # Contexts may be nested, but cupy's remember only one previous GPU.
         context: AbstractContextManager[Any] = self._cupy.cuda.Device(self.device.index)
         return context
 
@@ -79,13 +79,13 @@ class GpuMemory:
             return self._cupy.asarray(array)
 
     def get(self, array: Any) -> np.ndarray:
-        """A copy in host memory, once everything that writes the array is done."""
+        """A copy in host memory, once all writes to the array are done."""
         with self.active():
             found: np.ndarray = self._cupy.asnumpy(array)
             return found
 
     def full(self, shape: Sequence[int], value: object, dtype: np.dtype) -> Any:
-        """A new array of one value."""
+        """A new array filled with one value."""
         with self.active():
             made = self._cupy.ndarray(tuple(shape), dtype)
             made[...] = value
@@ -98,7 +98,7 @@ class GpuMemory:
 
     @property
     def bus(self) -> str:
-        """Where the GPU is plugged in, which tells the GPUs of a host apart."""
+        """The PCI bus id, which distinguishes the GPUs of a host."""
         place: str = self._gpu.pci_bus_id
         return place
 
@@ -107,7 +107,7 @@ HOST_MEMORY = HostMemory()
 
 
 def memory_of(device: Device) -> Memory:
-    """The memory of a local device; DeviceError for a GPU that is not there."""
+    """The memory of a local device; raises DeviceError for a GPU that does not exist."""
     return HOST_MEMORY if device is CPU else _gpu_memory(device.index or 0)
 
 
@@ -119,9 +119,9 @@ def _gpu_memory(index: int) -> GpuMemory:
 
 
 def own_gpu() -> Memory:
-    """The GPU of this rank: that of `cuda.set_device`, or the ranks of a host take them in turn.
+    """The GPU of this rank: that of `cuda.set_device`, or one assigned to the ranks round-robin.
 
-    Raises DeviceError when there is none.
+    Raises DeviceError if there is none.
     """
     try:
         import cupy

@@ -1,8 +1,8 @@
 """The derivation rule on meshes of several axes: one rule for each axis.
 
-The axes of a mesh act independently: a rule for each makes a rule for all. Only where two axes
-split the same dimension, or share out the same loop axis, do blocks of blocks have to fit, which
-the interval rule answers for both axes together.
+The axes of a mesh act independently: a rule for each makes a rule for all. Only if two axes split
+the same dimension or the same loop axis do blocks of blocks have to fit; the interval rule decides
+that for both axes together.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from metaop.unified_graph.reshard import Reshard
 
 
 class MeshRule(NamedTuple):
-    """One rule for each mesh axis; `inputs` and `output` are the states that they add up to.
+    """One rule for each mesh axis; `inputs` and `output` are the combined states.
 
-    `share` is the number of parts into which the mesh divides the work, `cut` that into which it
-    divides the result.
+    `share` is the number of parts into which the mesh divides the work, `cut` the number of parts
+    into which it divides the result.
     """
 
     parts: tuple[Rule, ...]
@@ -53,7 +53,7 @@ def mesh_rules(node: Node, mesh: Mesh) -> tuple[MeshRule, ...]:
 
 
 def _wishes(wished: NdSbp) -> Iterator[MeshRule]:
-    """What is asked to be partial may also be whole: all ranks of a line but one let it go."""
+    """A value required to be partial may also be whole: all ranks of a line but one drop it."""
     choices = [(state, BROADCAST) if isinstance(state, Partial) else (state,) for state in wished]
     for states in product(*choices):
         parts = tuple(Rule((a,), b, "same") for a, b in zip(states, wished))
@@ -61,7 +61,7 @@ def _wishes(wished: NdSbp) -> Iterator[MeshRule]:
 
 
 def _free_splits(node: Node, ranks: int) -> list[Rule]:
-    """A node that needs no operand can be had in any split."""
+    """The rules of a node without operands, which may have any split."""
     if not is_source(node) or ranks == 1:
         return []
     return [
@@ -83,7 +83,7 @@ def _fit(node: Node, parts: Sequence[Rule], mesh: Mesh) -> bool:
 
 
 def _overlap(one: Rule, other: Rule) -> bool:
-    """Whether both rules cut the same loop axis or the same dimension of a tensor."""
+    """Whether both rules split the same loop axis or the same dimension of a tensor."""
     if one.kind == other.kind == "split" and one.axis == other.axis:
         return True
     pairs = zip((*one.inputs, one.output), (*other.inputs, other.output))
@@ -91,7 +91,7 @@ def _overlap(one: Rule, other: Rule) -> bool:
 
 
 def _nests(node: Node, rule: Rule, mesh: Mesh) -> bool:
-    """Whether all axes of `mesh` can follow the same rule, one inside the blocks of the other."""
+    """Whether all axes of `mesh` can follow the same rule, each within the blocks of the last."""
     ranks = prod(mesh)
     for shape, state in _cut(node, rule):
         if shape[state.axis] < ranks:

@@ -1,7 +1,7 @@
-"""The ranks of a mesh and the ways between them: lines of ranks along each axis.
+"""The ranks of a mesh and the lines of ranks along each of its axes.
 
-A reshard is done one mesh axis at a time, by the collectives of the lines along
-that axis (`moves` says in which order). A `Line` is the world of one such line.
+A reshard is done one mesh axis at a time, by the collectives of the lines along that axis
+(`moves` determines the order). A `Line` is the world of one such line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Place = tuple[int, ...]
 
 
 class MeshWorld(Protocol):
-    """The ranks of a mesh, numbered row by row; `owned` are those of this process."""
+    """The ranks of a mesh, numbered row by row; this process owns those in `owned`."""
 
     mesh: Mesh
     size: int
@@ -33,15 +33,15 @@ class MeshWorld(Protocol):
     memory: Memory
 
     def line(self, axis: int, place: Place) -> Line:
-        """The ranks along one axis through a place."""
+        """The line of ranks along one axis through a place."""
 
     def box(self, parts: Parts, source: NdSbp, target: NdSbp, shape: Sequence[int]) -> Parts:
-        """The parts of a tensor of logical `shape`, sharded as `target` instead of `source`."""
+        """Reshards the parts of a tensor of logical `shape` from `source` to `target`."""
 
     def start(self, parts: Parts, move: Move, shape: Sequence[int] | None) -> Moving:
-        """One move under way, which every rank of the mesh has to make.
+        """Starts one move, which every rank of the mesh must make.
 
-        Without `shape` the parts are those of arrays that no axis cuts, one for each line.
+        Without `shape`, the parts are arrays that no axis splits, one for each line.
         """
 
     def place(self, rank: int) -> Place:
@@ -51,27 +51,27 @@ class MeshWorld(Protocol):
         """The logical shape of a tensor of which this rank has a part of shape `part`."""
 
     def verify(self, plan: str, numbers: tuple = ()) -> None:
-        """Raises when the ranks are about to do different things, or with different numbers."""
+        """Raises an error if the ranks are about to run different things or pass other numbers."""
 
     def first(self, value: np.ndarray) -> np.ndarray:
-        """What the first rank has, on all of them."""
+        """Broadcasts the value of the first rank."""
 
     def equal(self, part: np.ndarray, states: NdSbp) -> np.ndarray:
-        """A rank's part, or that of the first rank along the axes which have the value whole."""
+        """A rank's part, taken from the first rank along the axes that have the value whole."""
 
 
 class Moving:
-    """A move that has been made, or is under way."""
+    """A move that is done or in progress."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
     def is_done(self) -> bool:
-        """Whether the result is there; makes progress."""
+        """Whether the result has arrived; makes progress."""
         return True
 
     def result(self) -> Parts:
-        """The parts after the move; waits for them."""
+        """Waits for the move and returns its parts."""
         return self._parts
 
 
@@ -112,7 +112,7 @@ class _Lines:
         return self.start(parts, move, shape).result()
 
     def start(self, parts: Parts, move: Move, shape: Sequence[int] | None) -> Moving:
-        """One move, made at once."""
+        """Makes one move at once."""
         axis = move.axis
         lines: dict[Place, Parts] = {}
         for rank, part in parts.items():
@@ -132,7 +132,7 @@ class _Lines:
     def _together(
         self, move: Move, shape: Sequence[int] | None, place: Place, members: Parts
     ) -> tuple[int, ...]:
-        """The shape of what a line holds together: other axes may cut the tensor."""
+        """The shape of what a line holds together; other axes may split the tensor."""
         if shape is None:
             return next(iter(members.values())).shape
         others = replaced(move.source, move.axis, BROADCAST)
@@ -148,11 +148,11 @@ class _Lines:
         return tuple(shape)
 
     def first(self, value: np.ndarray) -> np.ndarray:
-        """What the first rank has: the value itself where nothing else is known."""
+        """The value of the first rank: by default the value itself."""
         return value
 
     def equal(self, part: np.ndarray, states: NdSbp) -> np.ndarray:
-        """A rank's part: the part itself where nothing else is known."""
+        """A rank's part: by default the part itself."""
         return part
 
     def place(self, rank: int) -> Place:
@@ -169,7 +169,7 @@ def _first(place: Place, axis: int) -> Place:
 
 
 class SimulatedMesh(_Lines):
-    """All ranks of a mesh in this process; `sent` are the bytes that each would have sent."""
+    """All ranks of a mesh in this process; `sent` counts the bytes that each would have sent."""
 
     def __init__(self, mesh: Mesh, memory: Memory = HOST_MEMORY) -> None:
         self.mesh, self.memory = mesh, memory
@@ -197,7 +197,7 @@ class SimulatedMesh(_Lines):
 
 
 class MPIMesh(_Lines):
-    """A mesh of processes; this one is the rank that the communicator says."""
+    """A mesh of processes; the communicator determines the rank of this one."""
 
     def __init__(self, communicator: Any, mesh: Mesh, memory: Memory = HOST_MEMORY) -> None:
         self.mesh, self.memory = mesh, memory
@@ -216,7 +216,7 @@ class MPIMesh(_Lines):
         return self._lines[axis]
 
     def start(self, parts: Parts, move: Move, shape: Sequence[int] | None) -> Moving:
-        """One move under way."""
+        """Starts one move."""
         axis, place = move.axis, self.place(self.rank)
         line = self._lines[axis]
         members = {place[axis]: parts[self.rank]}
@@ -231,12 +231,12 @@ class MPIMesh(_Lines):
 
     @property
     def sent(self) -> list[int]:
-        """The bytes that this rank has sent so far."""
+        """The number of bytes that this rank has sent so far."""
         lines = set(self._lines)
         return [sum(line.sent for line in lines)]
 
     def verify(self, plan: str, numbers: tuple = ()) -> None:
-        """Compares what the ranks are about to do; DistributedError on all when it differs."""
+        """Compares what the ranks are about to run; DistributedError on all if it differs."""
         self.all.verify(plan, numbers)
 
     def first(self, value: np.ndarray) -> np.ndarray:
@@ -251,7 +251,7 @@ class MPIMesh(_Lines):
 
 
 class AbsentMesh(_Lines):
-    """A mesh of which this process is no member: it holds nothing and does nothing there."""
+    """A mesh without this process, which holds nothing and does nothing there."""
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
@@ -266,7 +266,7 @@ class AbsentMesh(_Lines):
 
 
 def mesh_shard(value: np.ndarray, states: NdSbp, mesh: Mesh, place: Place) -> np.ndarray:
-    """What the rank at `place` holds of a value; of a partial one the first of a line holds all."""
+    """The rank's part of a value; a partial value is held by the first rank of each line."""
     for state, ranks, rank in zip(states, mesh, place):
         value = shard(value, state, ranks, rank)
     return value

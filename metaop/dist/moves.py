@@ -1,7 +1,7 @@
 """Reshards on a mesh, as changes along one mesh axis at a time.
 
-A block of a block lies somewhere else when the outer axis changes: an axis that splits a dimension
-changes only while no axis inside it splits the same one. Everything else is a shortest path.
+If the outer axis changes, the inner blocks move too, so an axis that splits a dimension changes
+only while no axis inside it splits the same one. Everything else is a shortest path.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Move(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether every rank does it by itself, as part of its program."""
+        """Whether every rank makes the move by itself, as part of its program."""
         return is_local(self.source[self.axis], self.target[self.axis])
 
 
 class Priced(NamedTuple):
-    """A state that can be reached by changing one mesh axis, and what that costs."""
+    """A state that can be reached by changing one mesh axis, and the cost."""
 
     axis: int
     target: NdSbp
@@ -41,12 +41,12 @@ class Priced(NamedTuple):
 
 
 def fits(shape: Sequence[int], states: NdSbp, mesh: Mesh) -> bool:
-    """Whether every rank gets a part of each dimension that is split."""
+    """Whether every rank gets a part of each split dimension."""
     return all(shape[axis] >= parts for axis, parts in _parts(states, mesh).items())
 
 
 def _parts(states: NdSbp, mesh: Mesh) -> dict[int, int]:
-    """Into how many parts the dimensions are cut that are split."""
+    """The number of parts into which each split dimension is cut."""
     found: dict[int, int] = {}
     for state, ranks in zip(states, mesh):
         if isinstance(state, Split):
@@ -55,10 +55,10 @@ def _parts(states: NdSbp, mesh: Mesh) -> dict[int, int]:
 
 
 def room_for(shape: Sequence[int], mesh: Mesh, states: Iterable[NdSbp]) -> Shape:
-    """The extents, or the parts into which some states cut a dimension where these are more.
+    """For each dimension, its extent, or the number of parts that some states need if larger.
 
-    What is shorter than the ranks that share it leaves some of them nothing. Nobody chooses that,
-    but it can be given and asked for: states that `fits` this shape lie on the way.
+    A dimension shorter than its number of ranks leaves some ranks with nothing. The search never
+    chooses that, but it can be given and requested: paths use only states that fit this shape.
     """
     room = list(shape)
     for one in states:
@@ -68,7 +68,7 @@ def room_for(shape: Sequence[int], mesh: Mesh, states: Iterable[NdSbp]) -> Shape
 
 
 def shared_out(states: NdSbp, shape: Sequence[int], mesh: Mesh) -> NdSbp:
-    """`states` with dimension 0 split along every axis that has the value whole, where it fits."""
+    """`states` with dimension 0 split along every axis that has the value whole, if that fits."""
     for axis, state in enumerate(states):
         cut = replaced(states, axis, Split(0))
         if state == BROADCAST and shape and fits(shape, cut, mesh):
@@ -78,7 +78,7 @@ def shared_out(states: NdSbp, shape: Sequence[int], mesh: Mesh) -> NdSbp:
 
 @lru_cache(maxsize=4096)
 def states_of(shape: Shape, mesh: Mesh) -> tuple[NdSbp, ...]:
-    """All states of a tensor of this shape but partial ones."""
+    """All non-partial states of a tensor of this shape."""
     single: list[Sbp] = [BROADCAST, *(Split(axis) for axis in range(len(shape)))]
     found = product(*([BROADCAST] if ranks == 1 else single for ranks in mesh))
     return tuple(states for states in found if fits(shape, states, mesh))
@@ -93,9 +93,9 @@ def _may_change(source: NdSbp, axis: int, target: Sbp) -> bool:
 def moves_from(
     source: NdSbp, shape: Shape, itemsize: int, mesh: Mesh, cluster: Cluster, room: Shape
 ) -> tuple[Priced, ...]:
-    """The states next to one; what is whole is turned into a sum only where that is asked for.
+    """The neighbours of a state; a whole value becomes a sum only if that is requested.
 
-    They are those that fit `room` (see `room_for`).
+    All of them fit `room` (see `room_for`).
     """
     found = []
     for axis, ranks in enumerate(mesh):
@@ -114,7 +114,7 @@ def moves_from(
 
 
 def _part_shape(source: NdSbp, axis: int, shape: Shape, mesh: Mesh) -> Shape:
-    """What the ranks along one axis hold together: the first and longest such part."""
+    """The shape that the ranks along one axis hold together, for the first and longest part."""
     part = list(shape)
     for k, (state, ranks) in enumerate(zip(source, mesh)):
         if k != axis and isinstance(state, Split):
@@ -132,7 +132,7 @@ def _seconds(
     axis: int,
 ) -> float:
     if isinstance(target, Partial):
-        # Nothing is sent when zeros fill up, but the sum is then still to come.
+        # Padding with zeros sends nothing, but the sum remains to be computed.
         whole = 2 * prod(shape) * itemsize / cluster.memory_bandwidth
         return whole if isinstance(source, Split) else inf
     return collective_seconds(source, target, shape, itemsize, ranks, cluster.link(axis))
@@ -142,7 +142,7 @@ def _seconds(
 def path(
     source: NdSbp, target: NdSbp, shape: Shape, itemsize: int, mesh: Mesh, cluster: Cluster
 ) -> tuple[Move, ...]:
-    """The cheapest sequence of moves between two states; partial ones are made at the end."""
+    """The cheapest sequence of moves between two states; partial states are made at the end."""
     steps: list[Move] = []
     state = target
     for axis, (old, new) in enumerate(zip(source, target)):

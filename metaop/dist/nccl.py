@@ -1,9 +1,9 @@
-"""What carries the collectives of GPUs: NCCL where every rank has a GPU of its own.
+"""The collectives of GPUs: with NCCL if every rank has a GPU of its own.
 
-Collectives are put on a stream of their own. They wait for what the kernels have made by then, and
-kernels that read the result wait for them; the host waits for neither. MPI still agrees on what is
-done. What only moves travels as bytes. Blocks of different sizes, for which NCCL has no
-collectives, are a group of broadcasts, reductions or messages.
+Collectives run on a separate stream. They wait for the kernels launched before them, and kernels
+that read the result wait for them; the host waits for neither. MPI still checks that the ranks
+agree. Values that are only moved are sent as bytes. For blocks of different sizes NCCL has no
+collectives, so a group of broadcasts, reductions or messages is used.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _TYPES = {
     **{"int8": "INT8", "uint8": "UINT8", "int32": "INT32", "int64": "INT64", "bool": "UINT8"},
     **{"float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64"},
 }
-# Types that NCCL does not combine, and wider ones whose lowest bits are the same.
+# Types that NCCL cannot combine, and wider types whose lowest bits give the same result.
 _WIDER = {"int16": np.int32}
 _OPERATIONS = {"add": "SUM", "mul": "PROD", "max": "MAX", "min": "MIN", "and": "MIN", "or": "MAX"}
-# Of 0 and 1 in a byte: a sum would be 2.
+# Of bytes that are 0 or 1, whose sum could be 2.
 _OF_BOOLS = {**_OPERATIONS, "add": "MAX", "mul": "MIN"}
 
 
@@ -44,22 +44,22 @@ class _OnStream(Request):
         self._finish, self._arrays = finish, arrays
 
     def Test(self) -> bool:
-        """Whether the result is there."""
+        """Whether the result has arrived."""
         return bool(self._done.done)
 
     def wait(self, watchdog: Watchdog, what: str) -> None:
-        """Lets the kernels that come next wait; the host goes on."""
+        """Makes later kernels wait for the result; the host continues."""
         finish, self._finish = self._finish, None
         with self._memory.active():
             self._memory.cuda.get_current_stream().wait_event(self._done)
             if finish is not None:
                 finish()
-        # Memory that is given up from here on is used again by kernels that come later.
+        # Memory freed from here on is reused only by later kernels.
         self._arrays = ()
 
 
 class NcclTransport(Transport):
-    """Collectives of arrays on GPUs; every rank of the communicator has to make it."""
+    """Collectives of arrays on GPUs; every rank of the communicator must create it."""
 
     def __init__(self, communicator: Any, memory: GpuMemory) -> None:
         super().__init__(communicator)
@@ -77,7 +77,7 @@ class NcclTransport(Transport):
         *arrays: Any,
         finish: Callable[[], None] | None = None,
     ) -> Request:
-        """`put` gets the stream for its calls, which come after what the kernels have to do now."""
+        """Calls `put` with the stream, which first waits for the kernels launched so far."""
         cuda = self.memory.cuda
         self.stream.wait_event(cuda.get_current_stream().record())
         put(self.stream.ptr)
@@ -190,17 +190,17 @@ class NcclTransport(Transport):
             return self._start(put, array)
 
     def _combinable(self, array: Any) -> Any:
-        """The values in a type that NCCL combines."""
+        """The values in a type that NCCL can combine."""
         wider = _WIDER.get(array.dtype.name)
         return array if wider is None else array.astype(wider)
 
     def _room(self, array: Any) -> Any:
-        """The array itself if NCCL can combine its type, else one of a wider type."""
+        """The array itself if NCCL can combine its type, otherwise an array of a wider type."""
         wider = _WIDER.get(array.dtype.name)
         return array if wider is None else np.empty_like(array, dtype=wider)
 
     def _reduction(self, array: Any, op: str) -> tuple[int, int]:
-        """NCCL's numbers for the type and the operation."""
+        """NCCL's constants for the type and the operation."""
         name = array.dtype.name
         names = {**(_OF_BOOLS if name == "bool" else _OPERATIONS), "mean": "AVG"}
         kind: int = getattr(self.nccl, f"NCCL_{_TYPES[name]}")
@@ -209,7 +209,7 @@ class NcclTransport(Transport):
 
     @contextmanager
     def _group(self) -> Iterator[None]:
-        """Calls inside are one operation, in whatever order the ranks make them."""
+        """Runs the calls inside as one operation, in whatever order the ranks make them."""
         self.nccl.groupStart()
         try:
             yield
@@ -218,30 +218,30 @@ class NcclTransport(Transport):
 
 
 class _Fetched(Request):
-    """A collective in host memory, and what brings its result to the GPU."""
+    """A collective in host memory that copies its result to the GPU."""
 
     def __init__(self, request: Any, finish: Callable[[], None]) -> None:
         self._request, self._finish = request, finish
 
     def Test(self) -> bool:
-        """Whether the result is in host memory."""
+        """Whether the result has arrived in host memory."""
         done: bool = self._request.Test()
         return done
 
     @property
     def news(self) -> int:
-        """Changes whenever something has been done."""
+        """A value that changes whenever there is progress."""
         count: int = self._request.news
         return count
 
     def wait(self, watchdog: Watchdog, what: str) -> None:
-        """Waits, and copies the result."""
+        """Waits for the result and copies it."""
         self._request.wait(watchdog, what)
         self._finish()
 
 
 class StagedTransport(Transport):
-    """Collectives of arrays on GPUs by way of host memory."""
+    """Collectives of arrays on GPUs, staged through host memory."""
 
     def __init__(self, communicator: Any, memory: GpuMemory) -> None:
         super().__init__(communicator)
@@ -293,14 +293,14 @@ class StagedTransport(Transport):
 
 @lru_cache
 def maker_of(memory: GpuMemory) -> Callable[[Any], Transport]:
-    """What makes the transport of a communicator whose ranks hold arrays on their GPUs."""
+    """The constructor of transports between ranks whose arrays are on their GPUs."""
     return partial(_new_transport, memory=memory)
 
 
 def _new_transport(communicator: Any, memory: GpuMemory) -> Transport:
     from mpi4py import MPI
 
-    # NCCL wants a GPU for each rank, and its communicators do not survive the loss of one.
+    # NCCL needs a GPU for each rank, and its communicators do not survive the loss of one.
     gpu = MPI.Get_processor_name(), memory.bus
     answers = communicator.allgather((memory.cuda.nccl.available, gpu))
     has_all = all(available for available, _ in answers)
@@ -315,5 +315,5 @@ def _address(array: Any) -> int:
 
 
 def _blocks(counts: Sequence[int]) -> list[tuple[int, int]]:
-    """Where blocks begin that lie one after another, and how long they are."""
+    """The start and length of each block, if blocks are stored one after another."""
     return list(zip(accumulate(counts, initial=0), counts))

@@ -1,4 +1,4 @@
-"""Files of ranks that run one program: rank 0 writes them, the others write copies of their own."""
+"""Files of ranks that run one program: rank 0 writes them, the others write private copies."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Any
 from metaop.dist.faults import call_at_exit
 
 _WRITING = frozenset("wax+")
-# Seconds to wait for rank 0 to make a folder, and between two looks.
+# Seconds to wait for rank 0 to create a folder, and between two checks.
 _PATIENCE, _PAUSE = 10.0, 0.01
 
 
 class _Written:
-    """What this rank has written: by the path, that of its copy, or None for a file of rank 0."""
+    """What this rank has written: maps each path to its copy, or to None for a file of rank 0."""
 
     def __init__(self) -> None:
         self.folder = ""
@@ -30,18 +30,18 @@ class _Written:
         self.together = False
 
     def is_shared(self, file: Any) -> bool:
-        """Whether a name may be that of a file of all ranks; temporary folders are a rank's own."""
+        """Whether a path may be shared by all ranks; temporary folders belong to one rank."""
         if self.together or not isinstance(file, (str, bytes, os.PathLike)):
             return False
         path = _path(file)
         return path != os.devnull and not path.startswith(tuple(self.own_folders))
 
     def found(self, file: Any) -> Any:
-        """What is read for a file: its copy, if there is one."""
+        """The file to read for a path: its copy, if there is one."""
         return self.copies.get(_path(file)) or file
 
     def made(self, file: Any, keep: bool) -> str:
-        """The copy of a file that is written; with `keep` it has the content from the start."""
+        """Makes the copy that is written instead of a file; `keep` copies the content first."""
         path = _path(file)
         copy = self.copies.get(path)
         if copy is None:
@@ -58,14 +58,14 @@ _written = _Written()
 
 
 def leave_to_first(file: Any) -> None:
-    """Notes that rank 0 alone has written a file; who renames or removes it here means that one."""
+    """Notes that only rank 0 has written a file; renaming or removing it here affects that file."""
     if _written.folder:
         _written.copies[_path(file)] = None
 
 
 @contextmanager
 def written_together() -> Iterator[None]:
-    """Inside, the ranks write files with names of their own, which all of them are to see."""
+    """Inside, each rank writes files with unique names that all ranks are meant to see."""
     before, _written.together = _written.together, True
     try:
         yield
@@ -74,11 +74,11 @@ def written_together() -> Iterator[None]:
 
 
 def keep_files_apart() -> None:
-    """From here on, what this process opens for writing is a copy of its own, which it reads too.
+    """From now on, this process writes private copies of files, and reads them too.
 
-    That holds for `open`, and for the names of such files in `os.replace`, `os.rename`,
-    `os.remove` and `os.unlink`. For a folder it waits until rank 0 has made it; temporary folders
-    and files are this process's own.
+    That applies to `open`, and to the names of such files in `os.replace`, `os.rename`,
+    `os.remove` and `os.unlink`. For a folder, it waits until rank 0 has created it; temporary
+    folders and files belong to this process alone.
     """
     if _written.folder:
         return
@@ -105,7 +105,7 @@ def _opening(opened: Callable[..., Any]) -> Callable[..., Any]:
         if not _WRITING & set(mode):
             return opened(_written.found(file), mode, *args, **options)
         if "x" in mode and _path(file) not in _written.copies:
-            # Rank 0 may have made it by now.
+            # Rank 0 may have created it by now.
             mode = mode.replace("x", "w")
         return opened(_written.made(file, "w" not in mode), mode, *args, **options)
 
@@ -137,7 +137,7 @@ def _removing(removed: Callable[..., Any]) -> Callable[..., Any]:
 def _making(made: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(made)
     def own(path: Any, *args: Any, **options: Any) -> None:
-        """Rank 0 makes the folders of all ranks, and raises where one is there already."""
+        """Creates folders on rank 0 for all ranks; raises an error if one already exists."""
         deadline = time.monotonic() + _PATIENCE
         while _written.is_shared(path) and time.monotonic() < deadline:
             if os.path.isdir(path):

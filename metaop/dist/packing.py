@@ -1,4 +1,4 @@
-"""Several arrays as one: side by side, each at an aligned place, without copying them together."""
+"""Several arrays as one: side by side at aligned offsets, without copying them together."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _ALIGNMENT = 64
 
 
 class Packing:
-    """Where arrays of given shapes lie in a flat one of `size` elements.
+    """The positions of arrays of given shapes in a flat array of `size` elements.
 
-    Each starts at an aligned address, so that it can be used where it lies.
+    Each starts at an aligned address, so that it can be used in place.
     """
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype) -> None:
@@ -33,7 +33,7 @@ class Packing:
 
 
 class Packed:
-    """Arrays as they lie in a packing; between them are zeros."""
+    """Arrays laid out by a packing, with zeros between them."""
 
     def __init__(self, packing: Packing, arrays: Sequence[np.ndarray]) -> None:
         self.packing = packing
@@ -42,13 +42,13 @@ class Packed:
 
     @classmethod
     def alone(cls, array: np.ndarray) -> Packed:
-        """One array."""
+        """Packs one array."""
         packing = Packing([(array.size,)], array.dtype)
         packing.size = array.size
         return cls(packing, [array])
 
     def copy(self, low: int, high: int, target: np.ndarray) -> None:
-        """Writes the elements from `low` to `high` to the beginning of `target`."""
+        """Copies the elements from `low` to `high` to the start of `target`."""
         starts = self.packing.starts
         number = bisect_right(starts, low) - 1
         at = low
@@ -61,7 +61,7 @@ class Packed:
             at, number = end, number + 1
 
     def piece(self, low: int, high: int, spare: np.ndarray) -> np.ndarray:
-        """The elements from `low` to `high`: where they are, or of several arrays in `spare`."""
+        """The elements from `low` to `high`, in place for one array, in `spare` for several."""
         number = bisect_right(self.packing.starts, low) - 1
         array, start = self.arrays[number], self.packing.starts[number]
         if high <= start + array.size:
@@ -70,7 +70,7 @@ class Packed:
         return spare
 
     def flat(self) -> np.ndarray:
-        """All in one array: of several a copy."""
+        """Everything in one array; several arrays are copied."""
         if len(self.arrays) == 1 and self.arrays[0].size == self.size:
             return self.arrays[0]
         whole = np.empty_like(self.arrays[0], shape=(self.size,))

@@ -1,4 +1,4 @@
-"""Worlds of two ranks, for what one of them sends to the other."""
+"""Worlds of two ranks, for messages between them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from metaop.dist.memory import Memory
 
 
 def pair_of(first: int, second: int, memory: Memory, way: int = 0) -> MPIWorld:
-    """Two ranks of the job, of which this is one; the other has to ask for it too, alike.
+    """A world of two ranks of the job, including this one; the other must make the same call.
 
-    What goes one `way` never waits for what goes another one.
+    Messages with different `way` numbers never wait for each other.
     """
     return _pair(first, second, memory, way, job.losses)
 
 
-# All are kept: a rank that had forgotten one would wait for the other to make it again.
+# All are kept: if one rank dropped one, it would wait for the other to create it again.
 @cache
 def _pair(first: int, second: int, memory: Memory, way: int, losses: int) -> MPIWorld:
     return MPIWorld(communicator_of((first, second)), memory)

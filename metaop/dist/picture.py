@@ -1,4 +1,4 @@
-"""A plan as text: every value with how it is sharded and by which signature, and what is sent."""
+"""A plan as text: the sharding and signature of every value, and what is sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDTH = 64
 
 
 def show_plan(plan: Plan) -> str:
-    """One line a step, in the order of computing; values are numbered as in `show_graph`.
+    """One line per step, in the order of computing; values are numbered as in `show_graph`.
 
     Example:
 
@@ -60,7 +60,7 @@ def show_plan(plan: Plan) -> str:
 
 
 def _steps(plan: Plan) -> Iterator[State]:
-    """What is computed or moved, in order."""
+    """Everything that is computed or moved, in order."""
     given = set(zip(plan.inputs, plan.given))
     return (pair for pair in plan.used if pair not in given)
 
@@ -71,7 +71,7 @@ def _signature(rule: MeshRule) -> str:
 
 
 def _sent(node: Node, move: Move, plan: Plan) -> int:
-    """The bytes that the first rank sends."""
+    """The number of bytes that the first rank sends."""
     axis, first = move.axis, (0,) * len(plan.mesh)
     together = mesh_shape(node.shape, replaced(move.source, axis, BROADCAST), plan.mesh, first)
     states = move.source[axis], move.target[axis]
@@ -85,7 +85,7 @@ def _collective(move: Move, sent: int) -> str:
 
 
 def collective_name(source: Sbp, target: Sbp) -> str:
-    """What a reshard is called."""
+    """The name of the collective that performs a reshard."""
     if isinstance(source, Partial):
         return "reduce-scatter" if isinstance(target, Split) else "all-reduce"
     if isinstance(source, Split):

@@ -1,4 +1,4 @@
-"""Where global tensors live: the ranks of a placement and the device that stands for it."""
+"""Where global tensors live: the ranks of a placement, and the device that represents it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metaop.unified_graph.tensor_type import Device
 
 
 class PlacementDevice(Device):
-    """The device of the tensors on one placement; calls on it are run by all of its ranks."""
+    """The device of the tensors on one placement, all of whose ranks run calls on it."""
 
     __slots__ = ("placement",)
     placement: Placement
@@ -38,11 +38,11 @@ class PlacementDevice(Device):
 
 
 class Placement:
-    """A mesh of ranks on which tensors lie; equal placements are the same object.
+    """A mesh of ranks that hold tensors; equal placements are the same object.
 
-    `ranks` is an array of rank numbers, each once; its dimensions are the axes of the mesh, the
-    outermost first. `simulate` keeps all ranks in this process, for tests and for trying things
-    out. On "cuda" every rank holds its parts on a GPU of its host, and NCCL moves them.
+    `ranks` is an array of distinct rank numbers; its dimensions are the axes of the mesh, outermost
+    first. `simulate` keeps all ranks in this process, for tests and experiments. On "cuda", every
+    rank holds its parts on a GPU of its host, and NCCL moves them.
 
     >>> metaop.placement("cpu", ranks=[[0, 1], [2, 3]], simulate=True)
     placement(type="cpu", ranks=[[0, 1], [2, 3]])
@@ -78,12 +78,12 @@ class Placement:
 
     @staticmethod
     def all(type: str = "cpu") -> Placement:
-        """All ranks of the job, in a row."""
+        """All ranks of the job, in one line."""
         return Placement(type, range(everyone().size))
 
     @classmethod
     def forget_ranks(cls) -> None:
-        """Makes all placements look for their ranks again, which have new numbers."""
+        """Makes all placements look up their ranks again after ranks have been renumbered."""
         for placement in cls._table.values():
             if not placement.simulated:
                 placement._world = None
@@ -95,17 +95,17 @@ class Placement:
 
     @property
     def world(self) -> MeshWorld:
-        """The way to the ranks; the first time, every rank of the placement has to ask for it."""
+        """How to reach the ranks; the first time, every rank of the placement must ask for it."""
         if self._world is None:
             self._world = self._connect()
         return self._world
 
     def nothing(self, shape: Sequence[int], dtype: Any) -> ShardedBuffer:
-        """What a process that has no rank here holds of a tensor."""
+        """What a process without a rank in the placement holds of a tensor."""
         return ShardedBuffer({}, (BROADCAST,) * self.ranks.ndim, self.world, shape, dtype)
 
     def everywhere(self, value: np.ndarray) -> ShardedBuffer:
-        """A value that every rank has by itself."""
+        """A buffer of a value that every rank already has."""
         world, states = self.world, (BROADCAST,) * self.ranks.ndim
         parts = {rank: self.memory.put(value) for rank in world.owned}
         return ShardedBuffer(parts, states, world, value.shape, value.dtype)

@@ -1,8 +1,8 @@
 """A plan, compiled for the ranks of this process: local programs with collectives between them.
 
-A collective starts as soon as the last kernel of what it sends is done, and makes progress between
-the kernels that follow; it is waited for where the next stage begins. Collectives start in the
-order of the plan on every rank, whatever the kernels' order is there.
+A collective starts as soon as the last kernel that produces its data is done, and makes progress
+between the kernels that follow; the next stage waits for it. Every rank starts collectives in the
+order of the plan, whatever the order of its kernels.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from metaop.dist.sbp import nd_text
 from metaop.dist.sharding_search import Plan, State
 from metaop.unified_graph.node import Node, topological
 
-# Makes a local program of input and output nodes: see `codegen.backend.LocalProgram`.
+# Makes a local program from input and output nodes: see `codegen.backend.LocalProgram`.
 Compile = Callable[[Sequence[Node], Sequence[Node]], Any]
 
 
 class PlannedProgram:
-    """Runs a plan. `peak_bytes` is the most that a rank of this process held in the last run."""
+    """Runs a plan. `peak_bytes` is the most memory that a rank of this process held last time."""
 
     def __init__(self, plan: Plan, world: MeshWorld, compile_local: Compile) -> None:
         self.plan = plan
@@ -45,9 +45,9 @@ class PlannedProgram:
         self._description = describe(plan)
 
     def run(self, arguments: Sequence[Parts], numbers: tuple = ()) -> list[Parts]:
-        """The parts of the outputs from those of the inputs, by rank.
+        """Computes the parts of the outputs from those of the inputs, by rank.
 
-        `numbers` are those among the arguments that every rank gives by itself.
+        `numbers` are the arguments that every rank provides by itself.
         """
         self.world.verify(self._description, numbers)
         with self.world.memory.active():
@@ -88,7 +88,7 @@ class PlannedProgram:
                 values[goals[number]][rank] = result
             sending.progress()
 
-        # With all ranks in one process nothing is under way while another rank computes.
+        # If all ranks are in one process, nothing is in progress while another rank computes.
         overlaps = len(self.world.owned) == 1 and self.buckets[k]
         results = program(sources, ready) if overlaps else program(sources)
         for goal, result in zip(goals, results):
@@ -113,7 +113,7 @@ class _Sending:
         self.moving: list[tuple[Bucket, Moving]] = []
 
     def progress(self) -> None:
-        """Starts what has become possible, and lets MPI work on what is under way."""
+        """Starts what can start, and lets MPI work on what is in progress."""
         for _, moving in self.moving:
             moving.is_done()
         while self.waiting and self._has_sources(self.waiting[-1]):
@@ -158,7 +158,7 @@ class _Sending:
 
 
 def stage_goals(plan: Plan) -> list[list[State]]:
-    """The states that each stage computes: those that nothing before has made."""
+    """The states that each stage computes: those that no earlier stage has made."""
     known: set[State] = set(zip(plan.inputs, plan.given))
     found = []
     for goals, boxes in zip(plan.stages, plan.boxes):
@@ -169,7 +169,7 @@ def stage_goals(plan: Plan) -> list[list[State]]:
 
 
 def dying_states(plan: Plan) -> list[list[State]]:
-    """The states that nobody reads after each stage; inputs belong to the caller and stay."""
+    """The states that nothing reads after each stage; inputs belong to the caller and stay."""
     place = (0,) * len(plan.mesh)
     last: dict[State, int] = {}
     for k, (goals, stage) in enumerate(zip(stage_goals(plan), local_stages(plan, place))):
@@ -186,7 +186,7 @@ def dying_states(plan: Plan) -> list[list[State]]:
 
 
 def describe(plan: Plan) -> str:
-    """What the ranks are going to compute and send, which must be equal on all of them."""
+    """What the ranks are going to compute and send, which must be the same on all of them."""
     lines = [
         f"input {node.dtype.name}{list(node.shape)} {nd_text(states)}"
         for node, states in zip(plan.inputs, plan.given)

@@ -1,9 +1,9 @@
-"""Arrays between the ranks of a pipeline, on their way while kernels run.
+"""Transfers of arrays between the ranks of a pipeline, concurrent with kernels.
 
-A message is a small header, which says which result it is and of which shapes, and the arrays.
-MPI only moves them on while somebody calls it, so a thread does that as long as the rank computes.
-Arrays on a GPU go by NCCL where their edge has a link: the header tells that they come, and kernels
-that read them wait for them, but the host does not. Elsewhere they go by way of host memory.
+A message consists of a small header, which identifies the result and gives its shapes, and the
+arrays. MPI makes progress only while it is called, so a thread calls it as long as the rank
+computes. Arrays on a GPU go through NCCL if their edge has a link: the header announces them, and
+kernels that read them wait, but the host does not. Otherwise they go through host memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from metaop.dist.collectives import MPIWorld, mpi
 from metaop.dist.memory import HOST_MEMORY, Memory
 
-# NumPy's in host memory, or cupy's on the GPU of this rank.
+# NumPy arrays in host memory, or cupy arrays on the GPU of this rank.
 Arrays = list[Any]
 # An edge between two actors: the other rank and the number of the edge.
 Edge = tuple[int, int]
@@ -30,9 +30,9 @@ _PAUSE = 1e-4
 
 @dataclass
 class _Arriving:
-    """A message whose header is there: `requests` fill its arrays in host memory.
+    """A message whose header has arrived: `requests` fill its arrays in host memory.
 
-    Those that come by a link have to be asked `due` for: positions, shapes and types.
+    Arrays that come through a link must still be received: `due` has positions, shapes and types.
     """
 
     arrays: Arrays
@@ -42,9 +42,9 @@ class _Arriving:
 
 
 class PointToPoint:
-    """Sends and receives for one rank, whose arrays lie in `memory`; use it as a context.
+    """Sends and receives for one rank, whose arrays are in `memory`; use it as a context manager.
 
-    `links` has worlds of two GPUs, of which the first one sends.
+    `links` has worlds of two GPUs, the first of which sends.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class PointToPoint:
         while kind is None and self._sent:
             self.progress()
         while kind is None and self._streamed:
-            # What is sent may be written over by kernels that come from here on.
+            # Later kernels may overwrite what is being sent.
             link, request = self._streamed.pop()
             link.wait(request, "a message to the next rank")
 
@@ -92,7 +92,7 @@ class PointToPoint:
             time.sleep(_PAUSE)
 
     def send(self, edge: Edge, number: int, arrays: Sequence[Any]) -> None:
-        """Begins to send result `number`; the arrays must stay as they are."""
+        """Starts to send result `number`; the arrays must not change."""
         rank, tag = edge[0], 2 * edge[1]
         link = self.links.get(edge)
         by_link = [link is not None and not isinstance(array, np.ndarray) for array in arrays]
@@ -111,7 +111,7 @@ class PointToPoint:
                 self._sent.append((self.communicator.Isend(raw, rank, tag + 1), raw))
 
     def take(self, edge: Edge, number: int) -> Arrays | None:
-        """Result `number` of an edge, or None while it is not there."""
+        """Result `number` of an edge, or None if it has not arrived yet."""
         self.progress()
         with self._lock:
             self._ask()
@@ -124,7 +124,7 @@ class PointToPoint:
         return found.arrays
 
     def progress(self) -> None:
-        """Moves everything on that is on its way."""
+        """Makes progress on all messages."""
         with self._lock:
             for edge in self.incoming:
                 self._accept(edge)
@@ -148,9 +148,9 @@ class PointToPoint:
             self._arrived[edge, number] = _Arriving(arrays, requests, due)
 
     def _ask(self) -> None:
-        """Asks for what comes by links, in the order in which it is sent.
+        """Posts receives for what comes through links, in the order of sending.
 
-        It is for the thread that computes: GPUs give out memory in the order of its stream.
+        Only the computing thread may call this: GPU memory is allocated in the order of its stream.
         """
         for (edge, _), message in self._arrived.items():
             while message.due:

@@ -1,4 +1,4 @@
-"""Programs of global tensors, and the buffers in which these lie."""
+"""Programs of global tensors, and the buffers that hold these tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metaop.unified_graph.node import Node
 
 
 class DistributedProgram:
-    """A graph that makes one plan for each sharding of its arguments, when it first sees it."""
+    """A graph with one plan for each sharding of its arguments, made when it is first needed."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class DistributedProgram:
     def run(
         self, arguments: Sequence[Any], memory: Mapping[int, Any] | None = None
     ) -> list[ShardedBuffer]:
-        """The output buffers; arguments that are not sharded are equal on all ranks."""
+        """Returns the output buffers; unsharded arguments are equal on all ranks."""
         whole = (BROADCAST,) * len(self.world.mesh)
         states = tuple(getattr(argument, "states", whole) for argument in arguments)
         program = self.planned.get(states)
@@ -63,7 +63,7 @@ class DistributedProgram:
 
 
 def _number(argument: Any, node: Node) -> int | float | bool:
-    """What the ranks compare of an argument that is not sharded: its value, or a checksum."""
+    """What the ranks compare for an unsharded argument: its value, or a checksum."""
     if isinstance(argument, (int, float, bool)):
         return argument
     value = argument.view(node.shape, node.dtype.numpy)
@@ -78,8 +78,8 @@ def _parts(argument: Any, node: Node, world: MeshWorld) -> Parts:
         return argument.parts
     if argument is None:
         raise DistributedError(
-            f"a value that depends on a tensor of shape {list(node.shape)} is read before that has "
-            "come from the stage before",
+            f"a value that depends on a tensor of shape {list(node.shape)} is read before the "
+            "previous stage has sent the tensor",
             fix="return the value from build() and read it after the step",
         )
     if isinstance(argument, (int, float, bool)):
@@ -114,13 +114,13 @@ class ShardedBuffer:
         return self.parts[self.world.owned[0]]
 
     def view(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
-        """The whole value, gathered from all ranks: every rank has to ask for it."""
+        """The whole value, gathered from all ranks; every rank must call this."""
         if self._whole is None:
             self._whole = self.world.memory.get(self.whole())
         return self._whole.view(np.dtype(dtype)).reshape(tuple(shape))
 
     def whole(self) -> Any:
-        """The whole value in the memory of this rank: every rank has to ask for it."""
+        """The whole value in the memory of this rank; every rank must call this."""
         self._check_member()
         whole = (BROADCAST,) * len(self.states)
         if self.states != whole:
@@ -137,7 +137,7 @@ class ShardedBuffer:
             )
 
     def copy(self) -> ShardedBuffer:
-        """The same value in memory of its own."""
+        """The same value in new memory."""
         with self.world.memory.active():
             copied = {rank: part.copy() for rank, part in self.parts.items()}
         return ShardedBuffer(copied, self.states, self.world, self.shape, self.dtype)

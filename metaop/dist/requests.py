@@ -1,4 +1,4 @@
-"""Collectives under way, whatever carries them."""
+"""Collectives in progress, for any transport."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from metaop.dist.watchdog import Watchdog
 
 
 class Request(ABC):
-    """A collective under way. Its result may be used after `wait`."""
+    """A collective in progress. Its result may be used after `wait`."""
 
     @abstractmethod
     def Test(self) -> bool:
-        """Whether the result is there; makes progress."""
+        """Whether the result has arrived; makes progress."""
 
     @property
     def news(self) -> int:
-        """Changes whenever something has been done."""
+        """A value that changes whenever there is progress."""
         return 0
 
     def wait(self, watchdog: Watchdog, what: str) -> None:
-        """Lets what comes next use the result; late ranks are named."""
+        """Makes later work wait for the result; reports ranks that are late."""
         watchdog.wait(self.Test, what, lambda: self.news)

@@ -1,7 +1,7 @@
 """Reductions in rounds through the slots of a host: see `host_window`.
 
-Arrays are flat and cut into a part for each rank that combines. A slot is divided into *lanes*, one
-for each part, and a round takes the next piece of every part.
+Arrays are flat and cut into one part for each rank that combines. A slot is divided into *lanes*,
+one for each part, and a round takes the next piece of every part.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from metaop.dist.boxing import COMBINE
 from metaop.dist.host_window import SLOT_BYTES
 from metaop.dist.packing import Packed
 
-# Of each rank or part: where it begins and ends.
+# For each rank or part: its start and end.
 Ranges = Sequence[tuple[int, int]]
 
 _LINE = 64
@@ -32,15 +32,15 @@ def _piece(span: tuple[int, int], number: int, room: int) -> tuple[int, int]:
 
 
 def room_of(dtype: np.dtype, lanes: int) -> int:
-    """How many elements a lane has: whole lines of the cache."""
+    """The number of elements in a lane: whole cache lines."""
     return SLOT_BYTES // lanes // _LINE * _LINE // dtype.itemsize
 
 
 def _add_up(op: str, parts: Sequence[np.ndarray], total: np.ndarray) -> None:
-    """The combination of `parts` in `total`, which may be the first of them."""
+    """Combines `parts` into `total`, which may be the first of them."""
     combine = COMBINE[op]
     if total.dtype.itemsize == 2 and total.dtype.kind not in "iub":
-        # 16-bit floats keep their precision until the end.
+        # 16-bit floats are accumulated in higher precision and rounded at the end.
         wide = parts[0].astype(np.float32)
         for part in parts[1:]:
             combine(wide, part, out=wide)
@@ -55,7 +55,7 @@ def _add_up(op: str, parts: Sequence[np.ndarray], total: np.ndarray) -> None:
 
 
 class _Lanes:
-    """What collectives with a part for each rank have in common: `put` from `given`."""
+    """What collectives with one part per rank have in common: `put` from `given`."""
 
     combines = False
 
@@ -65,7 +65,7 @@ class _Lanes:
         self.count = _rounds(ranges, self.room)
 
     def put(self, number: int, slot: np.ndarray) -> None:
-        """The others' pieces into their lanes."""
+        """Writes the others' pieces into their lanes."""
         lanes = slot.view(self.given.dtype)
         for lane, span in enumerate(self.ranges):
             if lane == self.rank:
@@ -79,21 +79,21 @@ class _Lanes:
         return slot.view(self.given.dtype)[start : start + size]
 
     def parts(self, low: int, high: int, slots: list[np.ndarray]) -> list[np.ndarray]:
-        """What all ranks have for this one, first its own, which is between `low` and `high`."""
+        """What all ranks have for this one between `low` and `high`; its own comes first."""
         size = high - low
         own = self.given.piece(low, high, self.lane(slots[self.rank], self.rank, size))
         others = (slot for rank, slot in enumerate(slots) if rank != self.rank)
         return [own, *(self.lane(slot, self.rank, size) for slot in others)]
 
     def combine(self, number: int, slots: list[np.ndarray]) -> Any:
-        """Nothing is combined."""
+        """Combines nothing."""
 
 
 class AllReduce(_Lanes):
-    """The combination of `given` over the ranks, times `factor`, in `total` of every rank.
+    """Combines `given` over the ranks, times `factor`, into `total` of every rank.
 
-    The first ranks of the host combine a part each, as many as there are `ranges`. Where there are
-    other hosts, those with the same number there are the ranks of `across`.
+    The first ranks of the host, one for each of `ranges`, combine one part each. If there are other
+    hosts, `across` connects the ranks that have the same number on each host.
     """
 
     combines = True
@@ -112,7 +112,7 @@ class AllReduce(_Lanes):
         self.total, self.op, self.factor, self.across = total, op, factor, across
 
     def combine(self, number: int, slots: list[np.ndarray]) -> Any:
-        """This rank's part, in its own slot."""
+        """Combines this rank's part in its own slot."""
         if self.rank >= len(self.ranges):
             return None
         low, high = _piece(self.ranges[self.rank], number, self.room)
@@ -123,21 +123,21 @@ class AllReduce(_Lanes):
         return self.across.reduce_in_place(own, self.op) if self.across is not None else None
 
     def take(self, number: int, slots: list[np.ndarray]) -> None:
-        """Every part from the rank that has combined it."""
+        """Copies every part from the rank that has combined it."""
         for rank, span in enumerate(self.ranges):
             low, high = _piece(span, number, self.room)
             self.total[low:high] = self.lane(slots[rank], rank, high - low)
 
 
 class ReduceScatter(_Lanes):
-    """This rank's part of the combination of `given` over the ranks, in `mine`."""
+    """Combines this rank's part of `given` over the ranks into `mine`."""
 
     def __init__(self, given: Packed, mine: np.ndarray, op: str, ranges: Ranges, rank: int) -> None:
         super().__init__(given, ranges, rank)
         self.mine, self.op = mine, op
 
     def take(self, number: int, slots: list[np.ndarray]) -> None:
-        """This rank's lane of everybody's slot."""
+        """Combines this rank's lane of all slots."""
         span = self.ranges[self.rank]
         low, high = _piece(span, number, self.room)
         mine = self.mine[low - span[0] : high - span[0]]

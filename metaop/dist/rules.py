@@ -1,15 +1,15 @@
-"""THE derivation rule: how one meta-operator may run on many ranks, read off its `Access`.
+"""THE derivation rule: how one meta-operator may run on many ranks, derived from its `Access`.
 
 A meta-operator is a box of loop axes, one index map per operand and a write map. Each way to run
 it without communication is a `Rule`:
 
-- *split*: the ranks share out a loop axis. An operand is `S(j)` when on every rank the image of
-  index component `j` over the rank's part of the axis lies inside the rank's block of dimension
-  `j` (the interval rule); else the operand is `B`. The result is `S(j)` when the write map passes
-  the same test, else `P(reducer)`.
+- *split*: the ranks share a loop axis. An operand is `S(j)` if, on every rank, the image of index
+  component `j` over the rank's part of the axis lies inside the rank's block of dimension `j` (the
+  interval rule); otherwise the operand is `B`. The result is `S(j)` if the write map passes the
+  same test, otherwise `P(reducer)`.
 - *masked read*: a rank reads what its block has and zero elsewhere: `S(j)` → `P`.
 - *masked write*: a rank writes what falls into its block: all `B` → `S(j)`.
-- *flow*: partial values pass through what is linear in them, by the degree of the function.
+- *flow*: partial values pass through functions that are linear in them, according to the degree.
 - *same*: every rank does everything.
 """
 
@@ -46,10 +46,10 @@ from metaop.unified_graph.reshard import Reshard
 
 @dataclass(frozen=True)
 class Rule:
-    """What the operands must be for the result to be `output`, and how a rank computes it.
+    """The states of the operands that make the result `output`, and how a rank computes it.
 
-    `kind` is one of split, masked read, masked write, flow and same; `axis` is the loop axis that
-    the ranks share out, for a split.
+    `kind` is one of split, masked read, masked write, flow and same; for a split, `axis` is the
+    loop axis that the ranks share.
     """
 
     inputs: tuple[Sbp, ...]
@@ -78,7 +78,7 @@ def rules(node: Node, ranks: int) -> list[Rule]:
 
 
 def split_rules(node: Node, mesh: Mesh) -> Iterator[Rule]:
-    """The rules by which the ranks of all axes of `mesh` together share out one loop axis."""
+    """The rules by which the ranks of all axes of `mesh` together share one loop axis."""
     access = node.op.access(node)
     ranks = prod(mesh)
     for axis, extent in enumerate(access.extents):
@@ -103,7 +103,7 @@ def split_rules(node: Node, mesh: Mesh) -> Iterator[Rule]:
 def _aligned(
     indices: Sequence[IndexExpr], shape: Sequence[int], axis: int, extent: int, mesh: Mesh
 ) -> list[Sbp]:
-    """The dimensions whose blocks hold all that each rank touches of them: the interval rule."""
+    """The dimensions whose blocks contain all that each rank accesses: the interval rule."""
     return [
         Split(k)
         for k, (expr, size) in enumerate(zip(indices, shape))
@@ -116,14 +116,14 @@ def _stays_inside(expr: IndexExpr, size: int, axis: int, extent: int, mesh: Mesh
         return True
     for mine, (start, stop) in zip(blocks(extent, mesh), blocks(size, mesh)):
         part = restricted(expr, axis, extent, mine)
-        # Nothing is read outside the tensor: guards see to that.
+        # Guards ensure that nothing is read outside the tensor.
         if max(part.low, 0) < start or min(part.high, size - 1) >= stop:
             return False
     return True
 
 
 def _aligned_lookup(node: Node, operand: int, axis: int, extent: int, mesh: Mesh) -> list[Sbp]:
-    """As `_aligned`, for an index tensor that a map looks up, perhaps at several places."""
+    """Like `_aligned`, for an index tensor that a map looks up, possibly at several places."""
     index_map: IndexMap = node.op.map  # type: ignore[attr-defined]
     common: list[Sbp] | None = None
     shape = node.inputs[operand].shape
@@ -135,7 +135,7 @@ def _aligned_lookup(node: Node, operand: int, axis: int, extent: int, mesh: Mesh
 
 
 def restricted(expr: IndexExpr, axis: int, extent: int, part: tuple[int, int]) -> IndexExpr:
-    """`expr` over a part of one loop axis, which is counted from the start of the part."""
+    """`expr` over a part of one loop axis, counted from the start of the part."""
     inside = index_expr.axis(axis, part[1] - part[0]) + part[0]
 
     def replace(atom: Atom) -> IndexExpr | None:
@@ -224,5 +224,5 @@ def _linear_operands(degree: str, count: int) -> list[tuple[int, ...]]:
 
 
 def is_source(node: Node) -> bool:
-    """A node that needs no operand: it can be had in any split."""
+    """Whether a node has no operands and may therefore have any split."""
     return isinstance(node.op, (Constant, Index))

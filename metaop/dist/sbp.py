@@ -4,7 +4,7 @@
 - `Broadcast()`: equal copies.
 - `Partial(op)`: the tensor is the combination by `op` of what the ranks hold, each of full shape.
 
-On a mesh of several axes a tensor has one of them for each axis, outermost first: an `NdSbp`. Two
+On a mesh of several axes, a tensor has one state for each axis, outermost first: an `NdSbp`. Two
 axes that split the same dimension split it one after the other: blocks of blocks.
 """
 
@@ -19,7 +19,7 @@ from metaop.unified_graph.node import Shape
 
 
 class _Interned:
-    """Equal states are the same object: they are compared and hashed by the million."""
+    """Makes equal states the same object: millions of them are compared and hashed."""
 
     __slots__: tuple[str, ...] = ()
     _table: ClassVar[dict[tuple, Any]] = {}
@@ -93,7 +93,7 @@ def split(dim: int) -> Split:
 
 
 def reducer_name(name: str) -> str:
-    """The reducer of partial values: how gradients treat ties plays no role there."""
+    """The reducer of partial values; how gradients treat ties does not matter there."""
     return {"maximum": "max", "minimum": "min"}.get(REDUCERS[name].combine, name)
 
 
@@ -118,7 +118,7 @@ def blocks(extent: int, mesh: Mesh) -> tuple[tuple[int, int], ...]:
 
 
 def local_shape(shape: Sequence[int], sbp: Sbp, ranks: int, rank: int) -> Shape:
-    """The shape of what one rank holds."""
+    """The shape of one rank's part."""
     if not isinstance(sbp, Split):
         return tuple(shape)
     start, stop = block(shape[sbp.axis], ranks, rank)
@@ -141,12 +141,12 @@ def local_box(
 def mesh_shape(
     shape: Sequence[int], states: Sequence[Sbp], mesh: Sequence[int], place: Sequence[int]
 ) -> Shape:
-    """The shape of what the rank at `place` of a mesh holds."""
+    """The shape of the part that the rank at `place` of a mesh holds."""
     return tuple(stop - start for start, stop in local_box(shape, states, mesh, place))
 
 
 def can_split(shape: Sequence[int], ranks: int) -> list[Split]:
-    """The dimensions of which every rank gets a part."""
+    """The dimensions of which every rank would get a part."""
     return [Split(k) for k, extent in enumerate(shape) if extent >= ranks > 1]
 
 
@@ -157,5 +157,5 @@ def nd_text(states: Sequence[Sbp]) -> str:
 
 
 def replaced(states: NdSbp, axis: int, state: Sbp) -> NdSbp:
-    """`states` with that of one mesh axis replaced."""
+    """`states` with the state of one mesh axis replaced."""
     return (*states[:axis], state, *states[axis + 1 :])

@@ -1,8 +1,8 @@
-"""Searching how the inputs of a graph should be sharded: parallelism that is found, not chosen.
+"""Searches how the inputs of a graph should be sharded: automatic parallelism.
 
-The search changes how inputs are sharded, one group of alike inputs after another, as long as the
-plan that `assign` makes gets cheaper. Inputs are alike when they have the same type and the same
-part in the graph, as the weights of equal layers have.
+The search changes the sharding of one group of similar inputs after another, as long as the plan
+that `assign` makes gets cheaper. Inputs are similar if they have the same type and the same role in
+the graph, as the weights of equal layers have.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from metaop.dist.trace import trace
 from metaop.unified_graph.node import Node, topological
 
 _ROUNDS = 4
-# How far around an input its part in the graph is looked at.
+# How far around an input its role in the graph is examined.
 _DEPTH = 3
 
 
 class Search:
-    """Looks for the cheapest way to lay the inputs of a graph on a mesh.
+    """Searches for the cheapest way to shard the inputs of a graph on a mesh.
 
-    `updated` are the inputs that the outputs, in order, replace (parameters): they come out as they
-    went in; other outputs come out as suits them. A plan whose inputs take more than `memory` bytes
-    of a rank is only taken when there is no smaller one. Inputs that are `fixed` are sharded as is
-    said there.
+    `updated` are the inputs that the outputs, in order, replace (parameters): these outputs keep
+    the sharding of the inputs; other outputs may have any. A plan whose inputs take more than
+    `memory` bytes per rank is chosen only if there is no smaller one. Inputs in `fixed` are
+    sharded as given there.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Search:
         return min(plans, key=self._price)
 
     def _start(self, k: int, rule: int) -> NdSbp:
-        """Everything whole; only data split along its first dimension; everything split so."""
+        """A starting point: all whole, only data split along dimension 0, or all split so."""
         if k in self.fixed:
             return self.fixed[k]
         whole = (BROADCAST,) * len(self.mesh)
@@ -79,7 +79,7 @@ class Search:
         return best
 
     def _trials(self, given: Sequence[NdSbp], group: Sequence[int]) -> Iterator[list[NdSbp]]:
-        """The group sharded otherwise along one axis of the mesh."""
+        """Alternative shardings of the group along one axis of the mesh."""
         first = group[0]
         for choice in states_of(self.inputs[first].shape, self.mesh):
             if sum(a is not b for a, b in zip(choice, given[first])) == 1:
@@ -107,7 +107,7 @@ class Search:
 def _alike(
     inputs: Sequence[Node], outputs: Sequence[Node], updated: Sequence[int]
 ) -> Iterator[list[int]]:
-    """The numbers of inputs in groups of the same type and part in the graph, largest first."""
+    """The numbers of inputs, grouped by type and role in the graph, largest group first."""
     order = topological(outputs)
     colors: dict[Node, int] = {
         node: hash((type(node.op).__name__, node.shape, node.dtype.name)) for node in order
@@ -145,8 +145,8 @@ def auto_parallel(
     """The cheapest way to run `step` on `ranks` ranks: `plan.given` is how inputs are sharded.
 
     `ranks` is a number or the shape of a mesh. `updated` are the inputs that the outputs, in
-    order, replace (parameters): they come out as they went in. Other outputs come out whole.
-    `memory` bounds the bytes that the inputs may take on a rank.
+    order, replace (parameters): these outputs keep their sharding. Other outputs are whole.
+    `memory` limits the bytes that the inputs may take on a rank.
     """
     inputs, outputs = trace(step, *tensors)
     mesh = (ranks,) if isinstance(ranks, int) else tuple(ranks)
@@ -154,7 +154,7 @@ def auto_parallel(
 
 
 def explain_plan(plan: Plan) -> str:
-    """How inputs and outputs are sharded, the collectives in order, and the cost of the plan."""
+    """Describes the sharding of inputs and outputs, the collectives in order, and the cost."""
     lines = []
     for label, nodes, given in (
         ("input", plan.inputs, plan.given),

@@ -1,7 +1,7 @@
-"""What mpirun starts in the place of a rank that runs already: see `joining`.
+"""What mpirun starts in place of a rank that is already running: see `joining`.
 
-It hands its environment to that process, by which MPI takes the one for the other, and lives as
-long as it. It must start quickly, so it imports nothing of metaop.
+It passes its environment to that process, so that MPI identifies the process with it, and lives as
+long as the process. It must start quickly, so it imports nothing from metaop.
 """
 
 import json
@@ -13,7 +13,7 @@ END = b"end"
 
 
 def main(place: str) -> int:
-    """Waits for the process; the exit code says whether that came to its end."""
+    """Waits for the process; the exit code says whether it ended normally."""
     path = f"{place}-{os.environ['OMPI_COMM_WORLD_RANK']}"
     given = {name: os.environ[name] for name in os.environ if name.startswith(("OMPI_", "PMI"))}
     for name in ("OPAL_PREFIX", "LD_LIBRARY_PATH"):

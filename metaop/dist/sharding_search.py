@@ -1,9 +1,9 @@
-"""Choosing how every value of a graph is sharded, by the cost of computing and of moving data.
+"""Chooses the sharding of every value of a graph, by the cost of computing and of moving data.
 
-Costs are seconds on a `Cluster`. For each node the cheapest way to have it in every state is found
-from those of its inputs, in topological order; what several consumers share is charged to each of
-them in part, so that long graphs are not counted many times over. The cost of a finished plan
-counts every step of it once.
+Costs are seconds on a `Cluster`. In topological order, the cheapest way to have each node in each
+state is found from those of its inputs; the cost of a value with several consumers is divided among
+them, so that long graphs are not counted many times. The cost of a finished plan counts every step
+once.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from metaop.unified_graph.reshard import Reshard
 
 State = tuple[Node, NdSbp]
 
-# Plans are made again with what the last one has learnt about sharing.
+# Plans are made again with what the last one has shown about sharing.
 _PASSES = 3
 
 
 class Way(NamedTuple):
     """The cheapest way to have a node in one state: by a rule, moved from another, or given.
 
-    `cost` counts all that leads here, `own` this step alone.
+    `cost` includes all steps that lead here, `own` this step alone.
     """
 
     cost: float
@@ -44,7 +44,7 @@ class Way(NamedTuple):
 
 
 Ways = dict[Node, dict[NdSbp, Way]]
-# What choices are made by: the mesh, what it costs there, and whether anything may be sent.
+# What choices depend on: the mesh, its cost model, and whether communication is allowed.
 Setting = tuple[Mesh, Cluster, bool]
 
 
@@ -55,10 +55,10 @@ def find_ways(
     used: Container[State] | None = None,
     wanted: Sequence[NdSbp] | None = None,
 ) -> Ways:
-    """For every node, the states in which it can be had, each in the cheapest way.
+    """For every node, the states that it can have, each in the cheapest way.
 
-    What is not among the states `used` by an earlier plan is charged in full: others may not
-    want to share it.
+    States that an earlier plan has not `used` are charged in full, because other readers may not
+    share them.
     """
     order = topological(outputs)
     shared = Counter(source for node in order for source in set(node.inputs))
@@ -76,7 +76,7 @@ def find_ways(
 def _wishes(
     order: Sequence[Node], outputs: Sequence[Node], wanted: Sequence[NdSbp]
 ) -> dict[Node, list[NdSbp]]:
-    """The states that are asked for, by the nodes that are to have them."""
+    """The requested states, by the nodes that should have them."""
     found: dict[Node, list[NdSbp]] = {}
     for node, states in zip(outputs, wanted):
         found.setdefault(node, []).append(states)
@@ -87,7 +87,7 @@ def _wishes(
 
 
 def _given(node: Node, states: NdSbp, setting: Setting) -> Way:
-    """What lies whole on every rank takes more memory than its blocks."""
+    """The way of an input; whole on every rank, it takes more memory than as blocks."""
     mesh, cluster, _ = setting
     held = node.dtype.itemsize
     for extent in mesh_shape(node.shape, states, mesh, (0,) * len(mesh)):
@@ -138,7 +138,7 @@ def _charges(
 
 
 def _move(node: Node, ways: dict[NdSbp, Way], setting: Setting, wishes: Sequence[NdSbp]) -> None:
-    """Adds the states that resharding leads to, each by the cheapest path of moves."""
+    """Adds the states that resharding can reach, each by the cheapest path of moves."""
     mesh, cluster, boxing = setting
     room = room_for(node.shape, mesh, (*ways, *wishes))
     queue = [(way.cost, number, states) for number, (states, way) in enumerate(ways.items())]
@@ -164,9 +164,9 @@ def _move(node: Node, ways: dict[NdSbp, Way], setting: Setting, wishes: Sequence
 class Plan:
     """What every rank does: stages of local computation with collectives between them.
 
-    `stages[k]` lists the states that stage `k` has to produce; `boxes[k]` the collectives after
-    it, in the same order on every rank. `states` are those of the outputs; `table` tells how each
-    state comes about.
+    `stages[k]` lists the states that stage `k` must produce; `boxes[k]` the collectives after it,
+    in the same order on every rank. `states` are those of the outputs; `table` tells how each
+    state is made.
     """
 
     inputs: tuple[Node, ...]
@@ -180,11 +180,11 @@ class Plan:
     mesh: Mesh
 
     def cost(self) -> float:
-        """The seconds of a step by which the plan was chosen, every step of it once."""
+        """The seconds per step for which the plan was chosen, with every step counted once."""
         return sum(self.table[node][states].own for node, states in self.used)
 
     def input_bytes(self) -> int:
-        """What the first rank holds of the inputs, in bytes."""
+        """The number of bytes of the inputs that the first rank holds."""
         total = 0
         for node, states in zip(self.inputs, self.given):
             nbytes = node.dtype.itemsize
@@ -203,9 +203,9 @@ def assign(
     boxing: bool = True,
     cluster: Cluster = HOST,
 ) -> Plan:
-    """Chooses a way for everything the outputs need; KeyError when `wanted` cannot be had.
+    """Chooses a way for everything the outputs need; KeyError if `wanted` is impossible.
 
-    Without `boxing` only what takes no communication.
+    Without `boxing`, only ways without communication.
     """
     setting = (mesh, cluster, boxing)
     best: Plan | None = None
@@ -255,7 +255,7 @@ def _plan(
 
 
 def _carried(levels: Mapping[State, int], table: Ways) -> dict[State, tuple[State, ...]]:
-    """What a later stage gets of each state: itself, or what it is quickly made of again.
+    """What a later stage gets for each state: the state itself, or what it is quickly made from.
 
     The factors of a matrix product are much smaller than all the products of their elements.
     """
@@ -281,9 +281,9 @@ def _is_quick(pair: State, table: Ways) -> bool:
 
 
 def _goals(outputs: Sequence[Node], table: Ways, setting: Setting) -> list[NdSbp]:
-    """How outputs come out: as was wished, else in the state that adds least to the others.
+    """The states of the outputs: as requested, otherwise the state that adds the least cost.
 
-    Nothing is moved for an output without a wish, but a partial one has its reduction to come.
+    An output without a request is not moved, but the reduction of a partial one is still to come.
     """
     found: dict[Node, NdSbp] = {
         node: node.op.sbp for node in outputs if isinstance(node.op, Reshard) and node.op.sbp
@@ -308,7 +308,7 @@ def _goals(outputs: Sequence[Node], table: Ways, setting: Setting) -> list[NdSbp
 
 
 def _added(goal: State, table: Ways, used: Container[State]) -> list[State]:
-    """The states that a plan needs for one more goal."""
+    """The additional states that a plan needs for one more goal."""
     seen: dict[State, None] = {}
     stack = [goal]
     while stack:
@@ -342,13 +342,13 @@ def needed(pair: State, table: Ways) -> list[State]:
 
 
 def _is_sent(pair: State, table: Ways) -> bool:
-    """Whether having a state takes a collective."""
+    """Whether reaching a state takes a collective."""
     move = table[pair[0]][pair[1]].moved
     return move is not None and not move.is_local
 
 
 def _levels(goals: Sequence[State], table: Ways) -> dict[State, int]:
-    """How many collectives lie one after another below each state, in the order of computing."""
+    """The number of successive collectives before each state, in the order of computing."""
     levels: dict[State, int] = {}
     stack = list(reversed(goals))
     while stack:

@@ -1,8 +1,8 @@
-"""Predicting a plan on a cluster of any size: time, traffic and memory of one rank.
+"""Predicts a plan on a cluster of any size: time, traffic and memory of one rank.
 
-Kernels follow each other on a rank, collectives on each link; a collective starts when the kernel
-that makes its last source has ended, and a stage begins when the collectives before it are done.
-Traffic and memory are counted as running the plan counts them; times come from the model.
+Kernels run one after another on a rank, and so do collectives on each link; a collective starts
+when the kernel that makes its last source has ended, and a stage begins when the collectives before
+it are done. Traffic and memory are counted as when the plan runs; times come from the model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from metaop.dist.sbp import BROADCAST, mesh_shape, replaced
 from metaop.dist.sharding_search import Plan, State
 from metaop.unified_graph.node import Node, Shape
 
-# What the program of a local graph does: see `codegen.estimate`.
+# The work of a local graph's program: see `codegen.estimate`.
 Estimate = Callable[[Sequence[Node], Sequence[Node]], Any]
 
 
@@ -37,7 +37,7 @@ class Event(NamedTuple):
 
 @dataclass
 class Prediction:
-    """One step on one rank: seconds, bytes sent, the most bytes held, and everything in order."""
+    """One step on one rank: seconds, bytes sent, peak bytes held, and all events in order."""
 
     seconds: float = 0.0
     sent_bytes: int = 0
@@ -75,7 +75,7 @@ class Prediction:
 def simulate(
     plan: Plan, estimate: Estimate, cluster: Cluster = HOST, place: Place | None = None
 ) -> Prediction:
-    """What the rank at `place` of the mesh (the first, unless given) will do."""
+    """Predicts what the rank at `place` of the mesh (by default the first) will do."""
     return _Simulation(plan, cluster, place or (0,) * len(plan.mesh)).run(estimate)
 
 
@@ -151,7 +151,7 @@ class _Simulation:
             self._hold((box, moved.target), start + seconds)
 
     def _together(self, bucket: Bucket) -> Shape:
-        """The shape of what a line of ranks holds together; packed values lie in a row."""
+        """The shape of what a line of ranks holds together; packed values form one row."""
         if bucket.is_packed:
             return (sum(prod(self._shape((n, move.source))) for n, move in bucket.boxes),)
         node, move = bucket.boxes[0]

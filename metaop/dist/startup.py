@@ -1,6 +1,6 @@
-"""What comes before MPI is started: ranks meet, and a process alone keeps to itself.
+"""What happens before MPI starts: ranks meet, and a single process isolates itself.
 
-The start of MPI cannot be interrupted while it waits for all ranks.
+Starting MPI cannot be interrupted while it waits for all ranks.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from metaop.errors import DistributedError, describe_location, user_location
 
 # Open MPI's folder of the job on this host, which it removes, and the name of the job.
 _FOLDER, _JOB = "PMIX_SERVER_TMPDIR", "PMIX_NAMESPACE"
-# How the variables begin that a launcher leaves, also one whose ranks nobody knows.
+# Prefixes of the variables that launchers set, including those whose ranks are unknown.
 _LAUNCHED = ("PMIX_", "PMI_", "OMPI_COMM_WORLD_")
-# Seconds.
+# In seconds.
 _PAUSE, _LONGEST_PAUSE = 1e-4, 1e-2
 
 
 def meet(place: Launched | None) -> None:
     """Returns when all ranks of this host have called it.
 
-    After METAOP_WATCHDOG_SECONDS, and again and again, those that have not are named;
-    DistributedError after METAOP_TIMEOUT_SECONDS. Launchers that have no folder for the ranks of a
-    host to meet in are trusted.
+    After METAOP_WATCHDOG_SECONDS, and repeatedly after that, the missing ranks are reported; raises
+    DistributedError after METAOP_TIMEOUT_SECONDS. Launchers without a folder in which the ranks of
+    a host can meet are trusted.
     """
     if place is None or _FOLDER not in os.environ or not Path(os.environ[_FOLDER]).is_dir():
         return
@@ -55,9 +55,9 @@ def meet(place: Launched | None) -> None:
         text += f" at {where}" if where else ""
         if waited >= timeout:
             raise DistributedError(
-                text, fix="let every rank come to it, or set METAOP_TIMEOUT_SECONDS higher"
+                text, fix="let every rank reach it, or increase METAOP_TIMEOUT_SECONDS"
             )
-        # One voice is enough.
+        # One rank reports for all.
         if number == min(set(range(place.local_size)) - set(late)):
             print(f"metaop: {text}", file=sys.stderr, flush=True)
         patience *= 2
@@ -65,10 +65,10 @@ def meet(place: Launched | None) -> None:
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Lets a process that no launcher started start MPI without leaving anything behind.
+    """Lets a process that no launcher started use MPI without leaving anything behind.
 
-    Open MPI makes memory for other ranks, and a folder, which are not removed at the end. A process
-    alone needs neither. Processes that this one starts do not see the settings.
+    Open MPI allocates memory for other ranks, and a folder, which are not removed at the end. A
+    single process needs neither. Child processes do not see the settings.
     """
     if any(name.startswith(_LAUNCHED) for name in os.environ):
         yield

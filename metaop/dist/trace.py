@@ -1,4 +1,4 @@
-"""Signatures of a function of tensors: what it records is expanded and the rule applied."""
+"""The signatures of a function of tensors: records and expands it, then applies the rule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metaop.unified_graph.rewrite import rebuild
 def trace(function: Callable[..., Any], *tensors: Any) -> tuple[list[Node], list[Node]]:
     """The meta-operator graph of `function`: a node for each of `tensors`, and the outputs.
 
-    Raises ArgumentError when the function uses other tensors that have been computed before.
+    Raises ArgumentError if the function uses other tensors that are already computed.
     """
     for tensor in tensors:
         tensor.buffer()
@@ -32,7 +32,7 @@ def trace(function: Callable[..., Any], *tensors: Any) -> tuple[list[Node], list
         if tensor.call not in position:
             raise ArgumentError(
                 f"the function does not use its argument of shape {list(tensor.shape)}",
-                fix="leave the argument out",
+                fix="remove the argument",
             )
         given.append(nodes[position[tensor.call]])
     others = [node for node in nodes if node not in given and node.shape != ()]
@@ -41,7 +41,7 @@ def trace(function: Callable[..., Any], *tensors: Any) -> tuple[list[Node], list
             f"the function uses a tensor of shape {list(others[0].shape)} besides its arguments",
             fix="pass every tensor as an argument",
         )
-    # Numbers that the function takes along are equal on all ranks.
+    # Numbers that the function uses are equal on all ranks.
     ordered = [*given, *(node for node in nodes if node not in given)]
     fresh = [input_node(k, node.shape, node.dtype) for k, node in enumerate(ordered)]
     return fresh, rebuild(results, dict(zip(ordered, fresh)))
@@ -51,8 +51,8 @@ def signatures(function: Callable[..., Any], *tensors: Any, ranks: int = 2) -> l
     """The ways to run `function` on `ranks` ranks without communication, as `S0,B->S0`.
 
     `S1` is a split of dimension 1, `B` the whole value on every rank, `P` a value that is the sum
-    (`P(max)` the maximum) of what the ranks hold. What follows from another entry for free is left
-    out.
+    (`P(max)` the maximum) of what the ranks hold. Entries that follow from another one for free are
+    omitted.
 
     >>> metaop.distributed.signatures(metaop.exp, metaop.ones(4, 4))
     ['S0->S0', 'S1->S1', 'B->B']
@@ -62,7 +62,7 @@ def signatures(function: Callable[..., Any], *tensors: Any, ranks: int = 2) -> l
 
 
 def _only(found: Sequence[Signature], count: int) -> list[Signature]:
-    """The entries in which the numbers behind the first `count` inputs are whole."""
+    """The entries in which the numbers after the first `count` inputs are whole."""
     kept = [
         (inputs[:count], states)
         for inputs, states in found
@@ -74,7 +74,7 @@ def _only(found: Sequence[Signature], count: int) -> list[Signature]:
 def explain(function: Callable[..., Any], *tensors: Any, ranks: int = 2) -> str:
     """A table of the signatures, cheapest first: milliseconds on one host, and what was chosen.
 
-    The cost counts the seconds of sending and computing, and depends on the shapes.
+    The cost is the time of sending and computing, and depends on the shapes.
 
     >>> table = metaop.distributed.explain(metaop.exp, metaop.ones(4, 4))
     >>> table.splitlines()[0].split()[0]

@@ -1,8 +1,8 @@
 """Moving a tensor from the ranks of one placement to those of another, of any size and shape.
 
-Every rank of either placement works out the same list of messages: for each part that is wanted,
-the boxes of it that others hold. What several ranks hold is asked of the receiver itself, or of
-them in turn.
+Every rank of either placement computes the same list of messages: for each required part, the boxes
+of it that others hold. A box held by several ranks comes from the receiver itself, or from those
+ranks in turn.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Message(NamedTuple):
 
 
 def intersection(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> Box | None:
-    """What two boxes of indices share; None when that is nothing."""
+    """The intersection of two boxes of indices; None if it is empty."""
     shared = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other))
     return None if any(low >= high for low, high in shared) else shared
 
@@ -60,7 +60,7 @@ def inside(box: Box, part: Sequence[tuple[int, int]]) -> tuple[slice, ...]:
 def messages(
     shape: Sequence[int], source: tuple[NdSbp, Placement], target: tuple[NdSbp, Placement]
 ) -> list[Message]:
-    """Who sends what to whom, by job-wide rank numbers; nothing may be partial on the source."""
+    """Who sends what to whom, by job-wide rank numbers; the source must have no partial values."""
     holders: dict[Box, list[int]] = {}
     for rank, place in _places(source[1]):
         box = tuple(local_box(shape, source[0], source[1].shape, place))
@@ -84,14 +84,14 @@ def _places(placement: Placement) -> Iterator[tuple[int, Place]]:
 
 
 def _wants(states: NdSbp, place: Place) -> bool:
-    """Of a partial value the first rank of every line gets all, the others nothing."""
+    """Whether a place receives data: only the first rank of every line does, for partial values."""
     return not any(isinstance(state, Partial) and k for state, k in zip(states, place))
 
 
 def transfer(
     buffer: ShardedBuffer, source: Placement, target: Placement, states: NdSbp
 ) -> ShardedBuffer:
-    """The same value on another placement; every rank of either has to call it."""
+    """The same value on another placement; every rank of either placement must call this."""
     if source.simulated != target.simulated:
         raise UnsupportedError(
             f"moving from {source} to {target}: only one of them is simulated",
@@ -101,7 +101,7 @@ def transfer(
     parts = buffer.world.box(buffer.parts, buffer.states, settled, buffer.shape)
     memory = target.memory
     if source.type != target.type:
-        # Between hosts and GPUs values travel through host memory.
+        # Between hosts and GPUs, values go through host memory.
         memory = HOST_MEMORY
         parts = {rank: source.memory.get(part) for rank, part in parts.items()}
     lists = messages(buffer.shape, (settled, source), (states, target))
@@ -120,7 +120,7 @@ def transfer(
 
 
 def _settled(states: NdSbp, shape: Sequence[int], mesh: Mesh) -> NdSbp:
-    """Without partial values: cut up where that is possible, because it is cheaper than whole."""
+    """The states without partial values: split if possible, which is cheaper than whole."""
     for axis, state in enumerate(states):
         if isinstance(state, Partial):
             known = [
@@ -149,7 +149,7 @@ class _Target:
             self.parts[rank] = memory.full(extents, _fill(states, self.dtype), self.dtype)
 
     def view(self, message: Message) -> np.ndarray:
-        """Where the box of a message goes."""
+        """The destination of the box of a message."""
         rank = _number(self.placement, message.target)
         part = local_box(self.shape, self.states, self.placement.shape, self.world.place(rank))
         return self.parts[rank][inside(message.box, part)]
@@ -175,14 +175,14 @@ def _cut(
 
 
 def _number(placement: Placement, rank: int) -> int:
-    """The number of a job-wide rank within a placement."""
+    """The number that a job-wide rank has within a placement."""
     return int(np.flatnonzero(placement.ranks.ravel() == rank)[0])
 
 
-# All are kept: a rank that had forgotten one would wait for the others to make it again.
+# All are kept: if one rank dropped one, it would wait for the others to create it again.
 @cache
 def _union(ranks: tuple[int, ...], losses: int, memory: Memory) -> MPIWorld:
-    """The ranks of two placements together; all of them have to ask for it.
+    """The ranks of two placements together; all of them must call this.
 
     Ranks have other numbers after some of the job's have been lost.
     """
@@ -204,7 +204,7 @@ def _exchange(
     world.verify(text)
     given, taken = [], []
     counts, arriving = [0] * len(ranks), [0] * len(ranks)
-    # What goes the same way lies in the order of the list, which is that of all ranks.
+    # Messages on the same path are in the order of the list, which is the same on all ranks.
     for message in sorted(lists, key=lambda one: (one.source, one.target)):
         if message.source == me:
             value = _cut(parts, made.shape, *source, message)

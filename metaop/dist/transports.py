@@ -1,10 +1,10 @@
-"""What carries the collectives of a communicator: messages, and memory where ranks share a host.
+"""The transports of collectives: messages, and shared memory for ranks on the same host.
 
-Arrays are flat and parts may be uneven. Everything is started, and moves on while its request is
-tested. Large reductions go through the window of a host; what is only moved does not, because MPI
-copies it once, from process to process. Sums over several hosts are first made within each, then
-between the ranks that have the same number on every host, and then read by all: so each byte goes
-between two hosts once, however many ranks there are.
+Arrays are flat and parts may be uneven. Everything is asynchronous and makes progress when its
+request is tested. Large reductions go through the window of a host; data that is only moved does
+not, because MPI copies it once, from process to process. Sums over several hosts are first computed
+within each, then between the ranks that have the same number on every host, and then read by all:
+each byte goes between two hosts once, however many ranks there are.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from metaop.dist.requests import Request
 from metaop.dist.ring_steps import AllReduce, Ranges, ReduceScatter
 from metaop.dist.sbp import block
 
-# Smaller arrays are messages: their latency is lower.
+# Smaller arrays are sent as messages, which have a lower latency.
 WINDOW_BYTES = 1 << 17
-# Elements and repetitions of a trial of both.
+# Elements and repetitions of a timing trial of both.
 _TRIAL, _TRIALS = 1 << 20, 3
 
 _MESSAGE = 32005
@@ -36,16 +36,16 @@ _OPERATIONS = {
 
 
 class _AfterRequest(Request):
-    """A request of MPI, and what makes its result the one that was asked for.
+    """A request of MPI, and a function that finishes its result.
 
-    MPI reads and writes `memory` until it is done, and holds no reference to it.
+    MPI reads and writes `memory` until the request is done, and holds no reference to it.
     """
 
     def __init__(self, request: Any, finish: Any, *memory: np.ndarray) -> None:
         self.request, self.finish, self.memory = request, finish, memory
 
     def Test(self) -> bool:
-        """Whether the result is there."""
+        """Whether the result has arrived."""
         if self.finish is not None and self.request.Test():
             self.finish()
             self.finish = None
@@ -53,12 +53,12 @@ class _AfterRequest(Request):
 
 
 def is_narrow(dtype: np.dtype) -> bool:
-    """Whether it is a 16-bit float, which MPI does not know."""
+    """Whether it is a 16-bit float, which MPI does not support."""
     return dtype.kind not in "iub" and dtype.itemsize == 2
 
 
 def _carried(array: np.ndarray) -> np.ndarray:
-    """The same memory as a type that MPI knows."""
+    """The same memory as a type that MPI supports."""
     return array.view(np.uint16) if is_narrow(array.dtype) else array
 
 
@@ -69,7 +69,7 @@ def _operation(name: str) -> Any:
 
 
 def _nothing() -> None:
-    """Results are where they should be."""
+    """Does nothing: the result is already in place."""
 
 
 class Transport:
@@ -91,7 +91,7 @@ class Transport:
         return count
 
     def all_reduce(self, given: Packed, total: np.ndarray, op: str, factor: float = 1.0) -> Any:
-        """The combination over the ranks, times `factor`, in `total`."""
+        """Combines `given` over the ranks, times `factor`, into `total`."""
         flat = given.flat()
         if is_narrow(flat.dtype):
             flat = flat.astype(np.float32)
@@ -107,7 +107,7 @@ class Transport:
         return _AfterRequest(request, finish, flat, result, total)
 
     def reduce_in_place(self, array: np.ndarray, op: str) -> Any:
-        """The combination over the ranks where the summands are."""
+        """Combines `array` over the ranks in place."""
         from mpi4py import MPI
 
         if is_narrow(array.dtype):
@@ -117,7 +117,7 @@ class Transport:
     def reduce_scatter(
         self, given: np.ndarray, mine: np.ndarray, counts: Sequence[int], op: str
     ) -> Any:
-        """This rank's part, of `counts` elements, of the combination over the ranks in `mine`."""
+        """Combines over the ranks; `mine` gets this rank's part of `counts` elements."""
         flat, result = given, mine
         if is_narrow(given.dtype):
             flat, result = given.astype(np.float32), np.empty(mine.size, np.float32)
@@ -130,7 +130,7 @@ class Transport:
         return _AfterRequest(request, finish, flat, result, mine)
 
     def all_gather(self, mine: np.ndarray, whole: np.ndarray, counts: Sequence[int]) -> Any:
-        """The parts of all ranks one after another in `whole`."""
+        """Gathers the parts of all ranks one after another in `whole`."""
         request = self.communicator.Iallgatherv(_carried(mine), [_carried(whole), counts])
         return _AfterRequest(request, _nothing, mine, whole)
 
@@ -141,24 +141,24 @@ class Transport:
         received: np.ndarray,
         arriving: Sequence[int],
     ) -> Any:
-        """Part k of `given` goes to rank k."""
+        """Sends part k of `given` to rank k."""
         request = self.communicator.Ialltoallv(
             [_carried(given), counts], [_carried(received), arriving]
         )
         return _AfterRequest(request, _nothing, given, received)
 
     def broadcast(self, array: np.ndarray, root: int) -> Any:
-        """What `root` has in `array` in that of every rank."""
+        """Copies `array` of `root` to `array` of every rank."""
         return _AfterRequest(self.communicator.Ibcast(_carried(array), root), _nothing, array)
 
     def send(self, array: np.ndarray, rank: int) -> Any:
-        """The array on its way to a rank, which receives one of as many elements."""
+        """Sends the array to a rank, which receives an array with as many elements."""
         return _AfterRequest(
             self.communicator.Isend(_carried(array), rank, _MESSAGE), _nothing, array
         )
 
     def receive(self, array: np.ndarray, rank: int) -> Any:
-        """The array that a rank sends, in `array`."""
+        """Receives the array that a rank sends, in `array`."""
         return _AfterRequest(
             self.communicator.Irecv(_carried(array), rank, _MESSAGE), _nothing, array
         )
@@ -167,8 +167,8 @@ class Transport:
 class HostTransport(Transport):
     """Large reductions through memory that the ranks of a host share.
 
-    `host` are the ranks of this host. Where there are others, `across` are the ranks that have the
-    same number on theirs, and the first `speakers` ranks of every host talk to them.
+    `host` are the ranks of this host. If there are other hosts, `across` are the ranks that have
+    the same number on theirs, and the first `speakers` ranks of every host talk to them.
     """
 
     def __init__(self, communicator: Any, host: Any, across: Any = None, speakers: int = 0) -> None:
@@ -176,7 +176,7 @@ class HostTransport(Transport):
         self.window = HostWindow(host)
         self.across = Transport(across) if across is not None else None
         self.speakers = speakers or host.size
-        # The sum of two is the same in every order, so that the choice changes no result.
+        # The sum of two values is the same in either order, so the choice changes no result.
         self.by_messages = self.is_alone and host.size == 2 and self._messages_are_faster()
 
     @property
@@ -201,7 +201,7 @@ class HostTransport(Transport):
         return self.window.begin(rounds)
 
     def _messages_are_faster(self) -> bool:
-        """Tries both ways: MPI is fast if the system lets it read the memory of another process."""
+        """Times both ways: MPI is fast if the system lets it read the memory of another process."""
         given = Packed.alone(np.ones(_TRIAL, np.float32))
         total = np.empty(_TRIAL, np.float32)
         best = np.full(2, np.inf)
@@ -227,7 +227,7 @@ def _ranges(counts: Sequence[int]) -> Ranges:
 def transport_of(communicator: Any, memory: Memory = HOST_MEMORY) -> Transport:
     """The transport of a communicator for arrays in a memory.
 
-    The first time, every rank has to ask for it.
+    The first time, every rank must call this.
     """
     if not isinstance(memory, GpuMemory):
         return attached(communicator, _new_transport)
@@ -252,10 +252,10 @@ def _new_transport(communicator: Any) -> Transport:
 
 
 def over_hosts(communicator: Any, host: Any, speakers: int) -> HostTransport:
-    """The transport of hosts that have at least `speakers` ranks each."""
+    """The transport between hosts that have at least `speakers` ranks each."""
     from mpi4py import MPI
 
     color = host.rank if host.rank < speakers else MPI.UNDEFINED
     across = communicator.Split(color)
-    # A rank that talks to no other host needs to know that others do.
+    # A rank that talks to no other host must know that others do.
     return HostTransport(communicator, host, across, speakers)

@@ -1,8 +1,8 @@
-"""Waiting for other ranks without hanging silently: who does not come is named.
+"""Waiting for other ranks without hanging silently: ranks that are missing are reported.
 
 A rank that has waited long asks all others whether they wait for the same thing; those that do not
-answer are the ones that everybody waits for. Nothing is sent as long as all ranks come in time. A
-rank that comes to the end of its program says so: whoever waits for it then waits for ever.
+answer are the ones that everybody waits for. Nothing is sent as long as all ranks are in time. A
+rank that reaches the end of its program says so, because others would wait for it forever.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from metaop.dist.job import attached, job
 from metaop.errors import DistributedError, describe_location, user_location
 
 _QUESTION, _ANSWER, _DEPARTURE = 32001, 32002, 32003
-# Seconds: waiting at full speed, then in growing pauses; and for the answers of the others.
+# In seconds: waiting at full speed, then with growing pauses; and for the answers of the others.
 _BUSY, _PAUSE, _LONGEST_PAUSE, _ANSWERS = 2e-4, 2e-5, 2e-3, 0.5
-# Seconds between two looks for a message.
+# Seconds between two checks for a message.
 _MESSAGE_PAUSE = 5e-5
-# Seconds in which the last messages of a rank that has come to its end arrive.
+# Seconds within which the last messages of a rank that has ended arrive.
 _LAST_MESSAGES = 1.0
 
 
@@ -35,20 +35,21 @@ class Watchdog:
     def __init__(self, communicator: Any) -> None:
         self.communicator = communicator
         place = launched()
-        # With more ranks than cores, who waits makes room for who works.
+        # With more ranks than cores, a waiting rank yields to a working one.
         self.shares_cores = place is not None and place.local_size > (os.cpu_count() or 1)
         self.count = 0
         self.sent: list[Any] = []
-        # Of the ranks that have come to their end: how often they waited, and when that was known.
+        # For ranks that have ended: how often they waited, and when that became known.
         self.departed: dict[int, tuple[int, float]] = {}
 
     def wait(
         self, is_done: Callable[[], bool], what: str, news: Callable[[], int] = lambda: 0
     ) -> None:
-        """Returns when `is_done`; DistributedError after METAOP_TIMEOUT_SECONDS.
+        """Returns when `is_done`; raises DistributedError after METAOP_TIMEOUT_SECONDS.
 
-        After METAOP_WATCHDOG_SECONDS, and again and again, the ranks that are missing are named.
-        The time counts from when `news` changed last: it says that there is some progress.
+        After METAOP_WATCHDOG_SECONDS, and repeatedly after that, the missing ranks are reported. The
+        time counts from the last
+        change of `news`, which indicates progress.
         """
         self.count += 1
         while not self._wait_for_news(is_done, what, news):
@@ -57,7 +58,7 @@ class Watchdog:
     def _wait_for_news(
         self, is_done: Callable[[], bool], what: str, news: Callable[[], int]
     ) -> bool:
-        """True when it is done, False when there has been progress."""
+        """True if it is done, False if there has been progress."""
         started, pause, last = time.perf_counter(), _PAUSE, news()
         while pause < _LONGEST_PAUSE:
             if is_done():
@@ -102,7 +103,7 @@ class Watchdog:
     def wait_for(self, ranks: Collection[int], is_done: Callable[[], bool], what: str) -> None:
         """Returns when `is_done`, which messages of `ranks` bring about.
 
-        Late ranks are named and an error raised as by `wait`; the other ranks need not wait too.
+        Reports late ranks and raises an error as `wait` does; the other ranks need not wait too.
         """
         patience = settings.get("METAOP_WATCHDOG_SECONDS")
         timeout = settings.get("METAOP_TIMEOUT_SECONDS")
@@ -119,16 +120,16 @@ class Watchdog:
             patience *= 2
 
     def depart(self) -> None:
-        """Tells the others that this rank has come to the end of its program."""
+        """Tells the others that this rank has reached the end of its program."""
         # All ranks of the job wait for each other once more.
         last = int(self.communicator == job.everyone)
         for rank in self._others():
             self._send(np.array([self.count + last]), rank, _DEPARTURE)
 
     def _expect(self, ranks: Collection[int] | None, what: str, started: float) -> None:
-        """DistributedError when this rank has waited since `started` for one that never comes.
+        """Raises DistributedError if this rank has waited since `started` for one that never comes.
 
-        Without `ranks` it waits for all that have not waited as often.
+        Without `ranks`, it waits for all that have not waited as often.
         """
         number = np.empty(1, np.int64)
         for rank in self._others():
@@ -140,13 +141,13 @@ class Watchdog:
             if never and time.perf_counter() - max(known, started) > _LAST_MESSAGES:
                 raise DistributedError(
                     f"{self._name(self.communicator.rank)} waits in {what} for "
-                    f"{self._name(rank)}, which has come to the end of its program",
+                    f"{self._name(rank)}, which has reached the end of its program",
                     fix="let every rank take the same steps: one that returns or calls sys.exit "
-                    "earlier leaves the others waiting",
+                    "early leaves the others waiting",
                 )
 
     def _name(self, rank: int) -> str:
-        """A rank of the communicator by its number within the job."""
+        """The name of a rank of the communicator, with its number within the job."""
         groups = self.communicator.group, job.everyone.group
         return f"rank {groups[0].Translate_ranks([rank], groups[1])[0]}"
 
@@ -159,7 +160,7 @@ class Watchdog:
             self._send(np.array([self.count]), rank, _QUESTION)
 
     def _answer(self) -> None:
-        """Tells those who ask that this rank waits too, when it waits for the same."""
+        """Answers those who ask that this rank waits too, if it waits for the same thing."""
         number = np.empty(1, np.int64)
         for rank in self._others():
             while self.communicator.Iprobe(rank, _QUESTION):
@@ -187,14 +188,14 @@ class Watchdog:
             f"{self._name(self.communicator.rank)} has waited {waited:.0f} s for {names} in {what}"
         )
         text += f" at {where}" if where else ""
-        # One voice is enough.
+        # One rank reports for all.
         if gives_up or self.communicator.rank == min(waiting):
             self._tell(text, gives_up)
 
     def _tell(self, text: str, gives_up: bool) -> None:
         if gives_up:
             raise DistributedError(
-                text, fix="look at what the late rank does, or set METAOP_TIMEOUT_SECONDS higher"
+                text, fix="look at what the late rank does, or increase METAOP_TIMEOUT_SECONDS"
             )
         print(f"metaop: {text}", file=sys.stderr, flush=True)
 
