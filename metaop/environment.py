@@ -56,7 +56,7 @@ def compile(
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Accepted: results are the same in every run, whatever is set.
+    """Stores the mode, which changes nothing: kernels are deterministic, except CUDA scatters.
 
     >>> metaop.use_deterministic_algorithms(True, warn_only=True)
     >>> metaop.get_deterministic_debug_mode()

@@ -1,7 +1,7 @@
 """Switches of the libraries behind PyTorch; metaop keeps them so that programs can set them.
 
 Generated code uses none of these libraries. What a switch says about precision or determinism
-holds anyway: kernels are deterministic, and float32 products are computed in float32.
+holds anyway: CPU kernels are deterministic, and float32 products are computed in float32.
 """
 
 from metaop.backends import cuda, cudnn, mkl, mkldnn, mps, openmp

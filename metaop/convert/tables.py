@@ -103,7 +103,7 @@ PUBLIC_PACKAGES = {
     "torchvision.utils": "metaop.vision.utils",
 }
 
-# Names that work but mean something else than in PyTorch; a prefix covers what lies in it.
+# Names that work but have another meaning than in PyTorch; a prefix covers everything below it.
 MEANINGS = {
     "torch.__version__": "the version of PyTorch whose interface metaop follows, as a text",
     "torch.backends": "flags are kept and read back; kernels are compiled, so they choose nothing",
@@ -120,9 +120,9 @@ MEANINGS = {
     "torch.nn.parallel.DistributedDataParallel": "start the processes with mpirun",
     "torch.save": "whole modules are written by the name of their class; PyTorch cannot read those",
     "torch.set_num_threads": "threads of generated kernels, from the next kernel on",
-    "torch.use_deterministic_algorithms": "all kernels are deterministic already",
+    "torch.use_deterministic_algorithms": "all kernels are deterministic, except CUDA scatters",
     "torchvision.datasets": "reads local files; download=True says where to get them",
-    # These never had anything to download.
+    # These never download anything.
     **dict.fromkeys(
         (
             *("torchvision.datasets.FakeData", "torchvision.datasets.ImageFolder"),
@@ -139,7 +139,9 @@ ABSENT_HINTS = {
     "torch._C": "private to PyTorch",
     "torch.ao": "metaop.ao.quantization has PyTorch's eager mode, without quantised tensors",
     "torch.distributed": "not in metaop.distributed, which has collectives and groups",
-    "torch.distributed.rpc": "there are no remote calls; use metaop.distributed",
+    "torch.distributed._composable": "use metaop.distributed.FullyShardedDataParallel",
+    "torch.distributed.fsdp.fully_shard": "use metaop.distributed.FullyShardedDataParallel",
+    "torch.distributed.rpc": "remote calls are not supported; use metaop.distributed",
     "torch.fx": "metaop.fx traces, edits and interprets; it has none of PyTorch's passes",
     "torch.library": "declare an operator with metaop.autograd.Function instead",
     "torch.multiprocessing": "use Python's multiprocessing",
@@ -155,11 +157,11 @@ ABSENT_HINTS = {
     "torch.hub": "download the file and read it with metaop.load",
     "torchvision": "not in metaop.vision",
     "torchvision.datasets": "write a metaop.utils.data.Dataset that reads the files",
-    "torchvision.io": "metaop.vision.io reads and writes pictures only, no films",
+    "torchvision.io": "metaop.vision.io reads and writes images, not videos",
     "torchvision.models": "copy the module's source and convert it; load weights with metaop.load",
     "torchvision.models.detection": "write the detector with metaop.vision.ops and a backbone",
     "torchvision.models.segmentation": "copy the module's source and convert it",
-    "torchvision.ops": "compose it of tensor functions",
+    "torchvision.ops": "compose it from tensor functions",
     "torchvision.transforms": "write it with metaop.vision.transforms.functional",
     "torchvision.tv_tensors": "pass boxes and masks as tensors",
     "einops": "pip install einops: metaop.einops needs it",

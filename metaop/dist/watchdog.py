@@ -47,9 +47,8 @@ class Watchdog:
     ) -> None:
         """Returns when `is_done`; raises DistributedError after METAOP_TIMEOUT_SECONDS.
 
-        After METAOP_WATCHDOG_SECONDS, and repeatedly after that, the missing ranks are reported. The
-        time counts from the last
-        change of `news`, which indicates progress.
+        After METAOP_WATCHDOG_SECONDS, and repeatedly after that, the missing ranks are reported.
+        The time counts from the last change of `news`, which indicates progress.
         """
         self.count += 1
         while not self._wait_for_news(is_done, what, news):

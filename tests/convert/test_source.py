@@ -286,3 +286,9 @@ def test_data_sets_that_are_downloaded_are_told() -> None:
 def test_attributes_that_tensors_lack_are_reported(text: str, found: list[str]) -> None:
     findings = convert_source("import torch\n" + text).findings
     assert [one.name for one in findings if one.verdict is Verdict.UNSUPPORTED] == found
+
+
+@pytest.mark.parametrize("module", ["fsdp", "_composable.fsdp"])
+def test_the_hint_for_fully_shard_names_its_counterpart(module: str) -> None:
+    report = convert_source(f"from torch.distributed.{module} import fully_shard\nfully_shard(m)\n")
+    assert any("FullyShardedDataParallel" in str(finding) for finding in report.findings)
