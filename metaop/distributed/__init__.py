@@ -61,7 +61,7 @@ _SUBMODULES = (
 
 
 def __getattr__(name: str) -> _Any:
-    """What needs modules and optimizers is imported when it is first used."""
+    """Imports names that need modules and optimizers when they are first used."""
     if name in _SUBMODULES:
         return _importlib.import_module(f"metaop.distributed.{name}")
     if name in _LAZY:

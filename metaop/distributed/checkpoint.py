@@ -32,13 +32,13 @@ _FILES = (".pt", ".pth", ".ckpt", ".bin")
 
 @no_grad()
 def save(state_dict: dict[str, Any], *, checkpoint_id: PathLike) -> None:
-    """Writes nested dicts, lists and tensors; every rank of the job has to call it.
+    """Writes nested dicts, lists and tensors; every rank of the job must call it.
 
-    In a folder each box of a global tensor is written by one of the ranks that have it; of local
-    tensors, and of what is no tensor, those of the first rank that has the name are taken. A
-    single file takes gathered tensors and what rank 0 has. A checkpoint is complete or not there:
-    who fails in between leaves the one before. When the call returns, on any rank, it is there.
-    Raises CheckpointError, on all ranks, when a rank cannot write.
+    In a folder, each box of a global tensor is written by one of the ranks that hold it; local
+    tensors and other values come from the first rank that has the name. A single file holds
+    gathered tensors and the values of rank 0. A checkpoint is either complete or absent: a failure
+    leaves the previous one in place. When the call returns, on any rank, the checkpoint exists.
+    Raises CheckpointError on all ranks if a rank cannot write.
     """
     state = mapped(state_dict, lambda name, value: _plain(value))
     path = Path(checkpoint_id)
@@ -73,16 +73,16 @@ def _gathered(value: Any) -> Any:
 
 @no_grad()
 def load(state_dict: dict[str, Any], *, checkpoint_id: PathLike, strict: bool = True) -> None:
-    """Puts what a checkpoint has into `state_dict`; every rank of the job has to call it.
+    """Loads a checkpoint into `state_dict`; every rank of the job must call it.
 
-    Tensors are filled in place: global ones take the parts that lie on this rank, whatever number
-    of ranks, mesh and signature they were written with. Of a folder only these bytes are read.
-    Objects with `load_state_dict` take their state; that of an optimizer is sharded as its
-    parameters are. What is no tensor, or is not in `state_dict` yet, is put there, tensors as local
-    ones. Raises CheckpointError, on all ranks and before anything is changed, when a name is
-    missing in the checkpoint, when that has one which a module has not, when a shape differs, when
-    floats would become integers, or when a part is missing or damaged. Without `strict` names which
-    only one side has are skipped.
+    Tensors are filled in place. Global tensors take the parts of this rank, whatever number of
+    ranks, mesh and sharding they were written with; from a folder, only these bytes are read.
+    Objects with `load_state_dict` take their state; that of an optimizer is sharded like its
+    parameters. Values that are not tensors, or not in `state_dict` yet, are inserted, tensors as
+    local ones. Raises CheckpointError, on all ranks and before anything changes, if the checkpoint
+    lacks a name or has one that a module lacks, if a shape differs, if floats would become
+    integers, or if a part is missing or damaged. Without `strict`, names that only one side has are
+    skipped.
     """
     path = Path(checkpoint_id)
     restoring = Restoring()
@@ -104,7 +104,7 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: PathLike, strict: bool = 
 
 
 def _source(path: Path) -> dict[str, Any]:
-    """The state with something to read in the place of each tensor."""
+    """The state with a readable source in place of each tensor."""
     if not path.is_dir():
         whole = serialization.load(path)
         found = mapped(whole, lambda _, x: InMemory(x) if isinstance(x, Tensor) else x)

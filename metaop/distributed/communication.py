@@ -1,8 +1,8 @@
-"""PyTorch's collectives on local tensors, carried by MPI, and by NCCL between GPUs.
+"""PyTorch's collectives on local tensors, through MPI, and through NCCL between GPUs.
 
-Before anything is sent the ranks compare what they are about to do; a difference is a
-DistributedError on all of them that shows both sides with their lines. Collectives return when
-they are done: the `Work` that `async_op=True` gives has nothing to wait for.
+Before anything is sent, the ranks compare what they are about to run; if it differs, all of them
+raise a DistributedError that shows both sides with their lines. Collectives return when they are
+done: the `Work` that `async_op=True` returns has nothing to wait for.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class ReduceOp:
     PRODUCT = "prod"
     MAX = "max"
     MIN = "min"
-    # Where annotations look for the type of these.
+    # Where annotations look up the type of these.
     RedOpType = str
 
 
 class Work:
-    """A collective that has been done: there is nothing to wait for, whatever its size.
+    """A collective that is already done: there is nothing to wait for, whatever its size.
 
     >>> work = metaop.distributed.all_reduce(metaop.ones(2), async_op=True)
     >>> work.wait()
@@ -96,17 +96,17 @@ def init_process_group(
     pg_options: None = None,
     device_id: None = None,
 ) -> None:
-    """Starts MPI; a rank that fails from now on ends the job.
+    """Starts MPI; from now on, a rank that fails ends the job.
 
-    Under mpirun or `metaop run` MPI knows its processes, and rank and world size have to be
-    theirs. Processes that something else has started on one host (`multiprocessing.spawn`,
-    torchrun, a shell) meet by `init_method`: env:// (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
-    tcp://host:port or file:///path. A program without any of it is the only rank.
+    Under mpirun or `metaop run`, MPI knows its processes, and rank and world size must match.
+    Processes on one host that were started otherwise (`multiprocessing.spawn`, torchrun, a shell)
+    meet through `init_method`: env:// (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
+    tcp://host:port or file:///path. A program without any of these is the only rank.
 
-    `backend` is a name that PyTorch knows: MPI carries what is on hosts, and NCCL what is on GPUs.
-    `timeout` becomes METAOP_TIMEOUT_SECONDS, and `group_name` only names. Raises ArgumentError for
-    numbers that are incomplete and for a store, options or a device, and DistributedError for
-    numbers that are not those of MPI and for ranks on several hosts without mpirun.
+    `backend` is a name that PyTorch knows: MPI carries tensors on hosts, NCCL those on GPUs.
+    `timeout` becomes METAOP_TIMEOUT_SECONDS; `group_name` is only a label. Raises ArgumentError for
+    incomplete numbers and for a store, options or a device, and DistributedError for numbers that
+    differ from MPI's and for ranks on several hosts without mpirun.
 
     >>> metaop.distributed.init_process_group()  # a program of one rank
     >>> metaop.distributed.get_rank(), metaop.distributed.get_world_size()
@@ -120,7 +120,7 @@ def init_process_group(
         if value is not None:
             raise ArgumentError(
                 f"init_process_group got {name}={value!r}",
-                fix="leave it out: MPI and NCCL need none, and cuda.set_device() chooses a GPU",
+                fix="omit it: MPI and NCCL need none, and cuda.set_device() chooses a GPU",
             )
     if timeout is not None:
         os.environ["METAOP_TIMEOUT_SECONDS"] = str(int(timeout.total_seconds()))
@@ -180,7 +180,7 @@ def is_initialized() -> bool:
 
 
 def get_backend(group: Group = None) -> str:
-    """ "mpi", whatever backend was asked for.
+    """ "mpi", whatever backend was requested.
 
     >>> metaop.distributed.get_backend()
     'mpi'
@@ -198,7 +198,7 @@ def get_rank(group: Group = None) -> int:
 
 
 def get_world_size(group: Group = None) -> int:
-    """How many processes the group has.
+    """The number of processes in the group.
 
     >>> metaop.distributed.get_world_size()  # a program of one rank
     1
@@ -207,9 +207,9 @@ def get_world_size(group: Group = None) -> int:
 
 
 def new_group(ranks: Sequence[int] | None = None) -> ProcessGroup | None:
-    """A group of some ranks; every rank of the job has to call it. None outside of the group.
+    """A group of some ranks; every rank of the job must call it. Returns None outside the group.
 
-    All ranks without `ranks`; numbers outside of the job raise ArgumentError.
+    Without `ranks`, all ranks; numbers outside the job raise ArgumentError.
 
     >>> metaop.distributed.get_world_size(metaop.distributed.new_group([0]))
     1
@@ -221,9 +221,9 @@ def new_group(ranks: Sequence[int] | None = None) -> ProcessGroup | None:
 
 
 def barrier(group: Group = None, async_op: bool = False) -> Work | None:
-    """Waits until all ranks of the group are here.
+    """Waits until all ranks of the group have arrived.
 
-    METAOP_TIMEOUT_SECONDS limits the wait; a rank that does not come is a DistributedError.
+    METAOP_TIMEOUT_SECONDS limits the wait; a missing rank raises DistributedError.
 
     >>> metaop.distributed.barrier()  # a program of one rank
     """
@@ -234,9 +234,9 @@ def barrier(group: Group = None, async_op: bool = False) -> Work | None:
 def all_reduce(
     tensor: Tensor, op: str = "sum", group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Puts the combination of all ranks' values into the tensor of each.
+    """Combines the values of all ranks into the tensor of each.
 
-    The tensors have one shape and type; other ones raise DistributedError on all ranks.
+    All tensors must have the same shape and type; otherwise all ranks raise DistributedError.
 
     >>> x = metaop.tensor([1.0, 2.0])
     >>> metaop.distributed.all_reduce(x)  # a program of one rank
@@ -251,7 +251,7 @@ def all_reduce(
 def reduce(
     tensor: Tensor, dst: int = 0, op: str = "sum", group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Puts the combination of all ranks' values, of one shape, into the tensor of rank `dst`.
+    """Combines the values of all ranks, which have one shape, into the tensor of rank `dst`.
 
     >>> x = metaop.tensor([1.0, 2.0])
     >>> metaop.distributed.reduce(x, dst=0)  # a program of one rank
@@ -268,7 +268,7 @@ def reduce(
 def broadcast(
     tensor: Tensor, src: int = 0, group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Puts the value that rank `src` has into the tensor of every rank; all have one shape.
+    """Copies the value of rank `src` into the tensor of every rank; all have one shape.
 
     >>> x = metaop.tensor([1.0, 2.0])
     >>> metaop.distributed.broadcast(x, src=0)  # a program of one rank
@@ -288,7 +288,7 @@ def broadcast(
 def all_gather(
     tensor_list: list[Tensor], tensor: Tensor, group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Puts the value of rank k into `tensor_list[k]`, on all ranks; shapes may differ.
+    """Copies the value of rank k into `tensor_list[k]`, on all ranks; shapes may differ.
 
     >>> found = [metaop.zeros(2)]
     >>> metaop.distributed.all_gather(found, metaop.tensor([1.0, 2.0]))  # a program of one rank
@@ -307,7 +307,7 @@ def all_gather(
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Puts the values of all ranks one after another into `output_tensor`.
+    """Concatenates the values of all ranks into `output_tensor`.
 
     They have one shape, whose first size times the number of ranks is that of the output.
 
@@ -329,7 +329,7 @@ def gather(
     group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Puts the value of rank k into `gather_list[k]` of rank `dst`; shapes may differ.
+    """Copies the value of rank k into `gather_list[k]` of rank `dst`; shapes may differ.
 
     >>> found = [metaop.zeros(2)]
     >>> metaop.distributed.gather(metaop.tensor([1.0, 2.0]), found)  # a program of one rank
@@ -353,7 +353,7 @@ def scatter(
     group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Puts `scatter_list[k]` of rank `src` into the tensor of rank k, which has its shape.
+    """Copies `scatter_list[k]` of rank `src` into the tensor of rank k, which has its shape.
 
     >>> x = metaop.zeros(2)
     >>> metaop.distributed.scatter(x, [metaop.tensor([1.0, 2.0])])  # a program of one rank
@@ -378,7 +378,7 @@ def reduce_scatter(
     group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Puts the combination of all ranks' `input_list[k]`, of one shape, into the output of rank k.
+    """Combines all ranks' `input_list[k]`, of one shape, into the output of rank k.
 
     >>> x = metaop.zeros(2)
     >>> metaop.distributed.reduce_scatter(x, [metaop.tensor([1.0, 2.0])])  # a program of one rank
@@ -403,7 +403,7 @@ def reduce_scatter(
 def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: str = "sum", group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Puts this rank's part of the combination of all ranks' `input` into `output`.
+    """Combines all ranks' `input` and copies this rank's part into `output`.
 
     The first size of the input is that of the output times the number of ranks.
 
@@ -422,9 +422,9 @@ def all_to_all(
     group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Puts `input_tensor_list[j]` of rank k into `output_tensor_list[k]` of rank j.
+    """Copies `input_tensor_list[j]` of rank k into `output_tensor_list[k]` of rank j.
 
-    A tensor and the one that it is put into have one shape.
+    Each tensor has the shape of the one into which it is copied.
 
     >>> found = [metaop.zeros(2)]
     >>> metaop.distributed.all_to_all(found, [metaop.tensor([1.0, 2.0])])  # a program of one rank
@@ -442,9 +442,9 @@ def all_to_all(
 def broadcast_object_list(
     object_list: list[Any], src: int = 0, group: Group = None, device: Any = None
 ) -> None:
-    """Fills the list with the objects that rank `src` has in its own.
+    """Fills the list with the objects in the list of rank `src`.
 
-    They are pickled, so ranks have to trust each other.
+    They are pickled, so ranks must trust each other.
 
     >>> found = [{"step": 3}]
     >>> metaop.distributed.broadcast_object_list(found)  # a program of one rank
@@ -458,7 +458,7 @@ def broadcast_object_list(
 def all_gather_object(object_list: list[Any], obj: Any, group: Group = None) -> None:
     """Fills the list with the objects of all ranks.
 
-    They are pickled, so ranks have to trust each other.
+    They are pickled, so ranks must trust each other.
 
     >>> found = [None]
     >>> metaop.distributed.all_gather_object(found, {"step": 3})  # a program of one rank
@@ -472,14 +472,14 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Group = None) -> 
 
 
 def _agreed(what: str, group: Group) -> ProcessGroup:
-    """The group, when all of its ranks are about to do the same."""
+    """The group, after checking that all of its ranks are about to run the same collective."""
     members = group or world_group()
     members.world.agree(what, "collectives")
     return members
 
 
 def _done(async_op: bool) -> Work | None:
-    """What a collective returns: as PyTorch's, something to wait for only with `async_op`."""
+    """What a collective returns: as in PyTorch, a `Work` only with `async_op`."""
     return Work() if async_op else None
 
 

@@ -1,8 +1,8 @@
-"""Where a recorded program goes from one pipeline stage to the next, and back in the gradient.
+"""How a recorded program crosses from one pipeline stage to the next, and back in the gradient.
 
 Recording computes nothing, so every rank records the whole step of all micro-batches. At the border
-of a stage the recorded value ends and a new one begins: a register, which is filled when the value
-arrives. Each rank computes what lies between its registers, in the order of the schedule.
+of a stage, the recorded value ends and a new one begins: a register, which is filled when the value
+arrives. Each rank computes what is between its registers, in the order of the schedule.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from metaop.unified_graph.tensor_type import TensorType
 
 @dataclass
 class Border:
-    """What one micro-batch takes across the border between two stages, in one direction."""
+    """What one micro-batch sends across the border between two stages, in one direction."""
 
     sources: list[Call] = field(default_factory=list)
     registers: list[Call] = field(default_factory=list)
 
     def cross(self, source: Call, placement: Placement) -> Call:
-        """The register on the other side for a value on this one."""
+        """The register on the other side for a value on this side."""
         kind = source.type
         register = leaf(TensorType(kind.shape, kind.dtype, placement.device), None)
         self.sources.append(source)
@@ -40,7 +40,7 @@ class Border:
         return register
 
     def packed(self) -> list[Any]:
-        """This rank's parts of the values, which have been computed, and how they are sharded."""
+        """This rank's parts of the computed values, and their shardings."""
         found: list[Any] = []
         for source in self.sources:
             buffer: ShardedBuffer = source.buffer
@@ -51,7 +51,7 @@ class Border:
         return found
 
     def fill(self, arrays: Sequence[Any]) -> None:
-        """Puts what `packed` gave on the same place of the other stage into the registers."""
+        """Fills the registers with what `packed` returned at the same place of the other stage."""
         for register, header, part in zip(self.registers, arrays[::2], arrays[1::2]):
             states = pickle.loads(header.tobytes())
             kind = register.type
@@ -62,7 +62,7 @@ class Border:
 
 
 class MicroBatch:
-    """The borders of one micro-batch; `stages` are the placements of the stages in their order."""
+    """The borders of one micro-batch; `stages` lists the placements of the stages in order."""
 
     def __init__(self, stages: Sequence[Placement]) -> None:
         self.stages = list(stages)
@@ -71,7 +71,7 @@ class MicroBatch:
         self._crossed: dict[tuple[int, Placement], Tensor] = {}
 
     def bring(self, value: Tensor, target: Placement) -> Tensor:
-        """`value` on the stage `target`; from the stage before it, by a register."""
+        """Moves `value` to the stage `target`; from the previous stage, through a register."""
         source = value.device.placement
         if source is target or source is None:
             return value
@@ -79,7 +79,7 @@ class MicroBatch:
         if source not in self.stages or self.stages.index(source) != to - 1:
             raise ArgumentError(
                 f"stage {to} takes a tensor of shape {list(value.shape)} from {source}, which is "
-                "not the stage before it",
+                "not the previous stage",
                 fix="pass the tensor through the stages between, or place it with to_global",
             )
         key = (id(value.call), target)

@@ -1,8 +1,8 @@
 """`metaop run --data-parallel train.py`: a program for one device, trained by all ranks.
 
-Nothing is changed in the program; `metaop.tensor.sharded.data_parallel` says what becomes of its
-tensors. Here stands the rest: ranks that draw the same random numbers, speak with one voice, and do
-not write the same file twice.
+The program itself is unchanged; `metaop.tensor.sharded.data_parallel` describes what happens to its
+tensors. This module does the rest: ranks draw the same random numbers, only one of them prints, and
+no two write the same file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HASHES = "PYTHONHASHSEED"
 def run_program(program: Sequence[str]) -> None:
     """Runs `script.py argument …` or `-m module argument …` as the main program of this rank."""
     if _HASHES not in os.environ:
-        # Sets of texts have one order on all ranks.
+        # Sets of strings must have the same order on all ranks.
         os.environ[_HASHES] = "0"
         command = [sys.executable, "-m", "metaop", "run", "--data-parallel", *program]
         os.execv(sys.executable, command)
@@ -44,9 +44,9 @@ def run_program(program: Sequence[str]) -> None:
 
 
 def begin(mesh: Sequence[int] | None = None) -> None:
-    """Makes the program that this process runs data-parallel, on a row of all ranks or a mesh.
+    """Makes the program of this process data-parallel, over all ranks in a row or over a mesh.
 
-    Data are split along the first axis of the mesh. A process alone has nothing to do.
+    Data is split along the first axis of the mesh. A single process has nothing to do.
     """
     if everyone().size == 1:
         return
@@ -56,7 +56,7 @@ def begin(mesh: Sequence[int] | None = None) -> None:
 
 
 def become_one() -> None:
-    """Makes the ranks, which run the same program, draw alike, and rank 0 alone print and write."""
+    """Makes ranks that run the same program draw alike, and only rank 0 print and write."""
     job = everyone()
     seed = job.bcast(int.from_bytes(os.urandom(4), "little"), 0)
     random.seed(seed)
@@ -69,7 +69,7 @@ def become_one() -> None:
 
 
 def _whole(module: Module, name: str, value: Tensor | None) -> Tensor | None:
-    """A buffer is sharded as the parameters are."""
+    """Shards a buffer as the parameters are sharded."""
     if value is None or value.device.placement is not None:
         return value
     placement = home_of(value.device).placement

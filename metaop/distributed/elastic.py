@@ -1,9 +1,9 @@
-"""Training that goes on when ranks are lost.
+"""Training that continues when ranks are lost.
 
     metaop run --with-ft -np 4 train.py
 
-MPI tells the ranks that are left (ULFM: Open MPI is started with `--with-ft ulfm`); they leave the
-lost ones behind, take new numbers and run their training function again, in the same processes. It
+MPI informs the remaining ranks (ULFM: Open MPI is started with `--with-ft ulfm`); they leave the
+lost ones behind, are renumbered and run their training function again, in the same processes. It
 starts from the last checkpoint:
 
     def train() -> None:
@@ -36,10 +36,10 @@ Result = TypeVar("Result")
 
 
 def run(function: Callable[[], Result], min_ranks: int = 1) -> Result:
-    """What `function` returns; it is called again on the ranks that are left when some are lost.
+    """Returns the result of `function`, calling it again on the remaining ranks after a loss.
 
-    Global tensors and process groups made before do not outlive a loss. Raises DistributedError
-    when fewer than `min_ranks` are left.
+    Global tensors and process groups made before a loss become invalid. Raises DistributedError if
+    fewer than `min_ranks` are left.
     """
     everyone()
     job.goes_on = may_lose_ranks()
@@ -56,7 +56,7 @@ def run(function: Callable[[], Result], min_ranks: int = 1) -> Result:
 
 
 def is_loss(error: BaseException | None) -> bool:
-    """Whether an error, or one that led to it, is MPI's word that a rank has been lost."""
+    """Whether an error, or one of its causes, is MPI's report that a rank has been lost."""
     module = mpi()
     classes = ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
     lost = [getattr(module, name) for name in classes if hasattr(module, name)]
@@ -68,7 +68,7 @@ def is_loss(error: BaseException | None) -> bool:
 
 
 def _recover(min_ranks: int) -> None:
-    """Leaves the lost ranks behind, and everything that was made with them."""
+    """Leaves the lost ranks behind, and everything that was created with them."""
     before, started = job.everyone.size, time.perf_counter()
     job.shrink()
     group.WORLD = None

@@ -1,4 +1,4 @@
-"""`FullyShardedDataParallel`: parameters, gradients and optimizer states cut up among the ranks."""
+"""`FullyShardedDataParallel`: parameters, gradients and optimizer states sharded over the ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metaop.unified_graph.dtype import DType
 
 
 class ShardingStrategy:
-    """What is cut up: everything (ZeRO stage 3), or nothing but what the optimizer keeps."""
+    """What is sharded: everything (ZeRO stage 3), or only the optimizer states."""
 
     FULL_SHARD = "FULL_SHARD"
     SHARD_GRAD_OP = "SHARD_GRAD_OP"
@@ -29,10 +29,10 @@ class ShardingStrategy:
 
 @dataclass(frozen=True)
 class MixedPrecision:
-    """In which types `FullyShardedDataParallel` computes; the optimizer keeps full precision.
+    """The types in which `FullyShardedDataParallel` computes; the optimizer keeps full precision.
 
-    Parameters are converted to `param_dtype` where they are used, and floats among the arguments
-    too with `cast_forward_inputs`. Buffers are kept as `buffer_dtype`.
+    Parameters are converted to `param_dtype` where they are used; with `cast_forward_inputs`, so
+    are floating-point arguments. Buffers are kept as `buffer_dtype`.
     """
 
     param_dtype: DType | None = None
@@ -44,31 +44,32 @@ class MixedPrecision:
         if self.reduce_dtype not in (None, self.param_dtype):
             raise ArgumentError(
                 f"MixedPrecision has reduce_dtype={self.reduce_dtype}",
-                fix="leave it out: gradients are added up as what they are computed in",
+                fix="omit it: gradients are added in the type in which they are computed",
             )
 
 
 @dataclass(frozen=True)
 class CPUOffload:
-    """Where parameters are kept: in host memory, with and without `offload_params`."""
+    """Where parameters are kept: in host memory, whatever `offload_params` says."""
 
     offload_params: bool = False
 
 
 class FullyShardedDataParallel(Module):
-    """Wraps `module` for training on all ranks, one share of the batch on each.
+    """Wraps `module` for training on all ranks, each with its share of the batch.
 
-    With FULL_SHARD each parameter is sharded as `split(0)`: a rank keeps its block of it, of its
-    gradient and of the optimizer's states, and the whole is gathered where it is used. With the
-    other strategies parameters are whole on every rank; use `ZeroRedundancyOptimizer` to cut up the
-    rest. The gradient is the mean over the ranks' losses, as with `DistributedDataParallel`. Batch
-    normalisation is over the whole batch, and random numbers are those of a single device. All
-    ranks take the parameters of rank 0, with and without `sync_module_states`.
+    With FULL_SHARD, each parameter is sharded as `split(0)`: a rank keeps its block of the
+    parameter, its gradient and the optimizer states, and the whole is gathered where it is used.
+    With the other strategies, parameters are whole on every rank; use `ZeroRedundancyOptimizer` to
+    shard the rest. The gradient is the mean over the ranks' losses, as with
+    `DistributedDataParallel`. Batch normalisation uses the whole batch, and random numbers are
+    those of a single device. All ranks take the parameters of rank 0, whatever `sync_module_states`
+    says.
 
-    Tensors among the arguments are the rank's share along dimension 0; shares may differ in size,
-    and be empty. Of results with one row, or the same number of rows, for each row of an argument
-    a rank gets those of its share, and of all other results the whole. Make the optimizer
-    afterwards. Raises ArgumentError for arguments of PyTorch's class that are not here.
+    Tensor arguments are the rank's share along dimension 0; shares may differ in size and be empty.
+    A result with one row, or a fixed number of rows, for each row of an argument is returned as the
+    rank's share, any other result as a whole. Create the optimizer afterwards. Raises ArgumentError
+    for arguments of PyTorch's class that are not supported.
     """
 
     def __init__(
@@ -129,8 +130,8 @@ def _check_arguments(
     if refused:
         given = ", ".join(f"{name}={value!r}" for name, value in refused.items())
         raise ArgumentError(
-            f"FullyShardedDataParallel cannot do {given}",
-            fix="leave it out: parameters are cut up one by one over all ranks, keep their names, "
+            f"FullyShardedDataParallel does not support {given}",
+            fix="omit it: parameters are sharded one by one over all ranks, keep their names, "
             "and are gathered where they are used",
         )
 
@@ -145,9 +146,9 @@ def _as_floats(value: Any, dtype: DType | None) -> Any:
 
 
 def local_map(function: Callable[..., Any], sbp: Sbp = Split(0)) -> Callable[..., Any]:  # noqa: B008
-    """`function` run by every rank on its own part of global tensors sharded as `sbp`.
+    """Makes every rank run `function` on its own part of global tensors sharded as `sbp`.
 
-    What it returns are the parts of global tensors sharded so too. So a batch normalisation uses
+    The results are parts of global tensors with the same sharding. So a batch normalisation uses
     the statistics of each rank's share: `local_map(norm)(x)`, with `norm` on local tensors.
     """
 

@@ -43,7 +43,7 @@ from metaop.utils.checkpoint import checkpoint
 
 
 class _Block:
-    """A module inside of a graph: itself, with a `config`."""
+    """A module inside a graph: the module itself, with a `config`."""
 
     def __init__(self, module: Module, configs: dict[Module, ModuleConfig]) -> None:
         self.__dict__.update(_module=module, _configs=configs)
@@ -81,16 +81,16 @@ class _Block:
 
 
 class Graph:
-    """A step of a program: a subclass defines `build`, calling the graph runs it.
+    """A step of a program: a subclass defines `build`, and calling the graph runs it.
 
-    With an optimizer, `build` calls `backward()` and the graph does the rest: it forgets old
+    With an optimizer, `build` calls `backward()` and the graph does the rest: it clears old
     gradients, averages those of the micro-batches and steps. Scalars that `build` returns are
-    averaged over the micro-batches, other tensors are put together along dimension 0.
+    averaged over the micro-batches; other tensors are concatenated along dimension 0.
 
-    Stages on different placements run as a pipeline, one forward and one backward in turn; then
-    scalars come back as local tensors on all ranks, and nothing else may be returned. Every rank
-    calls the graph with the same arguments: the inputs are on the first stage, and what the loss
-    is compared with on the last one (`distribute_tensor(labels, last, sbp.split(0))`).
+    Stages on different placements run as a pipeline, alternating one forward and one backward; then
+    scalars are returned as local tensors on all ranks, and nothing else may be returned. Every rank
+    calls the graph with the same arguments: the inputs are on the first stage, and the targets of
+    the loss on the last one (`distribute_tensor(labels, last, sbp.split(0))`).
     """
 
     def __init__(self, *, debug_v_level: int = -1) -> None:
@@ -115,7 +115,7 @@ class Graph:
         raise UnsupportedError(f"{type(self).__name__} has no build()", fix="define it")
 
     def add_optimizer(self, optim: Optimizer, *, lr_sch: Any = None) -> None:
-        """An optimizer that steps after `build`, and a schedule that steps after it."""
+        """Adds an optimizer that steps after `build`, and a schedule that steps after it."""
         self._optimizers.append((optim, lr_sch))
 
     def set_grad_scaler(self, grad_scaler: Any = None) -> None:
@@ -124,12 +124,11 @@ class Graph:
 
     def debug(self, v_level: int = 0, *, ranks: int | Sequence[int] | None = 0) -> None:
         """Prints the next step to standard error, on some ranks (None or -1: on all).
-
-        0 prints how the graph runs, and when building it starts and how many seconds it took. 1
-        adds each module with its inputs and outputs: shape, dtype, device and, of global tensors,
-        how they are sharded (SBP). 2 adds each operator of each program with its operands and
-        result. 3 adds what each rank runs: its kernels, its bytes of temporaries, and of global
-        tensors the plan, with what is communicated and how many bytes. -1 prints nothing.
+        Level 0 prints how the graph runs, when building starts and how many seconds it took. 1 adds
+        each module with its inputs and outputs: shape, dtype, device and, for global tensors, their
+        sharding (SBP). 2 adds each operator of each program with its operands and result. 3 adds
+        what each rank runs: its kernels, its bytes of temporaries and, for global tensors, the
+        plan, with the collectives and how many bytes they send. -1 prints nothing.
 
         Raises ArgumentError for another level and for a rank below -1.
 
@@ -151,13 +150,13 @@ class Graph:
         self._debug = v_level, chosen
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of the modules by their names, and those of the optimizers."""
+        """The states of the modules by name, and those of the optimizers."""
         found: dict[str, Any] = {k: v.state_dict() for k, v in self._modules.items()}
         found["optimizers"] = [optimizer.state_dict() for optimizer, _ in self._optimizers]
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
-        """Takes over what `state_dict` gave, of as many modules and optimizers.
+        """Loads what `state_dict` returned for the same number of modules and optimizers.
 
         Raises CheckpointError for names that only one side has, unless `strict` is False.
         """
@@ -167,7 +166,7 @@ class Graph:
             raise CheckpointError(
                 f"{type(self).__name__} has the modules {sorted(self._modules)} and "
                 f"{len(self._optimizers)} optimizers, and the state {names} and {len(states)}",
-                fix="load the state of a graph that is built alike, or pass strict=False",
+                fix="load the state of a graph that is built in the same way, or pass strict=False",
             )
         for name, module in self._modules.items():
             module.load_state_dict(state_dict.get(name, {}), strict)
@@ -207,10 +206,10 @@ class Graph:
             self._scaler.update()
         return result
 
-    # --- what the configuration asks for ----------------------------------------------------
+    # --- applying the configuration ---------------------------------------------------------
 
     def _laid_out(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The arguments as global tensors; the first time, parameters are laid out for them."""
+        """The arguments as global tensors; the first call also shards the parameters to suit."""
         modules = list(self._modules.values())
         placement = common_placement(modules, (args, kwargs))
         given: tuple[Any, Any] = made_global((args, kwargs), placement)
@@ -225,7 +224,7 @@ class Graph:
         return given
 
     def _make_ready(self) -> None:
-        """Once: parameters and optimizers as ZeRO wants them."""
+        """Shards parameters and optimizers for ZeRO, once."""
         if self._is_ready:
             return
         self._is_ready = True
@@ -238,7 +237,7 @@ class Graph:
             self._optimizers = [(_shared_out(o, stage), s) for o, s in self._optimizers]
 
     def describe(self) -> str:
-        """How the graph runs, in words."""
+        """Describes how the graph runs."""
         lines = [
             f"{type(self).__name__}: {self.config.accumulation} micro-batches, "
             f"ZeRO stage {self.config.zero_stage}, amp {self.config.amp}"
@@ -266,7 +265,7 @@ class Graph:
 
     @contextmanager
     def _configured(self) -> Iterator[None]:
-        """Casts and checkpoints are in force inside."""
+        """Applies casts and checkpoints inside the context."""
         casts = self._casts() if self.config.amp else nullcontext()
         with ExitStack() as stack:
             stack.enter_context(casts)
@@ -289,7 +288,7 @@ class Graph:
 
 @contextmanager
 def _checkpointed(module: Module) -> Iterator[None]:
-    """The module computes its values again in backward."""
+    """Makes the module recompute its values in backward."""
     forward = module.forward
 
     def again(*args: Any, **kwargs: Any) -> Any:
@@ -303,7 +302,7 @@ def _checkpointed(module: Module) -> Iterator[None]:
 
 
 def _split_parameters(module: Module) -> None:
-    """Cuts up the parameters along the mesh axes that have them whole."""
+    """Splits the parameters along the mesh axes that have them whole."""
     for parameter in module._parameters.values():
         if parameter is None or parameter.device.placement is None:
             continue
@@ -316,12 +315,12 @@ def _split_parameters(module: Module) -> None:
 
 
 def _shared_out(optimizer: Optimizer, stage: int) -> Optimizer:
-    """The same optimizer with its states shared out among the ranks."""
+    """The same optimizer with its states sharded over the ranks."""
     if isinstance(optimizer, ZeroRedundancyOptimizer):
         return optimizer
     known = inspect.signature(type(optimizer).__init__).parameters
     defaults = {k: v for k, v in optimizer.defaults.items() if k in known}
-    # The groups themselves: learning rate schedules go on changing them.
+    # These are the same group objects, so that learning rate schedules keep changing them.
     groups, kind = optimizer.param_groups, type(optimizer)
     optimizer._opt_called = True  # type: ignore[attr-defined]
     return ZeroRedundancyOptimizer(groups, kind, stage=stage, **defaults)

@@ -1,4 +1,4 @@
-"""What a `Graph` and its modules are told: OneFlow's configuration calls."""
+"""The configuration of a `Graph` and its modules: OneFlow's configuration calls."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ class GraphConfig:
         self.memory: int | None = None
 
     def enable_amp(self, mode: bool = True, *, dtype: DType | None = None) -> None:
-        """Contractions in low precision (see `metaop.amp.autocast`)."""
+        """Runs contractions in low precision (see `metaop.amp.autocast`)."""
         self.amp, self.amp_dtype = mode, dtype
 
     def set_gradient_accumulation_steps(self, value: int) -> None:
-        """Cuts every batch into `value` micro-batches; their gradients are averaged."""
+        """Splits every batch into `value` micro-batches, whose gradients are averaged."""
         if value < 1:
             raise ArgumentError(f"{value} gradient accumulation steps", fix="use at least 1")
         self.accumulation = value
 
     def enable_zero(self, mode: bool = True, *, stage: int = 2) -> None:
-        """Shares out optimizer states (1), gradients too (2), parameters too (3)."""
+        """Shards optimizer states (stage 1), also gradients (2), also parameters (3)."""
         if stage not in (1, 2, 3):
             raise ArgumentError(f"ZeRO stage {stage}", fix="use 1, 2 or 3")
         self.zero_stage = stage if mode else 0
@@ -60,21 +60,21 @@ class GraphConfig:
     def enable_auto_parallel(
         self, mode: bool = True, *, cluster: Cluster | None = None, memory: int | None = None
     ) -> None:
-        """Searches, at the first call, how the parameters should be sharded, by the cost of a step.
+        """Makes the first call search how to shard the parameters, by the cost of a step.
 
-        `cluster` says what computing and sending costs (without it, what one host is taken for);
-        `memory` bounds the bytes of parameters and inputs on a rank. Inputs stay as they are given;
-        local ones, equal on all ranks, become global. Parameters that have been split stay so.
+        `cluster` gives the costs of computing and sending (by default those assumed for one host);
+        `memory` limits the bytes of parameters and inputs per rank. Inputs keep their sharding;
+        local ones, equal on all ranks, become global. Parameters that are already split stay so.
         """
         self.auto_parallel, self.memory = mode, memory
         self.cluster = cluster or self.cluster
 
     def enable_auto_parallel_ignore_user_sbp_config(self, mode: bool = True) -> None:
-        """Lets the search change parameters that have been split, too."""
+        """Also lets the search change parameters that are already split."""
         self.ignores_user_sbp = mode
 
     def set_auto_parallel_computation_cost_ratio(self, ratio: float) -> None:
-        """Makes computing count `ratio` times as much in the search, against sending."""
+        """Weights the cost of computing by `ratio`, relative to sending, in the search."""
         if ratio <= 0:
             raise ArgumentError(f"a computation cost ratio of {ratio}", fix="use more than 0")
         self.cluster = replace(
@@ -84,9 +84,9 @@ class GraphConfig:
         )
 
     def _accept(self, mode: Any = True) -> None:
-        """Accepted: what it asks for is done always, or has no counterpart here."""
+        """Accepted: what it requests is always done, or has no counterpart here."""
 
-    # Fusion, memory reuse and the overlap of sending with computing are no options.
+    # Fusion, memory reuse and the overlap of sending with computing are not optional.
     allow_fuse_add_to_output = allow_fuse_model_update_ops = allow_fuse_cast_scale = _accept
     enable_multi_tensor_update = enable_fused_model_update_cast = _accept
     enable_choose_best_memory_allocation = enable_compress_memory = _accept

@@ -1,7 +1,7 @@
-"""Finds a sharding for the parameters of a step: the step is recorded once, and searched by cost.
+"""Searches a sharding for the parameters of a step, which is recorded once, by cost.
 
 Recording computes nothing. What the trial has changed (statistics of a batch norm, gradients, the
-stream of random numbers) is put back afterwards.
+random number state) is restored afterwards.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from metaop.unified_graph.recording import Call
 
 
 def common_placement(modules: Sequence[Module], arguments: Any) -> Placement:
-    """The ranks on which a step is: those of its global tensors, or all."""
+    """The ranks on which a step runs: those of its global tensors, or all."""
     tensors = [x for x in tree_flatten(arguments)[0] if isinstance(x, Tensor)]
     tensors += [value for module in modules for value in _values(module)]
     found = {x.device.placement for x in tensors if x.device.placement is not None}
@@ -48,7 +48,7 @@ def _values(module: Module) -> Iterator[Tensor]:
 
 
 def made_global(arguments: Any, placement: Placement) -> Any:
-    """Arguments with local tensors, which are equal on all ranks, whole on a placement."""
+    """Turns local tensors in the arguments, equal on all ranks, into whole ones on a placement."""
     whole = (BROADCAST,) * placement.ranks.ndim
 
     def placed(value: Any) -> Any:
@@ -62,7 +62,7 @@ def made_global(arguments: Any, placement: Placement) -> Any:
 def lay_out(
     modules: Sequence[Module], step: Callable[[], Any], placement: Placement, config: GraphConfig
 ) -> Plan:
-    """Shards the parameters as is found to be cheapest for `step`; returns the plan of it."""
+    """Shards the parameters in the way that is cheapest for `step`; returns the plan."""
     whole = (BROADCAST,) * placement.ranks.ndim
     for module in modules:
         if any(value.device.placement is None for value in _values(module)):
@@ -93,7 +93,7 @@ def _searched(
         results = [x.call for x in tree_flatten(step())[0] if isinstance(x, Tensor)]
         updated = {p.call: p.grad.call for p in parameters if p.grad is not None}
         if updated:
-            # Results of a training step are read as numbers, if at all.
+            # Results of a training step are read as numbers, if they are read at all.
             results = [call for call in results if not call.type.shape]
         roots = [*updated.values(), *results]
         subgraph = cut_at([call for call in roots if call.is_pending], lambda call: ())
@@ -102,7 +102,7 @@ def _searched(
         inputs = dict(zip(subgraph.leaves, nodes))
         wanted = updated or [parameter.call for parameter in parameters]
         searched = {call: inputs[call] for call in wanted if call in inputs}
-        # The update itself, so that a gradient has to be sharded as its parameter is.
+        # This includes the update, so that a gradient must be sharded like its parameter.
         outputs = [inputs[call] - made[updated[call]] for call in searched if updated]
         outputs += [made[call] for call in results if call in made]
         positions = {node: k for k, node in enumerate(nodes)}
@@ -125,14 +125,14 @@ def _lie(call: Call, placement: Placement) -> Any:
 
 
 def _is_kept(call: Call, config: GraphConfig) -> bool:
-    """Whether a parameter has been split by hand, which the search is to respect."""
+    """Whether a parameter has been split by hand, which the search must respect."""
     states = getattr(call.buffer, "states", ())
     return not config.ignores_user_sbp and any(state != BROADCAST for state in states)
 
 
 @contextmanager
 def _trial(values: dict[Call, Tensor], parameters: Sequence[Parameter]) -> Iterator[None]:
-    """What is recorded inside is not computed, and leaves no trace."""
+    """Records what runs inside without computing it, and leaves no trace."""
     gradients = [parameter.grad for parameter in parameters]
     try:
         with fork_rng(), nothing_computed():

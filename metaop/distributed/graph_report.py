@@ -30,7 +30,7 @@ MODULES, OPERATORS, PROGRAMS = 1, 2, 3
 
 
 class _Visit(NamedTuple):
-    """One forward of a module: between which calls it recorded, what went in and what came out."""
+    """One forward of a module: the calls that it recorded, its inputs and its outputs."""
 
     name: str
     start: int
@@ -56,7 +56,7 @@ class GraphReport(executor.Watcher):
 
     @contextmanager
     def of_step(self, describe: Callable[[], str]) -> Iterator[None]:
-        """Prints what happens inside; the programs are those that run there or are pending after.
+        """Prints what happens inside; its programs run there or are pending afterwards.
 
         What was visited is printed after an error as well.
         """
@@ -79,7 +79,7 @@ class GraphReport(executor.Watcher):
             self._print(f"building {ending} after {time.perf_counter() - start:.3f} s")
 
     def watched(self, build: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, with its modules noted the first time: other micro-batches are alike."""
+        """The function; its modules are noted the first time, because micro-batches are alike."""
 
         def noted(*args: Any, **kwargs: Any) -> Any:
             if self._visits or self._level < MODULES:
@@ -119,7 +119,7 @@ class GraphReport(executor.Watcher):
         return f" in {max(inside, key=lambda one: one.start).name}" if inside else ""
 
     def _value(self, call: Call) -> str:
-        """The type of a value, where it is, and how it is sharded there."""
+        """Describes the type of a value, where it is, and its sharding there."""
         text = f"{call.type} on {call.type.device}"
         states = getattr(call.buffer, "states", None) or self._states.get(call)
         return text if states is None else f"{text} {nd_text(states)}"
@@ -144,7 +144,7 @@ class GraphReport(executor.Watcher):
     def _operators(self, subgraph: Subgraph) -> Iterator[str]:
         for call in subgraph.order:
             if call.signature is None:
-                continue  # a further result of a call that stands here itself
+                continue  # a further result of a call that is listed itself
             inputs = map(self._value, subgraph.inputs_of(call))
             given = ", ".join([*inputs, *map(repr, call.signature.attributes)])
             yield (
@@ -158,7 +158,7 @@ def _calls(values: Any) -> list[Call]:
 
 
 def _by_device(calls: Sequence[Call]) -> list[list[Call]]:
-    """The calls apart by device, without those on ranks of which this process is none."""
+    """Groups the calls by device, without those on placements without this process."""
     groups: dict[Any, list[Call]] = {}
     for call in calls:
         placement = call.type.device.placement
@@ -168,7 +168,7 @@ def _by_device(calls: Sequence[Call]) -> list[list[Call]]:
 
 
 def _states_of(subgraph: Subgraph, plan: Plan) -> dict[Call, NdSbp]:
-    """The shardings that a plan gives the values of a subgraph, as computed, before any move."""
+    """The shardings that a plan gives the values of a subgraph, before any move."""
     nodes: dict[Call, Sequence[Node]] = {
         leaf: [node] for leaf, node in zip(subgraph.leaves, plan.inputs)
     }
@@ -185,7 +185,7 @@ def _states_of(subgraph: Subgraph, plan: Plan) -> dict[Call, NdSbp]:
 
 
 def _kernels(subgraph: Subgraph) -> Iterator[str]:
-    """How many kernels run, on each rank of a placement."""
+    """Describes the kernels that run, on each rank of a placement."""
     placement = subgraph.outputs[0].type.device.placement
     ranks = [((), "")] if placement is None else _places(placement)
     for place, name in ranks:

@@ -51,11 +51,11 @@ class _Recorded:
         self.totals: dict[Parameter, Tensor] = {}
 
     def build(self, function: Callable[..., Any], number: int) -> list[Tensor]:
-        """Records a micro-batch; returns its gradients added to those before."""
+        """Records a micro-batch; returns its gradients added to the previous ones."""
         for parameter in self.parameters:
             parameter.grad = None
         args, kwargs = self.shares[number]
-        # What a micro-batch returns is only a value from here on.
+        # From here on, the results of a micro-batch are only values.
         self.outputs.append(tree_map(_detached, function(*args, **kwargs)))
         added = []
         with no_grad():
@@ -71,7 +71,7 @@ class _Recorded:
         return added
 
     def finish(self) -> None:
-        """Makes the sums the gradients of the parameters."""
+        """Assigns the sums to the gradients of the parameters."""
         for parameter in self.parameters:
             parameter.grad = self.totals.get(parameter)
 
@@ -84,7 +84,7 @@ def run_in_turns(
     parameters: Sequence[Parameter],
     stages: Stages,
 ) -> Outputs:
-    """One micro-batch after another, where the tensors are."""
+    """Runs one micro-batch after another, where the tensors are."""
     recorded = _Recorded(args, kwargs, count, parameters)
     for number in range(count):
         recorded.build(build, number)
@@ -102,7 +102,7 @@ def run_pipeline(
     parameters: Sequence[Parameter],
     stages: Stages,
 ) -> Outputs:
-    """One forward and one backward in turn, on every stage as the schedule of actors says."""
+    """Runs one forward and one backward in turn on every stage, as the actors' schedule says."""
     placements = [placement for placement, _ in stages]
     mine = _own_stage(placements)
     recorded = _Recorded(args, kwargs, count, parameters)
@@ -150,7 +150,7 @@ def _follow(
     ends: Sequence[Sequence[Call]],
     results: Sequence[Sequence[Call]],
 ) -> None:
-    """Computes the pieces of this rank's stage in the order of the schedule."""
+    """Computes the parts of this rank's stage in the order of the schedule."""
     actors = pipeline(len(placements), len(batches))
     schedule = simulate(actors)
     place = placements[mine].world.owned[0]
@@ -188,7 +188,7 @@ def _follow(
 
 @contextmanager
 def nothing_computed() -> Iterator[None]:
-    """What is recorded inside waits."""
+    """Keeps everything that is recorded inside pending."""
     recorder.paused = True
     try:
         yield
@@ -198,7 +198,7 @@ def nothing_computed() -> Iterator[None]:
 
 @contextmanager
 def _borders(stages: Stages, batch: MicroBatch) -> Iterator[None]:
-    """What enters a stage's module comes from the stage before by a register."""
+    """Makes the inputs of a stage's module come from the previous stage through a register."""
     with ExitStack() as stack:
         for placement, module in stages:
 
@@ -218,7 +218,7 @@ def micro_batch(args: Any, kwargs: Any, count: int) -> tuple[Any, Any]:
     return _share(args, kwargs, count, 0)
 
 
-# --- cutting a batch and putting results together -----------------------------------------------
+# --- splitting a batch and concatenating results ------------------------------------------------
 
 
 def _is_batch(value: Any) -> bool:
@@ -250,7 +250,7 @@ def _share(args: Any, kwargs: Any, count: int, number: int) -> tuple[Any, Any]:
 
 
 def _local_part(value: Tensor, count: int, number: int) -> Tensor:
-    """A micro-batch of a global tensor: every rank cuts what it holds, so nothing is sent."""
+    """A micro-batch of a global tensor: every rank cuts its own part, so nothing is sent."""
     whole: Any = value.buffer()
     with whole.world.memory.active():
         cut = {k: np.array_split(part, count)[number] for k, part in whole.parts.items()}
@@ -271,7 +271,7 @@ def _micro_rows(rows: int, extents: Sequence[int], count: int, number: int) -> i
 
 
 def _together(recorded: _Recorded) -> Outputs:
-    """Scalars averaged over the micro-batches, other tensors one after another."""
+    """Averages scalars over the micro-batches and concatenates other tensors."""
     if recorded.count == 1:
         return recorded.outputs[0]
     flat = [tree_flatten(output) for output in recorded.outputs]
@@ -284,7 +284,7 @@ def _joined(values: Sequence[Any], weights: Sequence[float]) -> Any:
         return values[0]
     if values[0].ndim and values[0].device.placement is not None:
         raise UnsupportedError(
-            f"putting together global tensors of shape {list(values[0].shape)} of micro-batches",
+            f"concatenating global tensors of shape {list(values[0].shape)} of micro-batches",
             fix="return scalars, or use one gradient accumulation step",
         )
     if values[0].ndim:

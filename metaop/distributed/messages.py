@@ -19,16 +19,16 @@ _ANSWER = 32006
 
 
 class _OnGpu(NamedTuple):
-    """What comes before a value that lies on a GPU: how much memory it takes."""
+    """A header that precedes a value on a GPU: how much memory it takes."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
 
 
 def send(tensor: Tensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> None:
-    """Sends the value to rank `dst`, which has to call `recv` with a tensor of its shape.
+    """Sends the value to rank `dst`, which must call `recv` with a tensor of its shape.
 
-    A value on a GPU waits until that rank takes it.
+    A value on a GPU waits until that rank receives it.
 
     >>> metaop.distributed.send(metaop.tensor([1.0, 2.0]), dst=0)  # a program of one rank
     >>> x = metaop.zeros(2)
@@ -55,9 +55,9 @@ def send(tensor: Tensor, dst: int, group: ProcessGroup | None = None, tag: int =
 def recv(
     tensor: Tensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0
 ) -> int:
-    """Puts a value that rank `src` (any rank without it) sends into the tensor; returns `src`.
+    """Receives a value from rank `src` (by default any rank) into the tensor; returns `src`.
 
-    The tensor has the shape and the type of the value.
+    The tensor must have the shape and the type of the value.
 
     >>> metaop.distributed.send(metaop.tensor([1.0, 2.0]), dst=0)  # a program of one rank
     >>> x = metaop.zeros(2)
@@ -80,7 +80,7 @@ def recv(
 def _taken_from_gpu(
     members: ProcessGroup, message: _OnGpu, memory: Memory, source: int, what: str
 ) -> Any:
-    """The value that a rank has on its GPU; to a host it comes by way of that rank's."""
+    """The value that a rank has on its GPU; it reaches a host through this rank's GPU."""
     _give(members, memory is not HOST_MEMORY, source, _ANSWER, what)
     if memory is HOST_MEMORY:
         return _taken(members, source, _ANSWER, what)[0]
@@ -97,7 +97,7 @@ def _give(members: ProcessGroup, value: Any, rank: int, tag: int, what: str) -> 
 
 
 def _taken(members: ProcessGroup, rank: int | None, tag: int, what: str) -> tuple[Any, int]:
-    """What a rank (any without one) sends, and its number."""
+    """What a rank (by default any rank) sends, and its number."""
     module = mpi()
     status = module.Status()
     found: list[Any] = []
@@ -112,6 +112,6 @@ def _taken(members: ProcessGroup, rank: int | None, tag: int, what: str) -> tupl
 
 
 def _pair_of(members: ProcessGroup, rank: int, memory: Memory) -> MPIWorld:
-    """This rank and another one, which has to ask for it too."""
+    """This rank and another one, which must make the same call."""
     ranks = sorted((members.ranks[members.rank()], members.ranks[rank]))
     return pair_of(ranks[0], ranks[1], memory)

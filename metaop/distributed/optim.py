@@ -1,4 +1,4 @@
-"""Optimizers whose state is shared out among the ranks."""
+"""Optimizers whose state is sharded over the ranks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class ZeroRedundancyOptimizer(Optimizer):
     """Any optimizer, with each rank keeping and updating its block of every parameter.
 
     Blocks are of dimension 0, along the mesh axes that have the parameter whole, and may be uneven;
-    a parameter with fewer rows than ranks is kept whole. Nothing of the optimizer is rewritten for
-    that: the blocks are a global tensor, so its states are sharded as they are, and its rule is
-    derived for them. After a step the parameters are gathered.
+    a parameter with fewer rows than ranks is kept whole. The optimizer itself needs no changes: the
+    blocks form a global tensor, so its states have the same sharding, and its rule is derived for
+    them. After a step, the parameters are gathered.
 
     With local parameters, whose gradients `DistributedDataParallel` has averaged, this is ZeRO
-    stage 1. With global parameters the gradients are summed up straight into the blocks: stage 2.
-    Every rank has to call every method. `state_dict()` has whole states and can be loaded on
-    another number of ranks.
+    stage 1. With global parameters, gradients are reduced directly into the blocks: stage 2. Every
+    rank must call every method. `state_dict()` has whole states and can be loaded on another number
+    of ranks.
 
     Example: `ZeroRedundancyOptimizer(model.parameters(), metaop.optim.Adam, lr=1e-3)`.
     """
@@ -53,7 +53,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         if wrong := [name for name, value in refused.items() if value]:
             raise ArgumentError(
                 f"ZeroRedundancyOptimizer got {' and '.join(wrong)}",
-                fix="leave it out: step() updates the parameters where they are",
+                fix="omit it: step() updates the parameters where they are",
             )
         if stage not in (1, 2):
             raise ArgumentError(f"ZeroRedundancyOptimizer got {stage=}", fix="use 1 or 2")
@@ -64,7 +64,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         self.optim: Optimizer | None = None
         super().__init__(params, defaults)
         self.optim = optimizer_class([self._blocks_of(g) for g in self.param_groups], **defaults)
-        # Settings that the optimizer gave defaults.
+        # Settings for which the optimizer supplied defaults.
         self.defaults = self.optim.defaults
         for group, blocks in zip(self.param_groups, self.optim.param_groups):
             for name, value in blocks.items():
@@ -76,7 +76,7 @@ class ZeroRedundancyOptimizer(Optimizer):
             self.optim.add_param_group(self._blocks_of(self.param_groups[-1]))
 
     def _blocks_of(self, group: Group) -> Group:
-        """The group with blocks for parameters."""
+        """The group, with blocks in place of parameters."""
         for parameter in group["params"]:
             self._lies[parameter] = self._lie_of(parameter)
             self._blocks[parameter] = Parameter(self._shared_out(parameter, parameter.detach()))
@@ -84,14 +84,14 @@ class ZeroRedundancyOptimizer(Optimizer):
         return {**settings, "params": [self._blocks[p] for p in group["params"]]}
 
     def _lie_of(self, parameter: Tensor) -> NdSbp:
-        """How the blocks of a parameter are sharded."""
+        """The sharding of a parameter's blocks."""
         placement = _placement_of(parameter)
         buffer: Any = parameter.buffer()
         states = getattr(buffer, "states", (BROADCAST,) * placement.ranks.ndim)
         return shared_out(states, parameter.shape, placement.shape)
 
     def _shared_out(self, parameter: Tensor, value: Tensor) -> Tensor:
-        """A value as large as a parameter, sharded as its blocks do."""
+        """A value as large as a parameter, sharded like the parameter's blocks."""
         return spread(value, _placement_of(value), self._lies[parameter])
 
     @no_grad()
@@ -103,7 +103,7 @@ class ZeroRedundancyOptimizer(Optimizer):
             blocks.update((k, v) for k, v in group.items() if k not in _SETTINGS_OF_ITS_OWN)
         updated = [(p, block) for p, block in self._blocks.items() if p.grad is not None]
         for parameter, block in updated:
-            # Somebody may have written the parameter since the last step.
+            # The parameter may have been written since the last step.
             block.data = self._shared_out(parameter, parameter.detach())
             block.grad = self._gradient(parameter)
         self.optim.step()
@@ -111,7 +111,7 @@ class ZeroRedundancyOptimizer(Optimizer):
             if parameter.device.placement is None:
                 parameter.data = full_tensor(block.detach())
             else:
-                # It becomes sharded as the parameter is.
+                # It gets the sharding of the parameter.
                 parameter._assign(block.detach().call, "step")
             block.grad = None
         return loss
@@ -123,14 +123,14 @@ class ZeroRedundancyOptimizer(Optimizer):
         return self._shared_out(parameter, gradient.detach())
 
     def state_dict(self) -> dict[str, Any]:
-        """Settings and whole states: every rank has to ask for it, one may write it to a file."""
+        """Settings and whole states; every rank must call it, one may write it to a file."""
         assert self.optim is not None
         found = self.optim.state_dict()
         found["state"] = {key: _mapped(value, _whole) for key, value in found["state"].items()}
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave, here or on another number of ranks, on all ranks."""
+        """Loads what `state_dict` returned, possibly on another number of ranks; call it on all."""
         assert self.optim is not None
         self.optim.load_state_dict(state_dict)
         for group, blocks in zip(self.param_groups, self.optim.param_groups):
@@ -141,13 +141,13 @@ class ZeroRedundancyOptimizer(Optimizer):
 
 
 def _placement_of(value: Tensor) -> Placement:
-    """Where a tensor lies, or all ranks with their devices of its kind."""
+    """The placement of a tensor, or all ranks with devices of its type."""
     found: Placement | None = value.device.placement
     return found or Placement.all(value.device.type)
 
 
 def _mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """`function` of the tensors in a state."""
+    """Applies `function` to the tensors in a state."""
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, dict):

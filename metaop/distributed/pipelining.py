@@ -42,10 +42,10 @@ Arrays = Sequence[Any]
 class PipelineStage:
     """The part of a network that one rank runs: stage `stage_index` of `num_stages`.
 
-    `group` has one rank for each stage, in their order (default: all ranks of the job). The module
-    takes what the module of the stage before gives: a tensor or a tuple of tensors. Their shapes
-    travel with them, so `input_args` and `output_args` are not needed. `device` is that of the
-    module. Between stages that have a GPU each, values go by NCCL, else through host memory.
+    `group` has one rank for each stage, in order (default: all ranks of the job). The module takes
+    what the previous stage's module returns: a tensor or a tuple of tensors. Shapes are sent with
+    the tensors, so `input_args` and `output_args` are not needed. `device` is the module's device.
+    Values go through NCCL between stages that have a GPU each, otherwise through host memory.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class PipelineStage:
 
     @cached_property
     def homes(self) -> list[Home]:
-        """Where all stages are; every rank has to ask for it."""
+        """Where all stages are; every rank must call this."""
         mine = Home(everyone().rank, self.device.type)
         found: list[Home] = self.world.communicator.allgather(mine)
         return found
@@ -90,7 +90,7 @@ class PipelineStage:
 
 
 class _MicroBatches:
-    """The acts of one stage in one step, with what it keeps between a forward and its backward."""
+    """The acts of one stage in one step, and what it keeps between a forward and its backward."""
 
     def __init__(self, stage: PipelineStage, loss: Callable[..., Any] | None, count: int) -> None:
         self.stage = stage
@@ -104,7 +104,7 @@ class _MicroBatches:
         self.losses: list[Tensor] = []
 
     def forward(self, number: int, inputs: Mapping[str, Arrays]) -> Arrays:
-        """Runs the module on a micro-batch; the last stage computes the loss too."""
+        """Runs the module on a micro-batch; the last stage also computes the loss."""
         given = self.inputs[number] if self.stage.is_first else self._received(inputs)
         results = self.stage.submodule(*given)
         values = results if isinstance(results, tuple) else (results,)
@@ -121,7 +121,7 @@ class _MicroBatches:
         return [] if self.stage.is_last else [array_of(value.detach()) for value in values]
 
     def backward(self, number: int, inputs: Mapping[str, Arrays]) -> Arrays:
-        """Takes the gradient of a micro-batch; parameters accumulate it."""
+        """Computes the gradient of a micro-batch, which the parameters accumulate."""
         given, values = self.stash.pop(number)
         if self.stage.is_last:
             roots = list(zip(values, [np.ones((), values[0].dtype.numpy)]))
@@ -144,7 +144,7 @@ class _MicroBatches:
         ]
 
     def _received(self, inputs: Mapping[str, Arrays]) -> tuple[Tensor, ...]:
-        """What the stage before sent, as leaves that want a gradient, where the module is."""
+        """What the previous stage sent, as leaves that require a gradient, on this device."""
         (arrays,) = inputs.values()
         tensors = [_tensor(array, self.stage.device) for array in arrays]
         return tuple(
@@ -154,7 +154,7 @@ class _MicroBatches:
 
 
 def _tensor(array: Any, device: Device) -> Tensor:
-    """The value on a device, where it is or to which it has come by the host."""
+    """The value on a device, in place or copied from the host."""
     dtype = from_numpy_dtype(array.dtype)
     assert dtype is not None
     if isinstance(array, np.ndarray):
@@ -163,7 +163,7 @@ def _tensor(array: Any, device: Device) -> Tensor:
 
 
 class _Schedule:
-    """Cuts a batch into micro-batches and runs a training step of a pipeline."""
+    """Splits a batch into micro-batches and runs a training step of a pipeline."""
 
     all_forwards_first: ClassVar[bool]
 
@@ -188,12 +188,12 @@ class _Schedule:
         self.done: list[Action] = []
 
     def step(self, *args: Tensor, target: Tensor | None = None, losses: Any = None) -> Any:
-        """A forward pass and, with a loss, a backward pass of a whole batch.
+        """Runs a forward pass and, with a loss, a backward pass of a whole batch.
 
-        The first stage passes the inputs, the last one `target`; there the outputs come back, and
-        `losses`, a list, gets those of the micro-batches. Gradients are those of the mean of the
-        loss over the batch, for a loss that is a mean over its micro-batch; micro-batches may be
-        uneven.
+        The first stage passes the inputs, the last one `target`. The last stage returns the outputs
+        and appends the losses of the micro-batches to the list `losses`. Gradients are those of the
+        mean loss over the batch, for a loss that is a mean over its micro-batch; micro-batches may
+        be uneven.
         """
         acts = _MicroBatches(self.stage, self.loss, self.count)
         if self.stage.is_first:

@@ -26,11 +26,11 @@ class ProcessGroup:
         return self.world.rank
 
     def size(self) -> int:
-        """How many processes the group has."""
+        """The number of processes in the group."""
         return self.world.size
 
     def number_of(self, rank: int) -> int:
-        """The number within the group of a rank of the job."""
+        """The number that a rank of the job has within the group."""
         if rank not in self.ranks:
             raise DistributedError(
                 f"rank {rank} is not in the group of ranks {self.ranks}",
@@ -50,7 +50,7 @@ class group:
 
 
 def world_group() -> ProcessGroup:
-    """The group of all ranks; MPI is started when it has not been yet."""
+    """The group of all ranks; starts MPI if necessary."""
     if group.WORLD is None:
         communicator = everyone()
         group.WORLD = ProcessGroup(communicator, range(communicator.size))
@@ -58,24 +58,24 @@ def world_group() -> ProcessGroup:
 
 
 def forget_group(chosen: ProcessGroup | None) -> None:
-    """Makes `group.WORLD` None when that is meant (by None, or by itself)."""
+    """Makes `group.WORLD` None if `chosen` is None or that group."""
     if chosen is None or chosen is group.WORLD:
         group.WORLD = None
 
 
 def check_whole_group(chosen: ProcessGroup | None, owner: str) -> None:
-    """ArgumentError for a group of some of the ranks, given to what is for all."""
+    """Raises ArgumentError if only some of the ranks are given where all must take part."""
     if chosen is not None and chosen.size() != world_group().size():
         raise ArgumentError(
             f"{owner} got the group of ranks {chosen.ranks}",
-            fix="leave it out: all ranks of the job take part",
+            fix="omit it: all ranks of the job take part",
         )
 
 
 def make_group(ranks: Sequence[int] | None = None) -> ProcessGroup | None:
-    """The group of some ranks (all of them without `ranks`); None on a rank outside of it.
+    """A group of some ranks (by default all); None on a rank outside the group.
 
-    Every rank of the job has to call it, in the same order.
+    Every rank of the job must call it, in the same order.
     """
     everyone = world_group()
     chosen = everyone.ranks if ranks is None else sorted(ranks)

@@ -1,4 +1,4 @@
-"""Putting a checkpoint into what a program has: tensors in place, and the states of objects."""
+"""Loads a checkpoint into the state of a program: tensors in place, and the states of objects."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Source(Protocol):
     dtype: DType
 
     def whole(self) -> Tensor:
-        """All of it as a local tensor."""
+        """The whole value as a local tensor."""
 
     def resharded(self, like: Tensor) -> Tensor:
-        """Its value, sharded as `like` is."""
+        """Its value, sharded like `like`."""
 
 
 class InMemory:
@@ -38,11 +38,11 @@ class InMemory:
         self.dtype = value.dtype
 
     def whole(self) -> Tensor:
-        """All of it as a local tensor."""
+        """The whole value as a local tensor."""
         return self._value
 
     def resharded(self, like: Tensor) -> Tensor:
-        """Its value, sharded as `like` is."""
+        """Its value, sharded like `like`."""
         placement: Placement | None = like.device.placement
         if placement is None:
             return self._value
@@ -50,20 +50,20 @@ class InMemory:
 
 
 def is_stateful(value: Any) -> bool:
-    """Whether an object stands for its state."""
+    """Whether an object represents its state."""
     return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
 
 
 def stateful_core(value: Any) -> Any:
-    """The object whose state is written: of a shared-out optimizer the one with the blocks."""
+    """The object whose state is written: for a sharded optimizer, the one with the blocks."""
     return value.optim if isinstance(value, ZeroRedundancyOptimizer) else value
 
 
 class Restoring:
-    """What a checkpoint changes in a state: all is read first, then all is put there.
+    """The changes that a checkpoint makes to a state: all is read first, then all is applied.
 
-    `missing` are names that the state has and the checkpoint has not, `unexpected` those of a
-    module the other way round.
+    `missing` are names in the state that the checkpoint lacks, `unexpected` names in the checkpoint
+    that a module lacks.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Restoring:
         self._entries: list[tuple[Any, Any, Any]] = []
         self._removed: list[tuple[dict[Any, Any], Any]] = []
         self._objects: list[tuple[Any, dict[str, Any]]] = []
-        # By the beginnings of names: what the states of optimizers are to be sharded as.
+        # By name prefix: the shardings that the states of optimizers get.
         self._likes: dict[str, Tensor] = {}
 
     def plan(
@@ -81,7 +81,7 @@ class Restoring:
     ) -> None:
         """Reads what `source` has for `target`, which is the state of `owner` if there is one.
 
-        Raises CheckpointError when a tensor is no tensor there, or one of another shape or kind.
+        Raises CheckpointError if a tensor has no tensor there, or one of another shape or kind.
         """
         for key, value in source.items():
             place = below(where, key)
@@ -124,12 +124,12 @@ class Restoring:
         state = core.state_dict()
         before = len(self._entries)
         self.plan(state, value, place, core)
-        # The tensors of a module are filled where they are; what is no tensor it has to take.
+        # The tensors of a module are filled in place; other values must be assigned by the module.
         if not isinstance(known, Module) or len(self._entries) > before:
             self._objects.append((known, state))
 
     def _note_parameters(self, optimizer: Optimizer, value: dict[str, Any], place: str) -> None:
-        """Notes the shardings of the states; CheckpointError for another number of parameters."""
+        """Notes the shardings of the states; raises CheckpointError if the parameters differ."""
         here = [len(group["params"]) for group in optimizer.param_groups]
         there = [len(group["params"]) for group in value.get("param_groups", ())]
         if here != there:
@@ -148,7 +148,7 @@ class Restoring:
         return value.whole()
 
     def check_names(self) -> None:
-        """CheckpointError that lists the names which only one side has."""
+        """Raises CheckpointError, which lists the names that only one side has."""
         sides = (("not in the checkpoint", self.missing), ("only there", self.unexpected))
         listed = [f"{', '.join(names)} {side}" for side, names in sides if names]
         if listed:
@@ -159,7 +159,7 @@ class Restoring:
             )
 
     def apply(self) -> None:
-        """Puts everything where it belongs."""
+        """Writes everything to its place."""
         for known, value in self._copies:
             known.copy_(value)  # type: ignore[attr-defined]
         for target, key, value in self._entries:
@@ -175,7 +175,7 @@ def _is_source(value: Any) -> bool:
 
 
 def _is_place(known: Any) -> bool:
-    """Whether something is filled and not replaced."""
+    """Whether something is filled in place rather than replaced."""
     return isinstance(known, (Tensor, dict)) or is_stateful(known) or _holds_places(known)
 
 

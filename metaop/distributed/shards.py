@@ -1,4 +1,4 @@
-"""A state in a folder, written and read by all ranks of a job: each has its part in it."""
+"""A state in a folder, which all ranks of a job write and read together."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from metaop.unified_graph.tensor_type import TensorType
 
 
 class _Alone:
-    """The ranks of a job of one process, which needs no MPI."""
+    """The only rank of a job of one process, which needs no MPI."""
 
     rank, size = 0, 1
 
@@ -67,7 +67,7 @@ class _Written(NamedTuple):
 
 @written_together()
 def write_folder(folder: Path, state: Any) -> None:
-    """Writes a state; raises CheckpointError, on all ranks, when one of them cannot."""
+    """Writes a state; raises CheckpointError on all ranks if one of them cannot."""
     job = ranks_of_job()
     try:
         tensors = named_tensors(state, lambda value: isinstance(value, Tensor))
@@ -91,7 +91,7 @@ def write_folder(folder: Path, state: Any) -> None:
 
 
 def _first_ranks(names: Sequence[Sequence[str]]) -> dict[str, int]:
-    """For each name the first rank that has it."""
+    """For each name, the first rank that has it."""
     found: dict[str, int] = {}
     for rank, own in enumerate(names):
         for name in own:
@@ -100,7 +100,7 @@ def _first_ranks(names: Sequence[Sequence[str]]) -> dict[str, int]:
 
 
 def _next_generation(folder: Path, job: Any) -> int:
-    """Makes the folder; the number of the checkpoint that comes next in it."""
+    """Creates the folder; returns the number of the next checkpoint in it."""
     answer: int | str = 1
     if job.rank == 0:
         try:
@@ -136,7 +136,7 @@ def _write_own(
     try:
         size = write_pieces(path, arrays)
     except Exception as error:
-        # Whatever it is, the other ranks wait for word of it; the same holds for the index.
+        # Whatever the error is, the other ranks wait for a message; the same holds for the index.
         problem = f"{type(error).__name__}: {error}"
     return _Written(problem, size, told, None)
 
@@ -180,7 +180,7 @@ def _write_index(folder: Path, answers: Sequence[_Written], generation: int) -> 
 
 
 def _add_missing(state: Any, other: Any) -> None:
-    """Adds what only another rank has, as a stage of a pipeline has its own layers."""
+    """Adds what only another rank has: a pipeline stage, for example, has its own layers."""
     if isinstance(state, dict) and isinstance(other, dict):
         for key, value in other.items():
             if key in state:
@@ -198,7 +198,7 @@ def _raise_first(problems: Sequence[str], folder: Path) -> None:
         if problem:
             raise CheckpointError(
                 f"rank {rank} cannot write to {folder}: {problem}",
-                fix="mend that and save again; the checkpoint before is still whole",
+                fix="fix that and save again; the previous checkpoint is still intact",
             )
 
 
@@ -206,18 +206,18 @@ def _raise_first(problems: Sequence[str], folder: Path) -> None:
 
 
 class InShards:
-    """A tensor in a folder, of which the parts that are needed are read."""
+    """A tensor in a folder; only the required parts are read."""
 
     def __init__(self, reader: ShardedReader, name: str) -> None:
         self._reader, self._name = reader, name
         self.dtype, self.shape, _ = reader.tensors[name]
 
     def whole(self) -> Tensor:
-        """All of it as a local tensor."""
+        """The whole value as a local tensor."""
         return from_array(self._read(None), self.dtype)
 
     def resharded(self, like: Tensor) -> Tensor:
-        """Its value, sharded as `like` is."""
+        """Its value, sharded like `like`."""
         placement: Placement | None = like.device.placement
         if placement is None:
             return self.whole()

@@ -1,7 +1,7 @@
-"""The shares that the ranks have of a batch: put together to one tensor, and taken out again.
+"""The ranks' shares of a batch: joined into one tensor, and split again.
 
-Shares of different sizes travel in blocks as large as the largest, whose rest is cut off again.
-Both are operators like all others, so their gradients are derived.
+Shares of different sizes are sent in blocks as large as the largest, and the padding is removed
+again. Both are operators like all others, so their gradients are derived.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from metaop.tensor.sharded.global_tensor import to_global, to_local
 
 
 class Shares:
-    """How many rows of each of some tensors the ranks have; every rank has to make it."""
+    """How many rows of some tensors each rank has; every rank must create it."""
 
     def __init__(self, placement: Placement, tensors: Sequence[Tensor]) -> None:
         self.placement = placement
         self.rank, self.ranks = everyone().rank, placement.world.size
         placement.world.verify(f"the shares of {len(tensors)} tensors")
         extents = everyone().allgather([x.shape[0] for x in tensors])
-        # Of each tensor the rows of the ranks, in the order in which they come.
+        # For each tensor, the rows of the ranks, in the order in which the tensors come.
         self._waiting = list(map(list, zip(*extents)))
         self.known = [list(sizes) for sizes in dict.fromkeys(map(tuple, self._waiting))]
 
     def join(self, value: Tensor) -> Tensor:
-        """The global tensor of which every rank gives its share; in the order of the tensors."""
+        """The global tensor of the ranks' shares; call it in the order of the tensors."""
         sizes = self._waiting.pop(0)
         if len(set(sizes)) == 1:
             return to_global(value, self.placement, Split(0))
@@ -56,7 +56,7 @@ class Shares:
         return self._counted(cat(blocks), Split(0), Split(0))[: sizes[self.rank]]
 
     def _sizes_of(self, value: Tensor) -> list[int] | None:
-        """The rows of the ranks; None of a result that has none for those of the arguments."""
+        """The rows of the ranks; None if a result has no rows for those of the arguments."""
         for sizes in self.known if value.ndim else ():
             if sum(sizes) and value.shape[0] % sum(sizes) == 0:
                 return [size * value.shape[0] // sum(sizes) for size in sizes]
@@ -70,7 +70,7 @@ class Shares:
 
 
 def _padded(value: Tensor, rows: int) -> Tensor:
-    """A tensor with zeros behind it, up to some number of rows."""
+    """A tensor padded with zeros to some number of rows."""
     if value.shape[0] == rows:
         return value
     return pad(value, [0, 0] * (value.ndim - 1) + [0, rows - value.shape[0]])

@@ -1,4 +1,4 @@
-"""Predicting a training step on a cluster that is not there.
+"""Predicts a training step on a cluster that need not exist.
 
 Example: a step on 16 hosts of 8 ranks each, with a slow network and a fast link within a host.
 
@@ -35,9 +35,9 @@ def predict(
     cluster: Cluster = HOST,
     memory: int | None = None,
 ) -> Prediction:
-    """Time, traffic and memory of `step` for one of `ranks` ranks (a number, or a mesh's shape).
+    """Time, traffic and memory of `step` for one of `ranks` ranks (a number or a mesh shape).
 
-    `given` says how the tensors are sharded; without it the cheapest way is searched for. `updated`
+    `given` says how the tensors are sharded; by default, the cheapest way is searched. `updated`
     are the tensors that the outputs, in order, replace. The tensors may be zeros: nothing is
     computed.
     """
@@ -70,7 +70,7 @@ def plan_for(
 def predict_plan(
     plan: Plan, cluster: Cluster = HOST, place: tuple[int, ...] | None = None
 ) -> Prediction:
-    """What the rank at `place` of the mesh (the first, unless given) will do."""
+    """Predicts what the rank at `place` of the mesh (by default the first) will do."""
     return simulate(plan, _work, cluster, place)
 
 

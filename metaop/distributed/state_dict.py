@@ -18,11 +18,11 @@ __all__ = ["StateDictOptions", "get_model_state_dict", "set_model_state_dict"]
 
 @dataclass
 class StateDictOptions:
-    """How a state is taken and put back.
+    """How a state is taken and loaded.
 
-    `full_state_dict` gathers global tensors, `cpu_offload` moves all to the host,
-    `ignore_frozen_params` leaves out parameters that are not trained, and `strict` is that of
-    `load_state_dict`. With `broadcast_from_rank0` other ranks may have an empty state.
+    `full_state_dict` gathers global tensors, `cpu_offload` moves everything to the host,
+    `ignore_frozen_params` omits parameters that are not trained, and `strict` is passed to
+    `load_state_dict`. With `broadcast_from_rank0`, other ranks may have an empty state.
     """
 
     full_state_dict: bool = False
@@ -35,7 +35,7 @@ class StateDictOptions:
 def get_model_state_dict(
     model: Module, *, options: StateDictOptions | None = None
 ) -> dict[str, Any]:
-    """The state of a model by the names that it has without a wrapper of data parallelism."""
+    """The state of a model, by the names that it has without a data-parallel wrapper."""
     options = options or StateDictOptions()
     inner = _unwrapped(model)
     frozen = {name for name, one in inner.named_parameters() if not one.requires_grad}
@@ -50,7 +50,7 @@ def get_model_state_dict(
 def set_model_state_dict(
     model: Module, model_state_dict: dict[str, Any], *, options: StateDictOptions | None = None
 ) -> IncompatibleKeys:
-    """Puts a state into a model; tensors of the meta device are replaced by those of the state.
+    """Loads a state into a model; tensors on the meta device are replaced by those of the state.
 
     Raises `UnsupportedError` for global tensors, and for `broadcast_from_rank0`.
     """

@@ -1,4 +1,4 @@
-"""The values of local tensors on their way between ranks: taken out, combined, and put back."""
+"""The values of local tensors between ranks: extracted, combined, and written back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metaop.unified_graph.tensor_type import CPU, Device
 
 
 def operation(op: str) -> str:
-    """The name of a reduction among the reducers; of a mean that of the sum."""
+    """The reducer that performs a reduction; a mean uses the sum."""
     names = {"sum": "add", "avg": "add", "prod": "mul", "max": "max", "min": "min"}
     if op not in names:
         raise ArgumentError(f"unknown reduction {op!r}", fix=f"use one of {', '.join(names)}")
@@ -29,7 +29,7 @@ def operation(op: str) -> str:
 
 @no_grad()
 def put(tensor: Tensor, value: Any, device: Device = CPU, divisor: int = 1) -> None:
-    """Writes an array of a device, divided by a number, into a tensor of as many elements."""
+    """Writes an array of a device, divided by a number, into a tensor with as many elements."""
     dtype = dtypes.from_numpy_dtype(value.dtype)
     assert dtype is not None
     found: Any = tensor_on(value.reshape(tuple(tensor.shape)), dtype, device)
@@ -40,7 +40,7 @@ def put(tensor: Tensor, value: Any, device: Device = CPU, divisor: int = 1) -> N
 
 
 def combined(members: ProcessGroup, tensor: Tensor, op: str) -> Any:
-    """The combination over the ranks of the group, flat and where the tensor is."""
+    """Combines over the ranks of the group; the result is flat, on the tensor's device."""
     memory = memory_of(tensor.device)
     with memory.active():
         given = array_of(tensor.detach()).reshape(-1)
@@ -52,7 +52,7 @@ def combined(members: ProcessGroup, tensor: Tensor, op: str) -> Any:
 
 
 def gathered(members: ProcessGroup, tensor: Tensor, counts: Sequence[int]) -> Any:
-    """The values of the ranks one after another, where the tensor is; `counts` are their sizes."""
+    """Concatenates the values of the ranks on the tensor's device; `counts` are their sizes."""
     memory = memory_of(tensor.device)
     with memory.active():
         mine = array_of(tensor.detach()).reshape(-1)
@@ -68,7 +68,7 @@ def exchanged(
     taken: Sequence[Tensor | None],
     like: Tensor,
 ) -> None:
-    """Puts what rank k gives this one into `taken[k]`; `like` tells the type and the device."""
+    """Copies what rank k gives this one into `taken[k]`; `like` determines type and device."""
     kind = like.dtype, like.device
     for tensor in given:
         if tensor is not None and (tensor.dtype, tensor.device) != kind:
@@ -94,7 +94,7 @@ def exchanged(
 
 
 def cut(flat: Any, counts: Sequence[int]) -> list[Any]:
-    """Parts of a flat array that lie one after another."""
+    """Splits a flat array into consecutive parts."""
     parts, start = [], 0
     for count in counts:
         parts.append(flat[start : start + count])
@@ -103,10 +103,10 @@ def cut(flat: Any, counts: Sequence[int]) -> list[Any]:
 
 
 def kind_of(tensor: Tensor) -> str:
-    """Type, shape and kind of device, as the ranks compare them."""
+    """The type, shape and kind of device, as the ranks compare them."""
     return f"{tensor.dtype.name}{list(tensor.shape)}{place_of(tensor)}"
 
 
 def place_of(tensor: Tensor) -> str:
-    """Where a value is that is not on the host."""
+    """The location of a value that is not on the host."""
     return "" if tensor.device is CPU else f" on {tensor.device.type}"
