@@ -230,7 +230,7 @@ class LeakyReLU(Module):
 
 
 class _ExponentialUnit(Module):
-    """What ELU and CELU share."""
+    """The common base of ELU and CELU."""
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
@@ -358,7 +358,7 @@ class Softplus(Module):
 
 
 class _Shrink(Module):
-    """What the shrinking functions share."""
+    """The common base of the shrinking functions."""
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
@@ -460,7 +460,7 @@ class Softsign(Module):
 
 
 class _AlongDimension(Module):
-    """What the softmax modules share."""
+    """The common base of the softmax modules."""
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()

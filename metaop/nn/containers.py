@@ -21,7 +21,7 @@ def _position(index: int, length: int) -> int:
 
 
 class _InOrder(Module):
-    """What the containers share whose modules have positions."""
+    """The common base of containers whose modules have positions."""
 
     def _name_at(self, index: int) -> str:
         return next(islice(self._modules, _position(index, len(self._modules)), None))
@@ -42,7 +42,7 @@ class _InOrder(Module):
         return iter(self._modules.values())
 
     def pop(self, key: int | slice) -> Any:
-        """Takes a module out and returns it."""
+        """Removes a module and returns it."""
         taken = self[key]  # type: ignore[index]
         del self[key]
         return taken
@@ -104,7 +104,7 @@ class Sequential(_InOrder):
         return self
 
     def insert(self, index: int, module: Module) -> Sequential:
-        """Puts a module before position `index`."""
+        """Inserts a module before position `index`."""
         if not isinstance(module, Module):
             raise ArgumentTypeError(f"module should be of type {Module}", fix="pass an nn.Module")
         count = len(self._modules)
@@ -170,7 +170,7 @@ class ModuleList(_InOrder):
         return ModuleList(chain(self, other))
 
     def insert(self, index: int, module: Module) -> None:
-        """Puts a module before position `index`."""
+        """Inserts a module before position `index`."""
         modules = list(self)
         modules.insert(index, module)
         self._modules = {str(k): member for k, member in enumerate(modules)}
@@ -245,11 +245,11 @@ class ModuleDict(Module):
         return key in self._modules
 
     def clear(self) -> None:
-        """Takes all modules out."""
+        """Removes all modules."""
         self._modules.clear()
 
     def pop(self, key: str) -> Any:
-        """Takes a module out and returns it."""
+        """Removes a module and returns it."""
         return self._modules.pop(key)
 
     def keys(self) -> Iterable[str]:
@@ -265,7 +265,7 @@ class ModuleDict(Module):
         return self._modules.values()
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        """Adds modules, replacing those of the same name."""
+        """Adds modules, replacing those with the same names."""
         if not isinstance(modules, Iterable):
             raise ArgumentTypeError(
                 "ModuleDict.update should be called with an iterable of key/value pairs, but got "

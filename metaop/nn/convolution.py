@@ -19,7 +19,7 @@ _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Convolution(Module):
-    """What all convolutions share: the weight (out, in / groups, *kernel) and its settings."""
+    """The common base of all convolutions: the weight (out, in / groups, *kernel) and settings."""
 
     dimensions: ClassVar[int]
     transposed: bool = False

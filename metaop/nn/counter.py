@@ -17,18 +17,18 @@ def count_of(counter: Tensor) -> float:
     device = call.type.device
     if call.buffer is None or (device is not CPU and device.placement is None):
         return counter.item()
-    # Counting is no use of a value that a captured function must not make.
+    # Counting does not count as a use of a value that a captured function must not make.
     return call.buffer.view((), call.type.dtype.numpy).item()
 
 
 def set_count(counter: Tensor, value: float) -> None:
-    """Gives a counter a new value."""
+    """Sets the value of a counter."""
     kind = counter.call.type
     show_count(counter, scalar_leaf(value, kind.dtype, kind.device))
 
 
 def show_count(counter: Tensor, call: Call) -> None:
-    """Makes a number the value of a counter; nothing is pending, so no cut has to know."""
+    """Makes a number the value of a counter; nothing is pending, so no cut needs to know."""
     held = (counter._base, counter._cell, counter._shared)
     if any(one is not None for one in held):
         counter._assign(call, "count")

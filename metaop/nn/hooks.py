@@ -20,7 +20,7 @@ Hook = Callable[..., Any]
 
 
 class RemovableHandle:
-    """Takes a hook away again: `handle.remove()`, or leaving the handle's `with` block."""
+    """Removes a hook: with `handle.remove()`, or at the end of the handle's `with` block."""
 
     _ids = itertools.count()
 
@@ -150,7 +150,7 @@ Gradients = tuple["Tensor | None", ...]
 
 @composite(variadic=True)
 def gradient_gate(inputs: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The same values; the place where gradients are shown to hooks."""
+    """The identity; hooks see the gradients here."""
     return inputs
 
 

@@ -108,7 +108,7 @@ class LazyLinear(LazyModuleMixin, Linear):
             super().reset_parameters()
 
     def initialize_parameters(self, input: Tensor) -> None:  # type: ignore[override]
-        """Takes the last extent of the input."""
+        """Uses the last extent of the input."""
         if not self.has_uninitialized_params():
             return
         self.in_features = input.shape[-1]
@@ -128,12 +128,12 @@ class _LazyConvolution(LazyModuleMixin):
             self.register_parameter(name, parameter)
 
     def reset_parameters(self: Any) -> None:
-        """As the convolution does it, once there is something to fill."""
+        """Initialises like the convolution, once the parameters have shapes."""
         if self.in_channels != 0 and not self.has_uninitialized_params():
             super().reset_parameters()  # type: ignore[misc]
 
     def initialize_parameters(self: Any, input: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Takes the channels of an input with or without a batch dimension."""
+        """Uses the channels of an input with or without a batch dimension."""
         if not self.has_uninitialized_params():
             return
         if input.ndim not in (self.dimensions + 1, self.dimensions + 2):
@@ -301,12 +301,12 @@ class _LazyNorm(LazyModuleMixin):
             self.num_batches_tracked = tensor(0, dtype=dtypes.int64, device=device)
 
     def reset_parameters(self: Any) -> None:
-        """As the normalisation does it, once there is something to fill."""
+        """Initialises like the normalisation, once the parameters have shapes."""
         if self.num_features != 0 and not self.has_uninitialized_params():
             super().reset_parameters()  # type: ignore[misc]
 
     def initialize_parameters(self: Any, input: Tensor) -> None:  # type: ignore[override]
-        """Takes the channels of the input."""
+        """Uses the channels of the input."""
         if not self.has_uninitialized_params():
             return
         self.num_features = input.shape[1]

@@ -11,7 +11,7 @@ from metaop.tensor.core import Tensor
 
 
 def _reduction(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
-    """The reduction that PyTorch's two older arguments stand for, when one is given."""
+    """The reduction that PyTorch's two older arguments mean, if one is given."""
     if size_average is None and reduce is None:
         return reduction
     warnings.warn(

@@ -1,4 +1,4 @@
-"""Losses that keep scores or distances apart by a margin."""
+"""Losses that separate scores or distances by a margin."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
         )
 
     def forward(self, *input: Any) -> Any:
-        """What the module computes; every subclass defines it."""
+        """Computes the result of the module; every subclass defines it."""
         raise UnsupportedError(
             f'Module [{type(self).__name__}] is missing the required "forward" function',
             fix="define forward in the class",
@@ -199,7 +199,7 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
         self._modules[name] = registered(everywhere.module_registration, self, name, module)
 
     def register_module(self, name: str, module: Module | None) -> None:
-        """The same as `add_module`."""
+        """An alias of `add_module`."""
         self.add_module(name, module)
 
     # --- text -------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
         return type(self).__name__
 
     def extra_repr(self) -> str:
-        """What stands between the parentheses of the repr; for subclasses."""
+        """The text between the parentheses of the repr; subclasses override it."""
         return ""
 
     def __repr__(self) -> str:

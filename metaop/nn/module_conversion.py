@@ -166,7 +166,7 @@ class ConversionMixin:
         return self
 
     def train(self: Self, mode: bool = True) -> Self:
-        """Puts the module and its children into training mode (or evaluation mode)."""
+        """Sets the module and its children to training mode (or evaluation mode)."""
         if not isinstance(mode, bool):
             raise ArgumentError("training mode is expected to be boolean", fix="pass True or False")
         self.training = mode
@@ -175,7 +175,7 @@ class ConversionMixin:
         return self
 
     def eval(self: Self) -> Self:
-        """Puts the module and its children into evaluation mode."""
+        """Sets the module and its children to evaluation mode."""
         return self.train(False)
 
     def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
@@ -201,9 +201,9 @@ def parse_to(
     memory_format: Any = None,
     tensor: Tensor | None = None,
 ) -> tuple[Device | None, DType | None, bool, Any]:
-    """What the arguments of `to` ask for: a device, a dtype, non_blocking and a memory format.
+    """What the arguments of `to` request: a device, a dtype, non_blocking and a memory format.
 
-    What is not asked for is None. Modules that override `to` call it.
+    What is not requested is None. Modules that override `to` call it.
     """
     for argument in (*args, tensor):
         if isinstance(argument, Tensor):

@@ -19,7 +19,7 @@ _EXTRA_STATE = "_extra_state"
 
 
 class IncompatibleKeys(NamedTuple):
-    """What `load_state_dict` could not match."""
+    """The names that `load_state_dict` could not match."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -47,11 +47,11 @@ class StateMixin:
     _load_state_dict_post_hooks: HookTable
 
     def get_extra_state(self) -> Any:
-        """What a subclass wants to have in the state_dict besides tensors."""
+        """Returns additional state for the state_dict besides tensors; subclasses override it."""
         raise NotImplementedError
 
     def set_extra_state(self, state: Any) -> None:
-        """Takes back what `get_extra_state` gave."""
+        """Restores what `get_extra_state` returned."""
         raise NotImplementedError
 
     def __overrides(self, name: str) -> bool:
@@ -70,7 +70,7 @@ class StateMixin:
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
-        """Puts this module's own values (not its children's) into `destination`."""
+        """Writes this module's own values (not its children's) to `destination`."""
         for name, value in self.__persistent():
             destination[prefix + name] = value if keep_vars else value.detach()
         if self.__overrides("get_extra_state"):
@@ -135,7 +135,7 @@ class StateMixin:
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Takes this module's own values from `state_dict`; problems go into the lists."""
+        """Loads this module's own values from `state_dict`; problems are appended to the lists."""
         for hook in self._load_state_dict_pre_hooks.values():
             hook(
                 state_dict,

@@ -111,7 +111,7 @@ class TreeMixin:
         return module
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
-        """Puts `module` at the dotted name `target`; with `strict` it must be there already."""
+        """Sets the submodule at the dotted name `target`; with `strict`, it must already exist."""
         path, _, name = target.rpartition(".")
         if not target:
             raise ValueError("Cannot set the submodule without a target name!")

@@ -146,7 +146,7 @@ class ReflectionPad1d(_ReflectionPad):
 class ReflectionPad2d(_ReflectionPad):
     """(N, C, H, W) or (C, H, W) mirrored at the edges.
 
-    `padding` counts left, right, top and bottom, each smaller than the size beside it.
+    `padding` counts left, right, top and bottom, each smaller than the adjacent size.
 
     >>> nn.ReflectionPad2d(2)(metaop.ones(1, 3, 4, 4)).shape
     metaop.Size([1, 3, 8, 8])
@@ -211,7 +211,7 @@ class ReplicationPad3d(_ReplicationPad):
 
 
 class _CircularPad(_Pad):
-    """What goes out on one side comes in on the other."""
+    """Pads circularly: what leaves on one side enters on the other."""
 
     mode = "circular"
 

@@ -49,7 +49,7 @@ class _Owned(Tensor):
             recorder.watch(self)
 
     def _attributes(self) -> dict[str, Any]:
-        """What the user has attached to the tensor (`parameter.is_shared = True`)."""
+        """Attributes that the user has attached to the tensor (`parameter.is_shared = True`)."""
         return dict(self.__dict__)
 
     def _copied(self, requires_grad: bool, attributes: dict[str, Any]) -> Any:
@@ -143,7 +143,7 @@ class UninitializedTensorMixin(Tensor):
     def materialize(
         self, shape: Sequence[int], device: Any = None, dtype: DType | None = None
     ) -> None:
-        """Gives the tensor a shape, and memory to be filled; it is a usual one from then on."""
+        """Gives the tensor a shape and uninitialised memory, which makes it an ordinary tensor."""
         data = empty(tuple(shape), device=device or self.device, dtype=dtype or self.dtype)
         self.__class__ = self.cls_to_become  # type: ignore[assignment]
         self._take(data, self.requires_grad)  # type: ignore[attr-defined]
@@ -158,7 +158,7 @@ class UninitializedTensorMixin(Tensor):
         )
 
     def detach(self) -> Any:
-        """The tensor itself: there are no values to share."""
+        """Returns the tensor itself: there are no values to share."""
         return self
 
     def __repr__(self) -> str:

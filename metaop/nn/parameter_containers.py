@@ -163,18 +163,18 @@ class ParameterDict(Module):
         return ParameterDict(dict(self.items()))
 
     def clear(self) -> None:
-        """Takes all values out."""
+        """Removes all values."""
         for key in list(self._keys):
             del self[key]
 
     def pop(self, key: str) -> Any:
-        """Takes a value out and returns it."""
+        """Removes a value and returns it."""
         value = self[key]
         del self[key]
         return value
 
     def popitem(self) -> tuple[str, Any]:
-        """Takes out the value that was put in last, with its key."""
+        """Removes the value that was inserted last, and returns it with its key."""
         key = next(reversed(self._keys))
         return key, self.pop(key)
 
@@ -205,7 +205,7 @@ class ParameterDict(Module):
         return [self[key] for key in self._keys]
 
     def update(self, parameters: Any) -> None:
-        """Puts in all pairs of a mapping or of an iterable of pairs."""
+        """Inserts all pairs of a mapping or of an iterable of pairs."""
         if not isinstance(parameters, Iterable):
             raise ArgumentTypeError(
                 "ParameterDict.update should be called with an iterable of key/value pairs, but "

@@ -91,7 +91,7 @@ class MaxPool3d(_MaxPool):
 
 
 class _MaxUnpool(Module):
-    """Puts the results of max pooling back where they came from; zeros elsewhere."""
+    """Writes the results of max pooling back to their positions; other elements are zero."""
 
     dimensions: ClassVar[int]
     function: ClassVar[Any]

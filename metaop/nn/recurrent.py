@@ -28,7 +28,7 @@ _KINDS = {"LSTM": (4, 2), "GRU": (3, 1), "RNN_TANH": (1, 1), "RNN_RELU": (1, 1)}
 
 
 class RNNBase(Module):
-    """What RNN, LSTM and GRU share: parameters by layer and direction, and the walk over time.
+    """The common base of RNN, LSTM and GRU: parameters by layer and direction, and the time loop.
 
     `mode` is "LSTM", "GRU", "RNN_TANH" or "RNN_RELU". Weights are
     (gates · hidden_size, features), biases (gates · hidden_size).
@@ -143,7 +143,7 @@ class RNNBase(Module):
         return [[getattr(self, name) for name in names] for names in self._layer_weights]
 
     def flatten_parameters(self) -> None:
-        """Nothing: there is no packed copy of the weights to refresh."""
+        """Does nothing: there is no packed copy of the weights to refresh."""
 
     def reset_parameters(self) -> None:
         """Everything evenly spread within ±1/sqrt(hidden_size)."""

@@ -1,4 +1,4 @@
-"""How the values of a module are to lie: one way for all, by their names, or by a function."""
+"""The choice of shardings for the values of a module: one for all, by name, or by a function."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SbpChoice = SbpLike | Mapping[str, SbpLike] | Callable[[str, Tensor], SbpLike]
 def signature_by_name(
     sbp: SbpChoice, names: Sequence[str]
 ) -> Callable[[str, Tensor, Placement], SbpLike]:
-    """How a value lies, from its name, itself and its placement.
+    """The sharding of a value, from its name, the value and its placement.
 
     Of the patterns in a mapping the first that matches counts. Raises ArgumentError for one that
     matches none of `names`, because it was meant to.

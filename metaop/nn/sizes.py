@@ -8,7 +8,7 @@ Size = int | Sequence[int]
 
 
 def many(size: Size, count: int) -> tuple[int, ...]:
-    """`size` as a tuple: a single number stands for every dimension."""
+    """`size` as a tuple; a single number applies to every dimension."""
     if isinstance(size, int):
         return (size,) * count
     return tuple(size)

@@ -16,7 +16,7 @@ from metaop.tensor.gradients import no_grad
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation whose statistics are those of the shares of all ranks together.
+    """Batch normalisation with statistics over the shares of all ranks together.
 
     The shares may differ in size. Every rank has to run it, and its gradient. Global tensors need
     no such class: their batch is whole wherever it lies, so every batch normalisation is this one;

@@ -76,7 +76,7 @@ class _Layer(Module):
         self.activation = _activation(activation)
 
     def _around(self, x: Tensor, norm: Module, block: Callable[[Tensor], Tensor]) -> Tensor:
-        """A block with its shortcut; the normalisation stands before or after it."""
+        """A block with its shortcut; the normalisation comes before or after it."""
         return x + block(norm(x)) if self.norm_first else norm(x + block(x))
 
     def _sa_block(

@@ -1,4 +1,4 @@
-"""The functions that layers are made of, named and called as in PyTorch."""
+"""The functions from which layers are built, named and called as in PyTorch."""
 
 from metaop.nn.functional.activations import (
     celu,

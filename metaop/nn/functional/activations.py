@@ -149,7 +149,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 
 
 def softsign(input: Tensor) -> Tensor:
-    """x / (1 + |x|), which lies between -1 and 1; the shape stays.
+    """x / (1 + |x|), which is between -1 and 1; the shape stays.
 
     >>> F.softsign(metaop.tensor([-3.0, 1.0]))
     tensor([-0.7500,  0.5000])
@@ -195,7 +195,7 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """x where it lies outside -lambd … lambd, else 0; the shape stays.
+    """x outside -lambd … lambd, otherwise 0; the shape stays.
 
     >>> F.hardshrink(metaop.tensor([-1.0, 0.3, 0.8]))
     tensor([-1.0000,  0.0000,  0.8000])
@@ -298,7 +298,7 @@ def gumbel_softmax(
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half of dimension `dim` times the sigmoid of the second half.
 
-    The dimension becomes half as long; its length has to be even. From Dauphin et al., "Language
+    The dimension becomes half as long; its length must be even. From Dauphin et al., "Language
     modeling with gated convolutional networks" (2017).
 
     >>> F.glu(metaop.tensor([[1.0, 2.0, 0.0, 100.0]]))
@@ -317,7 +317,7 @@ def logsigmoid(input: Tensor) -> Tensor:
 
 
 def sigmoid(input: Tensor) -> Tensor:
-    """1 / (1 + exp(-x)), which lies between 0 and 1; the shape stays.
+    """1 / (1 + exp(-x)), which is between 0 and 1; the shape stays.
 
     >>> F.sigmoid(metaop.tensor([-1.0, 0.0, 1.0]))
     tensor([0.2689, 0.5000, 0.7311])
@@ -326,7 +326,7 @@ def sigmoid(input: Tensor) -> Tensor:
 
 
 def tanh(input: Tensor) -> Tensor:
-    """The hyperbolic tangent, which lies between -1 and 1; the shape stays.
+    """The hyperbolic tangent, which is between -1 and 1; the shape stays.
 
     >>> F.tanh(metaop.tensor([-1.0, 0.0, 1.0]))
     tensor([-0.7616,  0.0000,  0.7616])

@@ -14,7 +14,7 @@ Sizes = int | Sequence[int]
 
 
 def spread(value: Sizes, count: int, name: str) -> tuple[int, ...]:
-    """One size per dimension: an int or a sequence of one element stands for all of them."""
+    """One size per dimension; an int or a sequence of one element applies to all of them."""
     if type(value) is int:
         return (value,) * count
     if isinstance(value, (tuple, list)):

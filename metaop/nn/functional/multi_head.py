@@ -181,7 +181,7 @@ def _heads(node: Tensor, heads: int) -> Tensor:
 def _merged_mask(
     mask: Tensor | None, padding: Tensor | None, dtype: DType, extra: int, heads: int
 ) -> Tensor | None:
-    """Both masks as one to be added to the scores (N * heads or 1, L or 1, S + extra)."""
+    """Combines both masks into one to add to the scores (N * heads or 1, L or 1, S + extra)."""
     if mask is not None:
         mask = _additive(mask, dtype, extra)
         mask = mask if mask.ndim == 3 else mask.unsqueeze(0)  # type: ignore[attr-defined]

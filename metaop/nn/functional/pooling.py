@@ -20,7 +20,7 @@ OutputSizes = int | None | Sequence[int | None]
 
 
 def _stride(stride: Sizes | None, kernel: tuple[int, ...]) -> tuple[int, ...]:
-    """The stride, which is the kernel's size when it is left out (None, or an empty sequence)."""
+    """The stride, which defaults to the kernel's size (for None or an empty sequence)."""
     if stride is None or stride == () or stride == []:
         return kernel
     return spread(stride, len(kernel), "stride")

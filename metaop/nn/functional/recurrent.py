@@ -9,7 +9,7 @@ from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.recording import record, results
 
-# A single step is no loop: unrolled, its program is smaller.
+# A single step is not run as a loop: unrolled, its program is smaller.
 _SHORTEST_LOOP = 2
 
 Weights = tuple["Tensor | None", ...]

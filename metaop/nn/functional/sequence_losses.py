@@ -79,7 +79,7 @@ def _going(times: np.ndarray, scores: Tensor) -> Call:
 
 
 def _places(sizes: np.ndarray, device: Device) -> Call:
-    """Where each label of each sample lies among the joined ones; beyond a target, the last."""
+    """The index of each sample's labels among the joined ones; beyond a target, the last."""
     begins = np.cumsum(sizes) - sizes
     column = np.arange(max(int(sizes.max(initial=0)), 1))
     inside = np.minimum(column, np.maximum(sizes[:, None] - 1, 0))

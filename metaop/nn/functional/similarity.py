@@ -1,4 +1,4 @@
-"""Distances and angles between vectors, and the losses made of them."""
+"""Distances and angles between vectors, and losses based on them."""
 
 from __future__ import annotations
 

@@ -104,6 +104,6 @@ for _name in _ROOMS:
 
 
 def fill(layers: dict[str, Any]) -> None:
-    """Gives each module its layers, once they are all there."""
+    """Gives each module its layers, once all of them are defined."""
     for name, listed in _ROOMS.items():
         globals()[name].__dict__.update({one: layers[one] for one in listed.split()})

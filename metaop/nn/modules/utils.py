@@ -9,7 +9,7 @@ __all__ = ["consume_prefix_in_state_dict_if_present"]
 
 
 def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
-    """Takes a prefix such as "module." from the names of a state_dict, and of its metadata."""
+    """Removes a prefix such as "module." from the names of a state_dict, and from its metadata."""
     metadata = getattr(state_dict, "_metadata", {})
     for names in (state_dict, metadata):
         for name in [name for name in names if name.startswith(prefix)]:
@@ -39,7 +39,7 @@ def _reverse_repeat_tuple(t: Sequence[Any], n: int) -> tuple[Any, ...]:
 
 
 def _list_with_default(out_size: Any, defaults: Sequence[int]) -> Any:
-    """A size in which None stands for the size of the input."""
+    """A size in which None means the size of the input."""
     if isinstance(out_size, int):
         return out_size
     return [d if v is None else v for v, d in zip(out_size, defaults[-len(out_size) :])]

@@ -12,9 +12,9 @@ from metaop.unified_graph.tensor_type import Device
 
 
 def check_devices(module: Module, devices: Sequence[Any] | None, output: Any = None) -> None:
-    """ArgumentError unless the devices are those on which the module's parameters lie.
+    """Raises ArgumentError unless the devices are those of the module's parameters.
 
-    A number is that of a GPU.
+    A number means a GPU.
     """
     named = [*(devices or ()), *([] if output is None else [output])]
     wanted = {Device("cuda", one) if isinstance(one, int) else device_of(one) for one in named}

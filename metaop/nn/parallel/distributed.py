@@ -109,7 +109,7 @@ class DistributedDataParallel(Module):
         self._world.agree("\n".join(lines), "modules")
 
     def _take_values_of_rank_0(self, tensors: Sequence[Tensor]) -> None:
-        """One message for all of them that lie on one device."""
+        """Sends all tensors that are on one device as one message."""
         for device in dict.fromkeys(tensor.device for tensor in tensors):
             memory = memory_of(device)
             chosen = [tensor for tensor in tensors if tensor.device is device]

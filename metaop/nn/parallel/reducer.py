@@ -47,7 +47,7 @@ class Bucket:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all gradients are there."""
+        """Whether all gradients have been computed."""
         return len(self.arrays) == len(self.parameters)
 
     def start(self) -> None:
@@ -88,7 +88,7 @@ class GradientReducer:
         ]
 
     def reduce(self) -> None:
-        """Replaces every gradient by its mean over the ranks; all ranks have to call it.
+        """Replaces every gradient by its mean over the ranks; all ranks must call it.
 
         A parameter without a gradient counts as zero where another rank has one, and stays without
         where none has.
@@ -128,7 +128,7 @@ class _Averaging:
                     self.owners.setdefault(parameter.grad.call, []).append((bucket, parameter))
 
     def progress(self, call: Call | None, buffer: Any) -> None:
-        """Takes a gradient that has been computed, and moves on what is under way."""
+        """Accepts a computed gradient, and makes progress on what is in flight."""
         if call is not None:
             for bucket, parameter in self.owners.pop(call, ()):
                 bucket.arrays[parameter] = array_at(buffer, call.type)

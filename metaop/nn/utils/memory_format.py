@@ -1,4 +1,4 @@
-"""What in PyTorch saves time or memory, and here is so from the start."""
+"""Functions that save time or memory in PyTorch, and are unnecessary here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AnyModule = TypeVar("AnyModule", bound=Module)
 
 
 def convert_conv2d_weight_memory_format(module: AnyModule, memory_format: Any) -> AnyModule:
-    """The module itself: the compiler chooses how weights lie in memory.
+    """Returns the module itself: the compiler chooses the memory layout of weights.
 
     The order of the dimensions that programs see does not depend on that.
 

@@ -81,7 +81,7 @@ class ParametrizationList(ModuleList):
         self.ntensors = 1 if self.is_tensor else len(sources)
         if self.is_tensor:
             _check_source(sources, original)
-            # The same object, so that an optimizer need not be told.
+            # The same object, so that an optimizer keeps working.
             original.data = sources.detach()
             _register(self, "original", original)
         else:
@@ -93,7 +93,7 @@ class ParametrizationList(ModuleList):
             _check_result(self(), shape, dtype)
 
     def right_inverse(self, value: Tensor) -> None:
-        """Makes the originals such that the parametrised tensor becomes `value`."""
+        """Sets the originals so that the parametrised tensor becomes `value`."""
         with no_grad():
             sources: Any = value
             for module in reversed(list(self)):
@@ -111,7 +111,7 @@ class ParametrizationList(ModuleList):
                 getattr(self, f"original{k}").data = source.detach()
 
     def originals(self) -> tuple[Tensor, ...]:
-        """What the first parametrisation takes."""
+        """The inputs of the first parametrisation."""
         if self.is_tensor:
             return (self.original,)
         return tuple(getattr(self, f"original{k}") for k in range(self.ntensors))
@@ -184,7 +184,7 @@ def _property_of(name: str) -> property:
 
 
 def _own_class(module: Module) -> None:
-    """Gives the module a class of its own, which can take properties."""
+    """Gives the module its own class, which can have properties."""
     plain = type(module)
     module.__class__ = type(f"Parametrized{plain.__name__}", (plain,), {})  # type: ignore[assignment]
 
@@ -246,9 +246,9 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 def remove_parametrizations(
     module: AnyModule, tensor_name: str, leave_parametrized: bool = True
 ) -> AnyModule:
-    """Makes the tensor a plain one: with its present value, or with that of its original.
+    """Makes the tensor a plain one, with its present value or with that of its original.
 
-    The shape is that of the value that it gets.
+    It keeps the shape of that value.
 
     >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 1))
     >>> layer = nn.utils.parametrize.remove_parametrizations(layer, "weight")
@@ -293,7 +293,7 @@ def type_before_parametrizations(module: Module) -> type:
 def transfer_parametrizations_and_params(
     from_module: Module, to_module: AnyModule, tensor_name: str | None = None
 ) -> AnyModule:
-    """Gives `to_module` the parametrisations (of one tensor, or all) and their originals.
+    """Copies the parametrisations (of one tensor, or all) and their originals to `to_module`.
 
     Shapes become those of `from_module`.
 

@@ -330,7 +330,7 @@ class CustomFromMask(BasePruningMethod):
 
 
 def identity(module: AnyModule, name: str) -> AnyModule:
-    """Puts the machinery of pruning on a parameter without pruning anything; shapes stay.
+    """Sets up pruning for a parameter without pruning anything; shapes stay.
 
     >>> layer = nn.utils.prune.identity(nn.Linear(2, 1), "weight")
     >>> sorted(layer.state_dict())

@@ -92,7 +92,7 @@ def pack_padded_sequence(
 ) -> PackedSequence:
     """Padded sequences (T, N, *) of the given lengths, packed.
 
-    With `enforce_sorted` they have to come longest first; otherwise they are sorted.
+    With `enforce_sorted`, the longest must come first; otherwise they are sorted.
 
     >>> padded = metaop.tensor([[1, 4], [2, 0], [3, 0]])
     >>> nn.utils.rnn.pack_padded_sequence(padded, [3, 1]).data
@@ -233,7 +233,7 @@ def unpad_sequence(
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
     """Tensors (L, *) of different lengths, packed.
 
-    With `enforce_sorted` the longest has to come first.
+    With `enforce_sorted`, the longest must come first.
 
     >>> nn.utils.rnn.pack_sequence([metaop.tensor([1, 2]), metaop.tensor([4])]).data
     tensor([1, 4, 2])
