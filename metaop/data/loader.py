@@ -17,7 +17,7 @@ from metaop.data.worker_pool import WorkerPool
 from metaop.errors import ArgumentError
 from metaop.tensor.generator import Generator, default_generator
 
-# What the order of the samples was made of.
+# The order of the samples depends on these, so they cannot be changed.
 _FIXED = frozenset(
     ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
 )
@@ -166,7 +166,7 @@ class DataLoader:
         return size // self.batch_size if self.drop_last else math.ceil(size / self.batch_size)
 
     def __orders(self) -> Iterable[Any]:
-        """What is fetched in turn: lists of indices, single indices, or nothing but turns."""
+        """What is fetched in turn: lists of indices, single indices, or None for each stream item."""
         if self._streams:
             return itertools.repeat(None)
         return self.sampler if self.batch_sampler is None else self.batch_sampler

@@ -1,4 +1,4 @@
-"""Data pipes: iterable data sets made of one another, `pipe.shuffle().batch(4).map(f)`.
+"""Data pipes: iterable data sets built from one another, `pipe.shuffle().batch(4).map(f)`.
 
 PyTorch has declared them outdated; a generator function in an IterableDataset does the same.
 """
@@ -71,7 +71,7 @@ class IterableWrapper(IterDataPipe):
 
 
 def _known(pipe: Any) -> int:
-    """The length that a pipe was told."""
+    """The length that was given to a pipe."""
     length: int = pipe.length
     if length < 0:
         name = type(pipe).__name__
@@ -80,7 +80,7 @@ def _known(pipe: Any) -> int:
 
 
 class FileLister(IterDataPipe):
-    """The paths of the files in folders, whose names fit one of `masks`.
+    """The paths of the files in folders whose names match one of `masks`.
 
     They come sorted, with `non_deterministic` as well. `len` is `length`, and raises
     ArgumentTypeError when that is -1.
@@ -118,7 +118,7 @@ class FileLister(IterDataPipe):
 
 
 class FileOpener(IterDataPipe):
-    """(path, open file) for each path; `len` as that of `FileLister`."""
+    """(path, open file) for each path; `len` as for `FileLister`."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class FileOpener(IterDataPipe):
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         mode = "rt" if self.mode == "t" else "rb" if self.mode == "b" else self.mode
         for path in self.datapipe:
-            # Whoever reads the file closes it.
+            # The reader of the file closes it.
             yield path, open(path, mode, encoding=self.encoding)  # noqa: SIM115
 
 

@@ -37,7 +37,7 @@ class Sampler(Generic[Index]):
 class SequentialSampler(Sampler[int]):
     """0, 1, 2, … in this order.
 
-    Its length is that of the data set.
+    Its length is the length of the data set.
 
     >>> list(metaop.data.SequentialSampler(["a", "b", "c"]))
     [0, 1, 2]

@@ -1,4 +1,4 @@
-"""What runs inside a worker process of a DataLoader."""
+"""The code that runs inside a worker process of a DataLoader."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Task(NamedTuple):
 
 
 class StartEpoch(NamedTuple):
-    """Begin an epoch: streams start anew."""
+    """Begin an epoch: streams restart."""
 
     epoch: int
 
@@ -97,7 +97,7 @@ class _Message(str):
 
 
 class Plan(NamedTuple):
-    """What a worker needs to know once."""
+    """What a worker receives once, at its start."""
 
     dataset: Any
     collate: Callable[[list[Any]], Any]
@@ -111,7 +111,7 @@ class Plan(NamedTuple):
 
 
 def worker_main(plan: Plan, number: int, connection: Connection) -> None:
-    """Answers the tasks that arrive until the connection closes."""
+    """Processes incoming tasks until the connection closes."""
     global _info
     _prepare_process(plan.seed + number)
     _info = WorkerInfo(number, plan.workers, plan.seed + number, plan.dataset)

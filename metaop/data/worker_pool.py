@@ -20,7 +20,7 @@ class _Worker(NamedTuple):
 
 
 class WorkerPool:
-    """Worker processes that fetch batches; batches come back in the order of their tasks."""
+    """Worker processes that fetch batches; batches are returned in the order of their tasks."""
 
     def __init__(self, plan: Plan, context: Any, timeout: float) -> None:
         self._timeout = timeout or None
@@ -44,7 +44,7 @@ class WorkerPool:
         return _Worker(process, ours)
 
     def epoch(self, batches: Iterator[Any], prefetch: int) -> Iterator[Any]:
-        """The collated batches of one epoch; `prefetch` tasks a worker are under way at once.
+        """The collated batches of one epoch; each worker has `prefetch` tasks in flight at once.
 
         Raises the exceptions of workers, and RuntimeError when a worker dies or takes longer
         than the timeout.
@@ -117,7 +117,7 @@ class WorkerPool:
         return bool(self._workers)
 
     def shutdown(self) -> None:
-        """Ends the workers: they are asked first, then terminated."""
+        """Ends the workers: first by request, then by termination."""
         workers, self._workers = self._workers, []
         for worker in workers:
             worker.connection.close()

@@ -22,7 +22,7 @@ from metaop.unified_graph.tensor_type import CPU
 
 KEY, VERSION = "metaop_program", 1
 SUFFIX = ".mo"
-# What a program has to have, with the types of JSON.
+# The required entries of a program, with the types of JSON.
 FIELDS: dict[str, type] = {
     "version": int,
     "producer": str,

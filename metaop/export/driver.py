@@ -14,7 +14,7 @@ from metaop.export.integers import IntegerWriter
 from metaop.unified_graph.shape_env import Guard, ShapeEnv
 
 ALIGNMENT = 64
-# What the function returns beside 0; kernels report the first two.
+# What the function returns besides 0; kernels report the first two.
 REFUSED_VALUE, NO_SCRATCH, MISALIGNED, OTHER_SIZES = 1, 2, 3, 4
 
 _DECLARATIONS = f"""
@@ -37,7 +37,7 @@ define ptr @{SCRATCH}(ptr %error, i64 %bytes) {{
 
 
 class Place(NamedTuple):
-    """Where a buffer lies: behind a parameter, or a global that begins with @, by so many bytes."""
+    """The location of a buffer: a parameter, or a global beginning with @, plus a byte offset."""
 
     base: str
     offset: Any = 0
@@ -142,7 +142,7 @@ def _run(driver: Driver) -> str:
 
 
 def _give_scratch(driver: Driver, writer: IntegerWriter) -> None:
-    """Fills the error block: no error yet, and scratch memory behind the temporaries."""
+    """Fills the error block: no error yet, and scratch memory after the temporaries."""
     block = _address(writer, Place("arena", driver.arena_bytes))
     room = writer.integer(driver.scratch_bytes)
     writer.lines.append("  store i64 0, ptr %error")

@@ -137,11 +137,11 @@ class _Exporter:
         self.given, self.axes, self.weights = given, axes, weights
         self.examples = {axis.dim.name: axis.size for axis in axes}
         self._recorded: dict[tuple[int, ...], Recorded | Exception] = {}
-        # The choices of sizes that the graph was made of.
+        # The sizes for which the graph was recorded.
         self._used: list[Sizes] = []
 
     def content(self) -> dict[str, Any]:
-        """What the file holds beside the weights."""
+        """The contents of the file besides the weights."""
         recorded = self._record(self.examples)
         graph = self._fixed(recorded) if not self.axes else self._general()
         outputs = zip(recorded.names, graph.outputs)

@@ -271,7 +271,7 @@ def _check_dtype(source: Node, dtype: DType) -> None:
 
 
 def _check_inside(indices: Sequence[IndexExpr], target: Shape, guards: Sequence[Guard]) -> None:
-    """Damage unless each index lies in its axis where the guards hold."""
+    """Raises Damage unless each index is within its axis where the guards hold."""
     for expr, extent in zip(indices, target):
         if is_symbolic(extent) or is_symbolic(expr.low) or is_symbolic(expr.high):
             continue

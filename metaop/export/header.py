@@ -51,7 +51,7 @@ class Array(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """What a library offers.
+    """The interface of a library.
 
     `conditions` tell which sizes there are. `arena_bytes` is None where it follows from sizes,
     `weight_bytes` where the weights are in the library.

@@ -1,4 +1,4 @@
-"""Where the values that a recorded function starts from come from: inputs, weights and numbers."""
+"""The sources of the values from which a recorded function starts: inputs, weights and numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Weights:
         """The number of the weight that is the value of a leaf."""
         name = self._names.get(id(leaf.buffer))
         array = leaf.buffer.view(leaf.type.shape, leaf.type.dtype.numpy)
-        # The host makes its constants anew whenever the function is recorded.
+        # The host makes its constants again whenever the function is recorded.
         content = array.tobytes() if name is None else id(leaf.buffer)
         key = content, leaf.type
         if key not in self._known:

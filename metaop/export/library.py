@@ -33,13 +33,13 @@ from metaop.unified_graph.node import Node
 from metaop.unified_graph.shape_env import ShapeEnv
 from metaop.unified_graph.symbolic import NotGeneralError, maximum
 
-# Code and constants lie within two gigabytes.
+# Code and constants are within two gigabytes.
 _MOST_EMBEDDED = 1 << 30
 _TRANSPOSITION = re.compile(r"@(metaop_transpose_\w+)")
 
 
 class Library(NamedTuple):
-    """What was made: an object, a header, and the bytes of the weights if they lie beside."""
+    """The result: an object, a header, and the bytes of the weights if they are a separate file."""
 
     content: bytes
     header: str
@@ -217,7 +217,7 @@ class _Planned:
         return texts + [text for text in helpers if text is not None]
 
     def _packed(self) -> tuple[bytes, dict[int, int]]:
-        """The weights that launches read, behind each other, and where each slot begins."""
+        """The weights that launches read, one after another, and the offset of each slot."""
         first = len(self._inputs)
         used = {
             self._numbering.of[node]
@@ -235,7 +235,7 @@ class _Planned:
         return bytes(content), offsets
 
     def _places(self) -> dict[int, Place]:
-        """Where each slot lies."""
+        """The location of each slot."""
         found = {k: Place(f"input{k}") for k in range(len(self._inputs))}
         found |= {slot: Place("weights", at) for slot, at in self._weight_offsets.items()}
         made: set[int] = set()
@@ -253,7 +253,7 @@ class _Planned:
         return len(self._schedule.inputs)
 
     def driver(self, embed: bool) -> Driver:
-        """What the library's function does."""
+        """The body of the library's function."""
         places = self._places()
         if embed:
             places = {
@@ -298,7 +298,7 @@ class _Planned:
         return [*weights, "arena", *inputs, *(f"result{k}" for k in range(len(self._outputs)))]
 
     def signature(self, beside: bool) -> Signature:
-        """What the header tells."""
+        """The contents of the header."""
         driver = self.driver(not beside)
         total = driver.arena_bytes + driver.scratch_bytes
         texts = {str(symbol): name for name, symbol in self._symbols.items()}

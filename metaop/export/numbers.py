@@ -16,13 +16,13 @@ from metaop.serialization.damage import Damage
 from metaop.unified_graph.shape_env import ShapeEnv
 from metaop.unified_graph.symbolic import SymFloat, SymInt, as_float, is_symbolic, maximum
 
-# Nothing that a program counts is larger, so that offsets fit into 64 bits.
+# No count of a program is larger, so offsets fit into 64 bits.
 LARGEST = 1 << 48
 _LONGEST_SUM = 1 << 12
 
 
 class UnboundError(Exception):
-    """A number depends on a symbol that no axis stands for."""
+    """Raised if a number depends on a symbol that no axis represents."""
 
 
 class NumberWriter:
@@ -35,7 +35,7 @@ class NumberWriter:
         self._atoms: dict[int, Any] = {}
 
     def reference(self, value: Any) -> Any:
-        """What stands for a number in the file."""
+        """The representation of a number in the file."""
         if isinstance(value, SymInt):
             return self._sum(value)
         if isinstance(value, SymFloat):

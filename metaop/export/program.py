@@ -1,4 +1,4 @@
-"""A program that was read from a file: called like the function that it was made of."""
+"""A program read from a file, which is called like the function from which it was made."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Size(NamedTuple):
 
     @property
     def described(self) -> str:
-        """What calls may choose, in words."""
+        """Describes what calls may choose."""
         most = "" if self.max is None else f" to {self.max}"
         step = "" if self.multiple == 1 else f" that are multiples of {self.multiple}"
         return f"from {self.min}{most}{step}"
@@ -237,7 +237,7 @@ class Program:
 
 
 class _Places(Sequence[Node]):
-    """Nodes by number, of which some are not used."""
+    """Nodes by number, some of which are unused."""
 
     def __init__(self, nodes: dict[int, Node]) -> None:
         self._nodes = nodes

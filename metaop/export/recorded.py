@@ -38,7 +38,7 @@ class Recorded(NamedTuple):
 
 
 class _Steps(list[HostStep]):
-    """Refuses what the host would have to do again in every run."""
+    """Rejects functions with work that the host would have to repeat in every run."""
 
     def append(self, step: HostStep) -> None:
         if step.calls:

@@ -16,7 +16,7 @@ _DEEPEST = 32
 def taken_apart(value: Any, tensors: list[Tensor], names: list[str], name: str) -> Any:
     """The structure of a value. Its tensors are appended with a name for each.
 
-    Raises ExportError for what is no nest of tensors, plain values, lists, tuples and dicts.
+    Raises ExportError for anything but nested tensors, plain values, lists, tuples and dicts.
     """
     if isinstance(value, Tensor):
         tensors.append(value)
@@ -42,7 +42,7 @@ def taken_apart(value: Any, tensors: list[Tensor], names: list[str], name: str) 
 
 
 def checked(structure: Any, count: int, depth: int = 0) -> None:
-    """Raises Damage unless a structure is one that `taken_apart` gives for `count` tensors."""
+    """Raises Damage unless `taken_apart` could return the structure for `count` tensors."""
     if not isinstance(structure, dict) or len(structure) != 1 or depth > _DEEPEST:
         raise Damage("its arguments or results have no legal structure")
     ((kind, content),) = structure.items()

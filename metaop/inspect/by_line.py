@@ -1,4 +1,4 @@
-"""The time of a program by the lines that asked for it: kernels, compiling, and the host's part."""
+"""The time of a program by source line: kernels, compiling, and the host's part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metaop.codegen.estimate import arithmetic
 from metaop.unified_graph.composite import Signature
 from metaop.unified_graph.cut import Subgraph
 
-# What stands for a place that no operator has noted.
+# Represents the source line if no operator has noted one.
 _UNKNOWN = "unknown"
 COMPILING = "compiling"
 HOST = "starting programs"
@@ -75,7 +75,7 @@ class Ledger:
             self.spent.setdefault(place, Counter())[kind, name] += share * nanoseconds  # type: ignore
 
     def shares(self, subgraph: Subgraph) -> dict[Place, float]:
-        """How much of the work of a subgraph each line asked for, by the estimate of operators."""
+        """How much of the work of a subgraph each line caused, by the estimate of operators."""
         found: Counter[Place] = Counter()
         for call in subgraph.order:
             if call.signature is not None:

@@ -66,7 +66,7 @@ class Examination(Profile):
         self._peak = 0
 
     def __enter__(self) -> Examination:
-        executor.realize()  # what was recorded before is no part of the block
+        executor.realize()  # what was recorded before does not belong to the block
         super().__enter__()
         self._old = {id(one): one.grad._call for one in _with_gradient(gc.get_objects())}
         loader.watchers.append(self._waited)
@@ -138,7 +138,7 @@ class Examination(Profile):
     def _note_early_reads(self, subgraph: Subgraph, place: Place) -> None:
         """Counts the lines that cut a forward pass from the backward pass that now runs."""
         if _has_gradients(subgraph):
-            # Each value counts once: a weight that is never trained is no value of a step.
+            # Each value counts once; a weight that is never trained is not a value of a step.
             read = {self._forward.pop(leaf) for leaf in subgraph.leaves if leaf in self._forward}
             self._early_reads.update(read)
         elif subgraph.read_later or any(call.requires_grad for call in subgraph.outputs):
@@ -148,7 +148,7 @@ class Examination(Profile):
         self._with_gradients += 1
         if self._with_gradients not in _LOOKS:
             return
-        # The kind of an object is asked for without running code of it.
+        # The kind of an object is found without running code of the object.
         objects = gc.get_objects()
         optimizers = [one for one in objects if issubclass(type(one), Optimizer)]
         used = {
@@ -166,7 +166,7 @@ class Examination(Profile):
             self._unused = sum(_nbytes(one) for one in new if id(one) not in used)
 
     def _pause(self, begin: int) -> None:
-        """Leaves out of the profile what the doctor itself did since a moment."""
+        """Excludes from the profile what the doctor itself has done since a moment."""
         passed = time.monotonic_ns() - begin
         self._inside.append((begin, passed))
         self._begin += passed
@@ -174,7 +174,7 @@ class Examination(Profile):
     # --- afterwards -------------------------------------------------------------------------------
 
     def facts(self) -> ProgramFacts:
-        """What was seen in the block."""
+        """The facts that were observed in the block."""
         kernels = [
             KernelTime(work, len(times), min(times) / 1e9, self._place_of_kernel(work.name))
             for work, times in self._times.items()
@@ -234,7 +234,7 @@ def doctor() -> Examination:
 
 
 def _work_of(subgraph: Subgraph) -> tuple[KernelWork, ...]:
-    """What the kernels of a program of this processor do by the estimate; else nothing."""
+    """The estimated work of a program's kernels on this processor; nothing for other programs."""
     device = subgraph.outputs[0].type.device
     is_shown = settings.get("METAOP_DUMP") or settings.get("METAOP_EXPLAIN")
     if device.placement is not None or backend_of(device) != "llvm" or is_shown:

@@ -32,7 +32,7 @@ class Finding(NamedTuple):
 
 
 def findings_of(checks: Sequence[Check], facts: Any) -> list[Finding]:
-    """What the checks find in facts, in the order of the table."""
+    """The findings of all checks, in the order of the table."""
     return [
         Finding(check.name, check.text.format(**evidence), check.fix.format(**evidence))
         for check in checks

@@ -1,4 +1,4 @@
-"""What this installation is and has, and whether it computes right."""
+"""Describes this installation, and checks that it computes correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the boxes of a graph lie: in layers, such that every edge leads down and crosses no box.
+"""Layered graph drawing: places boxes in layers so that every edge leads down and crosses no box.
 
 A box lies below everything that it follows from (longest paths); in a layer, boxes are
 ordered by the mean place of their neighbours. An edge that passes a layer has a place of its own
@@ -103,7 +103,7 @@ def _in_pairs(route: list[Point]) -> list[Point]:
 
 
 def _neighbours(count: int, edges: Sequence[Edge], end: int) -> list[list[int]]:
-    """For each box the other ends of the edges of which it is the first (0) or second end (1)."""
+    """For each box, the other ends of the edges of which it is the first (0) or second end (1)."""
     found: list[list[int]] = [[] for _ in range(count)]
     for edge in edges:
         found[edge[end]].append(edge[1 - end])
@@ -139,7 +139,7 @@ def _middles(
     widths: Sequence[float],
     boxes: int,
 ) -> list[float]:
-    """The middle of each item: near its neighbours, but in order and apart in its layer."""
+    """The middle of each item: near its neighbours, but in order and separated in its layer."""
     found = [0.0] * len(widths)
     for sweep in range(_SWEEPS + 1):
         for row in rows if sweep % 2 == 0 else reversed(rows):
@@ -168,7 +168,7 @@ def _apart(
     for k, width in enumerate(widths):
         position += (widths[k - 1] + width) / 2 + _APART if k else 0.0
         shifts.append(position)
-    # Without their shifts, places only have to rise: neighbours that do not are pooled.
+    # Without their shifts, places only have to increase: neighbours that do not are pooled.
     pools: list[tuple[float, float, int]] = []
     for place, weight, shift in zip(wanted, weights, shifts):
         mean, mass, members = place - shift, weight, 1
@@ -184,7 +184,7 @@ def _apart(
 def _ports(
     steps: Sequence[Edge], middles: Sequence[float], widths: Sequence[float]
 ) -> tuple[dict[Edge, float], dict[Edge, float]]:
-    """Where each step leaves its upper end and arrives at its lower one: side by side, in order."""
+    """Where each step leaves its upper end and reaches its lower one: side by side, in order."""
     leaving: dict[int, list[Edge]] = {}
     arriving: dict[int, list[Edge]] = {}
     for step in steps:
@@ -210,7 +210,7 @@ def _heights(
     leaving: dict[Edge, float],
     arriving: dict[Edge, float],
 ) -> tuple[list[float], list[float]]:
-    """The upper and the lower end of each layer; the farther edges lead, the more lies between."""
+    """The upper and the lower end of each layer; longer edges need more space between layers."""
     gaps = [_GAP] * len(rows)
     for step in steps:
         aside = abs(leaving[step] - arriving[step])

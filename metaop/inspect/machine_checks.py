@@ -1,4 +1,4 @@
-"""What of the machine, the installation and the settings makes every program slow."""
+"""Properties of the machine, the installation and the settings that make every program slow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TOOLS = {
     "NCCL": ("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
     "mpi4py": ("mpi4py",),
 }
-# Less freed memory than this is soon given back to the system, and asked for again.
+# Freed memory below this amount is soon returned to the system and requested again.
 _LEAST_MEMORY_CACHE = 64 << 20
 
 # Settings that are for finding faults: what they do to a program, by the value that does it.
@@ -66,7 +66,7 @@ class MachineFacts(NamedTuple):
 
 
 def facts() -> MachineFacts:
-    """What this machine and this process have."""
+    """The facts about this machine and this process."""
     values = {setting.name: settings.get(setting.name) for setting in settings.SETTINGS}
     own, folder = target_named("native"), Path(values["METAOP_CACHE_DIR"]).expanduser()
     return MachineFacts(
@@ -85,7 +85,7 @@ def facts() -> MachineFacts:
 
 
 def tools() -> list[tuple[str, str]]:
-    """What metaop can use, and its version; "not found" where there is none."""
+    """What metaop can use, with its version; "not found" if it is missing."""
     rows = [(name, _version(packages)) for name, packages in _TOOLS.items()]
     if dict(rows)["NVRTC"] == _MISSING and nvrtc.is_available():
         found = ".".join(map(str, nvrtc.version()))
@@ -131,7 +131,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _bytecode() -> str:
-    """Why Python compiles this package anew in every process; empty where it does not."""
+    """Why Python compiles this package again in every process; empty if it does not."""
     source = metaop.__file__
     try:
         kept = Path(importlib.util.cache_from_source(source))

@@ -1,4 +1,4 @@
-"""What holds host memory, by the lines that asked for it, and how that changes over time."""
+"""The users of host memory, by source line, and how usage changes over time."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from metaop.inspect.texts import pending_of
 from metaop.tensor.core import Tensor
 from metaop.unified_graph.node import Constant, Index, Input, Node, topological
 
-# So many characters of an operator stand in its box, and so many lines of a nest in its tooltip.
+# The most characters of an operator in its box, and the most lines of a nest in its tooltip.
 _WIDTH, _TOOLTIP = 44, 40
 # So many operators may share a box.
 _MEMBERS = 16
@@ -130,7 +130,7 @@ def _numbered(nodes: Iterable[Node]) -> dict[Node, str]:
 def _operators(
     nodes: Sequence[Node], names: dict[Node, str], results: set[Node], read: Iterable[Node]
 ) -> Diagram:
-    """The nodes and the edges among them; those in `read` are there already, in buffers."""
+    """The nodes and the edges between them; those in `read` already exist, in buffers."""
     diagram, buffers = Diagram(), set(read)
     for node in nodes:
         if node in buffers:

@@ -1,4 +1,4 @@
-"""What makes a program slow, as far as watching it run tells."""
+"""Finds what makes a program slow, as far as watching it run shows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class KernelTime(NamedTuple):
 
 
 class ProgramFacts(NamedTuple):
-    """What was seen while a program ran; times in seconds, memory in bytes, counts by line.
+    """Observations of a running program; times in seconds, memory in bytes, counts by line.
 
     `cuts` are programs run at a line, `early_reads` those that a backward pass follows, and
     `element_reads` those of one or two operators with one element. `unrolled` has the most
@@ -88,7 +88,7 @@ def _many_programs(facts: ProgramFacts) -> Evidence:
 
 
 def _change(before: Compilation, after: Compilation) -> str:
-    """What differs between two programs, in a few words."""
+    """Describes what differs between two programs, in a few words."""
     if before.operators != after.operators:
         return f"{len(before.operators)} operators, then {len(after.operators)}"
     if len(before.shapes) != len(after.shapes):

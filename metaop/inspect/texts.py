@@ -22,7 +22,7 @@ from metaop.unified_graph.show import show_graph
 
 
 def calls(*tensors: Tensor) -> str:
-    """What the program has recorded to compute the tensors: one line a call.
+    """What the program has recorded to compute the tensors, one line per call.
 
     >>> print(metaop.inspect.calls(metaop.ones(2).exp()), end="")
     call 0: constant_fill  -> float32[2]
@@ -77,7 +77,7 @@ def kernels(*tensors: Tensor, backend: str | None = None) -> str:
 
 
 def passes(*tensors: Tensor, backend: str | None = None) -> str:
-    """What every pass of the compiler makes of the tensors' computation, and why there is the pass.
+    """The result of every compiler pass on the tensors' computation, and the purpose of the pass.
 
     A pass that changed nothing shows only its name.
 
@@ -141,7 +141,7 @@ def _sources(tensors: tuple[Tensor, ...], backend: str) -> Iterator[str]:
 
 
 def pending_of(tensors: tuple[Tensor, ...]) -> Subgraph:
-    """What has to run for the tensors. Raises ArgumentError when nothing has."""
+    """The subgraph that must run for the tensors. Raises ArgumentError if there is none."""
     recorded = [tensor.call for tensor in tensors]
     if not any(call.is_pending for call in recorded):
         raise ArgumentError(

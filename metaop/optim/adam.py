@@ -43,7 +43,7 @@ def decayed(
 
 
 class Moments(UpdateRule):
-    """What Adam and its relatives share."""
+    """The common base of Adam and its relatives."""
 
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq")

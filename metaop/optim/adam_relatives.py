@@ -292,7 +292,7 @@ class LAMB(Moments):
 
 
 class SparseAdam(Moments):
-    """Adam for tables of which a batch uses few rows: those in the sparse gradient, and no others.
+    """Adam for tables of which a batch uses few rows: updates only those in the sparse gradient.
 
     A step costs what its rows cost, not what the table would. States have the shapes of the
     parameters. Raises ArgumentError for a negative rate, and in `step` GradientError for a dense

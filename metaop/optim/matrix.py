@@ -30,7 +30,7 @@ class Muon(UpdateRule):
     others of a model belong to another optimizer. `adjust_lr_fn` scales the rate by the shape:
     "original" (None) or "match_rms_adamw".
 
-    Raises ShapeError for parameters that are no matrices.
+    Raises ShapeError for parameters that are not matrices.
 
     >>> weight = nn.Parameter(metaop.ones(2, 2))
     >>> optimizer = metaop.optim.Muon([weight], lr=0.1)

@@ -38,7 +38,7 @@ def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHand
 
 
 class _Required:
-    """Stands for a setting that every group has to give."""
+    """Marks a setting that every group must provide."""
 
     def __repr__(self) -> str:
         return "<required parameter>"
@@ -54,7 +54,7 @@ class Optimizer:
     settings of their own; `defaults` are the settings of groups that do not say otherwise.
     A subclass defines `step`, usually by being an `UpdateRule`.
 
-    Raises ArgumentError for no parameters at all, ArgumentTypeError for what is no tensor.
+    Raises ArgumentError if there are no parameters, ArgumentTypeError for non-tensors.
 
     >>> class Signs(metaop.optim.Optimizer):
     ...     def step(self):

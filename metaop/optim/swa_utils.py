@@ -116,7 +116,7 @@ class AveragedModel(Module):
 
 @no_grad()
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Computes the running statistics of batch normalisation anew from all batches of `loader`."""
+    """Recomputes the running statistics of batch normalisation from all batches of `loader`."""
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     momenta = [norm.momentum for norm in norms]
     if not norms:

@@ -98,7 +98,7 @@ class UpdateRule(Optimizer):
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         super().__init__(params, defaults)
-        # Initial values are computed now, so that the first step compiles what all steps run.
+        # Initial values are computed now, so that the first step compiles the program of all steps.
         realize(*(p.call for group in self.param_groups for p in group["params"]))
 
     # --- what subclasses say ----------------------------------------------------------------
@@ -108,7 +108,7 @@ class UpdateRule(Optimizer):
         raise NotImplementedError
 
     def first_value(self, name: str, group: Group) -> float:
-        """What a new state tensor or counter holds."""
+        """The initial contents of a new state tensor or counter."""
         return 0.0
 
     def flags(self, group: Group) -> tuple[str, ...]:
@@ -299,7 +299,7 @@ def check(name: str, value: float, holds: bool) -> None:
 
 
 def _turns(parameters: Sequence[Tensor]) -> list[list[Tensor]]:
-    """The parameters such that none stands in a turn twice: the second time is one turn later."""
+    """Arranges parameters in turns without duplicates: a repeated one goes to the next turn."""
     turns: list[list[Tensor]] = []
     times: Counter[Tensor] = Counter()
     for parameter in parameters:

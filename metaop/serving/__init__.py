@@ -1,4 +1,4 @@
-"""Exported programs behind HTTP: `metaop serve model.mo`; see docs/serving.md.
+"""Serves exported programs over HTTP: `metaop serve model.mo`; see docs/serving.md.
 
 A request goes through these files:
 

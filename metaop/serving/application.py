@@ -1,4 +1,4 @@
-"""The addresses of the Open Inference Protocol (KServe, version 2), and a few beside them."""
+"""The endpoints of the Open Inference Protocol (KServe, version 2), and a few others."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ from metaop.serving.scheduler import Scheduler
 from metaop.version import __version__
 
 _EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository"]
-# Larger bodies are read beside the event loop, which answers others meanwhile.
+# Larger bodies are read off the event loop, which meanwhile answers other requests.
 _LARGE = 1 << 16
 _log = logging.getLogger("metaop.serving")
 
 
 class Limits(NamedTuple):
-    """What a server bounds: rows that are computed together, seconds that a request waits for
-    others, requests that are held at once, bytes of a body and seconds until it is there."""
+    """The limits of a server.
+
+    They are: rows computed together, seconds that a request waits for others, requests held at
+    once, bytes of a body, and seconds until it has arrived.
+    """
 
     most_rows: int = 32
     delay: float = 0.002
@@ -199,7 +202,7 @@ class Application:
     async def _holding(
         self, request: Request, answer: Callable[[Request, Model], Awaitable[Response]]
     ) -> Response:
-        """Answers a request that is held until its answer is there, and counts it."""
+        """Holds a request until its answer is ready, answers it, and counts it."""
         start, model = time.perf_counter(), None
         if self._held >= self._limits.most_held:
             await self._bodies.discard(request)
@@ -312,7 +315,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _told(request: Request, error: Exception) -> Refusal:
-    """What a client is told of an error; those that are not its own are logged."""
+    """What a client learns about an error; errors that the client did not cause are logged."""
     if isinstance(error, HTTPException):
         text = f"{request.method} {request.url.path[:200]}: {error.detail}"
         return Refusal(error.status_code, text, error.headers or {})

@@ -14,7 +14,7 @@ _DISCARDED = 16
 
 
 class BodyReader:
-    """Reads bodies of at most `most_bytes` that are there within `seconds`."""
+    """Reads bodies of at most `most_bytes` that arrive within `seconds`."""
 
     def __init__(self, most_bytes: int, seconds: float) -> None:
         self._most_bytes, self._seconds = most_bytes, seconds

@@ -1,4 +1,4 @@
-"""The subcommand `serve`: exported programs behind HTTP."""
+"""The subcommand `serve`, which serves exported programs over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that write tokens one by one: what they have to look like, and one step of several."""
+"""Programs that generate tokens one by one: their required form, and one step for several texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metaop.unified_graph.dtype import int64
 class Sampling:
     """How tokens are drawn: with temperature 0 the likeliest, else among the `top_k` likeliest.
 
-    Writing ends behind `count` tokens or behind the token `end`.
+    Generation ends after `count` tokens or after the token `end`.
     """
 
     count: int
@@ -98,7 +98,7 @@ class Decoder:
         self._joined: Arrays = []
 
     def step(self, texts: Sequence[Text]) -> np.ndarray:
-        """The logits (texts, vocabulary) behind the next token of each text."""
+        """The logits (texts, vocabulary) for the next token of each text."""
         if self._roster != list(texts):
             self._join(texts)
         rows = len(self._joined[0])
@@ -109,7 +109,7 @@ class Decoder:
         return logits[: len(texts)]
 
     def _join(self, texts: Sequence[Text]) -> None:
-        """Puts the memories of other texts together; those of the last ones go back to them."""
+        """Joins the memories of other texts; the previous texts get theirs back."""
         for row, text in enumerate(self._roster):
             text.memory = [array[row : row + 1] for array in self._joined]
         counted = self._model.counted

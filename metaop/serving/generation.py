@@ -1,6 +1,6 @@
 """Texts that are written at the same time: each step computes all of them, who comes joins at once.
 
-A step is one computation like any other, so that other requests are computed between two steps.
+A step is a computation like any other, so other requests are computed between two steps.
 """
 
 from __future__ import annotations

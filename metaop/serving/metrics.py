@@ -21,7 +21,7 @@ _MODEL = ("model", "version")
 
 
 class Metrics:
-    """What one server counts; several servers may run in a process."""
+    """The counters of one server; several servers may run in a process."""
 
     content_type = CONTENT_TYPE_LATEST
 

@@ -128,7 +128,7 @@ class Model:
     # --- on the thread that computes ------------------------------------------------------------
 
     def _rows(self, arrays: Sequence[np.ndarray]) -> Rows | None:
-        """Where rows are for the sizes of a request, None if they are not sure to be apart."""
+        """Where rows are for the sizes of a request; None if they may depend on each other."""
         if self.counted is None:
             return None
         others = _without(

@@ -1,4 +1,4 @@
-"""Bodies of inference requests and of their answers: JSON, with tensors behind it as plain bytes.
+"""Bodies of inference requests and answers: JSON, followed by tensors as plain bytes.
 
 See the Open Inference Protocol (KServe, version 2) and Triton's extension for binary tensors. A
 body is JSON alone, or JSON of as many bytes as the header `Inference-Header-Content-Length` says
@@ -25,7 +25,7 @@ _JSON_KINDS = {"bool": "true or false", "int": "integers in its range", "float":
 
 
 class Wanted(NamedTuple):
-    """An output that a request asks for, and whether as bytes."""
+    """An output that a request asks for, and whether it is returned as bytes."""
 
     name: str
     is_binary: bool

@@ -1,4 +1,4 @@
-"""What a client is told when it does not get what it asked for."""
+"""What a client is told when its request is refused."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def refusal_of(error: BaseException) -> Refusal | None:
     if isinstance(error, MemoryError):
         return Refusal(503, "there is no memory left to compute this", {"Retry-After": "1"})
     if isinstance(error, MetaopError) and not isinstance(error, (AssertionError, OutOfMemoryError)):
-        # Behind the first line stand places in programs and what their authors can do.
+        # After the first line come locations in programs and advice for their authors.
         return Refusal(400, str(error).split("\n", 1)[0])
     return None

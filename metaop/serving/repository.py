@@ -1,4 +1,4 @@
-"""The models of a server: where their files lie, and which versions are loaded."""
+"""The models of a server: where their files are, and which versions are loaded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SOURCE = re.compile(r"(?:(?P<name>[^:=/]+)(?::(?P<version>\d+))?=)?(?P<path>.+)
 
 
 class State(NamedTuple):
-    """What the index tells of a version."""
+    """The index entry of a version."""
 
     name: str
     version: str
@@ -51,7 +51,7 @@ class Repository:
         return [name for name in found if _NAME.match(name)]
 
     def load(self, name: str) -> None:
-        """Reads all versions of a model anew, and replaces what was loaded when all are read.
+        """Reads all versions of a model again, and replaces the loaded ones once all are read.
 
         Raises Refusal (404) for an unknown name and (400) for files that cannot be read: then
         what was loaded before stays.

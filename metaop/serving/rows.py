@@ -136,7 +136,7 @@ class Proof:
             self._require(is_plain and self._is_local(moved.of(guard.expr)), node)
 
     def check_indices(self, indices: Sequence[IndexExpr], shape: Shape, node: Node) -> None:
-        """Checks that an element of a tensor belongs to the row at hand, if it has rows."""
+        """Checks that an element of a tensor belongs to the current row, if the tensor has rows."""
         place = self.place(shape)
         for axis, index in enumerate(indices):
             if place is not None and axis == place.axis:
@@ -145,7 +145,7 @@ class Proof:
             self._require(self._is_local(index), node)
 
     def element(self, place: Place) -> IndexExpr:
-        """The index of an element of the row at hand along an axis of rows."""
+        """The index of an element of the current row along an axis of rows."""
         return index_expr.of(self._row) * place.block + index_expr.axis("element", place.block)
 
     def _is_local(self, expr: IndexExpr) -> bool:

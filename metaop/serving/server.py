@@ -1,4 +1,4 @@
-"""Starting and ending a server: in the foreground until a signal, or beside a program."""
+"""Starts and ends a server: in the foreground until a signal, or alongside a program."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def serve(application: Application, host: str, port: int, shutdown_seconds: int 
 
 @contextmanager
 def serving(application: Application, port: int = 0) -> Iterator[str]:
-    """Answers requests on a thread beside the program; gives the address, `http://127.0.0.1:PORT`.
+    """Answers requests on a background thread; returns the address, `http://127.0.0.1:PORT`.
 
     At the end of the block requests that have arrived are answered, and the server ends.
     """
@@ -79,7 +79,7 @@ def _server(application: Application, shutdown_seconds: int | None) -> uvicorn.S
 def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    # Headers and body are written apart: the second would wait for the client to confirm the first.
+    # Headers and body are written separately: the second would wait for an acknowledgement.
     # Connections inherit this; asyncio sets it only for sockets that were made in another way.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

@@ -30,7 +30,7 @@ class LRScheduler:
 
     `last_epoch` counts the steps; a subclass defines `get_lr`.
 
-    Raises ArgumentTypeError where `optimizer` is no optimizer.
+    Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
     >>> class Falling(metaop.optim.lr_scheduler.LRScheduler):
     ...     def get_lr(self):
@@ -175,7 +175,7 @@ def number_of(lr: Any) -> float:
 
 
 def set_lr(group: Group, lr: float) -> None:
-    """Gives a group a learning rate, writing into the tensor when it is one."""
+    """Sets the learning rate of a group, in place if it is a tensor."""
     if isinstance(group["lr"], Tensor):
         group["lr"].fill_(lr)
     else:

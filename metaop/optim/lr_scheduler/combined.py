@@ -130,7 +130,7 @@ class ReduceLROnPlateau(LRScheduler):
 
 
 class _Several(LRScheduler):
-    """What schedules made of schedules share."""
+    """The common base of schedules that consist of schedules."""
 
     _schedulers: list[LRScheduler]
 

@@ -272,7 +272,7 @@ def _total_steps(total: int | None, epochs: int | None, per_epoch: int | None) -
 class CosineAnnealingWarmRestarts(LRScheduler):
     """Half cosines down to `eta_min`, each `T_mult` times as long as the one before (SGDR).
 
-    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+    Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
     >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
     >>> schedule = metaop.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=2)

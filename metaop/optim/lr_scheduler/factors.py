@@ -56,7 +56,7 @@ class _Functions(GroupSchedule):
 class LambdaLR(_Functions):
     """The initial rate times `lr_lambda(epoch)`.
 
-    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+    Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
     >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
     >>> schedule = metaop.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / (1 + epoch))
@@ -79,7 +79,7 @@ class LambdaLR(_Functions):
 class MultiplicativeLR(_Functions):
     """The present rate times `lr_lambda(epoch)`.
 
-    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+    Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
     >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
     >>> schedule = metaop.optim.lr_scheduler.MultiplicativeLR(optimizer, lambda epoch: 0.5)
@@ -102,7 +102,7 @@ class MultiplicativeLR(_Functions):
 class StepLR(GroupSchedule):
     """Times `gamma` every `step_size` epochs.
 
-    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+    Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
     >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
     >>> schedule = metaop.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
@@ -133,7 +133,7 @@ class StepLR(GroupSchedule):
 class MultiStepLR(GroupSchedule):
     """Times `gamma` at every milestone.
 
-    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+    Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
     >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
     >>> schedule = metaop.optim.lr_scheduler.MultiStepLR(optimizer, [1, 3], gamma=0.5)
@@ -170,7 +170,7 @@ class MultiStepLR(GroupSchedule):
 class ConstantLR(GroupSchedule):
     """Times `factor` until epoch `total_iters`, then as it was.
 
-    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+    Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
     >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
     >>> schedule = metaop.optim.lr_scheduler.ConstantLR(optimizer, 0.5, total_iters=2)
@@ -211,7 +211,7 @@ class ConstantLR(GroupSchedule):
 class LinearLR(GroupSchedule):
     """Times a factor that goes from `start_factor` to `end_factor` in `total_iters` epochs.
 
-    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+    Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
     >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
     >>> schedule = metaop.optim.lr_scheduler.LinearLR(optimizer, 0.5, total_iters=2)
@@ -265,7 +265,7 @@ class LinearLR(GroupSchedule):
 class ExponentialLR(GroupSchedule):
     """Times `gamma` every epoch.
 
-    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+    Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
     >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
     >>> schedule = metaop.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
@@ -292,7 +292,7 @@ class ExponentialLR(GroupSchedule):
 class PolynomialLR(GroupSchedule):
     """Down to 0 in `total_iters` epochs, as a power of what remains.
 
-    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+    Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
     >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
     >>> schedule = metaop.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=2)
@@ -331,7 +331,7 @@ class PolynomialLR(GroupSchedule):
 class CosineAnnealingLR(GroupSchedule):
     """Half a cosine from the initial rate to `eta_min` in `T_max` epochs, and back.
 
-    Epochs are calls of `step()`. Raises ArgumentTypeError where `optimizer` is no optimizer.
+    Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
     >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
     >>> schedule = metaop.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2)
