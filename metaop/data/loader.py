@@ -17,7 +17,7 @@ from metaop.data.worker_pool import WorkerPool
 from metaop.errors import ArgumentError
 from metaop.tensor.generator import Generator, default_generator
 
-# The order of the samples depends on these, so they cannot be changed.
+# The order of the samples depends on these; they are fixed once workers run.
 _FIXED = frozenset(
     ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
 )
@@ -166,7 +166,7 @@ class DataLoader:
         return size // self.batch_size if self.drop_last else math.ceil(size / self.batch_size)
 
     def __orders(self) -> Iterable[Any]:
-        """What is fetched in turn: lists of indices, single indices, or None for each stream item."""
+        """What is fetched in turn: lists of indices, single indices, or None for streams."""
         if self._streams:
             return itertools.repeat(None)
         return self.sampler if self.batch_sampler is None else self.batch_sampler
