@@ -23,8 +23,8 @@ _FIXED = frozenset(
 )
 
 
-# Everybody in here is told, for every batch, how many workers its loader has, and for how many
-# seconds the program waited for it.
+# These observe, for every batch, how many workers its loader has, and how many seconds the program
+# waited for it.
 watchers: list[Callable[[int, float], None]] = []
 
 
@@ -33,7 +33,7 @@ class DataLoader:
 
     The arguments are PyTorch's. With `num_workers > 0` processes fetch and collate batches
     ahead of time, `prefetch_factor` each, and they arrive through shared memory in order.
-    `pin_memory` is accepted and changes nothing: batches lie in ordinary memory.
+    `pin_memory` is accepted and changes nothing: batches are in ordinary memory.
     An exception in a worker is raised here with the worker's traceback; a worker that dies, or
     that needs more than `timeout` seconds for a batch, raises RuntimeError.
 
@@ -157,7 +157,7 @@ class DataLoader:
         self.batch_sampler = batch_sampler
 
     def __len__(self) -> int:
-        """The number of batches; TypeError when the data set or the sampler has no length."""
+        """The number of batches; TypeError if the data set or the sampler has no length."""
         if not self._streams:
             return len(self.__orders())  # type: ignore[arg-type]
         size = len(self.dataset)

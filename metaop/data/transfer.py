@@ -1,6 +1,6 @@
 """Sending objects between processes, their arrays through shared memory.
 
-Arrays travel in an anonymous memory file whose descriptor is passed over the socket. Nothing has
+Arrays are sent in an anonymous memory file whose descriptor is passed over the socket. Nothing has
 a name, so nothing is left behind when a process is killed.
 """
 
@@ -39,9 +39,9 @@ def send(connection: Connection, value: Any) -> None:
 
 
 def receive(connection: Connection) -> Any:
-    """The next object that was sent; EOFError when the other end is gone.
+    """Receives the next object; raises EOFError if the other end is gone.
 
-    Its arrays lie in memory shared with nobody but this process; it is freed with them.
+    Its arrays are in memory shared with no other process, which is freed with them.
     """
     payload, spans, total = connection.recv()
     if not spans:

@@ -147,7 +147,7 @@ def _start(plan: Plan) -> Fetch:
 
 
 def _answer(connection: Connection, epoch: int, answer: Any, number: int) -> bool:
-    """Sends an answer; False when nobody listens any more."""
+    """Sends an answer; returns False if the other end is gone."""
     try:
         try:
             send(connection, (epoch, answer))
@@ -172,8 +172,8 @@ def _failure(error: Exception, number: int) -> Failure:
 
 
 def _prepare_process(seed: int) -> None:
-    """One thread, no work inherited from the main process, random numbers of its own."""
-    # Interrupts are the main process's business: it closes the connection.
+    """Isolates the worker: one thread, no inherited work, and its own random numbers."""
+    # The main process handles interrupts: it closes the connection.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["METAOP_NUM_THREADS"] = "1"
     _use_one_thread()

@@ -36,8 +36,8 @@ class WorkerPool:
             target=worker_main, args=(self._plan, number, theirs), daemon=True
         )
         with warnings.catch_warnings():
-            # Newer Pythons warn of forking beside threads. The threads of the kernel pool hold
-            # no lock that a worker takes: workers start with one thread of their own.
+            # Newer Pythons warn about forking while threads run. The threads of the kernel pool
+            # hold no lock that a worker takes: workers start with their own single thread.
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         theirs.close()
@@ -122,7 +122,7 @@ class WorkerPool:
         for worker in workers:
             worker.connection.close()
         for worker in workers:
-            # A worker that is in the middle of a batch has nobody to give it to.
+            # A worker in the middle of a batch has no receiver for it.
             worker.process.join(0.05)
             if worker.process.is_alive():
                 worker.process.terminate()

@@ -1,7 +1,7 @@
-"""The function of a library that runs a program: its launches one after the other, as LLVM IR.
+"""The function of a library that runs a program: its launches in order, as LLVM IR.
 
-It gets the addresses of an arena, of the inputs and of the results. The arena has the temporaries
-of the program and, behind them, the scratch memory of one kernel at a time; nothing is allocated.
+It gets the addresses of an arena, of the inputs and of the results. The arena has the program's
+temporaries, followed by scratch memory for one kernel at a time; nothing is allocated.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Launch(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Bytes that a result has in common with an input or another result."""
+    """Bytes that a result shares with an input or another result."""
 
     target: Place
     source: Place
@@ -61,10 +61,10 @@ class Copy(NamedTuple):
 
 
 class Driver(NamedTuple):
-    """What the function does: `sizes` are its first parameters, with bounds; then come `pointers`.
+    """The contents of the function: its first parameters are `sizes`, with bounds, then `pointers`.
 
     `symbols` has the operand of each symbol of `env`, by name. The arena has `arena_bytes` for
-    temporaries and then `scratch_bytes`.
+    temporaries, followed by `scratch_bytes`.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Driver(NamedTuple):
 
 
 def driver_text(driver: Driver) -> str:
-    """The module of a driver: `NAME_run`, and with sizes `NAME_arena_bytes`."""
+    """The module of a driver: `NAME_run` and, with sizes, `NAME_arena_bytes`."""
     kernels = dict.fromkeys(launch.kernel for launch in driver.launches)
     parts = [f"declare void @{kernel}(ptr, ptr, i64, i64, ptr)" for kernel in kernels]
     parts += [_DECLARATIONS, _run(driver)]
@@ -164,7 +164,7 @@ def _check_sizes(driver: Driver, writer: IntegerWriter) -> None:
 
 
 def _go_on(writer: IntegerWriter, condition: str, otherwise: str) -> None:
-    """Continues where a condition holds."""
+    """Continues if a condition holds."""
     label = f"on{len(writer.lines)}"
     writer.lines += [f"  br i1 {condition}, label %{label}, label %{otherwise}", f"{label}:"]
 

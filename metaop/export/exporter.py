@@ -1,4 +1,4 @@
-"""`export`: what a function records, for all sizes of its named axes, written to a file."""
+"""`export`: writes what a function records, for all sizes of its named axes, to a file."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def export(
 
 
 class _Arguments:
-    """The examples: the structure of each parameter, and the tensors by name."""
+    """The example inputs: the structure of each parameter, and the tensors by name."""
 
     def __init__(self, model: Any, inputs: Any) -> None:
         if isinstance(inputs, Mapping):
@@ -100,7 +100,7 @@ class _Arguments:
         ]
         for name, tensor in zip(self.names, self.tensors):
             if tensor.device is not CPU:
-                raise ExportError(f"{name} lies on {tensor.device}", fix="pass it on the CPU")
+                raise ExportError(f"{name} is on {tensor.device}", fix="pass it on the CPU")
         self.types = [tensor.call.type for tensor in self.tensors]
         self.shapes = [kind.shape for kind in self.types]
 
@@ -131,7 +131,7 @@ class _Graph(NamedTuple):
 
 
 class _Exporter:
-    """Makes the content of one file."""
+    """Makes the contents of one file."""
 
     def __init__(self, given: _Arguments, axes: Sequence[Axis], weights: Weights) -> None:
         self.given, self.axes, self.weights = given, axes, weights
@@ -225,7 +225,7 @@ class _Exporter:
         key = structure_key(alike[0].recorded.subgraph)
         if structure_key(alike[1].recorded.subgraph) != key:
             raise ExportError(
-                f"the function does something else for {second} than for {first}",
+                f"the function does something different for {second} than for {first}",
                 fix="keep branches and loops by size out of it, or name fewer axes in dynamic",
             )
         for sizes in further_choices(self.axes, first, second):
@@ -268,7 +268,7 @@ class _Exporter:
         writer = GraphWriter(numbers, sources)
         positions = dict(zip(recorded.subgraph.outputs, writer.write(outputs)))
         for call in recorded.results:
-            if call not in positions:  # an input, or a constant, that is returned as it is
+            if call not in positions:  # an input, or a constant, that is returned unchanged
                 (source,) = sources_of(recorded, [call], self.weights)
                 one = constant_record(source["value"], call) if "value" in source else source
                 writer.records.append(one)
@@ -276,12 +276,12 @@ class _Exporter:
         places = [positions[call] for call in recorded.results]
         return _Graph(writer.records, places, numbers.entries, guards)
 
-    # --- what readers make of it ----------------------------------------------------------------
+    # --- checks -----------------------------------------------------------------------------------
 
     def confirm(self, program: Program) -> None:
-        """Compares the program with what the function records for sizes that are special.
+        """Compares the program with what the function records for special sizes.
 
-        Axes whose size may be 1 get that bound.
+        An axis whose size may be 1 gets that bound.
         """
         for choice in self._special():
             if not self._agrees(program, choice):
@@ -304,7 +304,7 @@ class _Exporter:
                 )
 
     def _special(self) -> list[Sizes]:
-        """Sizes from 2 on that were recorded and did not make the graph."""
+        """Sizes from 2 on that were recorded but not used to make the graph."""
         found = [dict(zip(self.examples, key)) for key in self._recorded]
         return [
             sizes
@@ -313,7 +313,7 @@ class _Exporter:
         ]
 
     def _agrees(self, program: Program, sizes: Sizes) -> bool:
-        """Whether the program does for some sizes what the function does, or refuses them."""
+        """Whether, for some sizes, the program does what the function does, or refuses them."""
         try:
             program.nodes(sizes)
         except Damage:

@@ -1,7 +1,7 @@
-"""From plain data to nodes: every field is checked, and nothing but numbers is taken from it.
+"""Converts plain data to nodes: every field is checked, and only numbers are taken from it.
 
-Kernels read memory as maps say. So each index has to be shown to lie in its tensor, by its range or
-by a guard of the map; what cannot be shown is refused.
+Kernels access memory as maps say. So each index must provably be within its tensor, by its range or
+by a guard of the map; what cannot be proved is refused.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _OF_TRUTHS = (*_LOGICAL, "max", "min", "amax", "amin")
 
 
 class GraphReader:
-    """Makes nodes of records, for plain or for symbolic sizes.
+    """Makes nodes from records, for plain or for symbolic sizes.
 
-    `inputs` and `weights` are nodes of the types that the program gives them. Symbolic sizes stand
-    for plain ones that have been read, and so checked, before.
+    `inputs` and `weights` are nodes with the types that the program gives them. Symbolic sizes
+    replace plain ones that have been read, and so checked, before.
     """
 
     def __init__(self, numbers: Numbers, inputs: Sequence[Node], weights: Sequence[Node]) -> None:
@@ -50,7 +50,7 @@ class GraphReader:
         """The output nodes of a graph."""
         for position, record in enumerate(records):
             if not isinstance(record, dict):
-                raise Damage(f"its node {position} is no record")
+                raise Damage(f"its node {position} is not a record")
             try:
                 self._nodes.append(self._node(record))
             except (KeyError, TypeError, ValueError) as error:
@@ -62,7 +62,7 @@ class GraphReader:
 
     def _at(self, position: Any) -> Node:
         if type(position) is not int or not 0 <= position < len(self._nodes):
-            raise Damage(f"it needs node {position!r}, which there is none of yet")
+            raise Damage(f"it needs node {position!r}, which does not exist yet")
         return self._nodes[position]
 
     def _node(self, record: dict[str, Any]) -> Node:
@@ -92,7 +92,7 @@ class GraphReader:
     def _constant(self, record: Any, inputs: list[Node], shape: Shape, dtype: DType) -> Node:
         bits = bytes.fromhex(record["bits"])
         if len(bits) != dtype.itemsize or (dtype.kind == "bool" and bits > b"\1"):
-            raise Damage(f"{record['bits']!r} is no {dtype.name}")
+            raise Damage(f"{record['bits']!r} is not a {dtype.name}")
         _expect(inputs, 0)
         return Node(Constant(bits), (), shape, dtype)
 
@@ -104,7 +104,7 @@ class GraphReader:
     def _index(self, record: Any, inputs: list[Node], shape: Shape, dtype: DType) -> Node:
         _expect(inputs, 0)
         if dtype is not dtypes.int64:
-            raise Damage("an index has to be an int64")
+            raise Damage("an index must be an int64")
         return Node(Index(self._expression(record["value"], shape, [])), (), shape, dtype)
 
     def _elementwise(self, record: Any, inputs: list[Node], shape: Shape, dtype: DType) -> Node:
@@ -166,7 +166,7 @@ class GraphReader:
     # --- maps -------------------------------------------------------------------------------
 
     def _map(self, record: Any, domain: Shape, operands: list[Node], target: Shape) -> IndexMap:
-        """The map of a record, which is sure to stay inside of a tensor of shape `target`."""
+        """The map of a record, which is proved to stay inside a tensor of shape `target`."""
         indices = [self._expression(one, domain, operands) for one in record["map"]]
         if len(indices) != len(target):
             raise Damage(f"its map has {len(indices)} indices for {len(target)} axes")
@@ -181,7 +181,7 @@ class GraphReader:
             for expr in index_map.indices:
                 _check_lookups(expr, operands, index_map.guards)
             for guard in index_map.guards:
-                # What a guard reads is read before it is known whether others hold.
+                # Whatever a guard reads is read before the other guards are known to hold.
                 _check_lookups(guard.expr, operands, ())
         return index_map
 
@@ -231,7 +231,7 @@ class GraphReader:
                 raise Damage(f"there is no index operand {operand!r}")
             inside_of = [self._expression(one, domain, operands, depth) for one in indices]
             if len(inside_of) != operands[operand - 1].ndim:
-                raise Damage("an index operand has another number of axes")
+                raise Damage("an index operand has a different number of axes")
             return index_expr.lookup(operand, inside_of, self._numbers.integer(bound, 1))
         raise Damage(f"the index {kind!r} is unknown")
 
@@ -248,7 +248,7 @@ _READERS = {
 
 
 def dtype_named(name: Any) -> DType:
-    """The dtype of a name; Damage when there is none."""
+    """The dtype with a name; raises Damage if there is none."""
     try:
         return dtypes.dtype_named(name)
     except (KeyError, TypeError):
@@ -257,12 +257,12 @@ def dtype_named(name: Any) -> DType:
 
 def _expect(inputs: Sequence[Node], count: int) -> None:
     if len(inputs) != count:
-        raise Damage(f"it has {len(inputs)} inputs in place of {count}")
+        raise Damage(f"it has {len(inputs)} inputs instead of {count}")
 
 
 def _check_shape(found: Sequence[Any], wanted: Sequence[Any]) -> None:
     if len(found) != len(wanted) or any(a != b for a, b in zip(found, wanted)):
-        raise Damage(f"a shape is {list(found)} where it has to be {list(wanted)}")
+        raise Damage(f"a shape is {list(found)} but must be {list(wanted)}")
 
 
 def _check_dtype(source: Node, dtype: DType) -> None:
@@ -278,7 +278,7 @@ def _check_inside(indices: Sequence[IndexExpr], target: Shape, guards: Sequence[
         ranges = [(expr.low, expr.high)]
         for guard in guards:
             if isinstance(guard, Within):
-                # What is left of the index beside the guarded value keeps its own range.
+                # What is left of the index besides the guarded value keeps its own range.
                 beside, over = expr - guard.expr, expr + guard.expr
                 ranges.append((beside.low, beside.high + guard.extent - 1))
                 ranges.append((over.low - guard.extent + 1, over.high))
@@ -287,7 +287,7 @@ def _check_inside(indices: Sequence[IndexExpr], target: Shape, guards: Sequence[
 
 
 def _check_lookups(expr: IndexExpr, operands: Sequence[Node], guards: Sequence[Guard]) -> None:
-    """Damage unless an index reads index operands inside of them where the guards hold."""
+    """Raises Damage unless an index reads index operands within bounds where the guards hold."""
     for atom in expr.atoms():
         if isinstance(atom, Lookup):
             _check_inside(atom.indices, operands[atom.operand - 1].shape, guards)
@@ -298,7 +298,7 @@ def _scalar(written: Any, dtype: DType) -> Any:
     if isinstance(written, dict):
         value = {"inf": float("inf"), "-inf": -float("inf"), "nan": float("nan")}[written["float"]]
     if type(value) not in (bool, int, float):
-        raise Damage(f"{written!r} is no number to fill with")
+        raise Damage(f"{written!r} is not a fill value")
     if type(value) is int and abs(value) >= 1 << 64:
-        raise Damage("a number to fill with is too large")
+        raise Damage("a fill value is too large")
     return value

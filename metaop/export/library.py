@@ -53,16 +53,16 @@ def compile_library(
     sizes: Mapping[str, int] | None = None,
     embed: bool = True,
 ) -> None:
-    """Compiles a program to `libNAME.so` or `NAME.o`, and writes `NAME.h` (`libNAME.h`) beside it.
+    """Compiles a program to `libNAME.so` or `NAME.o`, and writes the header `NAME.h` (`libNAME.h`).
 
-    `target` is "native", a level of x86-64 or "aarch64", `sizes` fixes sizes by name; others stay
-    parameters. With `embed` the weights are in the library, without it in `NAME.weights` beside it.
-    Raises ArgumentError for names that are none, UnsupportedError where there is no linker, and
-    where this is not Linux.
+    `target` is "native", a level of x86-64 or "aarch64"; `sizes` fixes sizes by name, the others
+    stay parameters. With `embed`, the weights are in the library, otherwise in `NAME.weights` next
+    to it. Raises ArgumentError for unknown names, and UnsupportedError if there is no linker or the
+    system is not Linux.
     """
     path = Path(output)
     if path.suffix not in (".so", ".o"):
-        raise ArgumentError(f"{path} is no library", fix="let its name end in .so or .o")
+        raise ArgumentError(f"{path} is not a library", fix="let its name end in .so or .o")
     processor = target_named(target)
     _check_system(processor, path.suffix == ".o", embed)
     if path.suffix == ".so":
@@ -83,7 +83,7 @@ def compile_library(
 
 
 def _check_system(target: Target, is_object: bool, embed: bool) -> None:
-    """UnsupportedError where files of this kind cannot be made for a processor."""
+    """Raises UnsupportedError if files of this kind cannot be made for a processor."""
     here = host_system()
     if here.name != "linux":
         raise UnsupportedError(f"libraries for C are made on Linux only, and this is {here.name}")
@@ -91,7 +91,7 @@ def _check_system(target: Target, is_object: bool, embed: bool) -> None:
         return
     if not is_object:
         raise UnsupportedError(
-            f"the linker of this machine makes no library for {target.name}",
+            f"the linker of this machine cannot make a library for {target.name}",
             fix="make an object file, -o model.o, and link it with the tools of that processor",
         )
     if embed:
@@ -102,12 +102,12 @@ def _check_system(target: Target, is_object: bool, embed: bool) -> None:
 
 
 def _linker() -> str:
-    """The C compiler that links, `CC` or one of the usual names."""
+    """The C compiler that links: `CC`, or one of the usual names."""
     for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
         if name and (found := shutil.which(name)):
             return found
     raise UnsupportedError(
-        "a shared library takes a linker, and no C compiler (cc, gcc, clang) is found here",
+        "a shared library needs a linker, and no C compiler (cc, gcc, clang) was found",
         fix="install one, set CC, or make an object file: -o model.o",
     )
 
@@ -126,7 +126,7 @@ def _link(part: Path, path: Path) -> None:
 def made_library(
     program: Program, name: str, target: Target, fixed: dict[str, int], embed: bool
 ) -> Library:
-    """The object and the header of a program, whose functions begin with `name`."""
+    """The object and the header of a program, whose function names begin with `name`."""
     planned = _Planned(program, name, target, fixed)
     if embed and len(planned.weights) > _MOST_EMBEDDED:
         raise UnsupportedError(

@@ -2,8 +2,8 @@
 
 The update of all parameters of a group is one composite call. Its inputs are the parameters,
 their gradients and states, and 0-d numbers (the learning rate, factors that depend on the step),
-so that a changed number compiles nothing. The results become the new values of the parameters
-and states; then the step is run.
+so a changed number needs no new program. The results become the new values of the parameters and
+states; then the step is run.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ required = _Required()
 class Optimizer:
     """The base of all optimizers.
 
-    `params` is an iterable of tensors, of (name, tensor) pairs, or of dicts with "params" and
-    settings of their own; `defaults` are the settings of groups that do not say otherwise.
-    A subclass defines `step`, usually by being an `UpdateRule`.
+    `params` is an iterable of tensors, of (name, tensor) pairs, or of dicts with "params" and their
+    own settings; `defaults` apply to groups that do not override them. A subclass defines `step`,
+    usually by being an `UpdateRule`.
 
     Raises ArgumentError if there are no parameters, ArgumentTypeError for non-tensors.
 
@@ -115,7 +115,7 @@ class Optimizer:
         raise NotImplementedError
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients of all parameters (or fills them with zeros)."""
+        """Drops the gradients of all parameters (or fills them with zeros)."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if set_to_none or parameter.grad is None:
@@ -126,7 +126,7 @@ class Optimizer:
     # --- groups -----------------------------------------------------------------------------
 
     def add_param_group(self, param_group: Group) -> None:
-        """Adds parameters with settings of their own: `{"params": …, "lr": …}`."""
+        """Adds parameters with their own settings: `{"params": …, "lr": …}`."""
         if not isinstance(param_group, dict):
             raise ArgumentTypeError(f"param_group must be a dict, but got {type(param_group)}")
         params = param_group["params"]
@@ -212,7 +212,7 @@ class Optimizer:
         return result
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave; the groups must have the same numbers of parameters.
+        """Loads what `state_dict` returned; the groups must have the same numbers of parameters.
 
         State tensors are converted to the dtype and device of their parameter.
         """
@@ -311,28 +311,28 @@ class Optimizer:
 
 
 def refuse_sparse(optimizer: Optimizer) -> NoReturn:
-    """The error for a sparse gradient that an optimizer cannot take."""
+    """The error for a sparse gradient that an optimizer does not support."""
     raise GradientError(
         f"{type(optimizer).__name__} does not support sparse gradients, please consider "
         "SparseAdam instead",
-        fix="use SparseAdam, SGD or Adagrad for tables with sparse=True, or leave sparse away",
+        fix="use SparseAdam, SGD or Adagrad for tables with sparse=True, or omit sparse",
     )
 
 
 def _names(group: Group) -> Group:
-    """The names of a group's parameters, where it has any: they outlive a state without names."""
+    """The names of a group's parameters, if any: they survive loading a state without names."""
     return {"param_names": group["param_names"]} if "param_names" in group else {}
 
 
 def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
-    """`step` with the hooks around it, and everything pending run at its end."""
+    """`step` with its hooks; everything pending runs at the end."""
     if getattr(step, "_has_hooks", False):
         return step
 
     def wrapped(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         self._opt_called = True  # type: ignore[attr-defined]
         if "_step_pre_hooks" not in vars(self):
-            # It wraps another optimizer and was never initialised: that one has the hooks.
+            # It wraps another optimizer, which has the hooks, and was never initialised itself.
             return step(self, *args, **kwargs)
         if not (
             _everywhere_pre or _everywhere_post or self._step_pre_hooks or self._step_post_hooks
@@ -363,7 +363,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _moved(value: Any, parameter: Tensor, key: str | None = None) -> Any:
-    """Loaded state in the dtype and on the device of its parameter; counters stay as they are."""
+    """Loaded state in the dtype and on the device of its parameter; counters are unchanged."""
     if isinstance(value, Tensor):
         if key == "step":
             return value.detach().clone()

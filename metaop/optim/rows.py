@@ -23,8 +23,8 @@ def rows_composite(name: str, rule: Callable[..., tuple[Node, ...]]) -> Composit
 
     Its inputs are the parameter, the places (dimensions, count) and values (count, …) of the
     gradient, the states, then the numbers. Its results are the new parameter and states. Every
-    place computes its row from the sum of all gradients of that row, so places that are equal
-    write equal rows, and the sizes of a program do not depend on how many are.
+    place computes its row from the sum of all gradients of that row, so equal places write equal
+    rows, and the sizes of a program do not depend on how many are equal.
     """
 
     def expansion(
@@ -52,7 +52,7 @@ def rows_composite(name: str, rule: Callable[..., tuple[Node, ...]]) -> Composit
 def _row_numbers(places: Node, shape: Shape) -> Node:
     """The numbers (1, count) of the rows at places (dimensions, count).
 
-    Where there is one dimension they are the places themselves: what is tested once is known.
+    With one dimension, these are the places themselves, which are already checked.
     """
     found = slice_dimension(places, 0, 0, 1)
     for dim in range(1, places.shape[0]):
@@ -68,7 +68,7 @@ def _rows(table: Node, index: Node, row: Shape) -> Node:
 
 
 def _sums(index: Node, values: Node, rows: int) -> Node:
-    """For each place the sum of the values of its row, added in the order in which they stand."""
+    """For each place, the sum of the values of its row, added in their order."""
     count = index.size
     index = reshape(index, (count,))
     short = rows <= dtypes.int32.highest

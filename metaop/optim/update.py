@@ -36,7 +36,7 @@ Rule = Callable[..., tuple[Node, ...]]
 # A parameter that takes part in a step: itself, its gradient, its state.
 Member = tuple[Tensor, Tensor, dict[str, Any]]
 # Device, dtype, whether this is the first step, the counters, and the place of a parameter of which
-# only rows change: each of those is a bucket of its own.
+# only rows change: each such parameter is a separate bucket.
 Key = tuple[Device, DType, bool, tuple[float, ...], int | None]
 _NO_STATE: dict[str, Any] = {}
 
@@ -77,10 +77,10 @@ def _as_before(new: Node, old: Node) -> Node:
 
 
 class UpdateRule(Optimizer):
-    """An optimizer given by `rule` and by what the host computes for it.
+    """An optimizer defined by `rule` and by what the host computes for it.
 
     `rule(x, gradient, state, numbers, flags)` returns the new parameter and the new states.
-    `counters` are state values that the host knows (with their first values); they only enter
+    `counters` are state values on the host (with their initial values); they are only inputs of
     `advance`.
     """
 
@@ -101,7 +101,7 @@ class UpdateRule(Optimizer):
         # Initial values are computed now, so that the first step compiles the program of all steps.
         realize(*(p.call for group in self.param_groups for p in group["params"]))
 
-    # --- what subclasses say ----------------------------------------------------------------
+    # --- what subclasses define -------------------------------------------------------------
 
     def state_names(self, group: Group) -> tuple[str, ...]:
         """The state tensors that have the shape of the parameter."""
@@ -112,22 +112,22 @@ class UpdateRule(Optimizer):
         return 0.0
 
     def flags(self, group: Group) -> tuple[str, ...]:
-        """The settings that are compiled in."""
+        """The settings that are compiled into the program."""
         return tuple(name for name in ("maximize", "weight_decay") if group.get(name))
 
     def advance(
         self, group: Group, counts: tuple[float, ...], fresh: bool
     ) -> tuple[Numbers, tuple[float, ...]]:
-        """The numbers that the rule takes in this step, and the counters after it.
+        """The numbers that the rule uses in this step, and the counters after it.
 
         `fresh` says that this is the first step of the parameters.
         """
         raise NotImplementedError
 
     def _taken(self, gradient: Any, group: Group) -> Any:
-        """The gradient as the rule takes it: a sparse one as it is, or dense.
+        """The gradient as the rule uses it: sparse, unchanged, or dense.
 
-        Raises GradientError for a rule that changes what a sparse gradient leaves out, as most do.
+        Raises GradientError if the rule changes elements that a sparse gradient omits, as most do.
         """
         if gradient.is_sparse:
             refuse_sparse(self)
@@ -155,7 +155,7 @@ class UpdateRule(Optimizer):
     def _buckets(self, group: Group, parameters: Sequence[Tensor]) -> dict[Key, list[Member]]:
         """Parameters with a gradient, by what their numbers depend on: usually one bucket.
 
-        Those of rows come first: their indices are tested before any parameter is written over.
+        Buckets of rows come first: their indices are checked before any parameter is overwritten.
         """
         names = self.state_names(group)
         counters = self.counters
@@ -182,7 +182,7 @@ class UpdateRule(Optimizer):
     def _begin(
         self, parameter: Tensor, state: dict[str, Any], group: Group, names: Sequence[str]
     ) -> bool:
-        """Makes the state that is missing; whether there was none at all."""
+        """Creates missing state; returns whether there was none at all."""
         fresh = not any(name in state for name in names)
         for name in self.counters:
             if name not in state:
@@ -238,7 +238,7 @@ class UpdateRule(Optimizer):
         if fresh:
             refuse("the optimizer made its state")
         states, groups, parameters = self.state, self.param_groups, len(group["params"])
-        # The gradients of the traced call are not held.
+        # The gradients of the traced call are not kept alive.
         owners = [(target, target, own) for target, _, own in members]
         first = members[0][2]
 
@@ -260,7 +260,7 @@ class UpdateRule(Optimizer):
         repeated(run, number_calls, check)
 
     def _number_calls(self, place: tuple, numbers: Numbers) -> list[Call]:
-        """The numbers as arguments; one that has not changed keeps its call."""
+        """The numbers as arguments; an unchanged number keeps its call."""
         cache = self._numbers.setdefault(place, {})
         calls = []
         for name, value in numbers.items():
@@ -284,7 +284,7 @@ def constant_like(parameter: Tensor, value: float) -> Tensor:
 
 
 def run_closure(closure: Callable[[], Any]) -> Any:
-    """The loss that `closure` computes, with gradients."""
+    """Computes the loss of `closure` with gradients enabled."""
     previous, modes.gradients = modes.gradients, True
     try:
         return closure()
@@ -293,7 +293,7 @@ def run_closure(closure: Callable[[], Any]) -> Any:
 
 
 def check(name: str, value: float, holds: bool) -> None:
-    """ArgumentError unless a setting is legal."""
+    """Raises ArgumentError unless a setting is valid."""
     if not holds:
         raise ArgumentError(f"Invalid {name}: {value}", fix="see the optimizer's documentation")
 

@@ -30,7 +30,7 @@ class Repository:
     """Models by name and version. A request that names no version gets the highest one.
 
     `sources` are files, `NAME=FILE`, `NAME:VERSION=FILE`, and folders with `NAME/VERSION/any.mo`.
-    Nothing else is ever opened, whatever clients ask for.
+    Nothing else is ever opened, whatever clients request.
     """
 
     def __init__(self, sources: Sequence[str], most_rows: int) -> None:
@@ -43,7 +43,7 @@ class Repository:
             self._add(source)
 
     def names(self) -> list[str]:
-        """The models that there are files for, loaded or not."""
+        """The models that have files, loaded or not."""
         found = dict.fromkeys(self._files)
         for folder in self._folders:
             inside = sorted(one.name for one in folder.iterdir() if one.is_dir())
@@ -53,12 +53,12 @@ class Repository:
     def load(self, name: str) -> None:
         """Reads all versions of a model again, and replaces the loaded ones once all are read.
 
-        Raises Refusal (404) for an unknown name and (400) for files that cannot be read: then
-        what was loaded before stays.
+        Raises Refusal (404) for an unknown name and (400) for files that cannot be read; then the
+        versions that were loaded before stay.
         """
         files = self._versions(name)
         if not files:
-            raise Refusal(404, f"there is no model {name[:100]!r} to be loaded")
+            raise Refusal(404, f"there is no model {name[:100]!r} to load")
         models = {}
         for version, path in files.items():
             try:
@@ -71,12 +71,12 @@ class Repository:
         self._loaded[name] = models
 
     def unload(self, name: str) -> None:
-        """Takes a model away; requests that it has already are answered. Refusal (404)."""
+        """Unloads a model; pending requests are still answered. Raises Refusal (404)."""
         if self._loaded.pop(name, None) is None:
             raise Refusal(404, f"there is no model {name[:100]!r} that is loaded")
 
     def get(self, name: str, version: str | None = None) -> Model:
-        """A loaded model. Raises Refusal (404) for what there is none of."""
+        """A loaded model. Raises Refusal (404) if there is none."""
         models = self._loaded.get(name)
         if not models:
             is_known = name in self.names()
@@ -96,7 +96,7 @@ class Repository:
         return sorted(self._loaded.get(name, ()), key=int)
 
     def index(self) -> list[State]:
-        """All versions that there are files for or that are loaded."""
+        """All versions that have files or are loaded."""
         found = []
         for name in dict.fromkeys([*self.names(), *self._loaded]):
             loaded = self._loaded.get(name, {})
@@ -143,7 +143,8 @@ class Repository:
         name, version = name or path.stem, (match and match["version"]) or "1"
         if not _NAME.match(name):
             raise ArgumentError(
-                f"{name!r} is no name for a model", fix=f"pass a name of its own: NAME={path}"
+                f"{name!r} is not a valid name for a model",
+                fix=f"pass a name of its own: NAME={path}",
             )
         versions = self._files.setdefault(name, {})
         if version in versions:

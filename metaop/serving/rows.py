@@ -1,10 +1,10 @@
-"""Which axis of a program's tensors holds rows that know nothing of each other.
+"""Determines which axis of a program's tensors holds independent rows.
 
-Requests may be joined along an axis only if each row of the results follows from the same row of
-the inputs, in the same way wherever the row stands and however many there are. That is read off
-the index maps of the graph, with a symbol for the number of rows. Along an axis of `rows * block`
-elements those of row r are `r * block + k`; a map that reads one of them has to say just that for
-the row that it writes, and no other index, guard or number may know of r or of the count.
+Requests may be joined along an axis only if each row of the results depends on the same row of the
+inputs alone, in the same way for every position and every number of rows. The index maps of the
+graph show that, with a symbol for the number of rows. Along an axis of `rows * block` elements,
+those of row r are `r * block + k`; a map that reads one of them must have exactly this form for the
+row that it writes, and no other index, guard or number may depend on r or on the count.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The size that counts rows, and where they are in each input and output; None: in none."""
+    """The size that counts rows, and where they are in each input and output (None: nowhere)."""
 
     size: str
     inputs: tuple[Place | None, ...]
@@ -45,13 +45,13 @@ class Rows(NamedTuple):
 
 
 class DependentError(Exception):
-    """Rows that depend on each other, on their place or on their number; says where."""
+    """Raised if rows depend on each other, on their position or on their number; says where."""
 
 
 def rows_of(program: Program, size: Size, others: Mapping[str, int]) -> Rows:
     """The rows of a program that are counted by `size`, where the other sizes are `others`.
 
-    Raises DependentError where the graph does not show that rows are independent.
+    Raises DependentError if the graph does not show that rows are independent.
     """
     env = ShapeEnv()
     symbol = env.symbol(max(size.example // size.multiple, 2))
@@ -72,7 +72,7 @@ def rows_of(program: Program, size: Size, others: Mapping[str, int]) -> Rows:
 
 
 def _nodes(program: Program, sizes: Mapping[str, Any]) -> tuple[list[Node], list[Node]]:
-    """The nodes of the inputs and of the outputs, without the guards, which do not know of rows."""
+    """The nodes of the inputs and of the outputs, without the guards, which are unaware of rows."""
     content = program.content
     numbers = Numbers(content["numbers"], sizes)
     inputs = [
@@ -107,7 +107,7 @@ class Proof:
         return found
 
     def check(self, node: Node) -> None:
-        """Raises DependentError unless a node gives rows of rows."""
+        """Raises DependentError unless a node maps rows to rows."""
         op, place = node.op, self.place(node.shape)
         if isinstance(op, (Input, Elementwise)):
             return
@@ -149,7 +149,7 @@ class Proof:
         return index_expr.of(self._row) * place.block + index_expr.axis("element", place.block)
 
     def _is_local(self, expr: IndexExpr) -> bool:
-        """Whether an expression knows neither of the row nor of how many there are."""
+        """Whether an expression depends neither on the row nor on the number of rows."""
         if is_symbolic(expr.constant):
             return False
         return all(
@@ -163,13 +163,13 @@ class Proof:
 
     def _require(self, holds: bool, node: Node) -> None:
         if not holds:
-            raise DependentError(f"rows are not apart in {node!r}")
+            raise DependentError(f"rows are not independent in {node!r}")
 
 
 class _Substitution:
-    """Expressions over a box as expressions over the elements of one row of it.
+    """Rewrites expressions over a box as expressions over the elements of one of its rows.
 
-    An element of an index operand, once it is shown to belong to the row, is just some number.
+    An element of an index operand that is shown to belong to the row is treated as any number.
     """
 
     def __init__(self, proof: Proof, place: Place | None, node: Node) -> None:

@@ -1,7 +1,7 @@
-"""Which requests are computed when: together where that is possible, late by a bounded time only.
+"""Schedules requests: they are computed together where possible, with a bounded delay.
 
-One thread computes, because a program uses all cores by itself. While it is busy requests gather;
-when it is idle a request waits at most `delay` seconds for others that it can be joined with.
+One thread computes, because a program uses all cores by itself. While it is busy, requests queue
+up; when it is idle, a request waits at most `delay` seconds for others to be joined with.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from metaop.serving.model import Arrays, Model
 
 
 class _Job(NamedTuple):
-    """A request that waits. `future` gets its outputs."""
+    """A waiting request. `future` gets its outputs."""
 
     model: Model
     arrays: Arrays
@@ -31,7 +31,7 @@ class _Job(NamedTuple):
 
 
 class Scheduler:
-    """Computes requests on a thread of its own; its methods belong to one event loop."""
+    """Computes requests on a separate thread; its methods belong to one event loop."""
 
     def __init__(self, most_rows: int, delay: float, metrics: Metrics) -> None:
         self._most_rows, self._delay, self._metrics = most_rows, delay, metrics
@@ -42,11 +42,11 @@ class Scheduler:
         self._is_closing = False
 
     def start(self) -> None:
-        """Begins to compute what is submitted."""
+        """Starts to compute submitted requests."""
         self._task = asyncio.get_running_loop().create_task(self._compute())
 
     async def close(self) -> None:
-        """Computes what waits, and ends."""
+        """Computes the waiting requests, and ends."""
         self._is_closing = True
         self._changed.set()
         if self._task is not None:
@@ -54,7 +54,7 @@ class Scheduler:
         self.thread.shutdown()
 
     async def submit(self, model: Model, arrays: Arrays) -> Arrays:
-        """The outputs of a model. Raises what its program raises."""
+        """Computes the outputs of a model. Raises what its program raises."""
         fit = model.fit(arrays)
         job = _Job(
             model, arrays, fit.rows, time.perf_counter(), asyncio.get_running_loop().create_future()
@@ -64,7 +64,7 @@ class Scheduler:
         return await job.future
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls a function on the thread that computes, between two computations."""
+        """Calls a function on the computing thread, between two computations."""
         return await asyncio.get_running_loop().run_in_executor(self.thread, function, *arguments)
 
     # --- the loop -------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class Scheduler:
                 await asyncio.wait_for(self._changed.wait(), wait)
 
     def _next(self) -> tuple[list[_Job], float | None]:
-        """The jobs to be computed now, or the time until some will be; None if none wait."""
+        """The jobs to compute now, or the time until there are some; None if none wait."""
         now, soonest, chosen = time.perf_counter(), None, None
         for key, group in self._groups.items():
             first = group[0]
@@ -98,7 +98,7 @@ class Scheduler:
     def _taken(self, key: Hashable) -> list[_Job]:
         """The jobs at the front of a group that fit together.
 
-        A number of rows that the model is compiled for is preferred to up to twice as many.
+        A number of rows for which the model is compiled is preferred to up to twice as many.
         """
         group = self._groups[key]
         model, most = group[0].model, group[0].model.most_rows(self._most_rows)

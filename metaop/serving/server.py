@@ -14,7 +14,7 @@ import uvicorn
 from metaop.serving.application import DEFAULTS, Application, Limits
 from metaop.serving.repository import Repository
 
-# Connections that the system holds while none is taken.
+# Connections that the system queues until they are accepted.
 _BACKLOG = 2048
 
 
@@ -23,7 +23,7 @@ def application(
 ) -> Application:
     """An application that has loaded all models of its sources; see `Repository`.
 
-    Raises MetaopError or Refusal where one of them cannot be loaded.
+    Raises MetaopError or Refusal if one of them cannot be loaded.
     """
     repository = Repository(sources, limits.most_rows)
     for name in repository.names():
@@ -32,13 +32,16 @@ def application(
 
 
 def serve(application: Application, host: str, port: int, shutdown_seconds: int = 30) -> None:
-    """Answers requests until SIGTERM or SIGINT; those that have arrived by then are answered, as
-    far as `shutdown_seconds` suffice. Port 0 is one that is free. OSError for a port in use."""
+    """Answers requests until SIGTERM or SIGINT.
+
+    Requests that have arrived by then are answered within `shutdown_seconds`. Port 0 chooses a free
+    port. Raises OSError if the port is in use.
+    """
     with _listening(host, port) as listener:
         server = _server(application, shutdown_seconds)
 
         def end(number: int, frame: Any) -> None:
-            # Also called once uvicorn has ended, which sends itself the signal again.
+            # Also called after uvicorn has ended, when it sends itself the signal again.
             server.should_exit = True
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -52,7 +55,7 @@ def serve(application: Application, host: str, port: int, shutdown_seconds: int 
 def serving(application: Application, port: int = 0) -> Iterator[str]:
     """Answers requests on a background thread; returns the address, `http://127.0.0.1:PORT`.
 
-    At the end of the block requests that have arrived are answered, and the server ends.
+    When the block ends, requests that have arrived are answered, and the server ends.
     """
     with _listening("127.0.0.1", port) as listener:
         server = _server(application, None)
