@@ -1,4 +1,4 @@
-"""Which axes of the inputs may have other sizes, and the sizes at which a function is recorded."""
+"""The axes of inputs that may have other sizes, and the sizes at which a function is recorded."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from metaop.export.numbers import LARGEST
 class Dim(NamedTuple):
     """A named axis whose size is from `min` to `max`, and a multiple of `multiple`.
 
-    Without a `min` it is from 1 if that is possible. Axes of one name have one size. A name alone
-    stands for `Dim(name)`.
+    Without a `min`, it starts from 1 if that is possible. Axes with the same name have the same
+    size. A plain name means `Dim(name)`.
     """
 
     name: str
@@ -47,7 +47,7 @@ def axes_of(
 ) -> list[Axis]:
     """The named axes of inputs with these names and shapes; `groups` are names of the parameters.
 
-    Raises ArgumentError for what names no axis, and ExportError for examples of unlike sizes.
+    Raises ArgumentError if a name matches no axis, and ExportError if example sizes differ.
     """
     found: dict[str, tuple[Dim, list[tuple[int, int]]]] = {}
     for number, axis, dim in _named(dynamic, names, groups, shapes):
@@ -119,10 +119,11 @@ _FACTORS = (2, 3, 5, 7, 11, 13, 17, 19)
 
 
 def two_choices(axes: Sequence[Axis], works: Callable[[Sizes], bool]) -> tuple[Sizes, Sizes]:
-    """Two choices of sizes, all from 2 on and all different, for which the function works.
+    """Two choices of sizes, all at least 2 and all different, for which the function works.
 
-    Sizes of unlike axes have other ratios and distances, so that what follows from one is not taken
-    for what follows from another. Raises ExportError for an axis for which no other size is found.
+    Sizes of different axes have different ratios and distances, so that what follows from one is
+    not mistaken for what follows from another. Raises ExportError for an axis without a second
+    size.
     """
     first = {axis.dim.name: axis.size for axis in axes}
     for axis in axes:
@@ -164,7 +165,7 @@ def _working(
 
 
 def further_choices(axes: Sequence[Axis], first: Sizes, second: Sizes) -> list[Sizes]:
-    """Choices of sizes at which what was found from two of them is looked at again."""
+    """Choices of sizes at which conclusions from the first two are checked."""
     found: list[Sizes] = []
     for axis in axes:
         name = axis.dim.name

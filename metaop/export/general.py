@@ -1,4 +1,4 @@
-"""One graph for all sizes, from what a function records for some: symbols, and what follows.
+"""One graph for all sizes, from what a function records for some: symbols and their consequences.
 
 Two choices of sizes give the graph: numbers in which they differ become symbols or expressions of
 symbols (`unified_graph/symbolic_cut.py`). Further choices confirm it.
@@ -22,7 +22,7 @@ from metaop.unified_graph.structure import without_numbers
 from metaop.unified_graph.symbolic import NotGeneralError, SymFloat, SymInt
 from metaop.unified_graph.symbolic_cut import SymbolicCut, numbers_of
 
-# What follows from a size is looked for among quotients by up to so much.
+# The largest divisor for which quotients of sizes are searched.
 _LARGEST_DIVISOR = 64
 _LARGEST_FACTOR = 8
 _POWERS = (-1.0, 1.0, -0.5, 0.5)
@@ -43,8 +43,8 @@ class Choice(NamedTuple):
 class General:
     """The graph that a function records, on symbols for its named axes.
 
-    `choices` are of one structure, the two that were chosen first. `numbers` writes what follows
-    from the axes. Raises ExportError where something does not follow from them.
+    `choices` have one structure; the first two determine the symbols. `numbers` writes what follows
+    from the axes. Raises ExportError if something does not follow from them.
     """
 
     def __init__(self, choices: Sequence[Choice], axes: Sequence[Axis]) -> None:
@@ -119,7 +119,7 @@ class General:
         return found
 
     def _bind_rest(self, names: dict[str, Any]) -> None:
-        """Finds what follows from the axes in ways that two choices of sizes do not tell."""
+        """Finds what depends on the axes in ways that two choices of sizes do not show."""
         for symbol in self.cut.env.symbols:
             if str(symbol) in names:
                 continue
@@ -152,7 +152,7 @@ class General:
 
 
 def fitted(values: Sequence[Any], choices: Sequence[Sizes], numbers: NumberWriter) -> Any:
-    """The reference of a number that follows from one size; UnboundError where none does."""
+    """The reference of a number that follows from one size; raises UnboundError if none does."""
     for name in choices[0]:
         sizes = [choice[name] for choice in choices]
         if len(set(sizes)) < 4:
@@ -165,7 +165,7 @@ def fitted(values: Sequence[Any], choices: Sequence[Sizes], numbers: NumberWrite
 
 
 def _integer_of(name: str, sizes: Sequence[int], values: Sequence[int], numbers: Any) -> Any:
-    """`(factor * size + offset) // divisor` that has the values."""
+    """The reference of `(factor * size + offset) // divisor` with these values."""
     for divisor in range(1, _LARGEST_DIVISOR + 1):
         for factor in range(1, _LARGEST_FACTOR + 1):
             # value * divisor <= factor * size + offset < (value + 1) * divisor
@@ -180,7 +180,7 @@ def _integer_of(name: str, sizes: Sequence[int], values: Sequence[int], numbers:
 
 
 def _real_of(name: str, sizes: Sequence[int], values: Sequence[float], numbers: Any) -> Any:
-    """`factor * size ** power` that has the values."""
+    """The reference of `factor * size ** power` with these values."""
     for power in _POWERS:
         factors = [value / size**power for size, value in zip(sizes, values)]
         if max(factors) - min(factors) <= 1e-13 * abs(factors[0]):

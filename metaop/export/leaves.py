@@ -47,9 +47,9 @@ class Weights:
 
 
 def sources_of(recorded: Recorded, leaves: Sequence[Call], weights: Weights) -> list[Any]:
-    """For each leaf, of which one may be a result, its record in a graph.
+    """The record of each leaf in a graph; one of the leaves may be a result.
 
-    Those of Python's numbers have the number as `value`.
+    Records of Python numbers have the number as `value`.
     """
     inputs = {id(buffer): number for number, buffer in enumerate(recorded.buffers)}
     found: list[Any] = []
@@ -71,7 +71,7 @@ def constant_record(value: Any, leaf: Call) -> dict[str, Any]:
 
 
 def check_alike(one: Recorded, other: Recorded, sizes: Mapping[str, int]) -> None:
-    """Refuses constants of the host that are other ones for other sizes, and swapped inputs."""
+    """Rejects host constants that differ for other sizes, and swapped inputs."""
     first_inputs = {id(buffer): number for number, buffer in enumerate(one.buffers)}
     other_inputs = {id(buffer): number for number, buffer in enumerate(other.buffers)}
     pairs = [*zip(one.subgraph.leaves, other.subgraph.leaves), *zip(one.results, other.results)]

@@ -1,4 +1,4 @@
-"""Integers and real numbers that follow from the sizes of named axes, as plain data.
+"""Integers and real numbers computed from the sizes of named axes, as plain data.
 
 A number is written as itself. One that depends on sizes is a reference: the name of an axis, or
 `#k` for entry k of a table. An entry is `[operator, operand, …]`, whose operands are numbers and
@@ -45,7 +45,7 @@ class NumberWriter:
         return value
 
     def entry(self, name: str, *operands: Any) -> str:
-        """The reference of an entry, which is written once."""
+        """The reference of an entry; equal entries are written once."""
         key = repr((name, operands))
         if key not in self._known:
             self._known[key] = f"#{len(self.entries)}"
@@ -112,9 +112,9 @@ _REAL: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class Numbers:
-    """The values of references for some sizes, by the name of each axis. Damage for what is none.
+    """The values of references for the sizes of axes by name. Raises Damage for invalid ones.
 
-    Sizes may be symbolic: so are the values then.
+    The values are symbolic if sizes are.
     """
 
     def __init__(self, entries: Sequence[Any], sizes: Mapping[str, Any]) -> None:
@@ -152,7 +152,7 @@ class Numbers:
         return value if isinstance(value, SymFloat) else as_float(value)
 
     def value(self, reference: Any) -> Any:
-        """A number of either sort."""
+        """A number of either kind."""
         if type(reference) in (int, float):
             return _bounded(reference)
         if isinstance(reference, str):
@@ -199,6 +199,6 @@ def _bounded(value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """A value for a message, however large it is."""
+    """Formats a value for a message, however large it is."""
     text = repr(value)
     return text if len(text) < 60 else text[:57] + "..."

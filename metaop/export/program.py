@@ -30,7 +30,7 @@ _RELATIONS = {
 
 
 class Size(NamedTuple):
-    """A size that calls may choose; `example` is what it was when the program was made."""
+    """A size that calls may choose; `example` is its value when the program was made."""
 
     name: str
     min: int
@@ -52,7 +52,7 @@ class Size(NamedTuple):
 
 
 class Input(NamedTuple):
-    """A tensor that calls bring; `shape` has numbers and names of sizes."""
+    """A tensor that calls pass; `shape` has numbers and names of sizes."""
 
     name: str
     dtype: DType
@@ -60,14 +60,14 @@ class Input(NamedTuple):
 
 
 class Program:
-    """A function from a file: call it like the module that was exported.
+    """A program from a file: call it like the exported module.
 
-    `inputs`, `outputs` and `sizes` tell what it takes and gives, `weights` are tensors by name. The
-    results are differentiable by inputs and weights that require a gradient.
+    `inputs`, `outputs` and `sizes` describe its signature, `weights` are tensors by name. The
+    results are differentiable with respect to inputs and weights that require a gradient.
     """
 
     def __init__(self, content: dict[str, Any], weights: dict[str, Tensor], name: str) -> None:
-        """The program of a file's content; raises CheckpointError for what is none."""
+        """The program of a file's content; raises CheckpointError if it is not a program."""
         self.content, self._name = content, name
         with Reading(name):
             self.sizes = [_size(one) for one in content["sizes"]]
@@ -90,7 +90,7 @@ class Program:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results for these arguments.
 
-        Raises ArgumentTypeError, DTypeError or ShapeError for others than the program takes.
+        Raises ArgumentTypeError, DTypeError or ShapeError if the program does not accept them.
         """
         tensors = self._bound(args, kwargs)
         sizes = self.sizes_of([tensor.shape for tensor in tensors])
@@ -102,14 +102,14 @@ class Program:
         return put_together(self.content["results"], [wrap(one) for one in results(call)])
 
     def save(self, file: str | os.PathLike[str]) -> None:
-        """Writes the program, with the weights as they are now, under a name that ends in .mo."""
+        """Writes the program, with the present weights, to a file whose name ends in .mo."""
         arrays = {name: tensor.detach()._array() for name, tensor in self.weights.items()}  # type: ignore[attr-defined]
         write_file(file, written(self.content, arrays))
 
     def nodes(self, sizes: dict[str, Any]) -> tuple[list[Node], list[Node], list[Node]]:
         """The nodes of the inputs, of the weights and of the outputs for plain sizes.
 
-        Raises Damage where the graph has no legal form for them.
+        Raises Damage if the graph has no legal form for them.
         """
         numbers = Numbers(self.content["numbers"], sizes)
         inputs = [
@@ -124,7 +124,7 @@ class Program:
         return inputs, weights, self._read(numbers, inputs, weights)
 
     def sizes_of(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
-        """The sizes by name that inputs of these shapes have. ShapeError where they do not fit."""
+        """The named sizes of inputs with these shapes. Raises ShapeError if they do not fit."""
         found: dict[str, int] = {}
         for given, shape in zip(self.inputs, shapes):
             fits = len(shape) == len(given.shape)
@@ -192,7 +192,7 @@ class Program:
         return tensors
 
     def _admit(self, sizes: dict[str, int]) -> None:
-        """Checks the graph for sizes that are new: it is shown to touch nothing but its tensors."""
+        """Checks the graph for new sizes: it provably accesses only its own tensors."""
         key = tuple(sizes.values())
         if key in self._admitted or all(size.example == sizes[size.name] for size in self.sizes):
             return
@@ -226,7 +226,7 @@ class Program:
         return sorted(found["input"]), sorted(found["weight"])
 
     def _expansion(self, operands: tuple[Node, ...], *sizes: Any) -> tuple[Node, ...]:
-        """The graph on given nodes; the sizes were admitted before, or stand for some that were."""
+        """The graph on given nodes, for sizes that are admitted or represent admitted ones."""
         by_name = dict(zip((size.name for size in self.sizes), sizes))
         numbers = Numbers(self.content["numbers"], by_name)
         given, weights = self._used
@@ -250,9 +250,9 @@ class _Places(Sequence[Node]):
 
 
 def load_program(file: str | os.PathLike[str] | IO[bytes], device: str | Device = CPU) -> Program:
-    """Reads a program that `metaop.export` wrote; `device` is where its weights go.
+    """Reads a program that `metaop.export` wrote; its weights are loaded to `device`.
 
-    The file is data: no code of it is run or compiled as it stands, and each field is checked.
+    The file is data: it contains no code that would be run or compiled, and each field is checked.
     Raises CheckpointError, with the file and the reason, for a file that is damaged, foreign or of
     another version.
 

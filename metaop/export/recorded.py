@@ -24,10 +24,10 @@ Shape = tuple[int, ...]
 
 
 class Recorded(NamedTuple):
-    """What a function recorded: its calls, and where its inputs and results are among them.
+    """What a function recorded: its calls, and which of them are its inputs and results.
 
-    `buffers` has for each input the memory that stands for it. `results` are the calls of the
-    tensors in `structure`, whose names are `names`.
+    `buffers` has the memory that represents each input. `results` are the calls of the tensors in
+    `structure`, whose names are `names`.
     """
 
     subgraph: Subgraph
@@ -53,7 +53,7 @@ class _Steps(list[HostStep]):
 
 
 class _Reasons(list[str]):
-    """Refuses what changes the state of Python."""
+    """Rejects changes of Python state."""
 
     def append(self, reason: str) -> None:
         raise ExportError(
@@ -75,10 +75,10 @@ def _read() -> None:
 def record(
     function: Callable[[list[Tensor]], Any], types: Sequence[TensorType], shapes: Sequence[Shape]
 ) -> Recorded:
-    """Runs a function of tensors on some of these shapes, and gives what it recorded.
+    """Runs a function of tensors on some of these shapes; returns what it recorded.
 
-    Raises ExportError where it does what a file cannot hold, with the line that does it, and what
-    the function itself raises.
+    Raises ExportError, with the line, if the function does what a file cannot hold; passes on the
+    function's own errors.
     """
     realize()
     inputs = [_stand_in(kind, shape) for kind, shape in zip(types, shapes)]
@@ -108,7 +108,7 @@ def record(
 
 
 def _without_gradients(signature: Signature) -> Signature:
-    """The same signature before gradients added to it, which others may have asked for."""
+    """The same signature without what gradients, possibly requested elsewhere, added to it."""
     return Signature(signature.composite, signature.input_types, signature.attributes)
 
 
@@ -125,9 +125,9 @@ def _plain(tensor: Tensor) -> Call:
 
 
 def _check_escapes(trace: Trace, results: Sequence[Tensor]) -> None:
-    """Tensors that the function made and keeps would be other ones in later calls."""
+    """Rejects tensors that the function made and keeps, because later calls would make others."""
     known = {id(tensor) for tensor in results}
-    # What is a view of a result, or what results are views of, goes with them.
+    # Views of a result, and the tensors that results are views of, go with them.
     known |= {id(tensor._base) for tensor in results}
     for reference in recorder.handles:
         handle = reference()
@@ -143,7 +143,7 @@ def _check_escapes(trace: Trace, results: Sequence[Tensor]) -> None:
 
 @contextmanager
 def _watching(trace: Trace, inputs: Sequence[Any]) -> Iterator[None]:
-    """Refuses writes to tensors that were there before, and reads of inputs, in this thread."""
+    """Rejects writes to tensors that existed before, and reads of inputs, in this thread."""
     thread = get_ident()
     names = ("_rebind", "_assign", "buffer")
     rebind, assign, buffer = before = [Tensor.__dict__[name] for name in names]
@@ -175,7 +175,7 @@ def _watching(trace: Trace, inputs: Sequence[Any]) -> Iterator[None]:
 
 
 def _refuse_write(tensor: Tensor, operator: str, trace: Trace) -> None:
-    """Refuses to write what was there before, or shares memory with it."""
+    """Rejects writes to tensors that existed before, or that share memory with one."""
     storage = tensor if tensor._base is None else tensor._base
     call = storage.call
     is_shared = storage._cell is not None and call.buffer is not None

@@ -1,4 +1,4 @@
-"""Nests of tensors as plain data: how arguments and results are put together."""
+"""Nested tensors as plain data: the structure of arguments and results."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def checked(structure: Any, count: int, depth: int = 0) -> None:
 
 
 def put_together(structure: Any, tensors: Sequence[Tensor]) -> Any:
-    """The value of a structure."""
+    """Rebuilds a value from its structure."""
     ((kind, content),) = structure.items()
     if kind == "tensor":
         return tensors[content]
@@ -77,7 +77,7 @@ def put_together(structure: Any, tensors: Sequence[Tensor]) -> Any:
 
 
 def matched(structure: Any, value: Any, tensors: dict[int, Tensor], name: str) -> None:
-    """Finds the tensors of a structure in a value. ArgumentTypeError where they differ."""
+    """Finds the tensors of a structure in a value. Raises ArgumentTypeError if they differ."""
     ((kind, content),) = structure.items()
     if kind == "tensor":
         if not isinstance(value, Tensor):

@@ -62,7 +62,7 @@ def place_of(location: tuple[CodeType, int] | None) -> Place:
 
 
 class Ledger:
-    """Adds times up by line; what several lines share is divided among them."""
+    """Adds up times by line; time shared by several lines is divided among them."""
 
     def __init__(self) -> None:
         self.spent: dict[Place, Counter[tuple[str, str]]] = {}
@@ -70,7 +70,7 @@ class Ledger:
         self._weights: dict[Signature, float] = {}
 
     def add(self, shares: dict[Place, float], kind: str, name: str, nanoseconds: float) -> None:
-        """Books a time on places by their shares, which add up to 1."""
+        """Charges a time to places by their shares, which add up to 1."""
         for place, share in shares.items():
             self.spent.setdefault(place, Counter())[kind, name] += share * nanoseconds  # type: ignore
 

@@ -28,7 +28,7 @@ from metaop.tensor.core import Tensor
 from metaop.unified_graph.cut import Key, Subgraph
 from metaop.unified_graph.recording import Call
 
-# Gradients are looked for when so many programs have computed some: it takes a while.
+# Gradients are searched after this many programs have computed some, because it takes a while.
 _LOOKS = (1, 10, 100)
 _FEW_ELEMENTS = 16
 
@@ -61,7 +61,7 @@ class Examination(Profile):
         self._works: dict[Key, tuple[KernelWork, ...]] = {}
         self._times: dict[KernelWork, list[int]] = {}
         self._gradients = self._unused = self._with_gradients = 0
-        # The gradients that were there before, by the identity of their tensors.
+        # The gradients that existed before, by the identity of their tensors.
         self._old: dict[int, Call] = {}
         self._peak = 0
 
@@ -81,7 +81,7 @@ class Examination(Profile):
         super().__exit__(kind, error, traceback)
         loader.watchers.remove(self._waited)
 
-    # --- while it watches -------------------------------------------------------------------------
+    # --- while watching ---------------------------------------------------------------------------
 
     def ran(self, program: Program, names: Sequence[str], times: Sequence[int]) -> None:
         super().ran(program, names, times)
@@ -216,7 +216,7 @@ class Examination(Profile):
         return text + as_text(f"the program ({self.nanoseconds / 1e9:.2f} s)", own)
 
     def _place_of_kernel(self, name: str) -> Place:
-        """The line to which most of a kernel's time is booked."""
+        """The line to which most of a kernel's time is charged."""
         return max(self.by_line(), key=lambda line: line.kernels.get(name, 0.0)).place
 
 

@@ -31,7 +31,7 @@ svg { background: #181818 } text { fill: #f4f4f4 } rect { stroke: #181818 }
 
 @dataclass
 class _Bar:
-    """A stretch of time: its name, its kind (a colour) and what it consists of."""
+    """An interval of time: its name, its kind (a colour) and its parts."""
 
     name: str
     kind: str
@@ -43,10 +43,10 @@ class _Bar:
 
 
 def flame(lines: Sequence[LineTime], whole: float) -> str:
-    """The text of an SVG: files, functions, lines, and kernels, each below what it belongs to.
+    """The text of an SVG: files, functions, lines, and kernels, each below its parent.
 
-    `whole` is the time that the full width stands for, in nanoseconds; what is free at the right
-    is Python between programs. Every bar has its name, time and share as a tooltip.
+    `whole` is the time that the full width represents, in nanoseconds; free space on the right is
+    Python between programs. Every bar has its name, time and share as a tooltip.
     """
     root = _Bar("whole time", "whole", whole)
     for line in lines:

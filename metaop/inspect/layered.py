@@ -1,8 +1,8 @@
 """Layered graph drawing: places boxes in layers so that every edge leads down and crosses no box.
 
-A box lies below everything that it follows from (longest paths); in a layer, boxes are
-ordered by the mean place of their neighbours. An edge that passes a layer has a place of its own
-there, so that it runs between boxes; between two layers there are edges only.
+A box is below everything that it depends on (longest paths); within a layer, boxes are ordered
+by the mean position of their neighbours. An edge that passes through a layer has its own position
+there, so that it runs between boxes; between two layers there are only edges.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Layout(NamedTuple):
 
 
 def depths(count: int, edges: Sequence[Edge]) -> list[int]:
-    """The layer of each box: below all that leads to it; edges close no cycle.
+    """The layer of each box: below everything that leads to it; edges form no cycle.
 
-    Where that lengthens no more edges than it shortens, a box lies just above what it leads to.
+    If that lengthens no more edges than it shortens, a box is directly above what it leads to.
     """
     found = [0] * count
     above = _neighbours(count, edges, 1)
@@ -94,7 +94,7 @@ def layered(sizes: Sequence[Point], edges: Sequence[Edge], layers: Sequence[int]
 
 
 def _in_pairs(route: list[Point]) -> list[Point]:
-    """A route whose straight parts through layers have two ends, and not a third one on top."""
+    """A route whose straight parts through layers have two ends, without a redundant third."""
     found = route[:2]
     for position in range(2, len(route) - 1, 3):
         # Arrives at the top of a layer, and goes on from there to the bottom of it.
@@ -163,7 +163,7 @@ def _middles(
 def _apart(
     wanted: Sequence[float], weights: Sequence[float], widths: Sequence[float]
 ) -> list[float]:
-    """The nearest places (least squares) at which neighbours of these widths do not touch."""
+    """The nearest positions (least squares) at which neighbours of these widths do not touch."""
     shifts, position = [], 0.0
     for k, width in enumerate(widths):
         position += (widths[k - 1] + width) / 2 + _APART if k else 0.0

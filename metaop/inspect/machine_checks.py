@@ -20,7 +20,7 @@ from metaop.inspect.findings import Check
 
 _CGROUP = Path("/sys/fs/cgroup")
 _NVRTC_PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
-# Packages that may be there or not, by what they bring.
+# Optional packages, by what they provide.
 _TOOLS = {
     "llvmlite": ("llvmlite",),
     "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy"),
@@ -31,7 +31,7 @@ _TOOLS = {
 # Freed memory below this amount is soon returned to the system and requested again.
 _LEAST_MEMORY_CACHE = 64 << 20
 
-# Settings that are for finding faults: what they do to a program, by the value that does it.
+# Settings for finding faults: their effect on a program, by the value that causes it.
 _COSTLY = (
     ("METAOP_BACKEND", "reference", "runs everything with NumPy"),
     ("METAOP_VERIFY", True, "checks every kernel that is compiled"),
@@ -46,10 +46,10 @@ _COSTLY = (
 
 
 class MachineFacts(NamedTuple):
-    """What the checks look at: widths and sizes in bytes, `cores` as the system lets us use them.
+    """The facts that the checks use: widths and sizes in bytes; `cores` available to the process.
 
-    `cached_bytes` is what lies on disk; `bytecode` says why none can be kept, or is empty; `values`
-    has the settings, `environment` the variables of the process.
+    `cached_bytes` is the size of the cache on disk; `bytecode` says why none can be kept, or is
+    empty; `values` has the settings, `environment` the variables of the process.
     """
 
     processor: str

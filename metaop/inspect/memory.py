@@ -19,7 +19,7 @@ from metaop.unified_graph.recording import Call, watched
 
 _BEFORE = "held before"
 _OTHERS = "others"
-# So many lines have a colour of their own in the picture, which shows so many moments.
+# The number of lines with their own colour in the picture, and the number of moments it shows.
 _COLOURS = (
     "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#44bb99",
 )  # fmt: skip
@@ -28,7 +28,7 @@ _WIDTH, _HEIGHT, _MARGIN, _ROW = 800, 300, 40, 18
 
 
 class _Event(NamedTuple):
-    """A block that was handed out, or given back (then `nbytes` is negative)."""
+    """A block that was allocated, or freed (then `nbytes` is negative)."""
 
     seconds: float
     address: int
@@ -38,11 +38,11 @@ class _Event(NamedTuple):
 class MemoryRecord(executor.Watcher):
     """The host memory that was held inside a `with metaop.inspect.memory():` block.
 
-    `peak` is the most at once and `used` what is held now, in bytes; they count what the allocator
-    hands out, in whole blocks, with what was `before`. `at_peak()` and `now()` tell the holders by
-    the operator and the line that recorded it; memory of programs that run stands at the line that
-    had them run. `table()` is that as text, `save(path)` draws it over time as SVG. One record at a
-    time; memory of GPUs and of arrays that NumPy shares is not seen.
+    `peak` is the maximum and `used` the present number of bytes; both count whole blocks of the
+    allocator and include what was held `before`. `at_peak()` and `now()` list the holders by
+    operator and by the line that recorded it; memory of running programs belongs to the line that
+    ran them. `table()` shows that as text, `save(path)` draws it over time as SVG. Only one record
+    can be active; memory of GPUs and of arrays that NumPy shares is not included.
 
     >>> with metaop.inspect.memory() as record:
     ...     x = metaop.ones(1000).exp().tolist()
@@ -78,7 +78,7 @@ class MemoryRecord(executor.Watcher):
         if self._path is not None:
             self.save(self._path)
 
-    # --- while it records -------------------------------------------------------------------------
+    # --- while recording --------------------------------------------------------------------------
 
     def _note(self, address: int, nbytes: int) -> None:
         number = len(self._events)
@@ -87,7 +87,7 @@ class MemoryRecord(executor.Watcher):
             self._labels[number] = f"programs run at {describe_location(user_location())}"
 
     def computed(self, subgraph: Subgraph, start: int, end: int) -> None:
-        """Notes which calls the memory is for that was just handed out."""
+        """Notes the calls that use the memory that was just allocated."""
         results = filter(_is_host, subgraph.outputs)
         names = {call.buffer.address: _described(call) for call in results}
         for number in range(len(self._events) - 1, -1, -1):
@@ -108,13 +108,13 @@ class MemoryRecord(executor.Watcher):
         return self.before + sum(event.nbytes for event in self._events)
 
     def at_peak(self) -> dict[str, int]:
-        """Bytes by what held them when most was held, the largest first."""
+        """Bytes by holder at the peak, the largest first."""
         peak, first = self.peak, Counter({_BEFORE: self.before})
         at_peak = (held for total, _, held in self._moments() if total == peak > self.before)
         return _sorted(next(at_peak, first))
 
     def now(self) -> dict[str, int]:
-        """Bytes by what holds them at the end of the record, the largest first."""
+        """Bytes by holder at the end of the record, the largest first."""
         held = Counter({_BEFORE: self.before})
         for _, _, held in self._moments():  # noqa: B007
             pass
@@ -131,8 +131,7 @@ class MemoryRecord(executor.Watcher):
         return "\n".join(lines) + "\n"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a picture of the memory over time. Raises ArgumentError for other names than
-        `….svg`."""
+        """Writes a picture of the memory over time. Raises ArgumentError unless it ends in .svg."""
         if Path(path).suffix != ".svg":
             raise ArgumentError(f"memory is drawn as SVG, not as {path}", fix="name it ….svg")
         Path(path).write_text(self._picture())
@@ -188,7 +187,7 @@ class MemoryRecord(executor.Watcher):
         return head + 'font-size="12">\n' + "\n".join(parts) + "\n</svg>\n"
 
     def _thinned(self) -> list[tuple[float, Counter[str]]]:
-        """So many moments as a picture can show: of each stretch the one when most was held."""
+        """As many moments as a picture can show: for each interval, the one with the peak."""
         stretch = -(-len(self._events) // _MOMENTS) or 1
         found: list[tuple[int, float, Counter[str]]] = []
         for number, (total, seconds, held) in enumerate(self._moments()):

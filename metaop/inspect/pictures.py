@@ -22,7 +22,7 @@ from metaop.unified_graph.node import Constant, Index, Input, Node, topological
 
 # The most characters of an operator in its box, and the most lines of a nest in its tooltip.
 _WIDTH, _TOOLTIP = 44, 40
-# So many operators may share a box.
+# The most operators that may share a box.
 _MEMBERS = 16
 _STAGES = ("expand", *(one.name for one in PASSES))
 
@@ -146,7 +146,7 @@ def _operators(
 
 
 def _trees(nodes: Sequence[Node], names: dict[Node, str], results: set[Node]) -> Diagram:
-    """The nodes, of which some share a box: those that are read once are in that of their reader.
+    """The nodes, some of which share a box: nodes that are read once join that of their reader.
 
     A reduction ends a box, and so do `_MEMBERS` nodes.
     """
@@ -164,7 +164,7 @@ def _trees(nodes: Sequence[Node], names: dict[Node, str], results: set[Node]) ->
                 continue
             whole += members[source]
             members.update((member, whole) for member in members[source])
-    # What is read more often, but in one box only, belongs to it if it needs nothing.
+    # A node without inputs that is read more than once, but in one box only, joins that box.
     for node in nodes:
         homes = {id(members[reader]): members[reader] for reader in readers[node]}
         if isinstance(node.op, Constant | Index) and len(homes) == 1:
@@ -302,7 +302,7 @@ def _connected(units: Sequence[_Unit], names: dict[Node, str], schedule: Schedul
 
     for unit in units:
         for node in [*unit.reads, *unit.writes]:
-            # What exists between launches only has no name in the graph.
+            # Values that exist only between launches have no name in the graph.
             names.setdefault(node, f"%{len(names)}")
         diagram.add(unit.box)
         for node in unit.reads:

@@ -65,7 +65,7 @@ class Profile(executor.Watcher):
         self._kept_locations = False
         self._ledger = Ledger()
         self._begin = self._end = 0
-        # What kernels and compiling took since the last cut: when they began, and how long.
+        # When kernels and compiling began since the last cut, and how long they took.
         self._inside: list[tuple[int, int]] = []
 
     def __enter__(self) -> Profile:
@@ -89,7 +89,7 @@ class Profile(executor.Watcher):
             self.save(self._path)
 
     def ran(self, program: Program, names: Sequence[str], times: Sequence[int]) -> None:
-        """Takes down one run of a program: `times` before each kernel and after the last."""
+        """Records one run of a program: `times` before each kernel and after the last."""
         if names:
             spans = tuple(map(KernelRun, names, times[:-1], times[1:]))
             subgraph = executor.running()
@@ -102,12 +102,12 @@ class Profile(executor.Watcher):
             self._inside.append((spans[0].start, spans[-1].end - spans[0].start))
 
     def compiled(self, subgraph: Subgraph, start: int, end: int) -> None:
-        """Takes down how long a program took to compile."""
+        """Records how long a program took to compile."""
         self._ledger.add(self._ledger.shares(subgraph), COMPILING, COMPILING, end - start)
         self._inside.append((start, end - start))
 
     def computed(self, subgraph: Subgraph, start: int, end: int) -> None:
-        """Takes down a cut: what is neither kernels nor compiling is the host's part of it."""
+        """Records a cut: time spent on neither kernels nor compiling is the host's part."""
         self._ledger.note_operators(subgraph)
         inside = sum(length for begin, length in self._inside if begin >= start)
         host = max(0, end - start - inside)

@@ -13,7 +13,7 @@ from metaop.inspect.by_line import Place
 from metaop.inspect.findings import Check
 from metaop.inspect.limits import Limits, limits
 
-# From so many on, or from such a share of the time on, something is worth a line.
+# From this count, or this share of the time, a finding is worth a line.
 _PROGRAMS, _READS, _CUTS, _ELEMENTS = 5, 10, 50, 200
 _COMPILING, _COMPILING_SECONDS = 0.5, 0.2
 _TINY_SECONDS, _HOST = 1e-4, 0.5

@@ -105,7 +105,7 @@ class Application:
             ]
         return found
 
-    # --- what there is --------------------------------------------------------------------------
+    # --- metadata -------------------------------------------------------------------------------
 
     async def _server(self, request: Request) -> Response:
         return JSONResponse({"name": "metaop", "version": __version__, "extensions": _EXTENSIONS})
@@ -154,7 +154,7 @@ class Application:
         configuration: dict[str, Any] = {
             "name": model.name,
             "platform": "metaop",
-            # Shapes have all axes, also where requests are joined.
+            # Shapes have all axes, even if requests are joined.
             "max_batch_size": 0,
             **described,
         }
@@ -185,7 +185,7 @@ class Application:
         if not self._allow_control:
             raise Refusal(403, "this server was started without --allow-control")
         parameters = _object(await self._bodies.read(request)).get("parameters", {})
-        # Published clients send this one always.
+        # Published clients always send this one.
         if not isinstance(parameters, dict) or set(parameters) - {"unload_dependents"}:
             raise Refusal(400, "this request takes no parameters: models are those of the server")
         await self.scheduler.call(change, request.path_params["name"])
@@ -233,7 +233,7 @@ class Application:
         self.metrics.held.set(self._held)
 
     async def _held_while(self, parts: Any) -> AsyncIterator[Any]:
-        """The parts of a stream, whose request is held until its last one."""
+        """Yields the parts of a stream, whose request is held until its last one."""
         self._hold(1)
         try:
             async for part in parts:
@@ -263,7 +263,7 @@ class Application:
 
         async def events() -> AsyncIterator[bytes]:
             described = {"model_name": model.name, "model_version": model.version}
-            # Only now is it sure that somebody reads.
+            # Only now is it certain that the client is reading.
             tokens = self._generations.setdefault(model, generation).tokens(text)
             try:
                 async for token in tokens:
@@ -327,6 +327,6 @@ def _told(request: Request, error: Exception) -> Refusal:
 
 
 def _refused(request: Request, error: Exception) -> Response:
-    """The answer to whatever went wrong."""
+    """The answer to any error."""
     refusal = _told(request, error)
     return JSONResponse({"error": refusal.message}, refusal.status, dict(refusal.headers))

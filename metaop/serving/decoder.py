@@ -15,7 +15,7 @@ from metaop.unified_graph.dtype import int64
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn: with temperature 0 the likeliest, else among the `top_k` likeliest.
+    """How tokens are sampled: with temperature 0 the likeliest, else among the `top_k` likeliest.
 
     Generation ends after `count` tokens or after the token `end`.
     """
@@ -28,7 +28,7 @@ class Sampling:
 
 
 class Text:
-    """The tokens of one request, and what the decoder remembers of them.
+    """The tokens of one request, and the decoder's memory of them.
 
     `memory` has one row for each input of that kind, None before the first step.
     """
@@ -41,7 +41,7 @@ class Text:
         self._random = np.random.default_rng(sampling.seed)
 
     def advance(self, logits: np.ndarray) -> int | None:
-        """Goes on to the next token; returns it if it was drawn, None while tokens are given."""
+        """Advances to the next token; returns it if it was sampled, None within the prompt."""
         self.position += 1
         if self.position < len(self.given):
             self.next = self.given[self.position]

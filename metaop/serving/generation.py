@@ -1,4 +1,4 @@
-"""Texts that are written at the same time: each step computes all of them, who comes joins at once.
+"""Continuous batching: each step computes all texts in progress, and new ones join at once.
 
 A step is a computation like any other, so other requests are computed between two steps.
 """
@@ -19,7 +19,7 @@ _FIELDS = ("tokens", "count", "temperature", "top_k", "seed", "end")
 
 
 def read_text(content: Mapping[str, Any], decoder: Decoder) -> Text:
-    """The text that a request wants to be continued. Raises Refusal (400) for what is none."""
+    """The text that a request wants to be continued. Raises Refusal (400) for an invalid one."""
     for name in content:
         if name not in _FIELDS:
             raise Refusal(400, f"unknown is {name[:100]!r}; known are {', '.join(_FIELDS)}")
@@ -57,7 +57,7 @@ def _integer(content: Mapping[str, Any], name: str, least: int) -> int | None:
 
 
 class Generation:
-    """The texts that one decoder writes, at most `most_rows` at a time, others behind them.
+    """The texts that one decoder generates, at most `most_rows` at a time; others wait.
 
     `ended` is called when none is left.
     """
@@ -71,7 +71,7 @@ class Generation:
         self._task: asyncio.Task[None] | None = None
 
     async def tokens(self, text: Text) -> AsyncIterator[int]:
-        """The tokens that are drawn, each as soon as it is. Raises what a step raises."""
+        """Yields each token as soon as it is sampled. Raises what a step raises."""
         queue = self._texts[text] = asyncio.Queue()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._write())
@@ -82,7 +82,7 @@ class Generation:
                     raise found
                 yield found
         finally:
-            # Also when the client has gone: then nobody wants the rest.
+            # Also if the client has gone: then nobody needs the rest.
             self._texts.pop(text, None)
 
     async def _write(self) -> None:
@@ -103,5 +103,5 @@ class Generation:
 
 
 def event(content: Mapping[str, Any]) -> bytes:
-    """One event of a stream of them."""
+    """Formats one event of a stream."""
     return f"data: {json.dumps(content)}\n\n".encode()

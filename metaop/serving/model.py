@@ -1,4 +1,4 @@
-"""One version of a model: its program, what it takes, and how requests are computed together."""
+"""One version of a model: its program, its inputs, and how requests are computed together."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from metaop.unified_graph.dtype import DType
 
 Arrays = list[np.ndarray]
 _KEPT_PROOFS = 1024
-# Beside the example's, a second number of rows: for it a program for any number is made.
+# A second number of rows besides the example's: it causes a program for any number to be made.
 _SECOND_ROWS = (3, 2)
 
 
 class Fit(NamedTuple):
-    """How inputs fit a model: requests of one `key` may be joined; they have so many `rows`."""
+    """How inputs fit a model: requests with one `key` may be joined; they have `rows` rows."""
 
     key: Hashable
     rows: int
 
 
 class Model:
-    """A program under a name and a version. All that computes runs on one thread.
+    """A program with a name and a version. All computations run on one thread.
 
-    `counted` is the size along which requests may be joined, None if there is none, as `reason`
-    says then. For the numbers of rows in `usual` there are programs that were compiled for them.
+    `counted` is the size along which requests may be joined, or None for a given `reason`. The
+    numbers of rows in `usual` have programs that were compiled for them.
     """
 
     def __init__(self, name: str, version: str, program: Program) -> None:
@@ -61,7 +61,7 @@ class Model:
         self.reason = "; ".join(reasons) or self.reason
 
     def fit(self, arrays: Sequence[np.ndarray]) -> Fit:
-        """How inputs fit. Raises ShapeError where the program does not take their shapes."""
+        """How inputs fit. Raises ShapeError if the program does not accept their shapes."""
         sizes = self.program.sizes_of([array.shape for array in arrays])
         if self.counted is None:
             return Fit(object(), 1)
@@ -80,14 +80,14 @@ class Model:
     def run(self, requests: Sequence[Sequence[np.ndarray]]) -> list[Arrays | BaseException]:
         """The outputs of requests whose fits have one key, or the error of each.
 
-        They are computed together if that is sure to give what they would get alone.
+        They are computed together if each is certain to get what it would get alone.
         """
         rows = self._rows(requests[0]) if len(requests) > 1 else None
         if rows is not None:
             try:
                 return list(self._together(requests, rows))
             except (MetaopError, MemoryError):
-                pass  # one of them is to blame: whoever is not gets its results
+                pass  # one of them is to blame; see below which not gets its results
         return [self._alone(one) for one in requests]
 
     def warm_up(self, most: int) -> None:

@@ -155,7 +155,10 @@ HOSTILE: dict[str, tuple[Callable[[Any], None], str]] = {
     "a cycle": (cycle, "does not exist yet"),
     "an input that is none": (change("input", "number", 7), "no input 7"),
     "a weight that is none": (change("weight", "number", -1), "no weight -1"),
-    "a result that is none": (lambda p: set_in(p, "outputs", 0, "node", value=10**9), "does not exist yet"),
+    "a result that is none": (
+        lambda p: set_in(p, "outputs", 0, "node", value=10**9),
+        "does not exist yet",
+    ),
     "other weights": (lambda p: p["weights"].pop(), "weights are not those"),
     "numbers that divide by zero": (
         lambda p: p["numbers"].append(["//", "length", 0]),
