@@ -87,7 +87,7 @@ class Model:
             try:
                 return list(self._together(requests, rows))
             except (MetaopError, MemoryError):
-                pass  # one of them is to blame; see below which not gets its results
+                pass  # one of them is to blame; the others still get their results
         return [self._alone(one) for one in requests]
 
     def warm_up(self, most: int) -> None:
