@@ -124,6 +124,7 @@ class Graph:
 
     def debug(self, v_level: int = 0, *, ranks: int | Sequence[int] | None = 0) -> None:
         """Prints the next step to standard error, on some ranks (None or -1: on all).
+
         Level 0 prints how the graph runs, when building starts and how many seconds it took. 1 adds
         each module with its inputs and outputs: shape, dtype, device and, for global tensors, their
         sharding (SBP). 2 adds each operator of each program with its operands and result. 3 adds

@@ -49,8 +49,8 @@ class ProgramFacts(NamedTuple):
     `element_reads` those of one or two operators with one element. `unrolled` has the most
     operators of few elements that a line put into one program, `doubles` the operators that made
     float64 of float32, `waits` the seconds for which a line waited for batches of a DataLoader
-    with at most that many `workers`. `gradients` and `unused` are bytes of all gradients and of those
-    that no optimizer has.
+    with at most that many `workers`. `gradients` and `unused` are bytes of all gradients and of
+    those that no optimizer has.
     """
 
     seconds: float = 0.0

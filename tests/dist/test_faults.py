@@ -46,7 +46,7 @@ def test_a_rank_that_ends_early_is_named_by_those_who_wait_for_it(where: str) ->
     # Far less than METAOP_WATCHDOG_SECONDS, after which a slow rank would be named.
     done = run("faults.py", 2, f"early {where}")
     assert done.returncode != 0
-    assert "for rank 1, which has come to the end of its program" in done.stderr, done.stderr
+    assert "for rank 1, which has reached the end of its program" in done.stderr, done.stderr
 
 
 def test_a_rank_names_the_operator_that_refuses_a_value() -> None:

@@ -156,10 +156,10 @@ def test_ranks_of_mpirun_are_not_renumbered() -> None:
     [
         ([], "there is no program"),
         (["-np", "2"], "there is no program"),
-        (["-np", "0", "x.py"], "'0' is no number of processes"),
-        (["-np", "-1", "x.py"], "'-1' is no number of processes"),
-        (["-np", "x", "x.py"], "'x' is no number of processes"),
-        (["-np", "1.5", "x.py"], "'1.5' is no number of processes"),
+        (["-np", "0", "x.py"], "'0' is not a number of processes"),
+        (["-np", "-1", "x.py"], "'-1' is not a number of processes"),
+        (["-np", "x", "x.py"], "'x' is not a number of processes"),
+        (["-np", "1.5", "x.py"], "'1.5' is not a number of processes"),
         (["-np", "2", "/there/is/no.py"], "there is no file '/there/is/no.py'"),
     ],
 )

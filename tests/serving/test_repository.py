@@ -102,7 +102,7 @@ def test_sources_that_are_refused(tmp_path: Path) -> None:
     for sources, text in (
         ([str(tmp_path / "none.mo")], "there is no file"),
         ([str(path), str(path)], "version 1 of 'net' is"),
-        ([bad], "'my net' is no name"),
+        ([bad], "'my net' is not a valid name"),
         ([f"net={tmp_path}"], "is a folder"),
     ):
         with pytest.raises(ArgumentError, match=re.escape(text)):

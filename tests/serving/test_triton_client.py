@@ -96,7 +96,7 @@ def test_loading_and_unloading(programs: Path) -> None:
             client.infer("mlp", [tensor("input", floats(1, 4), "FP32", True)])
         with pytest.raises(InferenceServerException, match="no model 'mlp' that is loaded"):
             client.unload_model("mlp")
-        with pytest.raises(InferenceServerException, match="no model 'mean' to be loaded"):
+        with pytest.raises(InferenceServerException, match="no model 'mean' to load"):
             client.load_model("mean")
         with pytest.raises(InferenceServerException, match="takes no parameters"):
             client.load_model("mlp", config="{}")
