@@ -1,6 +1,7 @@
 """Probability distributions with samples, densities and divergences, as in PyTorch."""
 
-from metaop.distributions import constraints
+from metaop.distributions import constraints, transforms
+from metaop.distributions.constraint_registry import biject_to, transform_to
 from metaop.distributions.continuous import (
     Beta,
     Chi2,
@@ -21,19 +22,50 @@ from metaop.distributions.discrete import (
     Poisson,
 )
 from metaop.distributions.distribution import Distribution, ExponentialFamily
+from metaop.distributions.independent import Independent
 from metaop.distributions.kl import kl_divergence, register_kl
 from metaop.distributions.location_scale import Cauchy, Gumbel, Laplace, Normal
-from metaop.distributions.multivariate import Dirichlet, Independent, MultivariateNormal
+from metaop.distributions.multivariate import Dirichlet, MultivariateNormal
+from metaop.distributions.transformed_distribution import TransformedDistribution
+from metaop.distributions.transforms import (
+    AbsTransform,
+    AffineTransform,
+    CatTransform,
+    ComposeTransform,
+    CorrCholeskyTransform,
+    CumulativeDistributionTransform,
+    ExpTransform,
+    IndependentTransform,
+    LowerCholeskyTransform,
+    PositiveDefiniteTransform,
+    PowerTransform,
+    ReshapeTransform,
+    SigmoidTransform,
+    SoftmaxTransform,
+    SoftplusTransform,
+    StackTransform,
+    StickBreakingTransform,
+    TanhTransform,
+    Transform,
+    identity_transform,
+)
 
 __all__ = [
+    "AbsTransform",
+    "AffineTransform",
     "Bernoulli",
     "Beta",
     "Binomial",
+    "CatTransform",
     "Categorical",
     "Cauchy",
     "Chi2",
+    "ComposeTransform",
+    "CorrCholeskyTransform",
+    "CumulativeDistributionTransform",
     "Dirichlet",
     "Distribution",
+    "ExpTransform",
     "Exponential",
     "ExponentialFamily",
     "Gamma",
@@ -41,16 +73,33 @@ __all__ = [
     "Gumbel",
     "HalfNormal",
     "Independent",
+    "IndependentTransform",
     "Laplace",
     "LogNormal",
+    "LowerCholeskyTransform",
     "Multinomial",
     "MultivariateNormal",
     "Normal",
     "OneHotCategorical",
     "Poisson",
+    "PositiveDefiniteTransform",
+    "PowerTransform",
+    "ReshapeTransform",
+    "SigmoidTransform",
+    "SoftmaxTransform",
+    "SoftplusTransform",
+    "StackTransform",
+    "StickBreakingTransform",
     "StudentT",
+    "TanhTransform",
+    "Transform",
+    "TransformedDistribution",
     "Uniform",
+    "biject_to",
     "constraints",
+    "identity_transform",
     "kl_divergence",
     "register_kl",
+    "transform_to",
+    "transforms",
 ]

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from metaop.distributions.constraints import Constraint
+from metaop.autograd.gradients import grad
+from metaop.distributions.constraints import Constraint, is_dependent
+from metaop.distributions.utils import broadcast_all, lazy_property, sum_rightmost
 from metaop.errors import ArgumentError, UnsupportedError
 from metaop.tensor.core import Tensor
-from metaop.tensor.functions.creation import as_tensor
-from metaop.tensor.functions.joining import broadcast_tensors
 from metaop.tensor.gradients import no_grad
-from metaop.tensor.promotion import defaults
 from metaop.tensor.size import Size
 
-
-def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
-    """Tensors and numbers as tensors of one shape; numbers take the type of the tensors."""
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    dtype = tensors[0].dtype if tensors else defaults.dtype
-    device = tensors[0].device if tensors else None
-    made = [
-        value if isinstance(value, Tensor) else as_tensor(value, dtype, device) for value in values
-    ]
-    return tuple(broadcast_tensors(*made))
+__all__ = ["Distribution", "ExponentialFamily", "broadcast_all"]
 
 
 class Distribution:
@@ -36,10 +27,10 @@ class Distribution:
     (metaop.Size([2, 3]), metaop.Size([5, 2, 3]))
     """
 
-    has_rsample = False
-    has_enumerate_support = False
-    arg_constraints: ClassVar[dict[str, Constraint]] = {}
-    _validate_args = True
+    has_rsample: Any = False
+    has_enumerate_support: Any = False
+    arg_constraints: Any = {}
+    _validate_args: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -50,22 +41,33 @@ class Distribution:
         self._batch_shape = Size(batch_shape)
         self._event_shape = Size(event_shape)
         if validate_args is not None:
-            self._validate_args = validate_args
+            self._validate_args = validate_args  # type: ignore[misc]
         if self._validate_args:
             for name, constraint in self.arg_constraints.items():
-                self._check(name, constraint, getattr(self, name))
+                if not is_dependent(constraint) and not self._is_derived(name):
+                    self._check(name, constraint, getattr(self, name))
+
+    def _is_derived(self, name: str) -> bool:
+        """Whether a parameter was not given, but follows from one that was."""
+        return name not in vars(self) and isinstance(getattr(type(self), name), lazy_property)
 
     def _check(self, name: str, constraint: Constraint, value: Any) -> None:
         if not bool(constraint.check(value.detach()).all()):
             raise ArgumentError(
-                f"Expected {name} of distribution {type(self).__name__} to satisfy the "
-                f"constraint {constraint}, but found invalid values",
+                f"Expected parameter {name} ({type(value).__name__} of shape "
+                f"{tuple(value.shape)}) of distribution {self!r} to satisfy the constraint "
+                f"{constraint!r}, but found invalid values:\n{value}",
                 fix="check the values, or pass validate_args=False",
             )
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
         """Whether parameters and values are checked unless a distribution says otherwise."""
+        if value not in (True, False):
+            raise ArgumentError(
+                f"set_default_validate_args takes True or False, not {value!r}",
+                fix="pass True or False",
+            )
         Distribution._validate_args = value
 
     @property
@@ -79,7 +81,7 @@ class Distribution:
         return self._event_shape
 
     @property
-    def support(self) -> Constraint:
+    def support(self) -> Any:
         """The set of possible samples."""
         raise NotImplementedError
 
@@ -138,37 +140,125 @@ class Distribution:
         """All values of a discrete distribution, along a new first dimension."""
         raise NotImplementedError
 
-    def expand(self, batch_shape: Sequence[int]) -> Any:
-        """The distribution with another batch shape that this one broadcasts to."""
-        names = list(self.arg_constraints) or []
-        parameters = {}
-        for name in names:
-            value = getattr(self, name)
-            own = len(value.shape) - len(self._batch_shape)
-            event = tuple(value.shape[len(value.shape) - own :]) if own else ()
-            parameters[name] = value.expand(*batch_shape, *event)
-        return type(self)(**parameters, validate_args=False)  # type: ignore[call-arg]
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        """The distribution with another batch shape that this one broadcasts to.
+
+        What a distribution holds is expanded where its shape begins with the shape of the batch:
+        tensors, and other distributions. A subclass may pass a new object with what differs.
+        """
+        new = self._get_checked_instance(type(self), _instance)
+        shape = Size(batch_shape)
+        for name, value in vars(self).items():
+            if name not in vars(new):
+                setattr(new, name, self._expanded(value, shape))
+        new._batch_shape = shape
+        return new
+
+    def _expanded(self, value: Any, shape: Size) -> Any:
+        count = len(self._batch_shape)
+        if isinstance(value, Tensor) and value.shape[:count] == self._batch_shape:
+            return value.expand(*shape, *value.shape[count:])
+        if isinstance(value, Distribution) and value.batch_shape[:count] == self._batch_shape:
+            return value.expand((*shape, *value.batch_shape[count:]))
+        return value
+
+    def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
+        """The object that `expand` fills, for subclasses with an `expand` of their own."""
+        if _instance is None and type(self).__init__ is not cls.__init__:  # type: ignore[misc]
+            raise NotImplementedError(
+                f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ "
+                "method must also define a custom .expand() method."
+            )
+        return type(self).__new__(type(self)) if _instance is None else _instance
 
     def _extended_shape(self, sample_shape: Sequence[int] = ()) -> Size:
         return Size((*sample_shape, *self._batch_shape, *self._event_shape))
 
     def _validate_sample(self, value: Any) -> None:
-        if self._validate_args:
-            self._check("value argument", self.support, value)
+        """Refuses values that the distribution cannot have, unless it does not check."""
+        if not self._validate_args:
+            return
+        if not isinstance(value, Tensor):
+            raise ArgumentError(
+                "The value argument to log_prob must be a Tensor", fix="pass metaop.tensor(value)"
+            )
+        self._validate_shape(value.shape)
+        try:
+            support = self.support
+        except NotImplementedError:
+            warnings.warn(
+                f"{type(self)} does not define `support` to enable sample validation. Please "
+                "initialize the distribution with `validate_args=False` to turn off validation.",
+                stacklevel=3,
+            )
+            return
+        if not bool(support.check(value.detach()).all()):
+            raise ArgumentError(
+                f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) "
+                f"to be within the support ({support!r}) of the distribution {self!r}, but found "
+                f"invalid values:\n{value}",
+                fix="check the values, or pass validate_args=False",
+            )
+
+    def _validate_shape(self, shape: Size) -> None:
+        event = len(self._event_shape)
+        if event and shape[-event:] != self._event_shape:
+            raise ArgumentError(
+                f"The right-most size of value must match event_shape: {shape} vs "
+                f"{self._event_shape}.",
+                fix="give values with the shape of an event in the last dimensions",
+            )
+        wanted = self._batch_shape + self._event_shape
+        for actual, expected in zip(reversed(shape), reversed(wanted)):
+            if 1 not in (actual, expected) and actual != expected:
+                raise ArgumentError(
+                    f"Value is not broadcastable with batch_shape+event_shape: {shape} vs "
+                    f"{Size(wanted)}.",
+                    fix="give values that broadcast with the batch",
+                )
 
     def __repr__(self) -> str:
         parts = []
         for name in self.arg_constraints:
-            value = getattr(self, name)
-            parts.append(f"{name}: {value if value.numel() == 1 else value.shape}")
+            value = vars(self).get(name)
+            if value is not None:
+                parts.append(f"{name}: {value if value.numel() == 1 else value.shape}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
 class ExponentialFamily(Distribution):
     """Distributions whose log-density is linear in functions of the value.
 
-    Their shapes are those of `Distribution`.
+    Their shapes are those of `Distribution`. A subclass that gives `_natural_params`, the function
+    `_log_normalizer` of them and the number `_mean_carrier_measure` gets its entropy, and the
+    divergence of two of its kind.
 
     >>> issubclass(metaop.distributions.Normal, metaop.distributions.ExponentialFamily)
     True
     """
+
+    @property
+    def _natural_params(self) -> Any:
+        raise NotImplementedError
+
+    def _log_normalizer(self, *natural_params: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    @property
+    def _mean_carrier_measure(self) -> Any:
+        raise NotImplementedError
+
+    def _mean_statistics(self) -> tuple[Sequence[Tensor], Tensor, Sequence[Tensor]]:
+        """The natural parameters, their normaliser, and its gradient: the mean statistics."""
+        parameters = [one.detach().requires_grad_() for one in self._natural_params]
+        normaliser = self._log_normalizer(*parameters)
+        statistics = grad(normaliser.sum(), parameters, create_graph=True)
+        return parameters, normaliser, statistics  # type: ignore[return-value]
+
+    def entropy(self) -> Tensor:
+        parameters, normaliser, statistics = self._mean_statistics()
+        result = normaliser - self._mean_carrier_measure
+        for parameter, statistic in zip(parameters, statistics):
+            term = parameter * statistic
+            result = result - sum_rightmost(term, term.ndim - len(self._batch_shape))
+        return result

@@ -9,8 +9,10 @@ from typing import Any
 from metaop.distributions.continuous import Beta, Exponential, Gamma, Uniform
 from metaop.distributions.discrete import Bernoulli, Categorical, OneHotCategorical, Poisson
 from metaop.distributions.distribution import Distribution
+from metaop.distributions.independent import Independent
 from metaop.distributions.location_scale import Laplace, Normal
-from metaop.distributions.multivariate import Dirichlet, Independent, MultivariateNormal
+from metaop.distributions.multivariate import Dirichlet, MultivariateNormal
+from metaop.distributions.utils import sum_rightmost
 from metaop.errors import UnsupportedError
 from metaop.nn.functional import softplus
 from metaop.tensor.core import Tensor
@@ -157,4 +159,4 @@ def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
 
 @register_kl(Independent, Independent)
 def _independent(p: Independent, q: Independent) -> Tensor:
-    return p._summed(kl_divergence(p.base_dist, q.base_dist))
+    return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)

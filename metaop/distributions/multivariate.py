@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from metaop.distributions import constraints
 from metaop.distributions.distribution import Distribution, ExponentialFamily
@@ -145,74 +144,3 @@ class MultivariateNormal(Distribution):
         count = self._event_shape[0]
         entropy = 0.5 * count * (1 + math.log(2 * math.pi)) + self._log_determinant()
         return entropy.expand(*self._batch_shape)
-
-
-class Independent(Distribution):
-    """A distribution some of whose batch dimensions count as parts of one event.
-
-    Log-densities are summed over them.
-
-    >>> x = metaop.distributions.Normal(metaop.zeros(3), 1.0)
-    >>> metaop.distributions.Independent(x, 1).log_prob(metaop.zeros(3))
-    tensor(-2.7568)
-    """
-
-    def __init__(
-        self,
-        base_distribution: Distribution,
-        reinterpreted_batch_ndims: int,
-        validate_args: bool | None = None,
-    ) -> None:
-        count = reinterpreted_batch_ndims
-        shape = (*base_distribution.batch_shape, *base_distribution.event_shape)
-        batch = len(base_distribution.batch_shape) - count
-        if batch < 0:
-            raise ArgumentError(
-                f"Expected reinterpreted_batch_ndims <= len(base_distribution.batch_shape), "
-                f"actual {count} vs {len(base_distribution.batch_shape)}",
-                fix="pass a smaller number",
-            )
-        self.base_dist = base_distribution
-        self.reinterpreted_batch_ndims = count
-        self.has_rsample = base_distribution.has_rsample
-        super().__init__(shape[:batch], shape[batch:], validate_args)
-
-    @property
-    def support(self) -> constraints.Constraint:
-        return self.base_dist.support
-
-    @property
-    def mean(self) -> Tensor:
-        return self.base_dist.mean
-
-    @property
-    def mode(self) -> Tensor:
-        return self.base_dist.mode
-
-    @property
-    def variance(self) -> Tensor:
-        return self.base_dist.variance
-
-    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        return self.base_dist.sample(sample_shape)
-
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        return self.base_dist.rsample(sample_shape)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        return self._summed(self.base_dist.log_prob(value))
-
-    def entropy(self) -> Tensor:
-        return self._summed(self.base_dist.entropy())
-
-    def _summed(self, value: Any) -> Tensor:
-        count = self.reinterpreted_batch_ndims
-        return value.sum(tuple(range(-count, 0))) if count else value
-
-    def expand(self, batch_shape: Sequence[int]) -> Any:
-        rest = self._event_shape[: self.reinterpreted_batch_ndims]
-        wide = self.base_dist.expand((*batch_shape, *rest))
-        return Independent(wide, self.reinterpreted_batch_ndims, validate_args=False)
-
-    def __repr__(self) -> str:
-        return f"Independent({self.base_dist}, {self.reinterpreted_batch_ndims})"
