@@ -1,32 +1,48 @@
 """Probability distributions with samples, densities and divergences, as in PyTorch."""
 
 from metaop.distributions import constraints, transforms
-from metaop.distributions.constraint_registry import biject_to, transform_to
-from metaop.distributions.continuous import (
-    Beta,
-    Chi2,
-    Exponential,
-    Gamma,
-    HalfNormal,
-    LogNormal,
-    StudentT,
-    Uniform,
-)
-from metaop.distributions.discrete import (
-    Bernoulli,
-    Binomial,
+from metaop.distributions.categorical import (
     Categorical,
-    Geometric,
     Multinomial,
     OneHotCategorical,
-    Poisson,
+    OneHotCategoricalStraightThrough,
 )
+from metaop.distributions.constraint_registry import biject_to, transform_to
+from metaop.distributions.continuous import (
+    ContinuousBernoulli,
+    Exponential,
+    GeneralizedPareto,
+    Uniform,
+    VonMises,
+)
+from metaop.distributions.counts import Bernoulli, Binomial, Geometric, NegativeBinomial, Poisson
 from metaop.distributions.distribution import Distribution, ExponentialFamily
+from metaop.distributions.gamma_family import (
+    Beta,
+    Chi2,
+    Dirichlet,
+    FisherSnedecor,
+    Gamma,
+    StudentT,
+)
 from metaop.distributions.independent import Independent
 from metaop.distributions.kl import kl_divergence, register_kl
 from metaop.distributions.location_scale import Cauchy, Gumbel, Laplace, Normal
-from metaop.distributions.multivariate import Dirichlet, MultivariateNormal
+from metaop.distributions.matrices import LKJCholesky, Wishart
+from metaop.distributions.mixture_same_family import MixtureSameFamily
+from metaop.distributions.multivariate import LowRankMultivariateNormal, MultivariateNormal
+from metaop.distributions.relaxed import RelaxedBernoulli, RelaxedOneHotCategorical
 from metaop.distributions.transformed_distribution import TransformedDistribution
+from metaop.distributions.transformed_families import (
+    HalfCauchy,
+    HalfNormal,
+    InverseGamma,
+    Kumaraswamy,
+    LogisticNormal,
+    LogNormal,
+    Pareto,
+    Weibull,
+)
 from metaop.distributions.transforms import (
     AbsTransform,
     AffineTransform,
@@ -61,6 +77,7 @@ __all__ = [
     "Cauchy",
     "Chi2",
     "ComposeTransform",
+    "ContinuousBernoulli",
     "CorrCholeskyTransform",
     "CumulativeDistributionTransform",
     "Dirichlet",
@@ -68,22 +85,36 @@ __all__ = [
     "ExpTransform",
     "Exponential",
     "ExponentialFamily",
+    "FisherSnedecor",
     "Gamma",
+    "GeneralizedPareto",
     "Geometric",
     "Gumbel",
+    "HalfCauchy",
     "HalfNormal",
     "Independent",
     "IndependentTransform",
+    "InverseGamma",
+    "Kumaraswamy",
+    "LKJCholesky",
     "Laplace",
     "LogNormal",
+    "LogisticNormal",
+    "LowRankMultivariateNormal",
     "LowerCholeskyTransform",
+    "MixtureSameFamily",
     "Multinomial",
     "MultivariateNormal",
+    "NegativeBinomial",
     "Normal",
     "OneHotCategorical",
+    "OneHotCategoricalStraightThrough",
+    "Pareto",
     "Poisson",
     "PositiveDefiniteTransform",
     "PowerTransform",
+    "RelaxedBernoulli",
+    "RelaxedOneHotCategorical",
     "ReshapeTransform",
     "SigmoidTransform",
     "SoftmaxTransform",
@@ -95,6 +126,9 @@ __all__ = [
     "Transform",
     "TransformedDistribution",
     "Uniform",
+    "VonMises",
+    "Weibull",
+    "Wishart",
     "biject_to",
     "constraints",
     "identity_transform",

@@ -1,5 +1,5 @@
 """`Bernoulli` under the name of PyTorch's module."""
 
-from metaop.distributions.discrete import Bernoulli
+from metaop.distributions.counts import Bernoulli
 
 __all__ = ["Bernoulli"]

@@ -1,5 +1,5 @@
 """`Beta` under the name of PyTorch's module."""
 
-from metaop.distributions.continuous import Beta
+from metaop.distributions.gamma_family import Beta
 
 __all__ = ["Beta"]

@@ -1,4 +1,4 @@
-"""Continuous distributions of one variable that are no location-scale families."""
+"""Continuous distributions of one variable whose samples are quantiles of uniform numbers."""
 
 from __future__ import annotations
 
@@ -6,116 +6,37 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from metaop.distributions import constraints
 from metaop.distributions.distribution import Distribution, ExponentialFamily, broadcast_all
-from metaop.distributions.gamma_samples import standard_gamma
-from metaop.distributions.location_scale import Normal
-from metaop.tensor.core import Tensor
-from metaop.tensor.functions.pointwise import digamma, lgamma
-from metaop.tensor.functions.random import rand, randn
+from metaop.distributions.probabilities import OfProbability
+from metaop.distributions.utils import clamp_probs
+from metaop.nn.functional import binary_cross_entropy_with_logits
+from metaop.tensor.core import Tensor, from_array
+from metaop.tensor.functions.comparison import isclose
+from metaop.tensor.functions.random import rand
 from metaop.tensor.functions.selection import where
-from metaop.tensor.type_info import finfo
+from metaop.tensor.functions.special_functions import i0e, i1e
+from metaop.tensor.generator import host_random
 
 
-def _uniform(shape: Sequence[int], like: Tensor) -> Tensor:
-    return rand(tuple(shape), dtype=like.dtype, device=like.device)
+class _ByQuantile(Distribution):
+    """A distribution whose samples are quantiles of uniform numbers."""
 
-
-class LogNormal(Distribution):
-    """The exponential of a normal variable with mean `loc` and deviation `scale`.
-
-    Both broadcast to its shape; they are the mean and deviation of the logarithm.
-
-    >>> metaop.distributions.LogNormal(0.0, 1.0).mean
-    tensor(1.6487)
-    """
-
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.positive
     has_rsample = True
 
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        self.base_dist = Normal(self.loc, self.scale, validate_args)
-        super().__init__(self.loc.shape, validate_args=validate_args)
-
     @property
-    def mean(self) -> Tensor:
-        return (self.loc + self.scale.square() / 2).exp()
-
-    @property
-    def mode(self) -> Tensor:
-        return (self.loc - self.scale.square()).exp()
-
-    @property
-    def variance(self) -> Tensor:
-        squared = self.scale.square()
-        return squared.expm1() * (2 * self.loc + squared).exp()
+    def _like(self) -> Tensor:
+        """A parameter, whose type and device samples have."""
+        raise NotImplementedError
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        return self.base_dist.rsample(sample_shape).exp()
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._validate_sample(value)
-        logarithm = value.log()
-        return self.base_dist.log_prob(logarithm) - logarithm
-
-    def cdf(self, value: Tensor) -> Tensor:
-        return self.base_dist.cdf(value.log())
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.base_dist.icdf(value).exp()
-
-    def entropy(self) -> Tensor:
-        return self.base_dist.entropy() + self.loc
+        shape, like = self._extended_shape(sample_shape), self._like
+        return self.icdf(rand(tuple(shape), dtype=like.dtype, device=like.device))
 
 
-class HalfNormal(Distribution):
-    """The absolute value of a normal variable with deviation `scale`, whose shape it has.
-
-    >>> metaop.distributions.HalfNormal(1.0).mean
-    tensor(0.7979)
-    """
-
-    arg_constraints = {"scale": constraints.positive}
-    support = constraints.nonnegative
-    has_rsample = True
-
-    def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
-        (self.scale,) = broadcast_all(scale)
-        self.base_dist = Normal(0 * self.scale, self.scale, validate_args)
-        super().__init__(self.scale.shape, validate_args=validate_args)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.scale * math.sqrt(2 / math.pi)
-
-    @property
-    def mode(self) -> Tensor:
-        return 0 * self.scale
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale.square() * (1 - 2 / math.pi)
-
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        return self.base_dist.rsample(sample_shape).abs()
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._validate_sample(value)
-        return self.base_dist.log_prob(value) + math.log(2)
-
-    def cdf(self, value: Tensor) -> Tensor:
-        return 2 * self.base_dist.cdf(value) - 1
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.base_dist.icdf((value + 1) / 2)
-
-    def entropy(self) -> Tensor:
-        return self.base_dist.entropy() - math.log(2)
-
-
-class Uniform(Distribution):
+class Uniform(_ByQuantile):
     """Evenly distributed numbers in [low, high); both limits broadcast to its shape.
 
     >>> x = metaop.distributions.Uniform(0.0, 2.0)
@@ -123,7 +44,10 @@ class Uniform(Distribution):
     (tensor(-0.6931), tensor(0.2500))
     """
 
-    has_rsample = True
+    arg_constraints = {
+        "low": constraints.dependent(is_discrete=False, event_dim=0),
+        "high": constraints.dependent(is_discrete=False, event_dim=0),
+    }
 
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
         self.low, self.high = broadcast_all(low, high)
@@ -131,10 +55,12 @@ class Uniform(Distribution):
         if self._validate_args:
             self._check("high", constraints.greater_than(self.low.detach()), self.high)
 
-    arg_constraints = {"low": constraints.real, "high": constraints.real}
-
     @property
-    def support(self) -> constraints.Constraint:
+    def _like(self) -> Tensor:
+        return self.low
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self) -> Any:
         return constraints.interval(self.low, self.high)
 
     @property
@@ -142,12 +68,12 @@ class Uniform(Distribution):
         return (self.high + self.low) / 2
 
     @property
+    def mode(self) -> Tensor:
+        return self.high * float("nan")
+
+    @property
     def variance(self) -> Tensor:
         return (self.high - self.low).square() / 12
-
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        drawn = _uniform(self._extended_shape(sample_shape), self.low)
-        return self.low + drawn * (self.high - self.low)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
@@ -155,6 +81,7 @@ class Uniform(Distribution):
         return inside.type_as(self.low).log() - (self.high - self.low).log()
 
     def cdf(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
         return ((value - self.low) / (self.high - self.low)).clamp(0, 1)
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -164,7 +91,7 @@ class Uniform(Distribution):
         return (self.high - self.low).log()
 
 
-class Exponential(ExponentialFamily):
+class Exponential(_ByQuantile, ExponentialFamily):
     """Waiting times between events of the given `rate`, whose shape it has.
 
     The rate is the number of events in a unit of time.
@@ -175,11 +102,14 @@ class Exponential(ExponentialFamily):
 
     arg_constraints = {"rate": constraints.positive}
     support = constraints.nonnegative
-    has_rsample = True
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
         (self.rate,) = broadcast_all(rate)
         super().__init__(self.rate.shape, validate_args=validate_args)
+
+    @property
+    def _like(self) -> Tensor:
+        return self.rate
 
     @property
     def mean(self) -> Tensor:
@@ -193,15 +123,12 @@ class Exponential(ExponentialFamily):
     def variance(self) -> Tensor:
         return self.rate.pow(-2)
 
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        drawn = _uniform(self._extended_shape(sample_shape), self.rate)
-        return -(-drawn).log1p() / self.rate
-
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         return self.rate.log() - self.rate * value
 
     def cdf(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
         return 1 - (-self.rate * value).exp()
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -211,159 +138,77 @@ class Exponential(ExponentialFamily):
         return 1 - self.rate.log()
 
 
-class Gamma(ExponentialFamily):
-    """The gamma distribution with shape `concentration` and `rate`.
+class GeneralizedPareto(_ByQuantile):
+    """What exceeds a high threshold: exponential for `concentration` 0, else with a power as tail.
 
-    Samples come from the method of Marsaglia and Tsang; their gradients with respect to the
-    concentration follow from implicit differentiation of the cumulative distribution.
+    `loc`, `scale` and `concentration` broadcast to its shape. The mean is NaN from a concentration
+    of 1 on, the variance from 0.5.
 
-    >>> x = metaop.distributions.Gamma(3.0, 2.0)
-    >>> x.mean, x.variance
-    (tensor(1.5000), tensor(0.7500))
-    """
-
-    arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
-    support = constraints.nonnegative
-    has_rsample = True
-
-    def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
-        self.concentration, self.rate = broadcast_all(concentration, rate)
-        super().__init__(self.concentration.shape, validate_args=validate_args)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration / self.rate
-
-    @property
-    def mode(self) -> Tensor:
-        return ((self.concentration - 1) / self.rate).clamp(min=0)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.concentration / self.rate.square()
-
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        shape = self._extended_shape(sample_shape)
-        drawn = standard_gamma(self.concentration.expand(*shape))
-        return (drawn / self.rate).clamp(min=finfo(drawn.dtype).tiny)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._validate_sample(value)
-        return (
-            self.concentration * self.rate.log()
-            + (self.concentration - 1) * value.log()
-            - self.rate * value
-            - lgamma(self.concentration)
-        )
-
-    def entropy(self) -> Tensor:
-        shape = self.concentration
-        return shape - self.rate.log() + lgamma(shape) + (1 - shape) * digamma(shape)
-
-
-class Chi2(Gamma):
-    """The sum of the squares of `df` standard normal variables; `df`, above 0, has its shape.
-
-    >>> metaop.distributions.Chi2(metaop.tensor([1.0, 3.0])).mean
-    tensor([1., 3.])
-    """
-
-    arg_constraints = {"df": constraints.positive}
-
-    def __init__(self, df: Any, validate_args: bool | None = None) -> None:
-        (degrees,) = broadcast_all(df)
-        self.df = degrees
-        super().__init__(degrees / 2, degrees * 0 + 0.5, validate_args=validate_args)
-
-
-class Beta(ExponentialFamily):
-    """The beta distribution on 0 … 1; both concentrations, above 0, broadcast to its shape.
-
-    >>> x = metaop.distributions.Beta(2.0, 1.0)
-    >>> x.mean, x.variance
-    (tensor(0.6667), tensor(0.0556))
+    >>> x = metaop.distributions.GeneralizedPareto(0.0, 1.0, 0.5)
+    >>> x.mean, x.cdf(metaop.tensor([0.0, 2.0]))
+    (tensor(2.), tensor([0.0000, 0.7500]))
     """
 
     arg_constraints = {
-        "concentration1": constraints.positive,
-        "concentration0": constraints.positive,
-    }
-    support = constraints.unit_interval
-    has_rsample = True
-
-    def __init__(
-        self, concentration1: Any, concentration0: Any, validate_args: bool | None = None
-    ) -> None:
-        self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
-        super().__init__(self.concentration1.shape, validate_args=validate_args)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration1 / (self.concentration1 + self.concentration0)
-
-    @property
-    def mode(self) -> Tensor:
-        return (self.concentration1 - 1) / (self.concentration1 + self.concentration0 - 2)
-
-    @property
-    def variance(self) -> Tensor:
-        total = self.concentration1 + self.concentration0
-        return self.concentration1 * self.concentration0 / (total.square() * (total + 1))
-
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        ones = self.concentration1.detach() * 0 + 1
-        first = Gamma(self.concentration1, ones, False).rsample(sample_shape)
-        second = Gamma(self.concentration0, ones, False).rsample(sample_shape)
-        return first / (first + second)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._validate_sample(value)
-        return (
-            (self.concentration1 - 1) * value.log()
-            + (self.concentration0 - 1) * (-value).log1p()
-            - self._log_normaliser()
-        )
-
-    def _log_normaliser(self) -> Tensor:
-        first, second = self.concentration1, self.concentration0
-        return lgamma(first) + lgamma(second) - lgamma(first + second)
-
-    def entropy(self) -> Tensor:
-        first, second = self.concentration1, self.concentration0
-        return (
-            self._log_normaliser()
-            - (first - 1) * digamma(first)
-            - (second - 1) * digamma(second)
-            + (first + second - 2) * digamma(first + second)
-        )
-
-
-class StudentT(Distribution):
-    """Student's t distribution with `df` degrees of freedom, moved and scaled.
-
-    The arguments broadcast to its shape. The mean is NaN up to one degree of freedom.
-
-    >>> metaop.distributions.StudentT(3.0).variance
-    tensor(3.)
-    """
-
-    arg_constraints = {
-        "df": constraints.positive,
         "loc": constraints.real,
         "scale": constraints.positive,
+        "concentration": constraints.real,
     }
-    support = constraints.real
-    has_rsample = True
 
     def __init__(
-        self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None
+        self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None
     ) -> None:
-        self.df, self.loc, self.scale = broadcast_all(df, loc, scale)
-        super().__init__(self.df.shape, validate_args=validate_args)
+        self.loc, self.scale, self.concentration = broadcast_all(loc, scale, concentration)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def _like(self) -> Tensor:
+        return self.loc
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self) -> Any:
+        end = self.loc - self.scale / self.concentration
+        return constraints.interval(self.loc, where(self.concentration < 0, end, math.inf))
+
+    def _by_tail(self, exponential: Tensor, power: Any) -> Tensor:
+        """One value where the concentration is 0, else a function of the concentration."""
+        is_zero = isclose(self.concentration, self.concentration.new_zeros(()))
+        # The branch that is not taken must be finite, or its gradient is NaN.
+        return where(is_zero, exponential, power(where(is_zero, 1.0, self.concentration)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        away = (value - self.loc) / self.scale
+
+        def tail(concentration: Tensor) -> Tensor:
+            factor = 1 / concentration + 1
+            # The even distribution of concentration -1, whose end is log1p(-1).
+            return where(factor == 0, 0.0, factor * (concentration * away).log1p())
+
+        return -self.scale.log() - self._by_tail(away, tail)
+
+    def log_survival_function(self, value: Tensor) -> Tensor:
+        """The logarithm of the probability of more than `value`."""
+        self._validate_sample(value)
+        away = (value - self.loc) / self.scale
+        return -self._by_tail(away, lambda one: (one * away).log1p() / one)
+
+    def log_cdf(self, value: Tensor) -> Tensor:
+        """The logarithm of the probability of at most `value`."""
+        return (-self.log_survival_function(value).exp()).log1p()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return self.log_cdf(value).exp()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        left = (-value).log1p()
+        return self.loc + self.scale * self._by_tail(-left, lambda one: (-one * left).expm1() / one)
 
     @property
     def mean(self) -> Tensor:
-        return where(self.df > 1, self.loc, float("nan"))
+        finite = self.concentration < 1
+        mean = self.loc + self.scale / (1 - where(finite, self.concentration, 0.5))
+        return where(finite, mean, math.nan)
 
     @property
     def mode(self) -> Tensor:
@@ -371,31 +216,146 @@ class StudentT(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        finite = self.scale.square() * self.df / (self.df - 2)
-        infinite = where(self.df > 1, float("inf"), float("nan"))
-        return where(self.df > 2, finite, infinite)
+        finite = self.concentration < 0.5
+        one = where(finite, self.concentration, 0.25)
+        variance = self.scale.square() / ((1 - one).square() * (1 - 2 * one))
+        return where(finite, variance, math.nan)
 
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        noise = randn(
-            self._extended_shape(sample_shape), dtype=self.df.dtype, device=self.df.device
+    def entropy(self) -> Tensor:
+        return self.scale.log() + self.concentration + 1
+
+
+class ContinuousBernoulli(_ByQuantile, OfProbability, ExponentialFamily):
+    """Numbers between 0 and 1 whose density is a power: `probs**x * (1 - probs)**(1 - x)`.
+
+    It has the shape of `probs`, or of the `logits` whose sigmoid they are. Within `lims` series
+    around `probs` 0.5 replace what would divide 0 by 0.
+
+    >>> x = metaop.distributions.ContinuousBernoulli(metaop.tensor([0.5, 0.9]))
+    >>> x.mean, x.cdf(metaop.tensor(0.5))
+    (tensor([0.5000, 0.6699]), tensor([0.5000, 0.2500]))
+    """
+
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
+    support = constraints.unit_interval
+    _mean_carrier_measure = 0
+
+    def __init__(
+        self,
+        probs: Any = None,
+        logits: Any = None,
+        lims: tuple[float, float] = (0.499, 0.501),
+        validate_args: bool | None = None,
+    ) -> None:
+        self._take_parameter(probs, logits)
+        self._lims = lims
+        super().__init__(self.param_shape, validate_args=validate_args)
+        self.probs = clamp_probs(self.probs)
+
+    @property
+    def _like(self) -> Tensor:
+        return self.probs
+
+    def _near_half(self) -> Tensor:
+        return (self.probs > self._lims[0]) & (self.probs <= self._lims[1])
+
+    def _by_slope(self, near: Any, away: Any) -> Tensor:
+        """A series in `probs - 0.5` near one half, else a function of `probs` and their logits."""
+        near_half = self._near_half()
+        # The branch that is not taken must be finite, or its gradient is NaN.
+        probs = where(near_half, self._lims[0], self.probs)
+        formula = away(probs, probs.log() - (-probs).log1p())
+        return where(near_half, near(self.probs - 0.5), formula)
+
+    def _log_norm(self) -> Tensor:
+        """The logarithm of the factor that makes the density integrate to 1."""
+        return self._by_slope(
+            lambda x: math.log(2) + (4 / 3 + 104 / 45 * x.square()) * x.square(),
+            lambda probs, logits: (logits / (2 * probs - 1)).log(),
         )
-        drawn = Chi2(self.df, False).rsample(sample_shape)
-        return self.loc + self.scale * noise * (drawn / self.df).rsqrt()
+
+    @property
+    def mean(self) -> Tensor:
+        return self._by_slope(
+            lambda x: 0.5 + (1 / 3 + 16 / 45 * x.square()) * x,
+            lambda probs, logits: probs / (2 * probs - 1) - 1 / logits,
+        )
+
+    @property
+    def variance(self) -> Tensor:
+        return self._by_slope(
+            lambda x: 1 / 12 - (1 / 15 - 128 / 945 * x.square()) * x.square(),
+            lambda probs, logits: (
+                probs * (probs - 1) / (1 - 2 * probs).square() + 1 / logits.square()
+            ),
+        )
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
-        deviation = (value - self.loc) / self.scale
-        normaliser = (
-            self.scale.log()
-            + 0.5 * self.df.log()
-            + 0.5 * math.log(math.pi)
-            + lgamma(0.5 * self.df)
-            - lgamma(0.5 * (self.df + 1))
+        logits, value = broadcast_all(self.logits, value)
+        likelihood = -binary_cross_entropy_with_logits(logits, value, reduction="none")
+        return likelihood + self._log_norm()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        inside = self._by_slope(
+            lambda _: value,
+            lambda probs, _: (
+                (probs.pow(value) * (1 - probs).pow(1 - value) + probs - 1) / (2 * probs - 1)
+            ),
         )
-        return -0.5 * (self.df + 1) * (deviation.square() / self.df).log1p() - normaliser
+        return where(value <= 0, 0.0, where(value >= 1, 1.0, inside))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self._by_slope(
+            lambda _: value,
+            lambda probs, logits: (
+                ((-probs + value * (2 * probs - 1)).log1p() - (-probs).log1p()) / logits
+            ),
+        )
 
     def entropy(self) -> Tensor:
-        half = 0.5 * self.df
-        beta = lgamma(half) + math.lgamma(0.5) - lgamma(half + 0.5)
-        spread = (half + 0.5) * (digamma(half + 0.5) - digamma(half))
-        return self.scale.log() + spread + 0.5 * self.df.log() + beta
+        rest = (-self.probs).log1p()
+        return self.mean * (rest - self.probs.log()) - self._log_norm() - rest
+
+
+class VonMises(Distribution):
+    """The normal distribution of angles in radians, around `loc` with a `concentration` above 0.
+
+    Both broadcast to its shape; angles count modulo 2 pi. Mean and variance are those of a circle.
+
+    >>> metaop.distributions.VonMises(0.0, 1.0).log_prob(metaop.tensor([0.0, 3.1416]))
+    tensor([-1.0738, -3.0738])
+    """
+
+    arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
+    support = constraints.real
+
+    def __init__(self, loc: Any, concentration: Any, validate_args: bool | None = None) -> None:
+        self.loc, self.concentration = broadcast_all(loc, concentration)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    mode = mean
+
+    @property
+    def variance(self) -> Tensor:
+        return 1 - i1e(self.concentration) / i0e(self.concentration)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        shape = tuple(self._extended_shape(sample_shape))
+        loc, concentration = self.loc.detach()._array(), self.concentration.detach()._array()
+        drawn = host_random(None).vonmises(
+            loc.astype(np.float64), concentration.astype(np.float64), shape
+        )
+        kind = self.loc.dtype
+        return from_array(np.asarray(drawn, kind.numpy), kind).to(device=self.loc.device)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        # i0e is the Bessel function over exp(concentration), so nothing overflows.
+        away = self.concentration * ((value - self.loc).cos() - 1)
+        return away - math.log(2 * math.pi) - i0e(self.concentration).log()

@@ -1,5 +1,5 @@
 """`Dirichlet` under the name of PyTorch's module."""
 
-from metaop.distributions.multivariate import Dirichlet
+from metaop.distributions.gamma_family import Dirichlet
 
 __all__ = ["Dirichlet"]

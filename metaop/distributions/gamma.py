@@ -1,5 +1,5 @@
 """`Gamma` under the name of PyTorch's module."""
 
-from metaop.distributions.continuous import Gamma
+from metaop.distributions.gamma_family import Gamma
 
 __all__ = ["Gamma"]

@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from metaop.distributions.continuous import Beta, Exponential, Gamma, Uniform
-from metaop.distributions.discrete import Bernoulli, Categorical, OneHotCategorical, Poisson
+from metaop.distributions.categorical import Categorical, OneHotCategorical
+from metaop.distributions.continuous import Exponential, Uniform
+from metaop.distributions.counts import Bernoulli, Poisson
 from metaop.distributions.distribution import Distribution
+from metaop.distributions.gamma_family import Beta, Dirichlet, Gamma
 from metaop.distributions.independent import Independent
 from metaop.distributions.location_scale import Laplace, Normal
-from metaop.distributions.multivariate import Dirichlet, MultivariateNormal
+from metaop.distributions.multivariate import MultivariateNormal
 from metaop.distributions.utils import sum_rightmost
 from metaop.errors import UnsupportedError
 from metaop.nn.functional import softplus

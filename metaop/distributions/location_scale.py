@@ -12,7 +12,7 @@ from metaop.tensor.core import Tensor
 from metaop.tensor.functions.random import rand, randn
 from metaop.tensor.type_info import finfo
 
-_EULER = 0.57721566490153286060
+EULER = 0.57721566490153286060
 
 
 class LocationScale(Distribution):
@@ -172,9 +172,9 @@ class Gumbel(LocationScale):
     tensor(0.5772)
     """
 
-    _standard_mean = _EULER
+    _standard_mean = EULER
     _standard_variance = math.pi**2 / 6
-    _standard_entropy = 1 + _EULER
+    _standard_entropy = 1 + EULER
 
     def _draw(self, shape: Sequence[int]) -> Tensor:
         kind = self.loc.dtype

@@ -1,74 +1,120 @@
-"""Distributions of vectors."""
+"""Normal distributions of vectors."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from metaop.distributions import constraints
-from metaop.distributions.distribution import Distribution, ExponentialFamily
-from metaop.distributions.gamma_samples import standard_gamma
+from metaop.distributions.distribution import Distribution
+from metaop.distributions.utils import lazy_property
 from metaop.errors import ArgumentError
 from metaop.tensor.core import Tensor
-from metaop.tensor.functions.pointwise import digamma, lgamma
+from metaop.tensor.functions.joining import broadcast_shapes
 from metaop.tensor.functions.random import randn
+from metaop.tensor.functions.ranges import eye
 from metaop.tensor.linear_algebra.decompositions import cholesky, inv, solve_triangular
 
 
-class Dirichlet(ExponentialFamily):
-    """Vectors of probabilities, with the given concentrations along the last dimension.
+def given_matrix(matrices: dict[str, Tensor | None]) -> tuple[str, Tensor]:
+    """The one of three matrices that tells a covariance, and its name."""
+    given = [(name, matrix) for name, matrix in matrices.items() if matrix is not None]
+    if len(given) != 1:
+        raise ArgumentError(
+            "Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.",
+            fix="pass one of them",
+        )
+    if given[0][1].ndim < 2:
+        raise ArgumentError(
+            f"{given[0][0]} must be at least two-dimensional, with optional leading batch "
+            "dimensions",
+            fix="pass a matrix",
+        )
+    return given[0]
 
-    >>> metaop.distributions.Dirichlet(metaop.tensor([1.0, 3.0])).mean
-    tensor([0.2500, 0.7500])
-    """
 
-    arg_constraints = {"concentration": constraints.positive}
-    support = constraints.simplex
+class OfFactor(Distribution):
+    """A distribution with a covariance, of which it keeps the lower Cholesky factor."""
+
+    scale_tril: Tensor
+
+    def _start(
+        self, batch: Sequence[int], event: Sequence[int], given: tuple[str, Tensor], check: Any
+    ) -> None:
+        """Keeps the matrix that was given, checks the parameters, then finds the factor."""
+        name, matrix = given
+        shape = (*batch, *matrix.shape[-2:])
+        setattr(self, name, matrix.expand(*shape))
+        Distribution.__init__(self, batch, event, check)
+        if name != "scale_tril":
+            covariance = inv(matrix) if name == "precision_matrix" else matrix
+            self.scale_tril = cholesky(covariance).expand(*shape)
+
+    def _is_derived(self, name: str) -> bool:
+        return name not in vars(self)
+
+    @lazy_property
+    def covariance_matrix(self) -> Tensor:
+        """The covariances of the components."""
+        return self.scale_tril @ self.scale_tril.mT
+
+    @lazy_property
+    def precision_matrix(self) -> Tensor:
+        """The inverse of the covariance matrix."""
+        return inv(self.covariance_matrix)
+
+    def _log_determinant(self) -> Tensor:
+        """The logarithm of the determinant of the factor, half that of the covariance."""
+        return self.scale_tril.diagonal(0, -2, -1).log().sum(-1)
+
+
+class _Normal(Distribution):
+    """A normal distribution of vectors; subclasses know their covariance in a form of their own."""
+
+    loc: Tensor
+    support = constraints.real_vector
     has_rsample = True
 
-    def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
-        if concentration.ndim < 1:
-            raise ArgumentError(
-                "`concentration` parameter must be at least one-dimensional.",
-                fix="pass one number for each category",
-            )
-        self.concentration = concentration
-        shape = concentration.shape
-        super().__init__(shape[:-1], shape[-1:], validate_args)
+    def _log_determinant(self) -> Tensor:
+        """Half the logarithm of the determinant of the covariance."""
+        raise NotImplementedError
+
+    def _distance(self, difference: Tensor) -> Tensor:
+        """The squared length of vectors, measured by the inverse of the covariance."""
+        raise NotImplementedError
+
+    def _spread(self, factor: Tensor) -> Tensor:
+        """The trace of the inverse of the covariance times `factor @ factor.mT`."""
+        raise NotImplementedError
+
+    def _factors(self) -> list[Tensor]:
+        """Matrices (…, D, K) whose products with their transposes sum to the covariance."""
+        raise NotImplementedError
 
     @property
     def mean(self) -> Tensor:
-        return self.concentration / self.concentration.sum(-1, True)
+        return self.loc
 
     @property
-    def variance(self) -> Tensor:
-        total = self.concentration.sum(-1, True)
-        parts = self.concentration * (total - self.concentration)
-        return parts / (total.square() * (total + 1))
+    def mode(self) -> Tensor:
+        return self.loc
 
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        drawn = standard_gamma(self.concentration.expand(*self._extended_shape(sample_shape)))
-        return drawn / drawn.sum(-1, True)
+    def _noise(self, shape: Sequence[int]) -> Tensor:
+        return randn(tuple(shape), dtype=self.loc.dtype, device=self.loc.device)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
-        return (
-            ((self.concentration - 1) * value.log()).sum(-1)
-            + lgamma(self.concentration.sum(-1))
-            - lgamma(self.concentration).sum(-1)
-        )
+        constant = self._event_shape[0] * math.log(2 * math.pi)
+        distance = self._distance(value - self.loc)
+        return -0.5 * (constant + distance) - self._log_determinant()
 
     def entropy(self) -> Tensor:
-        count, total = self.concentration.shape[-1], self.concentration.sum(-1)
-        return (
-            lgamma(self.concentration).sum(-1)
-            - lgamma(total)
-            - (count - total) * digamma(total)
-            - ((self.concentration - 1) * digamma(self.concentration)).sum(-1)
-        )
+        constant = 0.5 * self._event_shape[0] * (1 + math.log(2 * math.pi))
+        return constant + self._log_determinant()
 
 
-class MultivariateNormal(Distribution):
+class MultivariateNormal(_Normal, OfFactor):
     """The normal distribution of vectors, by one of three matrices.
 
     `loc` is (…, D), the covariance, its inverse or its Cholesky factor (…, D, D).
@@ -78,8 +124,12 @@ class MultivariateNormal(Distribution):
     tensor(-1.8379)
     """
 
-    support = constraints.real_vector
-    has_rsample = True
+    arg_constraints = {
+        "loc": constraints.real_vector,
+        "covariance_matrix": constraints.positive_definite,
+        "precision_matrix": constraints.positive_definite,
+        "scale_tril": constraints.lower_cholesky,
+    }
 
     def __init__(
         self,
@@ -89,58 +139,152 @@ class MultivariateNormal(Distribution):
         scale_tril: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        given = [m for m in (covariance_matrix, precision_matrix, scale_tril) if m is not None]
-        if len(given) != 1:
-            raise ArgumentError(
-                "Exactly one of covariance_matrix or precision_matrix or scale_tril may be "
-                "specified.",
-                fix="pass one of them",
-            )
-        if scale_tril is None:
-            covariance = inv(given[0]) if covariance_matrix is None else given[0]
-            scale_tril = cholesky(covariance)
-        self.scale_tril = scale_tril
-        shape = (loc + scale_tril[..., 0]).shape
+        if loc.ndim < 1:
+            raise ArgumentError("loc must be at least one-dimensional.", fix="pass a vector")
+        given = given_matrix(
+            {
+                "covariance_matrix": covariance_matrix,
+                "precision_matrix": precision_matrix,
+                "scale_tril": scale_tril,
+            }
+        )
+        shape = broadcast_shapes(loc.shape, given[1].shape[:-1])
         self.loc = loc.expand(*shape)
-        super().__init__(shape[:-1], shape[-1:], validate_args)
-
-    @property
-    def covariance_matrix(self) -> Tensor:
-        """The covariances of the components."""
-        return self.scale_tril @ self.scale_tril.mT
-
-    @property
-    def precision_matrix(self) -> Tensor:
-        """The inverse of the covariance matrix."""
-        return inv(self.covariance_matrix)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    mode = mean
+        self._start(shape[:-1], shape[-1:], given, validate_args)
 
     @property
     def variance(self) -> Tensor:
-        return self.scale_tril.square().sum(-1).expand(*self._extended_shape())
+        return self.scale_tril.square().sum(-1)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        shape = self._extended_shape(sample_shape)
-        noise = randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+        noise = self._noise(self._extended_shape(sample_shape))
         return self.loc + (self.scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
 
     def _log_determinant(self) -> Tensor:
-        return self.scale_tril.diagonal(0, -2, -1).log().sum(-1)
+        return OfFactor._log_determinant(self)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._validate_sample(value)
-        difference = (value - self.loc).unsqueeze(-1)
-        scale = self.scale_tril.expand(*difference.shape[:-1], self.scale_tril.shape[-1])
-        distance = solve_triangular(scale, difference, upper=False).square().sum((-2, -1))
-        count = self._event_shape[0]
-        return -0.5 * (count * math.log(2 * math.pi) + distance) - self._log_determinant()
+    def _distance(self, difference: Tensor) -> Tensor:
+        return self._spread(difference.unsqueeze(-1))
 
-    def entropy(self) -> Tensor:
-        count = self._event_shape[0]
-        entropy = 0.5 * count * (1 + math.log(2 * math.pi)) + self._log_determinant()
-        return entropy.expand(*self._batch_shape)
+    def _spread(self, factor: Tensor) -> Tensor:
+        shape = broadcast_shapes(factor.shape[:-2], self.scale_tril.shape[:-2])
+        own = self.scale_tril.expand(*shape, *self.scale_tril.shape[-2:])
+        factor = factor.expand(*shape, *factor.shape[-2:])
+        return solve_triangular(own, factor, upper=False).square().sum((-2, -1))
+
+    def _factors(self) -> list[Tensor]:
+        return [self.scale_tril]
+
+
+class LowRankMultivariateNormal(_Normal):
+    """The normal distribution of vectors with the covariance `W @ W.mT + diag(cov_diag)`.
+
+    `loc` and `cov_diag` are (…, D), the factor W `cov_factor` is (…, D, K). Determinants and
+    inverses are those of matrices K x K, by the lemmas of Woodbury and Sylvester.
+
+    >>> x = metaop.distributions.LowRankMultivariateNormal(
+    ...     metaop.zeros(2), metaop.tensor([[1.0], [0.0]]), metaop.ones(2)
+    ... )
+    >>> x.covariance_matrix
+    tensor([[2., 0.],
+            [0., 1.]])
+    """
+
+    arg_constraints = {
+        "loc": constraints.real_vector,
+        "cov_factor": constraints.independent(constraints.real, 2),
+        "cov_diag": constraints.independent(constraints.positive, 1),
+    }
+
+    def __init__(
+        self,
+        loc: Tensor,
+        cov_factor: Tensor,
+        cov_diag: Tensor,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._require_shapes(loc, cov_factor, cov_diag)
+        shape = broadcast_shapes(loc.shape, cov_factor.shape[:-1], cov_diag.shape)
+        weighted = cov_factor.mT / cov_diag.unsqueeze(-2)
+        rank = eye(cov_factor.shape[-1], dtype=loc.dtype, device=loc.device)
+        small = cholesky(rank + weighted @ cov_factor)
+        # A with A.mT @ A = weighted.mT @ inverse of the small matrix @ weighted.
+        reduced = solve_triangular(small, weighted, upper=False)
+        self.loc = loc.expand(*shape)
+        self.cov_diag = cov_diag.expand(*shape)
+        self.cov_factor = cov_factor.expand(*shape, cov_factor.shape[-1])
+        self._small = small.expand(*shape[:-1], *small.shape[-2:])
+        self._reduced = reduced.expand(*shape[:-1], *reduced.shape[-2:])
+        super().__init__(shape[:-1], shape[-1:], validate_args)
+
+    @staticmethod
+    def _require_shapes(loc: Tensor, cov_factor: Tensor, cov_diag: Tensor) -> None:
+        fault = None
+        if loc.ndim < 1:
+            fault = "loc must be at least one-dimensional."
+        elif cov_factor.ndim < 2:
+            fault = "cov_factor must be at least two-dimensional"
+        elif cov_factor.shape[-2] != loc.shape[-1]:
+            fault = f"cov_factor must be a batch of matrices with shape {loc.shape[-1]} x m"
+        elif cov_diag.shape[-1:] != loc.shape[-1:]:
+            fault = f"cov_diag must be a batch of vectors with shape {loc.shape[-1:]}"
+        if fault:
+            raise ArgumentError(fault, fix="pass loc (…, D), cov_factor (…, D, K), cov_diag (…, D)")
+
+    @property
+    def variance(self) -> Tensor:
+        return self.cov_factor.square().sum(-1) + self.cov_diag
+
+    @lazy_property
+    def covariance_matrix(self) -> Tensor:
+        """The covariances of the components."""
+        return self.cov_factor @ self.cov_factor.mT + self.cov_diag.diag_embed()
+
+    @lazy_property
+    def precision_matrix(self) -> Tensor:
+        """The inverse of the covariance matrix."""
+        return (1 / self.cov_diag).diag_embed() - self._reduced.mT @ self._reduced
+
+    @lazy_property
+    def scale_tril(self) -> Tensor:
+        """The lower Cholesky factor of the covariance."""
+        # What is left beside the diagonal's root has no eigenvalue below 1.
+        root = self.cov_diag.sqrt().unsqueeze(-1)
+        own = self.cov_factor / root
+        whole = eye(self._event_shape[0], dtype=own.dtype, device=own.device)
+        return root * cholesky(whole + own @ own.mT)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        common = self._noise((*shape[:-1], self.cov_factor.shape[-1])).unsqueeze(-1)
+        own = self.cov_diag.sqrt() * self._noise(shape)
+        return self.loc + (self.cov_factor @ common).squeeze(-1) + own
+
+    def _log_determinant(self) -> Tensor:
+        diagonal = self._small.diagonal(0, -2, -1)
+        return diagonal.log().sum(-1) + 0.5 * self.cov_diag.log().sum(-1)
+
+    def _distance(self, difference: Tensor) -> Tensor:
+        return self._spread(difference.unsqueeze(-1))
+
+    def _spread(self, factor: Tensor) -> Tensor:
+        whole = (factor.square() / self.cov_diag.unsqueeze(-1)).sum((-2, -1))
+        return whole - (self._reduced @ factor).square().sum((-2, -1))
+
+    def _factors(self) -> list[Tensor]:
+        return [self.cov_factor, self.cov_diag.sqrt().diag_embed()]
+
+
+def normal_divergence(p: Any, q: Any) -> Tensor:
+    """The divergence of two normal distributions of vectors, whatever their covariances are."""
+    if p.event_shape != q.event_shape:
+        raise ArgumentError(
+            "KL-divergence between two Multivariate Normals with different event shapes cannot be "
+            "computed",
+            fix="compare distributions of vectors of one size",
+        )
+    determinants = q._log_determinant() - p._log_determinant()
+    total = q._distance(q.loc - p.loc)
+    for factor in p._factors():
+        total = total + q._spread(factor)
+    return determinants + 0.5 * (total - p.event_shape[0])

@@ -312,7 +312,8 @@ def test_checks_of_sets(name: str) -> None:
 
 
 def test_sets_of_classes() -> None:
-    assert C.is_dependent(D.TransformedDistribution.support)
+    assert C.is_dependent(D.Uniform.support) and not C.is_dependent(D.Normal.support)
+    assert D.Uniform.support.event_dim == 0 and not D.Uniform.support.is_discrete
     assert C.dependent(event_dim=2).event_dim == 2
     with pytest.raises(NotImplementedError, match="statically"):
         _ = C.dependent.event_dim
