@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from metaop.distributions.categorical import Categorical, OneHotCategorical
 from metaop.distributions.continuous import Exponential, Uniform
-from metaop.distributions.counts import Bernoulli, Poisson
-from metaop.distributions.distribution import Distribution
+from metaop.distributions.counts import Bernoulli, Binomial, Poisson
+from metaop.distributions.distribution import Distribution, ExponentialFamily
+from metaop.distributions.expectations import INFINITE, WITH_FORMULAS, cross_entropy, outside
 from metaop.distributions.gamma_family import Beta, Dirichlet, Gamma
 from metaop.distributions.independent import Independent
-from metaop.distributions.location_scale import Laplace, Normal
-from metaop.distributions.multivariate import MultivariateNormal
+from metaop.distributions.location_scale import Cauchy, Laplace, Normal
+from metaop.distributions.multivariate import (
+    LowRankMultivariateNormal,
+    MultivariateNormal,
+    normal_divergence,
+)
+from metaop.distributions.transformed_distribution import TransformedDistribution
 from metaop.distributions.utils import sum_rightmost
-from metaop.errors import UnsupportedError
+from metaop.errors import ArgumentTypeError, UnsupportedError
 from metaop.nn.functional import softplus
 from metaop.tensor.core import Tensor
+from metaop.tensor.functions.creation import full
+from metaop.tensor.functions.joining import broadcast_shapes
 from metaop.tensor.functions.pointwise import digamma, lgamma
 from metaop.tensor.functions.selection import where
-from metaop.tensor.linear_algebra.decompositions import solve_triangular
+
+__all__ = ["kl_divergence", "register_kl"]
 
 _FORMULAS: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}
 
@@ -38,6 +48,11 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Callable], Callable]:
     >>> metaop.distributions.kl_divergence(Fixed(0.0, 1.0), Fixed(3.0, 1.0))
     tensor(0.)
     """
+    for one in (type_p, type_q):
+        if not (isinstance(one, type) and issubclass(one, Distribution)):
+            raise ArgumentTypeError(
+                f"Expected a Distribution subclass but got {one}", fix="pass classes"
+            )
 
     def decorator(formula: Callable) -> Callable:
         _FORMULAS[type_p, type_q] = formula
@@ -49,21 +64,50 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Callable], Callable]:
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     """The expectation under `p` of `log p - log q`.
 
-    Raises UnsupportedError for a pair without a formula.
+    Raises UnsupportedError for a pair without a formula. Warns where two formulas are equally near.
 
     >>> one, other = metaop.distributions.Normal(0.0, 1.0), metaop.distributions.Normal(2.0, 1.0)
     >>> metaop.distributions.kl_divergence(one, other)
     tensor(2.)
     """
-    for first in type(p).__mro__:
-        for second in type(q).__mro__:
-            formula = _FORMULAS.get((first, second))
-            if formula is not None:
-                return formula(p, q)
-    raise UnsupportedError(
-        f"No KL(p || q) is implemented for p type {type(p).__name__} and q type {type(q).__name__}",
-        fix="estimate it from samples, or add a formula with register_kl",
-    )
+    first, second = type(p).__mro__, type(q).__mro__
+    by_p = [(one, other) for one in first for other in second if (one, other) in _FORMULAS]
+    by_q = [(one, other) for other in second for one in first if (one, other) in _FORMULAS]
+    if not by_p:
+        raise UnsupportedError(
+            f"No KL(p || q) is implemented for p type {type(p).__name__} and q type "
+            f"{type(q).__name__}",
+            fix="estimate it from samples, or add a formula with register_kl",
+        )
+    if _FORMULAS[by_p[0]] is not _FORMULAS[by_q[0]]:
+        warnings.warn(
+            f"Ambiguous kl_divergence({type(p).__name__}, {type(q).__name__}). Please "
+            f"register_kl({by_p[0][0].__name__}, {by_q[0][1].__name__})",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return _FORMULAS[by_p[0]](p, q)
+
+
+def _infinite(p: Distribution, q: Distribution) -> Tensor:
+    like = next(value for value in vars(p).values() if isinstance(value, Tensor))
+    shape = broadcast_shapes(p.batch_shape, q.batch_shape)
+    return full(shape, math.inf, dtype=like.dtype, device=like.device)
+
+
+def _by_expectations(p: Distribution, q: Distribution) -> Tensor:
+    divergence = cross_entropy(p, q) - p.entropy()
+    beyond = outside(p, q)
+    return divergence if beyond is None else where(beyond, math.inf, divergence)
+
+
+for _pairs, _formula in ((INFINITE, _infinite), (WITH_FORMULAS, _by_expectations)):
+    for _first, _seconds in _pairs.items():
+        for _second in _seconds:
+            register_kl(_first, _second)(_formula)
+
+
+# Below are pairs of one type, whose formulas are exact where both are equal.
 
 
 @register_kl(Normal, Normal)
@@ -77,6 +121,12 @@ def _normal(p: Normal, q: Normal) -> Tensor:
 def _laplace(p: Laplace, q: Laplace) -> Tensor:
     ratio, distance = p.scale / q.scale, (p.loc - q.loc).abs()
     return -ratio.log() + distance / q.scale + ratio * (-distance / p.scale).exp() - 1
+
+
+@register_kl(Cauchy, Cauchy)
+def _cauchy(p: Cauchy, q: Cauchy) -> Tensor:
+    distance = (p.scale + q.scale).square() + (p.loc - q.loc).square()
+    return (distance / (4 * p.scale * q.scale)).log()
 
 
 @register_kl(Uniform, Uniform)
@@ -104,33 +154,33 @@ def _gamma(p: Gamma, q: Gamma) -> Tensor:
 
 @register_kl(Beta, Beta)
 def _beta(p: Beta, q: Beta) -> Tensor:
-    total_p = p.concentration1 + p.concentration0
-    total_q = q.concentration1 + q.concentration0
-    return (
-        q._log_normaliser()
-        - p._log_normaliser()
-        + (p.concentration1 - q.concentration1) * digamma(p.concentration1)
-        + (p.concentration0 - q.concentration0) * digamma(p.concentration0)
-        + (total_q - total_p) * digamma(total_p)
-    )
+    return _dirichlet(p._of_two(), q._of_two())
 
 
 @register_kl(Dirichlet, Dirichlet)
 def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
-    total_p, total_q = p.concentration.sum(-1), q.concentration.sum(-1)
-    difference = digamma(p.concentration) - digamma(total_p).unsqueeze(-1)
-    return (
-        lgamma(total_p)
-        - lgamma(total_q)
-        - (lgamma(p.concentration) - lgamma(q.concentration)).sum(-1)
-        + ((p.concentration - q.concentration) * difference).sum(-1)
-    )
+    mean = digamma(p.concentration) - digamma(p.concentration.sum(-1, True))
+    apart = ((p.concentration - q.concentration) * mean).sum(-1)
+    return q._log_beta() - p._log_beta() + apart
 
 
 @register_kl(Bernoulli, Bernoulli)
-def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
+def _bernoulli(p: Any, q: Any) -> Tensor:
     hit = p.probs * (softplus(-q.logits) - softplus(-p.logits))
-    return hit + (1 - p.probs) * (softplus(q.logits) - softplus(p.logits))
+    hit = where(p.probs == 0, 0.0, where(q.probs == 0, math.inf, hit))
+    miss = (1 - p.probs) * (softplus(q.logits) - softplus(p.logits))
+    return hit + where(p.probs == 1, 0.0, where(q.probs == 1, math.inf, miss))
+
+
+@register_kl(Binomial, Binomial)
+def _binomial(p: Binomial, q: Binomial) -> Tensor:
+    if bool((p.total_count < q.total_count).any()):
+        raise UnsupportedError(
+            "KL between Binomials where q.total_count > p.total_count is not implemented",
+            fix="estimate it from samples",
+        )
+    divergence = p.total_count * _bernoulli(p, q)
+    return where(p.total_count > q.total_count, math.inf, divergence)
 
 
 @register_kl(Poisson, Poisson)
@@ -150,15 +200,45 @@ def _one_hot(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
     return _categorical(p._categorical, q._categorical)
 
 
-@register_kl(MultivariateNormal, MultivariateNormal)
-def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
-    determinants = q._log_determinant() - p._log_determinant()
-    spread = solve_triangular(q.scale_tril, p.scale_tril, upper=False).square().sum((-2, -1))
-    apart = (q.loc - p.loc).unsqueeze(-1)
-    distance = solve_triangular(q.scale_tril, apart, upper=False).square().sum((-2, -1))
-    return determinants + 0.5 * (spread + distance - p.event_shape[0])
+for _first in (MultivariateNormal, LowRankMultivariateNormal):
+    for _second in (MultivariateNormal, LowRankMultivariateNormal):
+        register_kl(_first, _second)(normal_divergence)
+
+
+@register_kl(ExponentialFamily, ExponentialFamily)
+def _exponential_family(p: ExponentialFamily, q: ExponentialFamily) -> Tensor:
+    if type(p) is not type(q):
+        raise UnsupportedError(
+            f"No KL(p || q) is implemented for p type {type(p).__name__} and q type "
+            f"{type(q).__name__}: the cross KL-divergence between different exponential families "
+            "cannot be computed using Bregman divergences",
+            fix="estimate it from samples, or add a formula with register_kl",
+        )
+    parameters, normaliser, statistics = p._mean_statistics()
+    result = q._log_normalizer(*q._natural_params) - normaliser
+    for own, other, statistic in zip(parameters, q._natural_params, statistics):
+        term = (other - own) * statistic
+        result = result - sum_rightmost(term, term.ndim - len(q.batch_shape))
+    return result
+
+
+@register_kl(TransformedDistribution, TransformedDistribution)
+def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
+    if p.transforms != q.transforms or p.event_shape != q.event_shape:
+        raise UnsupportedError(
+            "KL(p || q) of transformed distributions needs equal transforms and event shapes",
+            fix="estimate it from samples",
+        )
+    return kl_divergence(p.base_dist, q.base_dist)
 
 
 @register_kl(Independent, Independent)
 def _independent(p: Independent, q: Independent) -> Tensor:
-    return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
+    count = p.reinterpreted_batch_ndims
+    if count != q.reinterpreted_batch_ndims:
+        raise UnsupportedError(
+            f"KL(p || q) of {count} and {q.reinterpreted_batch_ndims} dimensions that count as one "
+            "event",
+            fix="let both count the same",
+        )
+    return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), count)

@@ -357,7 +357,11 @@ def test_a_family_of_the_users_own() -> None:
         def _log_normalizer(self, one):
             return -(-2 * one).log()
 
-    small = Rayleigh(from_numpy(positive(3)))
+    small, large = Rayleigh(from_numpy(positive(3))), Rayleigh(from_numpy(2 + positive(3)))
+    ratio = (small.scale / large.scale).square()
+    np.testing.assert_allclose(
+        D.kl_divergence(small, large).detach().numpy(), (ratio - 1 - ratio.log()).numpy(), 1e-10
+    )
     assert tuple(small.entropy().shape) == (3,)
     wide = small.expand((2, 3))
     assert tuple(wide.scale.shape) == (2, 3) and wide.batch_shape == metaop.Size([2, 3])
