@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import update_wrapper
+from functools import cached_property
 from typing import Any
 
 from metaop.errors import ArgumentError
@@ -38,20 +37,12 @@ def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
     return tuple(broadcast_tensors(*made))
 
 
-class lazy_property:
+class lazy_property(cached_property):
     """A property that is computed when it is first read, and kept; a parameter may replace it."""
 
-    def __init__(self, wrapped: Callable[[Any], Any]) -> None:
-        self.wrapped = wrapped
-        update_wrapper(self, wrapped)  # type: ignore[arg-type]
-
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        if instance is None:
-            return self
         with enable_grad():
-            value = self.wrapped(instance)
-        setattr(instance, self.wrapped.__name__, value)
-        return value
+            return super().__get__(instance, owner)
 
 
 def clamp_probs(probs: Tensor) -> Tensor:

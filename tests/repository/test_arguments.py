@@ -21,7 +21,7 @@ INNER = (
 # Methods that a base class calls alike for all of its classes.
 SHARED = {
     "__call__", "advance", "build", "closed", "compute_mask", "first_value", "following",
-    "get_attr", "output", "placeholder", "rule", "state_names",
+    "get_attr", "log_abs_det_jacobian", "output", "placeholder", "rule", "state_names",
 }  # fmt: skip
 # Arguments that mean the same wherever they stand.
 EVERYWHERE = {
