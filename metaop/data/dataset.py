@@ -99,6 +99,67 @@ def _element(tensor: Tensor, index: Any) -> Tensor:
     return cast(Any, tensor)[index]
 
 
+class StackDataset(Dataset[Any]):
+    """Data sets side by side: sample `i` is the tuple of their samples `i`.
+
+    With keywords it is the dictionary of them. Lengths must agree. Raises ArgumentError for data
+    sets of several lengths, for none, and for both kinds at once.
+
+    >>> pairs = metaop.data.StackDataset(image=[1, 2], label=["a", "b"])
+    >>> len(pairs), pairs[1]
+    (2, {'image': 2, 'label': 'b'})
+    """
+
+    datasets: tuple[Any, ...] | dict[str, Any]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if bool(args) == bool(kwargs):
+            raise ArgumentError(
+                "Supported either ``tuple``- (via ``args``) or ``dict``- (via ``kwargs``) like "
+                "input/output, but both types are given."
+                if args
+                else "At least one dataset should be passed",
+                fix="pass data sets either by position or by keyword",
+            )
+        self.datasets = args or kwargs
+        lengths = [len(one) for one in self._parts()]
+        if len(set(lengths)) > 1:
+            raise ArgumentError(
+                f"Size mismatch between datasets: lengths {lengths}",
+                fix="give data sets of one length",
+            )
+        self._length = lengths[0]
+
+    def _parts(self) -> list[Any]:
+        given = self.datasets
+        return list(given.values() if isinstance(given, dict) else given)
+
+    def _together(self, parts: Sequence[Any]) -> Any:
+        given = self.datasets
+        return dict(zip(given, parts)) if isinstance(given, dict) else tuple(parts)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._together([one[index] for one in self._parts()])
+
+    def __getitems__(self, indices: list[Any]) -> list[Any]:
+        """Several samples at once, by the parts that can do so."""
+        columns = []
+        for one in self._parts():
+            at_once = getattr(one, "__getitems__", None)
+            column = at_once(indices) if callable(at_once) else [one[index] for index in indices]
+            if len(column) != len(indices):
+                raise ArgumentError(
+                    "Nested dataset's output size mismatch. "
+                    f"Expected {len(indices)}, got {len(column)}",
+                    fix="let __getitems__ give one sample for each index",
+                )
+            columns.append(column)
+        return [self._together(sample) for sample in zip(*columns)]
+
+    def __len__(self) -> int:
+        return self._length
+
+
 class ConcatDataset(Dataset[Sample]):
     """Several data sets one after the other, as one.
 

@@ -13,24 +13,24 @@ from functools import partial
 from typing import Any, ClassVar
 
 from metaop.data.collate import default_collate
-from metaop.data.dataset import IterableDataset
+from metaop.data.dataset import Dataset, IterableDataset
 from metaop.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from metaop.tensor.generator import host_random
 
 
-class IterDataPipe(IterableDataset[Any]):
-    """An iterable data set whose registered successors are its methods."""
+class _Chained:
+    """A data set whose registered successors, the `functions` of its family, are its methods."""
 
-    functions: ClassVar[dict[str, Callable[..., IterDataPipe]]] = {}
+    functions: ClassVar[dict[str, Callable[..., Any]]]
 
     def __getattr__(self, name: str) -> Any:
-        if name in IterDataPipe.functions:
-            return partial(IterDataPipe.functions[name], self)
+        if name in type(self).functions:
+            return partial(type(self).functions[name], self)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     @classmethod
     def register_datapipe_as_function(
-        cls, function_name: str, cls_to_register: Callable[..., IterDataPipe]
+        cls, function_name: str, cls_to_register: Callable[..., Any]
     ) -> None:
         """Makes `pipe.function_name(…)` mean `cls_to_register(pipe, …)`."""
         if function_name in cls.functions:
@@ -38,6 +38,18 @@ class IterDataPipe(IterableDataset[Any]):
                 f"Unable to add DataPipe function name {function_name} as it is already taken"
             )
         cls.functions[function_name] = cls_to_register
+
+
+class IterDataPipe(_Chained, IterableDataset[Any]):
+    """An iterable data set whose registered successors are its methods."""
+
+    functions: ClassVar[dict[str, Callable[..., Any]]] = {}
+
+
+class MapDataPipe(_Chained, Dataset[Any]):
+    """A data set by key or index whose registered successors are its methods."""
+
+    functions: ClassVar[dict[str, Callable[..., Any]]] = {}
 
 
 class functional_datapipe:
@@ -52,7 +64,8 @@ class functional_datapipe:
         self.name = name
 
     def __call__(self, cls: Any) -> Any:
-        IterDataPipe.register_datapipe_as_function(self.name, cls)
+        family = MapDataPipe if issubclass(cls, MapDataPipe) else IterDataPipe
+        family.register_datapipe_as_function(self.name, cls)
         return cls
 
 

@@ -163,3 +163,38 @@ def test_distributed_shuffling_agrees_between_ranks_and_changes_with_the_epoch()
     assert epoch(0) == epoch(0) != epoch(1)
     with pytest.raises(ArgumentError, match="Invalid rank 3"):
         data.DistributedSampler(Squares(12), 3, 3)
+
+
+def test_data_sets_side_by_side() -> None:
+    torch_data = pytest.importorskip("torch").utils.data
+
+    class Several(Squares):
+        def __getitem__(self, index: int) -> int:
+            return index * index
+
+        def __getitems__(self, indices: list[int]) -> list[int]:
+            return [index * index for index in indices]
+
+    class Wrong(Several):
+        def __getitems__(self, indices: list[int]) -> list[int]:
+            return [0]
+
+    parts = [Several(4), list("abcd")]
+    for library in (data, torch_data):
+        stack = library.StackDataset
+        rows, named = stack(*parts), stack(x=parts[0], y=parts[1])
+        assert len(rows) == len(named) == 4
+        assert rows[2] == (4, "c") and named[3] == {"x": 9, "y": "d"}
+        assert rows.__getitems__([3, 1]) == [(9, "d"), (1, "b")]
+        assert named.__getitems__([0]) == [{"x": 0, "y": "a"}]
+        assert [len(batch) for batch in library.DataLoader(rows, 3)] == [2, 2]
+        for given, keywords in (
+            ((), {}),
+            (([1],), {"x": [2]}),
+            (([1], [1, 2]), {}),
+            ((), {"x": [1], "y": [1, 2]}),
+        ):
+            with pytest.raises(ValueError):
+                stack(*given, **keywords)
+        with pytest.raises(ValueError, match="size mismatch"):
+            stack(Wrong(4)).__getitems__([0, 1])

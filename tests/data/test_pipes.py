@@ -82,3 +82,38 @@ def test_own_pipes() -> None:
         _ = pipes.IterableWrapper([]).nothing_like_this
     with pytest.raises((RuntimeError, ValueError), match="Batch size"):
         pipes.IterableWrapper([]).batch(0)
+
+
+def test_pipes_by_key() -> None:
+    from metaop.utils.data import MapDataPipe
+
+    class Words(MapDataPipe):
+        def __init__(self, words: list[str]) -> None:
+            self.words = words
+
+        def __getitem__(self, index: int) -> str:
+            return self.words[index]
+
+        def __len__(self) -> int:
+            return len(self.words)
+
+    @functional_datapipe("louder")
+    class Louder(MapDataPipe):
+        def __init__(self, source: Any, end: str = "!") -> None:
+            self.source, self.end = source, end
+
+        def __getitem__(self, index: int) -> str:
+            return self.source[index].upper() + self.end
+
+        def __len__(self) -> int:
+            return len(self.source)
+
+    pipe = Words(["a", "b", "c"]).louder(end="?")
+    assert list(DataLoader(pipe, 2)) == [["A?", "B?"], ["C?"]]
+    assert "louder" not in IterDataPipe.functions and not hasattr(
+        pipes.IterableWrapper([]), "louder"
+    )
+    with pytest.raises(AttributeError):
+        pipe.softer()
+    with pytest.raises(ValueError, match="already taken"):
+        functional_datapipe("louder")(Words)

@@ -11,6 +11,7 @@ from metaop.data import (
     RandomSampler,
     Sampler,
     SequentialSampler,
+    StackDataset,
     Subset,
     SubsetRandomSampler,
     TensorDataset,
@@ -21,7 +22,7 @@ from metaop.data import (
     get_worker_info,
     random_split,
 )
-from metaop.data.pipes import IterDataPipe, functional_datapipe
+from metaop.data.pipes import IterDataPipe, MapDataPipe, functional_datapipe
 from metaop.utils.data import dataloader, dataset, distributed, sampler
 
 __all__ = [
@@ -33,9 +34,11 @@ __all__ = [
     "DistributedSampler",
     "IterDataPipe",
     "IterableDataset",
+    "MapDataPipe",
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
+    "StackDataset",
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",
