@@ -5,6 +5,7 @@ from metaop.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from metaop.autograd.function import Function, once_differentiable
 from metaop.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from metaop.autograd.gradients import backward, grad
+from metaop.autograd.threads import set_multithreading_enabled
 from metaop.autograd.variable import Variable
 from metaop.tensor.gradients import (
     enable_grad,
@@ -33,4 +34,5 @@ __all__ = [
     "once_differentiable",
     "set_detect_anomaly",
     "set_grad_enabled",
+    "set_multithreading_enabled",
 ]

@@ -126,7 +126,13 @@ from metaop.nn.padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
-from metaop.nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
+from metaop.nn.parameter import (
+    Buffer,
+    Parameter,
+    UninitializedBuffer,
+    UninitializedParameter,
+    factory_kwargs,
+)
 from metaop.nn.parameter_containers import ParameterDict, ParameterList
 from metaop.nn.pooling import (
     AdaptiveAvgPool1d,

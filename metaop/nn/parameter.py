@@ -220,3 +220,26 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
 def is_lazy(param: Any) -> bool:
     """Whether a parameter or buffer has no shape yet."""
     return isinstance(param, UninitializedTensorMixin)
+
+
+def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
+    """What of a module's keywords is for the functions that make its tensors.
+
+    These are `device`, `dtype` and `memory_format`, given themselves or within `factory_kwargs`.
+    Raises ArgumentTypeError for other keywords, and for one that is given twice.
+
+    >>> nn.factory_kwargs({"dtype": metaop.float64})
+    {'dtype': metaop.float64}
+    """
+    kwargs = dict(kwargs or {})
+    found = dict(kwargs.pop("factory_kwargs", {}))
+    unknown = kwargs.keys() - {"device", "dtype", "memory_format"}
+    if unknown:
+        raise ArgumentTypeError(f"unexpected kwargs {unknown}", fix="leave them out")
+    twice = kwargs.keys() & found.keys()
+    if twice:
+        raise ArgumentTypeError(
+            f"{min(twice)} specified twice, in **kwargs and in factory_kwargs",
+            fix="give it once",
+        )
+    return {**found, **kwargs}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from metaop.autograd.function import output_of
@@ -13,13 +13,60 @@ from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.generator import get_rng_state, set_rng_state
 from metaop.tensor.gradients import enable_grad
 from metaop.unified_graph.recording import Call, modes, next_sequence
+from metaop.utils.selective_checkpoint import (
+    CheckpointPolicy,
+    SelectiveCheckpointContext,
+    create_selective_checkpoint_contexts,
+)
 
-__all__ = ["checkpoint", "checkpoint_sequential"]
+__all__ = [
+    "CheckpointPolicy",
+    "SelectiveCheckpointContext",
+    "checkpoint",
+    "checkpoint_sequential",
+    "create_selective_checkpoint_contexts",
+    "set_checkpoint_debug_enabled",
+    "set_checkpoint_early_stop",
+]
 
 
 def noop_context_fn() -> tuple[Any, Any]:
     """Two context managers that change nothing: `checkpoint`'s default."""
     return nullcontext(), nullcontext()
+
+
+@contextmanager
+def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
+    """Whether the second run of a function stops once backward has what it needs.
+
+    The function itself always runs to its end, but what it records is computed only where backward
+    needs it, whatever `enable` is. Raises ArgumentError unless that is a truth value.
+
+    >>> x = metaop.ones(2, requires_grad=True)
+    >>> with metaop.utils.checkpoint.set_checkpoint_early_stop(False):
+    ...     y = metaop.utils.checkpoint.checkpoint(metaop.exp, x, use_reentrant=False)
+    """
+    _require_truth_value("set_checkpoint_early_stop", enable)
+    yield
+
+
+@contextmanager
+def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
+    """Whether `checkpoint` compares what both runs of a function record.
+
+    There is no such bookkeeping here, whatever `enabled` is. Raises ArgumentError unless that is a
+    truth value or None.
+
+    >>> with metaop.utils.checkpoint.set_checkpoint_debug_enabled(True):
+    ...     pass
+    """
+    _require_truth_value("set_checkpoint_debug_enabled", enabled, None)
+    yield
+
+
+def _require_truth_value(name: str, value: Any, *others: Any) -> None:
+    if value not in (True, False, *others):
+        raise ArgumentError(f"{name}: {value!r} is no truth value", fix="pass True or False")
 
 
 def checkpoint(
