@@ -75,6 +75,8 @@ _SUBMODULES = frozenset(
 
 # Names that live in submodules which few programs need at once.
 _ELSEWHERE_BY_MODULE = {
+    "amp": "GradScaler",
+    "ao.quantization": "fake_quantize_per_channel_affine fake_quantize_per_tensor_affine",
     "amp.autocast": """
         autocast get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype
         is_autocast_cpu_enabled is_autocast_enabled set_autocast_dtype
@@ -92,19 +94,20 @@ _ELSEWHERE_BY_MODULE = {
         set_num_interop_threads set_num_threads set_warn_always typename
         use_deterministic_algorithms
     """,
+    "errors": "OutOfMemoryError",
     "export": "load_program",
     "func": "vmap",
     "inspect": "profile",
     "kernels": "code kernel",
     "nn.functional": """
         adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout avg_pool1d batch_norm bilinear
-        binary_cross_entropy_with_logits celu channel_shuffle conv1d conv2d conv3d
-        conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss
+        binary_cross_entropy_with_logits celu celu_ channel_shuffle conv1d conv2d conv3d
+        conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss
         cosine_similarity ctc_loss dropout embedding embedding_bag feature_alpha_dropout
         group_norm hinge_embedding_loss instance_norm kl_div layer_norm margin_ranking_loss
         max_pool1d max_pool1d_with_indices max_pool2d max_pool3d pairwise_distance
-        pixel_shuffle pixel_unshuffle poisson_nll_loss rms_norm rrelu selu threshold
-        triplet_margin_loss
+        native_channel_shuffle pixel_shuffle pixel_unshuffle poisson_nll_loss rms_norm rrelu
+        rrelu_ selu selu_ threshold threshold_ triplet_margin_loss
     """,
     "nn.functional.native": "constant_pad_nd grid_sampler grid_sampler_2d grid_sampler_3d",
     "serialization": "load save",

@@ -77,7 +77,11 @@ class DeviceError(MetaopError, RuntimeError):
 
 
 class OutOfMemoryError(DeviceError, MemoryError):
-    """A GPU has no memory left for a tensor."""
+    """A GPU has no memory left for a tensor of that size.
+
+    >>> issubclass(metaop.OutOfMemoryError, RuntimeError)
+    True
+    """
 
 
 class MemoryBudgetError(MetaopError, MemoryError):

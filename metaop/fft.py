@@ -52,4 +52,4 @@ __all__ = [
     "rfftn",
 ]
 
-offer_out(globals(), (name for name in __all__ if not name.endswith(("freq", "shift"))))
+offer_out(globals(), (name for name in __all__ if not name.endswith("shift")))

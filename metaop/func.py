@@ -17,6 +17,7 @@ from metaop.autograd import gradients
 from metaop.autograd.mapping import vmap
 from metaop.differentiation import tape
 from metaop.errors import ArgumentError, GradientError
+from metaop.nn.normalisation import _BatchNorm
 from metaop.nn.utils.stateless import functional_call
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.complex_numbers import inner_product
@@ -29,12 +30,15 @@ from metaop.unified_graph.recording import modes
 
 __all__ = [
     "functional_call",
+    "functionalize",
     "grad",
     "grad_and_value",
     "hessian",
     "jacfwd",
     "jacrev",
     "jvp",
+    "linearize",
+    "replace_all_batch_norm_modules_",
     "stack_module_state",
     "vjp",
     "vmap",
@@ -214,6 +218,89 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = F
         slope = tree_map(along, value)
     shown = _shown((value, slope, rest))
     return shown if has_aux else shown[:2]
+
+
+def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """The result of `func` at `primals`, and the function that is its derivative there.
+
+    That function takes tangents of the shapes and types of `primals` and gives the derivative along
+    them, of the shape of the result; `func` does not run again. Raises ArgumentError for tangents
+    that do not fit.
+
+    >>> value, along = metaop.func.linearize(metaop.exp, metaop.zeros(2))
+    >>> value, along(metaop.tensor([1.0, 2.0]))
+    (tensor([1., 1.]), tensor([1., 2.]))
+    """
+    sources, result = _run(func, tuple(range(len(primals))), primals, {})
+    outputs, form = tree_flatten(result)
+    kept = [_slopes(output, sources) for output in outputs]
+    inputs, shape = tree_flatten(primals)
+
+    def along(*tangents: Any) -> Any:
+        given, given_form = tree_flatten(tangents)
+        if given_form != shape:
+            raise ArgumentError(
+                f"Expected the tangents {given_form} to have the same argspec as the primals "
+                f"{shape}",
+                fix="nest the tangents as the primals",
+            )
+        for place, (tangent, primal) in enumerate(zip(given, inputs)):
+            for what in ("shape", "device", "dtype"):
+                if getattr(tangent, what) != getattr(primal, what):
+                    raise ArgumentError(
+                        f"tangent:{place} with {what} {getattr(tangent, what)} in flattened pytree "
+                        f"doesn't match the {what} {getattr(primal, what)} of the corresponding "
+                        "primal.",
+                        fix="pass tangents like the primals",
+                    )
+        found = []
+        for weight, slopes in kept:
+            pairs = zip(tree_leaves(slopes), given, strict=True)
+            product = sum((slope * tangent).sum() for slope, tangent in pairs)
+            found.append(_gradients(product, weight))
+        return _shown(tree_unflatten(found, form), (primals, tangents))
+
+    return _shown(result, primals), along
+
+
+def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
+    """The same function: writes in place are recorded as functions of the values before.
+
+    `remove` is "mutations" or "mutations_and_views"; anything else raises ArgumentError. Results
+    have the shapes that they had.
+
+    >>> metaop.func.functionalize(lambda x: x.clone().add_(1))(metaop.zeros(2))
+    tensor([1., 1.])
+    """
+    if remove not in ("mutations", "mutations_and_views"):
+        raise ArgumentError(
+            f"functionalize(f, remove={remove!r}): remove must be 'mutations' or "
+            "'mutations_and_views'",
+            fix="pass one of them",
+        )
+
+    @wraps(func)
+    def same(*args: Any, **kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    return same
+
+
+def replace_all_batch_norm_modules_(root: Any) -> Any:
+    """Lets the batch norms of a module normalise by the batch alone, and returns the module.
+
+    Their running statistics, which a mapped function must not write, are dropped; shapes stay.
+
+    >>> net = metaop.func.replace_all_batch_norm_modules_(nn.Sequential(nn.BatchNorm1d(2)))
+    >>> net[0].running_mean is None, net[0].track_running_stats
+    (True, False)
+    """
+    for module in root.modules():
+        if isinstance(module, _BatchNorm) and module.track_running_stats:
+            module.running_mean = module.running_var = None
+            module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root
 
 
 def _slopes(output: Tensor, sources: Any) -> tuple[Tensor, Any]:

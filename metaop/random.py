@@ -25,7 +25,16 @@ __all__ = [
     "manual_seed",
     "seed",
     "set_rng_state",
+    "thread_safe_generator",
 ]
+
+
+def thread_safe_generator() -> Generator | None:
+    """The generator of a worker thread of a DataLoader: None, workers are processes here.
+
+    So random functions take the default stream, of which every worker has one of its own.
+    """
+    return None
 
 
 @contextmanager

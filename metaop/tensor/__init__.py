@@ -7,11 +7,11 @@ from metaop.tensor import (
 )
 from metaop.tensor.functions import (
     activations, comparison, complex_numbers, conversion, counting, creation,
-    finite_differences, indexing, joining, ordering, places, pointwise, random, ranges,
+    finite_differences, indexing, joining, memory, ordering, places, pointwise, random, ranges,
     rearranging, reductions, scans, scattering, selection, shaping, special_functions,
     spectrograms, strided_views, windows,
 )
-from metaop.tensor.host import dlpack, host_pointwise
+from metaop.tensor.host import dlpack, element_calls, host_pointwise
 from metaop.tensor.linear_algebra import (
     contractions, decompositions, determinants, householder, products, low_rank,
     lu, matrix_functions, norms, solutions,

@@ -14,7 +14,7 @@ import numpy as np
 from metaop.errors import ArgumentTypeError, DimensionError, UnsupportedError
 from metaop.tensor.core import Tensor, from_array
 from metaop.tensor.strides import Layout, contiguous_strides, view_layout
-from metaop.tensor.surface import method
+from metaop.tensor.surface import method, public
 from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.tensor_type import META, Device
 
@@ -44,7 +44,7 @@ def data_ptr(input: Tensor) -> int:
     return address + offset * input.dtype.itemsize
 
 
-class _Storage:
+class Storage:
     """What both kinds of storage have: an entry is an element of one and a byte of the other."""
 
     def __init__(self, owner: Tensor) -> None:
@@ -119,7 +119,7 @@ class _Storage:
         return index
 
 
-class UntypedStorage(_Storage):
+class UntypedStorage(Storage):
     """The memory behind a tensor as bytes; a byte that is written copies the storage.
 
     >>> metaop.UntypedStorage(metaop.zeros(3)).nbytes()
@@ -182,7 +182,7 @@ class UntypedStorage(_Storage):
         return UntypedStorage(self._owner.cpu()) if self.is_cuda else self
 
 
-class TypedStorage(_Storage):
+class TypedStorage(Storage):
     """The memory behind a tensor as elements in a row; its length is their number.
 
     >>> list(metaop.TypedStorage(metaop.tensor([[1, 2], [3, 4]])))
@@ -249,3 +249,16 @@ def untyped_storage(input: Tensor) -> UntypedStorage:
 def storage(input: Tensor) -> TypedStorage:
     """The memory of the tensor, or of the base of a view, as elements."""
     return TypedStorage(owner_and_layout(input)[0])
+
+
+@public()
+def is_storage(obj: Any) -> bool:
+    """Whether an object is the storage of a tensor.
+
+    >>> metaop.is_storage(metaop.zeros(2).untyped_storage())
+    True
+    """
+    return isinstance(obj, Storage)
+
+
+method("const_data_ptr")(data_ptr)

@@ -138,3 +138,64 @@ def test_errors() -> None:
     with pytest.raises((RuntimeError, ValueError), match="sizes"):
         func.vmap(lambda x, y: x + y)(metaop.ones(2), metaop.ones(3))
     np.testing.assert_array_equal(func.grad(lambda x: metaop.ones(()))(metaop.ones(2)), [0, 0])
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr")  # of PyTorch's graphs
+def test_linear_approximations() -> None:
+    def along(T, x, y, m):
+        value, slope = T.linearize(lambda a, b: ((a * b).sin(), {"s": (m @ a).exp()}), x, y)
+        one, other = slope(y, x), slope(x * 0.5, y * 2)
+        return [*value[:1], value[1]["s"], one[0], one[1]["s"], other[0], other[1]["s"]]
+
+    ours = along(func, *(to_metaop(value) for value in (X, Y, MATRIX)))
+    theirs = along(torch.func, X, Y, MATRIX)
+    for one, other in zip(ours, theirs, strict=True):
+        close(one, other, 1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr")
+def test_tangents_that_do_not_fit() -> None:
+    for library in (metaop, torch):
+        _, along = library.func.linearize(lambda x: x.sin(), library.ones(3))
+        for tangents in (
+            (library.ones(2),),
+            (library.ones(3, dtype=library.float64),),
+            (library.ones(3), library.ones(3)),
+        ):
+            with pytest.raises(RuntimeError):
+                along(*tangents)
+
+
+def test_functions_that_write_in_place() -> None:
+    def writes(x):
+        y = x * 2
+        y[0] = 5.0
+        x.add_(1)
+        return y + x
+
+    for remove in ("mutations", "mutations_and_views"):
+        found = []
+        for library in (metaop, torch):
+            x = library.arange(3.0)
+            found.append(
+                (library.func.functionalize(writes, remove=remove)(x).tolist(), x.tolist())
+            )
+        assert found[0] == found[1]
+    with pytest.raises(RuntimeError):
+        func.functionalize(writes, remove="views")
+
+
+def test_batch_norms_without_statistics() -> None:
+    facts = []
+    for T in (metaop, torch):
+        net = T.nn.Sequential(
+            T.nn.BatchNorm1d(4), T.nn.Sequential(T.nn.BatchNorm1d(4, affine=False))
+        )
+        plain = T.nn.BatchNorm1d(4, track_running_stats=False)
+        assert T.func.replace_all_batch_norm_modules_(net) is net
+        T.func.replace_all_batch_norm_modules_(plain)
+        x = T.arange(12.0).view(3, 4).sin()
+        results = [module.eval()(x).tolist() for module in (net[0], net[1][0], plain)]
+        facts.append((sorted(net.state_dict()), [net[0].track_running_stats], results))
+    assert facts[0][:2] == facts[1][:2]
+    np.testing.assert_allclose(facts[0][2], facts[1][2], 1e-4, 1e-5)

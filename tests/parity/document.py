@@ -57,13 +57,8 @@ def _surface() -> list[str]:
         for rows, found in ((names, absent_names(path)), (out, absent_out(path))):
             if found:
                 rows.append(f"| `{shown}` | {', '.join(f'`{name}`' for name in found)} |")
-    return [
-        *names,
-        "",
-        "Functions whose documentation has `out=` in PyTorch, without it:",
-        "",
-        *out,
-    ]
+    missing = "Functions whose documentation has `out=` in PyTorch, without it:"
+    return [*names, *(["", missing, "", *out] if len(out) > 2 else [])]
 
 
 def _census() -> list[str]:

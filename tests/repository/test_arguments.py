@@ -128,6 +128,10 @@ LEGAL = {
         },
         "record_function.__init__": {"args"},
         "checkpoint": {"debug"},
+        **{
+            name: {"input"}
+            for name in ("coalesce", "is_coalesced", "is_conj", "is_neg", "sparse_dim")
+        },
         "SummaryWriter.add_graph": {"input_to_model", "use_strict_trace", "verbose"},
     },
     "others of its table have the same signature": {

@@ -73,10 +73,10 @@ def fake_quantize_per_tensor_affine(
     """`input` rounded to what quantised values from `quant_min` to `quant_max` stand for.
 
     Its gradient passes where `input` is within the limits, and is zero elsewhere; scale and zero
-    point have none.
+    point have none. The shape stays.
 
-    Example:
-        fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127)
+    >>> metaop.fake_quantize_per_tensor_affine(metaop.tensor([0.26, 9.0]), 0.5, 0, -4, 3)
+    tensor([0.5000, 1.5000])
     """
     return _faked(input, scale, zero_point, quant_min, quant_max)
 
@@ -84,8 +84,16 @@ def fake_quantize_per_tensor_affine(
 def fake_quantize_per_channel_affine(
     input: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
 ) -> Tensor:
-    """Like `fake_quantize_per_tensor_affine`, with a scale and a zero point for each index of
-    `axis`."""
+    """`fake_quantize_per_tensor_affine` with a scale and a zero point for each index of `axis`.
+
+    Raises ArgumentError unless there are as many as the extent of that dimension.
+
+    >>> scales, zeros = metaop.tensor([0.5, 2.0]), metaop.zeros(2, dtype=metaop.int32)
+    >>> x = metaop.tensor([[0.26], [3.1]])
+    >>> metaop.fake_quantize_per_channel_affine(x, scales, zeros, 0, -4, 3)
+    tensor([[0.5000],
+            [4.0000]])
+    """
     channels = input.shape[axis]
     for name, values in (("scale", scale), ("zero_point", zero_point)):
         if tuple(values.shape) != (channels,):

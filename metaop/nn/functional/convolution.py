@@ -33,6 +33,18 @@ def conv1d(
     return _convolve(1, input, weight, bias, stride, padding, dilation, groups)
 
 
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """Convolution of a sequence (T, B, C) with weight (K, C, O), whose result is (T', B, O).
+
+    T' is T + 2 * pad - K + 1.
+
+    >>> F.conv_tbc(metaop.ones(4, 1, 2), metaop.ones(3, 2, 1), metaop.zeros(1)).flatten()
+    tensor([6., 6.])
+    """
+    turned = conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
+    return turned.permute(2, 0, 1).contiguous()
+
+
 def conv2d(
     input: Tensor,
     weight: Tensor,

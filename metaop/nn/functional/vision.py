@@ -285,3 +285,6 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     tensor([0, 2, 1, 3])
     """
     return wrap(record(sampling.channel_shuffle, (input.call,), (groups,)))
+
+
+native_channel_shuffle = channel_shuffle

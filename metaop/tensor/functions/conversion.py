@@ -222,6 +222,17 @@ def is_tensor(obj: Any) -> builtins.bool:
     return isinstance(obj, Tensor)
 
 
+@public(method=True)
+def is_conj(input: Tensor) -> builtins.bool:
+    """Whether a tensor is only marked as conjugated or negated: never, elements are computed.
+
+    >>> metaop.is_conj(metaop.ones(2))
+    False
+    """
+    return False
+
+
+is_neg = method("is_neg")(is_conj)
 nelement = method("nelement")(numel)
 ndimension = method("ndimension")(dim)
 

@@ -405,6 +405,29 @@ def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) ->
     return as_strided(empty(extent, **options), size, stride)
 
 
+@public()
+def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **options: Any) -> Tensor:
+    """A tensor to be filled later, whose dimensions lie in memory in the order of another.
+
+    `size` is its shape, `physical_layout` the dimensions from the outermost to the innermost.
+    Raises ArgumentError unless these are all dimensions, each once.
+
+    >>> metaop.empty_permuted((2, 3, 5), (0, 2, 1)).stride()
+    (15, 1, 3)
+    """
+    order = tuple(physical_layout)
+    if sorted(order) != list(range(len(size))):
+        raise ArgumentError(
+            f"empty_permuted: physical_layout {order} of {len(size)} dimensions",
+            fix="name each dimension once",
+        )
+    strides, step = [0] * len(order), 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= max(size[dim], 1)
+    return empty_strided(size, strides, **options)
+
+
 @method()
 def new_empty_strided(
     input: Tensor, size: Sequence[int], stride: Sequence[int], **options: Any

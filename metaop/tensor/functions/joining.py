@@ -393,3 +393,8 @@ def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
     if swapped:
         grids[:2] = grids[1::-1]
     return tuple(grids)
+
+
+unsafe_chunk = synonym("unsafe_chunk", chunk)
+unsafe_split = synonym("unsafe_split", split)
+unsafe_split_with_sizes = synonym("unsafe_split_with_sizes", split_with_sizes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,46 @@ def _finish(call: Call, requires_grad: bool) -> Tensor:
 
 def _number(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) else value
+
+
+@public("range", out=True)
+def inclusive_range(
+    start: Number = 0,
+    end: Number | None = None,
+    step: Number = 1,
+    *,
+    dtype: DType | None = None,
+    **options: Any,
+) -> Tensor:
+    """`start`, `start + step`, … up to `end`, with it; floats unless `dtype` says otherwise.
+
+    The size is (end - start) / step + 1, rounded down. PyTorch has declared it outdated: `arange`
+    goes as Python's `range`.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
+    ...     metaop.range(1, 4)
+    tensor([1., 2., 3., 4.])
+    """
+    if end is None:
+        start, end = 0, start
+    warnings.warn(
+        "metaop.range is deprecated: its behavior is inconsistent with Python's range builtin. "
+        "Instead, use metaop.arange, which produces values in [start, end).",
+        stacklevel=2,
+    )
+    start, end, step = _number(start), _number(end), _number(step)
+    if step == 0:
+        raise ArgumentError("range: step must be nonzero", fix="use a step other than 0")
+    if (end - start) * step < 0:
+        raise ArgumentError(
+            "upper bound and lower bound inconsistent with step sign",
+            fix=f"from {start} to {end} in steps of {step} there is no way",
+        )
+    extent = math.floor((end - start) / step) + 1
+    numbers = arange(extent, dtype=dtypes.float64, device=options.get("device")) * step + start
+    return numbers.to(dtype or defaults.dtype).requires_grad_(options.get("requires_grad", False))
 
 
 @public(out=True)

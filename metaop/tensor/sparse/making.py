@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from metaop.errors import ArgumentTypeError, DimensionError, ShapeError, UnsupportedError
+from metaop.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DimensionError,
+    ShapeError,
+    UnsupportedError,
+)
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import as_tensor, zeros
 from metaop.tensor.sparse.layouts import layout, sparse_coo, sparse_csr
@@ -22,6 +28,53 @@ def _places(indices: Any, what: str) -> np.ndarray:
     if array.dtype.kind not in "iu" and array.size:
         raise ArgumentTypeError(f"{what}: indices should be integers, got {array.dtype}")
     return array.astype(np.int64)
+
+
+@method()
+def sparse_dim(input: Tensor) -> int:
+    """The number of dimensions of which only some indices are kept: none."""
+    return 0
+
+
+@method()
+def dense_dim(input: Tensor) -> int:
+    """The number of dimensions all of whose indices are kept: all."""
+    return input.ndim
+
+
+def _refuse_dense(name: str) -> None:
+    raise ArgumentError(
+        f"{name} expected sparse coordinate tensor layout but got Strided",
+        fix="call to_sparse() first",
+    )
+
+
+@method()
+def coalesce(input: Tensor) -> Any:
+    """Raises ArgumentError: only sparse tensors may keep a place twice."""
+    return _refuse_dense("coalesce")
+
+
+@method()
+def is_coalesced(input: Tensor) -> Any:
+    """Raises ArgumentError: only sparse tensors may keep a place twice."""
+    return _refuse_dense("is_coalesced")
+
+
+@method()
+def sparse_mask(input: Tensor, mask: SparseTensor) -> SparseTensor:
+    """The elements where the sparse tensor `mask` has some, as a sparse tensor.
+
+    Raises ShapeError unless the shapes are equal.
+    """
+    if tuple(mask.shape) != tuple(input.shape):
+        raise ShapeError(
+            f"sparse_mask: operands have incompatible sizes; self has size {list(input.shape)} but "
+            f"mask has size {list(mask.shape)}",
+            fix="give a mask of the same shape",
+        )
+    values = input[tuple(mask._indices())]  # type: ignore[index]
+    return SparseTensor(mask._given, values, mask.shape, sparse_coo, mask.is_coalesced())
 
 
 @public()
