@@ -48,11 +48,13 @@ class Cut(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A reduction that could be cut: its reduced axes in order, and which nodes have a buffer."""
+    """A reduction that could be cut: its reduced axes in order, which nodes have a buffer, and how
+    many processors there are."""
 
     node: Node
     reduced: tuple[int, ...]
     has_buffer: Callable[[Node], bool]
+    processors: int
 
     @property
     def contraction(self) -> Contraction | None:
@@ -65,12 +67,12 @@ class Source(NamedTuple):
         return tuple(self.node.inputs[0].shape[k] for k in self.reduced)
 
 
-# How a machine with so many processors cuts a reduction; None: not at all.
-Cutter: TypeAlias = Callable[[Source, int], "Cut | None"]
+# How a machine cuts a reduction; None: not at all.
+Cutter: TypeAlias = Callable[[Source], "Cut | None"]
 
 
-def cut_long_rows(source: Source, processors: int) -> Cut | None:
-    """Cuts long rows of which there are few; how many processors there are does not matter."""
+def cut_long_rows(source: Source) -> Cut | None:
+    """Cuts long rows of which there are few, however many processors there are."""
     node, reduced = source.node, source.reduced
     shape = node.inputs[0].shape
     length = node.inputs[0].size // max(node.size, 1)
@@ -97,7 +99,7 @@ def in_two_stages(outputs: Sequence[Node], cut_of: Cutter, processors: int) -> l
         reduced = reduced_axes(node)
         if reduced is None:
             return node
-        cut = cut_of(Source(node, tuple(sorted(reduced)), has_buffer), processors)
+        cut = cut_of(Source(node, tuple(sorted(reduced)), has_buffer, processors))
         return node if cut is None else _split(node, cut)
 
     return rebuild(outputs, transform=transform)

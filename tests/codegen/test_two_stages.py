@@ -10,7 +10,7 @@ import pytest
 from metaop.elementwise.meta_op import apply
 from metaop.fusion.kernel import reduced_axes
 from metaop.fusion.recognise import recognise
-from metaop.fusion.two_stages import Cut, cut_long_rows, in_two_stages
+from metaop.fusion.two_stages import Cut, Source, cut_long_rows, in_two_stages
 from metaop.reduce.meta_op import Reduce, reduce_axes, reduce_with_map
 from metaop.reindex import views
 from metaop.unified_graph import dtype as dtypes
@@ -34,7 +34,7 @@ def turned(reducer: str, source: Node, order: tuple[int, ...]) -> Node:
 
 
 def cut_all(outputs: list[Node], cut: Cut) -> list[Node]:
-    return in_two_stages(outputs, lambda source, processors: cut, 1)
+    return in_two_stages(outputs, lambda source: cut, 1)
 
 
 def reductions(outputs: list[Node]) -> list[Node]:
@@ -133,8 +133,8 @@ def test_a_product_with_another_reader_is_no_contraction() -> None:
     product = left * views.broadcast_to(tensor(1, 1, 30, 40), box)
     seen: list[bool] = []
 
-    def cut_of(source: object, processors: int) -> None:
-        seen.append(source.contraction is not None)  # type: ignore[attr-defined]
+    def cut_of(source: Source) -> None:
+        seen.append(source.contraction is not None)
 
     total = reduce_axes("add", product, [2])
     in_two_stages([total], cut_of, 1)

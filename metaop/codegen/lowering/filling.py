@@ -38,21 +38,22 @@ _PASSES = 3
 _FEW_RESULTS = 64
 
 
-def cut_to_fill(source: Source, processors: int) -> Cut | None:
+def cut_to_fill(source: Source) -> Cut | None:
     """The cut of a reduction that would have too few blocks for the multiprocessors."""
     contraction = source.contraction
     if contraction is None:
-        return _cut_rows(source, processors)
-    pieces = _pieces_of_depth(source.node, contraction, processors)
+        return _cut_rows(source)
+    pieces = _pieces_of_depth(source.node, contraction, source.processors)
     return None if pieces < 2 else Cut((), source.reduced, pieces, True, True)
 
 
-def _cut_rows(source: Source, processors: int) -> Cut | None:
+def _cut_rows(source: Source) -> Cut | None:
     """The parts of what is no contraction: rows that lanes share, or columns of which each has one.
 
     The outer axes are cut, so that neighbours in memory stay neighbours.
     """
-    node, (is_rows, inner) = source.node, _innermost(source)
+    node, processors = source.node, source.processors
+    is_rows, inner = _innermost(source)
     tasks = node.size if is_rows else node.size // inner
     together = rows_for(inner)
     # Columns of one row are tasks themselves, until there are parts.
