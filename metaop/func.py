@@ -188,7 +188,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
     def pull(cotangents: Any) -> tuple[Any, ...]:
         pairs = list(zip(tree_flatten(value)[0], tree_flatten(cotangents)[0], strict=True))
         with _tracking():
-            total = sum(inner_product(one, other) for one, other in pairs)
+            total = inner_product(pairs)
             found = tuple(_gradients(total, sources))
         return _shown(found)
 
@@ -213,7 +213,7 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = F
         def along(output: Tensor) -> Tensor:
             weight, slopes = _slopes(output, sources)
             pairs = zip(tree_leaves(slopes), tree_leaves(tangents), strict=True)
-            return _gradients(sum(inner_product(slope, part) for slope, part in pairs), weight)
+            return _gradients(inner_product(pairs), weight)
 
         slope = tree_map(along, value)
     shown = _shown((value, slope, rest))
@@ -231,9 +231,10 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     >>> value, along(metaop.tensor([1.0, 2.0]))
     (tensor([1., 1.]), tensor([1., 2.]))
     """
-    sources, result = _run(func, tuple(range(len(primals))), primals, {})
-    outputs, form = tree_flatten(result)
-    kept = [_slopes(output, sources) for output in outputs]
+    with _tracking():
+        sources, result = _run(func, tuple(range(len(primals))), primals, {})
+        outputs, form = tree_flatten(result)
+        kept = [_slopes(output, sources) for output in outputs]
     inputs, shape = tree_flatten(primals)
 
     def along(*tangents: Any) -> Any:
@@ -253,14 +254,14 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
                         "primal.",
                         fix="pass tangents like the primals",
                     )
-        found = []
-        for weight, slopes in kept:
-            pairs = zip(tree_leaves(slopes), given, strict=True)
-            product = sum((slope * tangent).sum() for slope, tangent in pairs)
-            found.append(_gradients(product, weight))
-        return _shown(tree_unflatten(found, form), (primals, tangents))
+        with _tracking():
+            found = [
+                _gradients(inner_product(zip(tree_leaves(slopes), given, strict=True)), weight)
+                for weight, slopes in kept
+            ]
+        return _shown(tree_unflatten(found, form))
 
-    return _shown(result, primals), along
+    return _shown(result), along
 
 
 def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
@@ -378,7 +379,7 @@ def jacfwd(
             weight, slopes = _slopes(output, sources)
 
             def columns(slope: Tensor) -> Tensor:
-                along = vmap(lambda unit: _gradients(inner_product(slope, unit), weight))
+                along = vmap(lambda unit: _gradients(inner_product([(slope, unit)]), weight))
                 found = along(_unit_vectors(slope)).movedim(0, -1)
                 return found.reshape(*output.shape, *slope.shape)
 

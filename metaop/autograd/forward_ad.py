@@ -137,9 +137,7 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     tracked = [(slope, part) for slope, part in pairs if slope.requires_grad]
     if not tracked:
         return UnpackedDualTensor(primal, zeros_like(tensor))
-    first, *others = [inner_product(slope, part) for slope, part in tracked]
-    total = sum(others, first)
-    (tangent,) = grad(total, [weight], create_graph=True, materialize_grads=True)
+    (tangent,) = grad(inner_product(tracked), [weight], create_graph=True, materialize_grads=True)
     assert tangent is not None
     return UnpackedDualTensor(primal, tangent if _has_other_history(sources) else tangent.detach())
 

@@ -155,7 +155,7 @@ def jvp(
         for y in outputs:
             weight = zeros_like(y).requires_grad_()
             slopes = _gradient(y, leaves, weight, True, strict)
-            total = sum([inner_product(g, d) for g, d in zip(slopes, directions)])  # type: ignore
+            total = inner_product(zip(slopes, directions))
             results.append(_gradient(total, [weight], ones_like(total), create_graph, strict)[0])
     values = outputs if create_graph else [y.detach() for y in outputs]
     return _as_given(values, single), _as_given(results, single)
@@ -173,7 +173,7 @@ def vhp(
         leaves, outputs, _ = _run(func, inputs, create_graph)
         slopes = _gradient(outputs[0], leaves, ones_like(outputs[0]), True, strict)
         directions = [ones_like(x) for x in leaves] if v is None else listed(v)
-        total = sum([inner_product(g, d) for g, d in zip(slopes, directions)])  # type: ignore
+        total = inner_product(zip(slopes, directions))
         found = _gradient(total, leaves, ones_like(total), create_graph, strict)
     value = outputs[0] if create_graph else outputs[0].detach()
     return value, _as_given(found, isinstance(inputs, Tensor))

@@ -14,6 +14,7 @@ from metaop.codegen.cuda.layout import BLOCK, rows_for
 from metaop.codegen.lowering.loops import joined_plan, plain_plan
 from metaop.codegen.lowering.row_reductions import SHORT_LANES, RowReduction
 from metaop.codegen.lowering.shared_gemm import tiles_of
+from metaop.codegen.machine import PLAIN
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.recognise import LEAST_WORK, Contraction
 from metaop.fusion.storage import Storage
@@ -73,7 +74,7 @@ def _innermost(source: Source) -> tuple[bool, int]:
     node = source.node
     kernel = Kernel(node.inputs[0].shape, frozenset(source.reduced), [node])
     stored = {x for x in _until(node, source.has_buffer) if source.has_buffer(x)}
-    probe = RowReduction(kernel, Storage(stored), {}, plain_plan(kernel))
+    probe = RowReduction(kernel, Storage(stored), {}, plain_plan(kernel), PLAIN)
     places = probe.places_in_box()
     *outer, last = joined_plan(kernel, probe.values.offsets, places).loops
     inner = last.extent

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Iterable
+
 import numpy as np
 
 from metaop.errors import ArgumentTypeError, DTypeError
@@ -107,9 +111,10 @@ def conj(input: Tensor) -> Tensor:
     return wrap(record(POINTWISE["conj"], (input.call,))) if input.dtype.is_complex else input
 
 
-def inner_product(first: Tensor, second: Tensor) -> Tensor:
-    """The sum of the products of all real numbers in two tensors: both parts of complex ones."""
-    return (first.conj() * second).real.sum()
+def inner_product(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """The sum of the products of real numbers in pairs of tensors, both parts of complex ones."""
+    products = ((first.conj() * second).real.sum() for first, second in pairs)
+    return functools.reduce(operator.add, products)
 
 
 @public(method=True)

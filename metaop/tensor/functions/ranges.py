@@ -33,9 +33,9 @@ def _number(value: Any) -> Any:
 
 @public("range", out=True)
 def inclusive_range(
-    start: Number = 0,
-    end: Number | None = None,
-    step: Number = 1,
+    start: Real = 0,
+    end: Real | None = None,
+    step: Real = 1,
     *,
     dtype: DType | None = None,
     **options: Any,
