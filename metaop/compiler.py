@@ -45,7 +45,7 @@ from metaop.fusion.unroll import unroll
 from metaop.settings import get
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.loop import Loop
-from metaop.unified_graph.node import Node
+from metaop.unified_graph.node import Node, topological
 from metaop.unified_graph.shape_env import ShapeEnv
 from metaop.unified_graph.symbolic_cut import SymbolicCut
 from metaop.unified_graph.tensor_type import Device
@@ -287,6 +287,11 @@ def _distributed_program(subgraph: Subgraph, scheduled: Callable[[], Schedule]) 
     placement = subgraph.outputs[0].type.device.placement
     own = placement.memory.device
     graph = on_nodes(unroll)(scheduled())
+    if any(node.dtype.is_complex for node in (*graph.inputs, *topological(graph.outputs))):
+        raise UnsupportedError(
+            "complex numbers do not lie on several ranks",
+            fix="keep view_as_real(tensor) in global tensors, and view_as_complex on each rank",
+        )
     return DistributedProgram(graph.inputs, graph.outputs, placement.world, local_compiler(own))
 
 

@@ -119,7 +119,7 @@ def inner_product(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
 
 @public(method=True)
 def resolve_conj(input: Tensor) -> Tensor:
-    """The tensor itself: conjugates are numbers like others here.
+    """The tensor itself, of its shape: conjugates are numbers like others here.
 
     >>> metaop.resolve_conj(metaop.ones(1))
     tensor([1.])
