@@ -9,8 +9,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.parity.census import TIERS, names
 from tests.parity.missing import MISSING
-from tests.parity.op_db import is_public, name_of
-from tests.parity.op_db_table import FAILURES
+from tests.parity.op_db import COMPLEX, is_public, name_of
+from tests.parity.op_db_table import FAILURES, OF_COMPLEX
 from tests.parity.surface import MODULES, absent_names, absent_out
 
 _INTRODUCTION = """# Parity with PyTorch
@@ -85,6 +85,23 @@ def _operators() -> list[str]:
     lines += ["| reason | entries |", "|---|---|"]
     for reason, failing in reasons.items():
         lines.append(f"| {reason} | {', '.join(f'`{name}`' for name in failing)} |")
+    of_complex = [
+        entry
+        for entry in op_db
+        if is_public(entry)
+        and name_of(entry) not in FAILURES
+        and entry.supported_dtypes("cpu") & set(COMPLEX)
+    ]
+    lines += [
+        "",
+        f"Of these, {len(of_complex)} take complex numbers, and "
+        f"{len(of_complex) - len(OF_COMPLEX)} agree for complex64 and complex128 as well. "
+        "The others:",
+        "",
+        "| reason | entry |",
+        "|---|---|",
+    ]
+    lines += [f"| {reason} | `{name}` |" for name, reason in OF_COMPLEX.items()]
     lines += ["", "Entries that agree:", ""]
     agreeing = [f"`{name}`" for name in entries if name not in FAILURES]
     return [*lines, ", ".join(agreeing) + "."]
