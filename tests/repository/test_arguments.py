@@ -45,8 +45,6 @@ LEGAL = {
         "linear_cross_entropy": {"options"},
         "sdpa_kernel": {"backends", "set_priority"},
         "isin": {"assume_unique"},
-        "ldl_factor_ex": {"hermitian"},
-        "ldl_solve": {"hermitian"},
         "TypedLinear.forward": {"sorted_by_type"},
         "SummaryWriter.add_scalar": {"new_style"},
     },
@@ -144,7 +142,6 @@ LEGAL = {
         "run_in_turns": {"stages"},
         "set_grad_enabled.__new__": {"mode"},
         "wrapped": {"context", "input", "return_scalar"},
-        "is_complex": {"input"},
     },
 }  # fmt: skip
 
