@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from metaop.errors import ArgumentError, ShapeError
-from metaop.tensor.arguments import wrap_dim
+from metaop.errors import ShapeError
 from metaop.tensor.casting import casts_on_cpu, in_float32, in_low_precision
 from metaop.tensor.core import Tensor
 from metaop.tensor.functions.joining import cat
@@ -31,7 +29,7 @@ from metaop.tensor.linear_algebra.householder import householder_product
 from metaop.tensor.linear_algebra.ldl import ldl_factor, ldl_factor_ex, ldl_solve
 from metaop.tensor.linear_algebra.lu import lu, lu_factor, lu_factor_ex, lu_solve
 from metaop.tensor.linear_algebra.matrix_functions import matrix_exp, matrix_power
-from metaop.tensor.linear_algebra.norms import vector_norm
+from metaop.tensor.linear_algebra.norms import matrix_norm, vector_norm
 from metaop.tensor.linear_algebra.products import matmul
 from metaop.tensor.linear_algebra.solutions import (
     cholesky_ex,
@@ -118,51 +116,6 @@ def norm(
     if ord is not None and (pair or (dim is None and A.ndim == 2)):
         return matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
     return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
-
-
-def matrix_norm(
-    A: Tensor,
-    ord: Any = "fro",
-    dim: Any = (-2, -1),
-    keepdim: bool = False,
-    *,
-    dtype: DType | None = None,
-) -> Tensor:
-    """The matrix norm "fro", "nuc", 1, -1, 2, -2, inf or -inf over two dimensions.
-
-    "fro" is the root of the sum of squares, "nuc" the sum of the singular values; 1 and inf are the
-    largest sums of a column and of a row, 2 the largest singular value, and negative orders the
-    smallest of these. Raises ArgumentError for other orders.
-
-    >>> A = metaop.tensor([[1.0, -2.0], [3.0, 4.0]])
-    >>> metaop.linalg.matrix_norm(A, 1), metaop.linalg.matrix_norm(A, float("inf"))
-    (tensor(6.), tensor(7.))
-    """
-    if dtype is not None:
-        A = A.to(dtype)
-    rows, columns = (wrap_dim(one, A.ndim) for one in dim)
-    if ord == "fro":
-        return vector_norm(A, 2, (rows, columns), keepdim)
-    if ord in (1, -1, math.inf, -math.inf):
-        summed, kept = (rows, columns) if ord in (1, -1) else (columns, rows)
-        sums = A.abs().sum(summed, True)
-        if ord > 0 and not A.shape[kept]:
-            return sums.sum((rows, columns), keepdim)
-        result = sums.amax(kept, True) if ord > 0 else sums.amin(kept, True)
-    elif ord in ("nuc", 2, -2):
-        values = svdvals(A.movedim((rows, columns), (-2, -1)))
-        if ord == "nuc" or (ord == 2 and not values.shape[-1]):
-            result = values.sum(-1)
-        else:
-            result = values.amax(-1) if ord == 2 else values.amin(-1)
-        for position in sorted((rows, columns)):
-            result = result.unsqueeze(position)
-    else:
-        raise ArgumentError(
-            f"linalg.matrix_norm: Order {ord} not supported.",
-            fix="use 'fro', 'nuc', 1, -1, 2, -2, inf or -inf",
-        )
-    return result if keepdim else result.squeeze((rows, columns))
 
 
 @casts_on_cpu(in_float32)

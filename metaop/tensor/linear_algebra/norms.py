@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from metaop.errors import DTypeError, ShapeError
+from metaop.errors import ArgumentError, DTypeError, ShapeError
 from metaop.operators import reduction as operators
 from metaop.tensor.arguments import wrap_dim
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.functions.selection import where
+from metaop.tensor.linear_algebra.decompositions import svdvals
 from metaop.tensor.options import Dimensions, reduced_dimensions
 from metaop.tensor.surface import in_every_form, public
 from metaop.unified_graph.dtype import DType
@@ -50,6 +51,51 @@ def vector_norm(
     return wrap(record(operators.vector_norm, (x.call,), (float(ord), dims, keepdim, dtype)))
 
 
+def matrix_norm(
+    A: Tensor,
+    ord: Any = "fro",
+    dim: Any = (-2, -1),
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+) -> Tensor:
+    """The matrix norm "fro", "nuc", 1, -1, 2, -2, inf or -inf over two dimensions.
+
+    "fro" is the root of the sum of squares, "nuc" the sum of the singular values; 1 and inf are the
+    largest sums of a column and of a row, 2 the largest singular value, and negative orders the
+    smallest of these. Raises ArgumentError for other orders.
+
+    >>> A = metaop.tensor([[1.0, -2.0], [3.0, 4.0]])
+    >>> metaop.linalg.matrix_norm(A, 1), metaop.linalg.matrix_norm(A, float("inf"))
+    (tensor(6.), tensor(7.))
+    """
+    if dtype is not None:
+        A = A.to(dtype)
+    rows, columns = (wrap_dim(one, A.ndim) for one in dim)
+    if ord == "fro":
+        return vector_norm(A, 2, (rows, columns), keepdim)
+    if ord in (1, -1, math.inf, -math.inf):
+        summed, kept = (rows, columns) if ord in (1, -1) else (columns, rows)
+        sums = A.abs().sum(summed, True)
+        if ord > 0 and not A.shape[kept]:
+            return sums.sum((rows, columns), keepdim)
+        result = sums.amax(kept, True) if ord > 0 else sums.amin(kept, True)
+    elif ord in ("nuc", 2, -2):
+        values = svdvals(A.movedim((rows, columns), (-2, -1)))
+        if ord == "nuc" or (ord == 2 and not values.shape[-1]):
+            result = values.sum(-1)
+        else:
+            result = values.amax(-1) if ord == 2 else values.amin(-1)
+        for position in sorted((rows, columns)):
+            result = result.unsqueeze(position)
+    else:
+        raise ArgumentError(
+            f"linalg.matrix_norm: Order {ord} not supported.",
+            fix="use 'fro', 'nuc', 1, -1, 2, -2, inf or -inf",
+        )
+    return result if keepdim else result.squeeze((rows, columns))
+
+
 @public(method=True, out=True, float32_on_cuda="vector_norm")
 def norm(
     input: Tensor,
@@ -66,8 +112,6 @@ def norm(
     (tensor(5.), tensor(7.))
     """
     if p == "nuc":
-        from metaop.linalg import matrix_norm
-
         if dim is None and input.ndim != 2:
             raise ShapeError(f"norm: 'nuc' takes matrices, got {list(input.shape)}", fix="pass dim")
         return matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim)
