@@ -275,10 +275,10 @@ def test_data_sets_that_are_downloaded_are_told() -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("change = x.apply_\n", ["Tensor.apply_"]),
-        ("x.apply_(abs)\n", ["Tensor.apply_"]),
+        ("change = x.to_mkldnn\n", ["Tensor.to_mkldnn"]),
+        ("x.to_mkldnn(abs)\n", ["Tensor.to_mkldnn"]),
         ("place = x.t().output_nr\n", ["Tensor.output_nr"]),
-        ("class Map:\n    def apply_(self): ...\nMap().apply_()\n", []),
+        ("class Map:\n    def to_mkldnn(self): ...\nMap().to_mkldnn()\n", []),
         ("net.volatile = True\nprint(net.volatile)\n", []),
         ("x.add_(1)\nx.requires_grad\n", []),
     ],

@@ -16,7 +16,13 @@ import torch
 import metaop
 from metaop import nn
 from metaop.data.pipes import FileLister, FileOpener, functional_datapipe
-from metaop.errors import ArgumentError, GradientError, ShapeError, UnsupportedError
+from metaop.errors import (
+    ArgumentError,
+    DTypeError,
+    GradientError,
+    ShapeError,
+    UnsupportedError,
+)
 from metaop.profiler import tensorboard_trace_handler
 from metaop.utils.checkpoint import checkpoint
 from metaop.utils.tensorboard import SummaryWriter
@@ -49,7 +55,7 @@ REFUSED: list[tuple[str, Callable[[], Any], type[Exception]]] = [
     ("ones_like of l", lambda: metaop.ones_like(X, layout=metaop.sparse_csr), ArgumentError),
     ("rand of layout", lambda: metaop.rand(2, layout=metaop.sparse_coo), ArgumentError),
     ("arange of layout", lambda: metaop.arange(2, layout=metaop.sparse_coo), ArgumentError),
-    ("rounding_mode='floor'", lambda: Z.div(Z, rounding_mode="floor"), ArgumentError),
+    ("floor_divide does not take", lambda: Z.div(Z, rounding_mode="floor"), DTypeError),
     ("output_size is 3", lambda: X.repeat_interleave(2, output_size=3), ShapeError),
     (
         "output_size is 9",
