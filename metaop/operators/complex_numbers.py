@@ -35,5 +35,5 @@ def angle(source: Node) -> Node:
     """The angle in the complex plane; of real numbers 0 or pi, NaN kept, with a gradient of 0."""
     if source.dtype.is_complex:
         return apply("atan2", imaginary_part(source), real_part(source))
-    # The product keeps NaN, and a gradient of 0; infinity times 0 would be NaN.
-    return where(source < 0, math.pi, apply("minimum", apply("maximum", source, 0.0), 1.0) * 0.0)
+    # The product keeps NaN, with a gradient of 0; infinity times 0 would be NaN.
+    return where(source < 0, math.pi, where(apply("isnan", source), source * 0.0, 0.0))

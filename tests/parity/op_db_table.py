@@ -16,7 +16,6 @@ _NAMES: dict[str, tuple[str, ...]] = {
 # Entries that differ for complex numbers alone.
 OF_COMPLEX = {
     "istft": "PyTorch gives a complex window no gradient",
-    "logcumsumexp": "imaginary parts differ by whole turns",
     "to_sparse": "PyTorch differentiates no sparse tensor of complex numbers",
 }
 

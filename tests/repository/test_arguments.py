@@ -117,6 +117,11 @@ LEGAL = {
         "GraphModule.__new__": {"args", "kwargs"},
         "Interpreter.run": {"enable_io_processing"},
         "Node.is_impure": {"impure_random"},
+        "register_pytree_node": {
+            "from_dumpable_context",
+            "serialized_type_name",
+            "to_dumpable_context",
+        },
         "profile.__init__": {
             "activities", "options", "profile_memory", "record_shapes", "with_flops",
             "with_modules", "with_stack",
