@@ -50,5 +50,6 @@ class Machine:
     thin: bool = True
     lanes: int = 0
     thresholds: Thresholds = PLAIN
-    cut: Cutter = cut_long_rows
+    # The text of a machine is a part of keys on disk, and that of a function holds its address.
+    cut: Cutter = field(default=cut_long_rows, repr=False)
     choose: Chooser | None = field(default=None, compare=False, repr=False)
