@@ -344,6 +344,23 @@ def test_transposed_convolutions(case: tuple[int, ...]) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
+def test_windows_and_equal_positions_read_one_weight_each_in_its_own_order() -> None:
+    """Of a gradient that is the same at all positions, nobody asks which window it belongs to."""
+    torch = pytest.importorskip("torch")
+    x, row, w = (
+        input_node(k, shape, F32)
+        for k, shape in enumerate([(8, 16, 4, 4), (16, 1, 1), (16, 8, 4, 4)])
+    )
+    equal = views.broadcast_to(row, x.shape)
+    pairs = (2, 2), (1, 1), (0, 0), (1, 1)
+    outputs = [transposed_convolution(image, w, None, *pairs, 1) for image in (x, equal)]
+    arrays = values([x, row, w])
+    wide = [torch.from_numpy(array).double() for array in arrays]
+    for found, image in zip(run_schedule(schedule([x, row, w], outputs), arrays), wide):
+        wanted = torch.nn.functional.conv_transpose2d(image.expand(x.shape), wide[2], None, 2, 1)
+        np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("rows, columns, depth", [(32, 64, 48), (9, 37, 800), (33, 300, 770)])
 @pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "batched"])
 @pytest.mark.parametrize("right_transposed", [False, True])

@@ -36,10 +36,13 @@ class Prepacked(MetaOp):
 
 
 def relaid(contract: Tiling, shape: Shape) -> Node:
-    """The left factor as (batch, rows, depth), with zeros behind the ends of rows and depth."""
+    """The left factor as (batch, rows, depth), with zeros behind the ends of rows and depth.
+
+    Contractions share it that cut the depth alike into windows and channels.
+    """
     contraction = contract.contraction
     parts = (contraction.batch, contraction.rows, contraction.depth)
-    order = (*parts, *_case_of(contract))
+    order = (*parts, contract.inner, *_case_of(contract))
     return Node(Prepacked(order), (contraction.left,), shape, contract.in_place)
 
 
