@@ -1,7 +1,8 @@
 """Random training programs against PyTorch, and patterns that once trained wrongly.
 
 `METAOP_FUZZ_COUNT` and `METAOP_FUZZ_SEED` are those of the random programs. A failure prints a
-smaller program; `python -m tests.fuzz.training --seed S --count 1 --minimise` makes it again.
+smaller program; `python -m tests.fuzz.training --seed S --count 1 --minimise` makes it again, with
+`--schedules` under the thresholds that `schedules.py` drew for it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.fuzz.test_programs import COUNT, FIRST_SEED
@@ -30,6 +32,7 @@ from tests.fuzz.training.loops import (
     TERMS,
 )
 from tests.fuzz.training.program import Operation, Program, Unfit, text
+from tests.fuzz.training.schedules import SETTINGS, draw
 from tests.fuzz.training.worker import Worker
 
 
@@ -43,6 +46,42 @@ def worker() -> Iterator[Worker]:
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + COUNT))
 def test_random_training(seed: int, worker: Worker) -> None:
     check(Generator(seed).program(), worker)
+
+
+@pytest.fixture(scope="module")
+def changing() -> Iterator[Worker]:
+    """A worker whose compiler changes its thresholds."""
+    found = Worker(SETTINGS)
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + COUNT // 10))
+def test_random_schedules(seed: int, changing: Worker) -> None:
+    changing.changes = draw(np.random.default_rng(seed))
+    check(Generator(seed).program(), changing)
+
+
+KERNELS_OF_A_PRODUCT = """
+def run(T, seed=0):
+    from metaop.codegen.llvm.backend import LLVM
+    from metaop.compiler import schedule
+    from metaop.executor import pending_subgraph
+
+    product = T.rand(4, 8) @ T.rand(8, 6)
+    graph = pending_subgraph([product.call]).expand()
+    launches = schedule(*graph, LLVM.machine(0)).launches
+    return {launch.nest.name: launch.nest.grain for launch in launches}
+"""
+
+
+def test_changed_thresholds_change_schedules(changing: Worker) -> None:
+    found = []
+    small = {"fusion.recognise.LEAST_WORK": 1, "codegen.lowering.tiling.SHORTEST_RUN": 1}
+    for changes in ({}, small, {"processor.chunk_work": 16}, {}):
+        changing.changes = changes
+        found.append(changing.run(KERNELS_OF_A_PRODUCT))
+    assert found[0] == found[3] and found[0] not in found[1:3], found
 
 
 def check(program: Program, worker: Worker) -> None:

@@ -202,7 +202,7 @@ class Tiling(ContractionAxes):
         depth = self.contraction.depth
         if self.step > 1 or self.left_stride is None or self.run < math.prod(self.depth):
             return False
-        channels = exact_block(self.run // offsets, tile.depth // offsets)
+        channels = exact_block(self.run // offsets, max(tile.depth // offsets, 1))
         if depth[-len(windows) :] != tuple(windows) or channels is None:
             return False
         self.block_depth, self.offsets_inside = channels * offsets, offsets

@@ -1,6 +1,6 @@
 """Runs random training programs and says which differ from PyTorch.
 
-python -m tests.fuzz.training --seed 0 --count 1000 --minimise --target avx2
+python -m tests.fuzz.training --seed 0 --count 1000 --minimise --target avx2 --schedules
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ import argparse
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
 from tests.fuzz.training.compare import Failure, failure
 from tests.fuzz.training.generator import Generator
-from tests.fuzz.training.minimise import minimise
+from tests.fuzz.training.minimise import minimise, minimise_changes
 from tests.fuzz.training.program import Program, text
+from tests.fuzz.training.schedules import SETTINGS, Changes, draw
 from tests.fuzz.training.worker import Worker
 
 _FOOTER = """
@@ -41,16 +43,23 @@ def main() -> int:
     parser.add_argument(
         "--poison", action="store_true", help="verify kernels, and fill memory with NaN"
     )
+    parser.add_argument(
+        "--schedules", action="store_true", help="draw the thresholds of schedules too"
+    )
     parser.add_argument("--folder", type=Path, help="where programs that failed are written")
     options = parser.parse_args()
     torch.set_num_threads(1)
     poison = str(int(options.poison))
     settings = {"METAOP_TARGET": options.target} | dict.fromkeys(_POISON, poison)
+    if options.schedules:
+        settings |= SETTINGS
     worker, oracle = Worker(settings), Worker({**settings, "METAOP_BACKEND": "reference"})
     failed = []
     progress = tqdm(range(options.seed, options.seed + options.count), mininterval=5)
     for seed in progress:
         program = Generator(seed).program()
+        if options.schedules:
+            worker.changes = draw(np.random.default_rng(seed))
         found = failure(text(program), worker)
         if found is None:
             continue
@@ -58,7 +67,8 @@ def main() -> int:
         progress.set_postfix(failed=len(failed))
         if options.minimise:
             program, found = minimise(program, found, worker)
-        shown = _shown(program, found, seed, options.target, oracle)
+            minimise_changes(program, found, worker)
+        shown = _shown(program, found, seed, options.target, worker.changes, oracle)
         progress.write(shown)
         if options.folder:
             options.folder.mkdir(parents=True, exist_ok=True)
@@ -69,11 +79,19 @@ def main() -> int:
     return bool(failed)
 
 
-def _shown(program: Program, found: Failure, seed: int, target: str, oracle: Worker) -> str:
+def _shown(
+    program: Program,
+    found: Failure,
+    seed: int,
+    target: str,
+    changes: Changes | None,
+    oracle: Worker,
+) -> str:
     """The program as a file that runs, with what went wrong above it."""
     written = text(program)
     fault = "the compiler's" if failure(written, oracle) is None else "also with the NumPy backend"
     lines = [f"seed {seed}, target {target}, {found.kind}, {fault}", *found.report.splitlines()]
+    lines += [f"{path} = {value}" for path, value in (changes or {}).items()]
     return "\n".join(f"# {line}" for line in lines) + "\n\n" + written + _FOOTER
 
 

@@ -49,6 +49,16 @@ def minimise(program: Program, found: Failure, worker: Worker) -> tuple[Program,
     return program, found
 
 
+def minimise_changes(program: Program, found: Failure, worker: Worker) -> None:
+    """Leaves the worker those changes of thresholds only that the failure needs."""
+    for path in list(worker.changes or {}):
+        changes = worker.changes
+        worker.changes = {name: value for name, value in changes.items() if name != path}
+        result = _failure(program, worker)
+        if result is None or result.kind != found.kind:
+            worker.changes = changes
+
+
 def _failure(program: Program, worker: Worker) -> Failure | None:
     try:
         written = text(program)

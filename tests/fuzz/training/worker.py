@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.fuzz.training.schedules import Changes, Thresholds
+
 _SECONDS = 240.0
 
 
@@ -29,9 +31,13 @@ class Broken:
 
 
 class Worker:
-    """Runs texts with metaop under given settings, one after another."""
+    """Runs texts with metaop under given settings, one after another.
+
+    `changes` are thresholds of the compiler, for the texts that follow; None leaves them alone.
+    """
 
     def __init__(self, settings: dict[str, str]) -> None:
+        self.changes: Changes | None = None
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -41,7 +47,7 @@ class Worker:
             self._start()
         process = self._process
         assert process is not None and process.stdin and process.stdout
-        pickle.dump((text, seed), process.stdin)
+        pickle.dump((text, seed, self.changes), process.stdin)
         process.stdin.flush()
         if not select.select([process.stdout], [], [], _SECONDS)[0]:
             self.close()
@@ -85,14 +91,17 @@ def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     sys.stdout = sys.stderr
     warnings.simplefilter("ignore")
+    thresholds = Thresholds()
     while True:
         try:
-            text, seed = pickle.load(sys.stdin.buffer)
+            text, seed, changes = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
         scope: dict[str, Any] = {}
         result: dict[str, Any] | Broken
         try:
+            if changes is not None:
+                thresholds.change(changes)
             exec(text, scope)
             result = scope["run"](metaop, seed=seed)
         except Exception as error:
