@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.cuda import emulator
 from tests.fuzz.test_programs import COUNT, FIRST_SEED
 
 pytest.importorskip("torch")
@@ -33,7 +34,7 @@ from tests.fuzz.training.loops import (
 )
 from tests.fuzz.training.program import Operation, Program, Unfit, text
 from tests.fuzz.training.schedules import SETTINGS, draw
-from tests.fuzz.training.worker import Worker
+from tests.fuzz.training.worker import DEVICE, Worker
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,21 @@ def changing() -> Iterator[Worker]:
 def test_random_schedules(seed: int, changing: Worker) -> None:
     changing.changes = draw(np.random.default_rng(seed))
     check(Generator(seed).program(), changing)
+
+
+@pytest.fixture(scope="module")
+def on_a_gpu() -> Iterator[Worker]:
+    """A worker with an emulated GPU: g++ compiles each kernel, so that few programs run."""
+    if not emulator.is_available():
+        pytest.skip("the emulator needs g++")
+    found = Worker({DEVICE: "cuda"})
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + COUNT // 100))
+def test_random_training_on_a_gpu(seed: int, on_a_gpu: Worker) -> None:
+    check(Generator(seed).program(), on_a_gpu)
 
 
 KERNELS_OF_A_PRODUCT = """

@@ -18,7 +18,7 @@ from tests.fuzz.training.generator import Generator
 from tests.fuzz.training.minimise import minimise, minimise_changes
 from tests.fuzz.training.program import Program, text
 from tests.fuzz.training.schedules import SETTINGS, Changes, draw
-from tests.fuzz.training.worker import Worker
+from tests.fuzz.training.worker import DEVICE, Worker
 
 _FOOTER = """
 
@@ -39,7 +39,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, default=300, help="how many programs run")
     parser.add_argument("--minimise", action="store_true", help="look for smaller programs too")
-    parser.add_argument("--target", default="native", help="a value of METAOP_TARGET")
+    parser.add_argument(
+        "--target", default="native", help="a value of METAOP_TARGET, or cuda: an emulated GPU"
+    )
     parser.add_argument(
         "--poison", action="store_true", help="verify kernels, and fill memory with NaN"
     )
@@ -50,10 +52,13 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     poison = str(int(options.poison))
-    settings = {"METAOP_TARGET": options.target} | dict.fromkeys(_POISON, poison)
+    is_gpu = options.target == "cuda"
+    settings = {DEVICE: "cuda"} if is_gpu else {"METAOP_TARGET": options.target}
+    settings |= dict.fromkeys(_POISON, poison)
     if options.schedules:
         settings |= SETTINGS
-    worker, oracle = Worker(settings), Worker({**settings, "METAOP_BACKEND": "reference"})
+    worker = Worker(settings)
+    oracle = Worker({**settings, DEVICE: "cpu", "METAOP_BACKEND": "reference"})
     failed = []
     progress = tqdm(range(options.seed, options.seed + options.count), mininterval=5)
     for seed in progress:

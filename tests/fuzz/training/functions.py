@@ -262,7 +262,7 @@ KEPT = (
     "x.relu()", "x > 0", "x.abs().amax()", "x.data", "x.expand_as(x)", "x.view_as(x)",
 )  # fmt: skip
 READS = (
-    "float(x.sum())", "x.sum().item()", "x.tolist()", "str(x)", "x.detach().numpy()",
+    "float(x.sum())", "x.sum().item()", "x.tolist()", "str(x)", "x.detach().cpu().numpy()",
     "bool((x > 0).any())", "float(x.detach().flatten()[0])", "x.detach().mean().item()",
     "x.detach().clone().tolist()",
 )  # fmt: skip

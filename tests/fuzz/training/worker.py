@@ -19,7 +19,9 @@ from typing import Any
 
 from tests.fuzz.training.schedules import Changes, Thresholds
 
-_SECONDS = 240.0
+_SECONDS = 600.0
+# The variable that says where programs run: on the CPU, or on a GPU that the CPU emulates ("cuda").
+DEVICE = "METAOP_FUZZ_DEVICE"
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,11 @@ def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     sys.stdout = sys.stderr
     warnings.simplefilter("ignore")
+    if os.environ.get(DEVICE) == "cuda":
+        from tests.cuda.emulator import cupy_stand_in
+
+        cupy_stand_in.install(devices=1)
+        metaop.set_default_device("cuda")
     thresholds = Thresholds()
     while True:
         try:
