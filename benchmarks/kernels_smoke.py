@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.llvm.kernels import compile_nest
+from metaop.codegen.nest import ir
 from metaop.unified_graph.dtype import float32
 
 _COLUMNS = 1024

@@ -16,10 +16,10 @@ from math import prod
 import numpy as np
 
 from benchmarks.gpu.model import Demand
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.cuda.kernels import Launch
 from metaop.codegen.cuda.nvrtc import Usage
 from metaop.codegen.cuda.parts import numbered
+from metaop.codegen.nest import ir
 from metaop.fusion.inline import function_cost
 from metaop.unified_graph import dtype as dtypes
 

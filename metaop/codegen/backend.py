@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 from metaop.codegen.memory import Buffer
 
 if TYPE_CHECKING:
-    from metaop.codegen.loop_nest import LoopNest
     from metaop.codegen.lowering import Machine
+    from metaop.codegen.nest.ir import LoopNest
     from metaop.codegen.schedule import Schedule
     from metaop.unified_graph.cut import Subgraph
     from metaop.unified_graph.symbolic_cut import SymbolicCut

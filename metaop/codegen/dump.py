@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 
-from metaop.codegen.loop_nest import LoopNest
 from metaop.codegen.lowering.repetition import flattened
+from metaop.codegen.nest.ir import LoopNest
 from metaop.codegen.schedule import Stage
 from metaop.codegen.show_schedule import show_schedule
 

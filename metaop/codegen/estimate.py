@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from metaop.codegen.loop_nest import LoopNest
 from metaop.codegen.machine import Processor
+from metaop.codegen.nest.ir import LoopNest
 from metaop.codegen.schedule import Schedule
 from metaop.fusion.work import operations_of
 from metaop.unified_graph.node import Input, Node

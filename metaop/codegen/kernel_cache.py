@@ -14,8 +14,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
-from metaop.codegen.generalise import Walker, generalise, walked
-from metaop.codegen.loop_nest import LoopNest
+from metaop.codegen.nest.generalise import Walker, generalise, walked
+from metaop.codegen.nest.ir import LoopNest
 from metaop.errors import InternalError
 from metaop.unified_graph.symbolic import hint_of, is_symbolic
 

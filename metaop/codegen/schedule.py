@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from metaop.codegen.in_place import exact_pairs, index_checks
 from metaop.codegen.lowering import LoweredKernel, Machine
 from metaop.codegen.lowering.repetition import flattened
+from metaop.codegen.nest.in_place import exact_pairs, index_checks
 from metaop.codegen.verify import verify_donations
 from metaop.settings import get
 from metaop.unified_graph.node import Input, Node

@@ -5,8 +5,8 @@ from __future__ import annotations
 from textwrap import indent
 
 from metaop.codegen.lowering import LoweredKernel
+from metaop.codegen.nest.show import show_nest
 from metaop.codegen.schedule import Schedule
-from metaop.codegen.show_nest import show_nest
 from metaop.fusion.explain import show_decisions
 from metaop.fusion.kernel import Kernel
 from metaop.unified_graph.node import Node, topological

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from metaop.codegen import lowering, streaming
-from metaop.codegen.loop_nest import LoopNest
 from metaop.codegen.lowering import LoweredKernel
 from metaop.codegen.lowering.prepacked import Prepacked, right_as_read
+from metaop.codegen.nest.ir import LoopNest
 from metaop.codegen.schedule import Schedule, pairs_of
 from metaop.codegen.tile_and_fuse import tiled_launches
 from metaop.errors import InternalError

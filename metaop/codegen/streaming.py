@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering import LoweredKernel
 from metaop.codegen.machine import Thresholds
+from metaop.codegen.nest import ir
 from metaop.unified_graph.node import Node
 from metaop.unified_graph.symbolic import hint_of
 

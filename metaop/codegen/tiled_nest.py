@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from metaop.codegen import loop_nest as ir
-from metaop.codegen.in_place import exact_pairs
 from metaop.codegen.lowering import LoweredKernel
 from metaop.codegen.lowering.tasks import DEPTH_BLOCK
+from metaop.codegen.nest import ir
+from metaop.codegen.nest.in_place import exact_pairs
 from metaop.unified_graph.node import Node
 
 # The axes of slices and of their blocks; where forms name buffers, each with the offset into it.

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from metaop.codegen.lowering import LoweredKernel
+from metaop.codegen.nest.show import show_nest
 from metaop.codegen.schedule import Schedule, Stage
-from metaop.codegen.show_nest import show_nest
 from metaop.compilations import compilations_of
 from metaop.compiler import PASSES, Compilation
 from metaop.errors import ArgumentError

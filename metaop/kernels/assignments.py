@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from metaop.codegen import loop_nest as ir
+from metaop.codegen.nest import ir
 from metaop.kernels.carried import Accumulating, Cell, RetypeError, gathering
 from metaop.kernels.expressions import phrase
 from metaop.kernels.language import word_for

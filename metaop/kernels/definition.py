@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.cuda.layout import layout_of
-from metaop.codegen.generalise import skeleton
+from metaop.codegen.nest import ir
+from metaop.codegen.nest.generalise import skeleton
 from metaop.errors import KernelError
 from metaop.kernels.checked import Scalar
 from metaop.kernels.interpreter import Calls, Interpreter

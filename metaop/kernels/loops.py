@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from metaop.codegen import loop_nest as ir
+from metaop.codegen.nest import ir
 from metaop.kernels.assignments import NUMBERS, Assignments
 from metaop.kernels.carried import Accumulating, Cell, RetypeError, assigned_in, carried
 from metaop.kernels.expressions import phrase

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from metaop.codegen import loop_nest as ir
+from metaop.codegen.nest import ir
 from metaop.kernels.source import Source
 from metaop.kernels.values import (
     Index,

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from metaop.codegen import loop_nest as ir
+from metaop.codegen.nest import ir
 from metaop.kernels.assignments import NUMBERS
 from metaop.kernels.expressions import phrase
 from metaop.kernels.loops import Loops

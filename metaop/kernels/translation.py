@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.machine import OPERATIONS
+from metaop.codegen.nest import ir
 from metaop.kernels.carried import Cell
 from metaop.kernels.memory import Buffer, Memory, whole
 from metaop.kernels.source import Source

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from metaop.codegen import loop_nest as ir
+from metaop.codegen.nest import ir
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType

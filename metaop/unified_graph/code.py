@@ -14,7 +14,7 @@ from metaop.unified_graph.dtype import DType
 from metaop.unified_graph.node import MetaOp, Node, Scalar, Shape
 
 if TYPE_CHECKING:
-    from metaop.codegen.loop_nest import LoopNest
+    from metaop.codegen.nest.ir import LoopNest
 
 
 class Result(NamedTuple):

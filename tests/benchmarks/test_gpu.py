@@ -18,7 +18,7 @@ from benchmarks.whole_steps import training
 from benchmarks.workload import Prepared, Workload
 from metaop.codegen.cuda import backend, nvrtc
 from metaop.codegen.cuda import device as devices
-from metaop.codegen.loop_nest import LoopNest
+from metaop.codegen.nest.ir import LoopNest
 from metaop.compiler import schedule
 from metaop.elementwise import apply
 from metaop.executor import clear_programs

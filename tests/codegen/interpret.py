@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.codegen import loop_nest as ir
+from metaop.codegen.nest import ir
 from metaop.codegen.schedule import Schedule
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.elementwise.meta_op import cast_reference

@@ -22,7 +22,7 @@ import pytest
 from metaop.codegen.llvm import kernels
 from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.target import Target
-from metaop.codegen.loop_nest import LoopNest
+from metaop.codegen.nest.ir import LoopNest
 
 _BYTE, _ADDRESS, _STRIDE = ctypes.c_uint8, ctypes.c_void_p, ctypes.c_int64
 _ROW_BYTES, _MOST_ROWS = 64, 16

@@ -25,7 +25,7 @@ from metaop import executor, specialisation
 from metaop.codegen.llvm.machine import machine_for
 from metaop.codegen.llvm.target import target_named
 from metaop.codegen.lowering import LoweredKernel, Machine
-from metaop.codegen.show_nest import show_nest
+from metaop.codegen.nest.show import show_nest
 from metaop.compiler import schedule
 from metaop.unified_graph.cut import Subgraph
 

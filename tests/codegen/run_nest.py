@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from metaop.codegen.generalise import generalise, skeleton
 from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.engine import compile_kernel
 from metaop.codegen.llvm.target import host_target
-from metaop.codegen.loop_nest import (
+from metaop.codegen.nest.generalise import generalise, skeleton
+from metaop.codegen.nest.ir import (
     Accumulate,
     Accumulator,
     Apply,
@@ -26,7 +26,7 @@ from metaop.codegen.loop_nest import (
     Store,
     Sum,
 )
-from metaop.codegen.show_nest import show_nest
+from metaop.codegen.nest.show import show_nest
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.dtype import DType
 from tests.codegen.interpret import Interpreter

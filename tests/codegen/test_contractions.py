@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import pytest
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
@@ -15,6 +14,7 @@ from metaop.codegen.llvm.target import Target
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.memory import Buffer
+from metaop.codegen.nest import ir
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metaop.codegen.show_nest import show_nest
+from metaop.codegen.nest.show import show_nest
 from metaop.compiler import schedule
 from metaop.reindex.meta_op import reindex
 from metaop.unified_graph import dtype as dtypes

@@ -8,7 +8,7 @@ import pytest
 from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.emit_scalars import reciprocal
 from metaop.codegen.llvm.target import host_target
-from metaop.codegen.loop_nest import (
+from metaop.codegen.nest.ir import (
     Apply,
     Argument,
     Choose,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metaop.codegen.loop_nest import (
+from metaop.codegen.nest.ir import (
     Alloc,
     Apply,
     CheckedIndex,

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from metaop.codegen import loop_nest as ir
-from metaop.codegen.generalise import always_general, generalise, skeleton
 from metaop.codegen.kernel_cache import KernelCache
-from metaop.codegen.loop_nest import (
+from metaop.codegen.nest import ir
+from metaop.codegen.nest.generalise import always_general, generalise, skeleton
+from metaop.codegen.nest.ir import (
     Argument,
     InBounds,
     Load,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from metaop.codegen import loop_nest as ir
-from metaop.codegen.in_place import IndexCheck, exact_pairs, index_checks
+from metaop.codegen.nest import ir
+from metaop.codegen.nest.in_place import IndexCheck, exact_pairs, index_checks
 from metaop.codegen.schedule import donations
 from metaop.compiler import schedule
 from metaop.elementwise import apply

@@ -12,7 +12,7 @@ import metaop
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_scalars import ScalarArithmetic
 from metaop.codegen.llvm.target import host_target
-from metaop.codegen.loop_nest import (
+from metaop.codegen.nest.ir import (
     Apply,
     IndexValue,
     LoopIndex,

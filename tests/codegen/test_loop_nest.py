@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metaop.codegen import loop_nest as ir
+from metaop.codegen.nest import ir
 
 _INDEX = ir.Sum(((ir.LoopIndex("p"), 1),), 0)
 

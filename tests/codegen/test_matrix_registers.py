@@ -9,7 +9,6 @@ import struct
 import numpy as np
 import pytest
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.llvm import emit_matrix_kernel, matrix_registers
 from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.machine import MATRICES
@@ -21,6 +20,7 @@ from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.lowering.packed_gemm import PackedGemm
 from metaop.codegen.lowering.tactic import Tactic, other_tiles
 from metaop.codegen.memory import Buffer
+from metaop.codegen.nest import ir
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply, cast

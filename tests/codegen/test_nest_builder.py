@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.nest_builder import NestBuilder, RuntimeExtent
+from metaop.codegen.nest import ir
+from metaop.codegen.nest.builder import NestBuilder, RuntimeExtent
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Axis

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering import Machine
+from metaop.codegen.nest import ir
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule
 from metaop.elementwise.meta_op import apply, where

@@ -7,12 +7,12 @@ import ctypes
 import numpy as np
 import pytest
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.loader import load_object
 from metaop.codegen.llvm.machine import machine_for
 from metaop.codegen.llvm.object_code import assembly, compile_object
 from metaop.codegen.llvm.target import Target, host_target, target_named
+from metaop.codegen.nest import ir
 from metaop.unified_graph import dtype as dtypes
 
 ROWS, COLUMNS, STEPS = 5, 16, 3

@@ -8,9 +8,9 @@ import pytest
 import metaop
 from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.target import host_target
-from metaop.codegen.loop_nest import For, LoopNest, Parameter, Prefetch, Statement, Store
 from metaop.codegen.lowering import Machine
 from metaop.codegen.machine import PLAIN
+from metaop.codegen.nest.ir import For, LoopNest, Parameter, Prefetch, Statement, Store
 from metaop.compiler import schedule
 from metaop.elementwise.meta_op import apply
 from metaop.operators.dropout import dropout

@@ -14,7 +14,7 @@ from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.engine import compile_kernel
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.llvm.transposition import symbol_for, text_of, transposed
-from metaop.codegen.loop_nest import (
+from metaop.codegen.nest.ir import (
     Accumulate,
     Accumulator,
     CheckedIndex,

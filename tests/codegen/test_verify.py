@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from metaop.codegen.loop_nest import (
+from metaop.codegen.nest.ir import (
     Alloc,
     CheckedIndex,
     For,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.memory import Buffer
+from metaop.codegen.nest import ir
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback

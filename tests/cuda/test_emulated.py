@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen import reference
 from metaop.codegen.cuda.emit import emit
 from metaop.codegen.lowering.cuda import CUDA
+from metaop.codegen.nest import ir
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule
 from metaop.elementwise.meta_op import apply

@@ -15,7 +15,7 @@ from metaop import executor
 from metaop.codegen.kernel_cache import KernelCache
 from metaop.codegen.llvm import kernels, rows
 from metaop.codegen.llvm.machine import host_machine
-from metaop.codegen.loop_nest import LoopNest
+from metaop.codegen.nest.ir import LoopNest
 from models.lenet import LeNet
 
 

@@ -17,7 +17,7 @@ from metaop import executor, specialisation
 from metaop.codegen.kernel_cache import KernelCache
 from metaop.codegen.llvm import kernels
 from metaop.codegen.llvm import rows as program_rows
-from metaop.codegen.loop_nest import LoopNest
+from metaop.codegen.nest.ir import LoopNest
 from metaop.compiler import compile_subgraph
 from metaop.inspect import profile
 

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from metaop.codegen import loop_nest as ir
+from metaop.codegen.nest import ir
 from metaop.unified_graph import access
 from metaop.unified_graph.access import Divisible, IndexMap, Within
 

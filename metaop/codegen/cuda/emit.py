@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.cuda.layout import Layout, layout_of
 from metaop.codegen.cuda.prelude import prelude
 from metaop.codegen.cuda.statements import Statements
 from metaop.codegen.cuda.types import storage_type
-from metaop.codegen.in_place import possible_pairs
+from metaop.codegen.nest import ir
+from metaop.codegen.nest.in_place import possible_pairs
 
 
 def emit(nest: ir.LoopNest, symbol: str, layout: Layout | None = None) -> str:

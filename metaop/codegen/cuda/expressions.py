@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.cuda.types import compute_type, is_narrow_float, literal
+from metaop.codegen.nest import ir
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.unified_graph.dtype import DType
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from metaop.codegen import loop_nest as ir
+from metaop.codegen.nest import ir
 
 
 def accesses(item: object) -> tuple[set[int], set[int]]:

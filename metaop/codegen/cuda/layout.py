@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.cuda.parts import NO_PARTS, Parts, parts_of
 from metaop.codegen.cuda.ranges import fits_in_32_bits
+from metaop.codegen.nest import ir
 
 _WARP = 32
 BLOCK = 256

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.cuda.hazards import accesses
+from metaop.codegen.nest import ir
 
 _BYTES = 16
 Access: TypeAlias = "ir.Load | ir.Store"

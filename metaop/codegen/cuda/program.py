@@ -10,8 +10,8 @@ import numpy as np
 
 from metaop.codegen.cuda.device import DeviceBuffer, Runtime
 from metaop.codegen.cuda.kernels import DeviceKernels
-from metaop.codegen.loop_nest import CheckedIndex
 from metaop.codegen.memory import Buffer
+from metaop.codegen.nest.ir import CheckedIndex
 from metaop.codegen.schedule import Schedule
 from metaop.codegen.slots import SCALAR_BYTES, Slots, pack_scalar
 from metaop.unified_graph.faults import reported_fault

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metaop.codegen import loop_nest as ir
+from metaop.codegen.nest import ir
 
 # Below this, an index may still be added to the stride of a grid without overflow.
 _LIMIT = 1 << 30

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.cuda.expressions import (
     Expressions,
     conditions_text,
@@ -19,7 +18,8 @@ from metaop.codegen.cuda.layout import Layout
 from metaop.codegen.cuda.parts import Access, Parts, numbered
 from metaop.codegen.cuda.prelude import identity, row_function, update_function
 from metaop.codegen.cuda.types import compute_type, is_narrow_float, storage_type
-from metaop.codegen.in_place import possible_pairs
+from metaop.codegen.nest import ir
+from metaop.codegen.nest.in_place import possible_pairs
 from metaop.errors import InternalError
 from metaop.reduce.reducers import REDUCERS
 from metaop.unified_graph.dtype import DType

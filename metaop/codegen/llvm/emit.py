@@ -28,7 +28,7 @@ from metaop.codegen.llvm.emit_streams import StreamWriter
 from metaop.codegen.llvm.emit_survey import loaded_buffers
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import (
+from metaop.codegen.nest.ir import (
     MATRIX,
     Accumulate,
     Alloc,

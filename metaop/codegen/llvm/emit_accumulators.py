@@ -7,7 +7,7 @@ from metaop.codegen.llvm.emit_expression import ExpressionWriter
 from metaop.codegen.llvm.emit_index import IndexWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import Accumulate, Accumulator
+from metaop.codegen.nest.ir import Accumulate, Accumulator
 from metaop.reduce.reducers import REDUCERS
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from metaop.codegen.llvm.emit_lanes import SMALL, LaneArithmetic, Resolved
 from metaop.codegen.llvm.emit_scalars import Coefficient
-from metaop.codegen.loop_nest import Condition, InBounds, Integer, Sum
+from metaop.codegen.nest.ir import Condition, InBounds, Integer, Sum
 
 
 class Conditions(LaneArithmetic):

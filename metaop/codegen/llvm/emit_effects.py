@@ -10,7 +10,7 @@ from metaop.codegen.llvm.emit_loops import LoopWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter, storage_type
 from metaop.codegen.llvm.emit_scratch import report
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import CheckedIndex, ForeignCall, Load, Update
+from metaop.codegen.nest.ir import CheckedIndex, ForeignCall, Load, Update
 from metaop.reduce.reducers import REDUCERS
 
 REFUSED_VALUE = 1

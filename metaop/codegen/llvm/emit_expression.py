@@ -7,7 +7,7 @@ from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_index import IndexWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import (
+from metaop.codegen.nest.ir import (
     Apply,
     Choose,
     Expr,

@@ -16,7 +16,7 @@ from metaop.codegen.llvm.emit_lanes import (
 )
 from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import (
+from metaop.codegen.nest.ir import (
     Argument,
     Integer,
     LoopIndex,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import Store
+from metaop.codegen.nest.ir import Store
 
 
 def store_interleaved(

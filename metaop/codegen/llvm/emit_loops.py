@@ -18,7 +18,7 @@ from metaop.codegen.llvm.emit_survey import Survey
 from metaop.codegen.llvm.emit_tiles import Tile, TileWriter
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import For, Load, Statement
+from metaop.codegen.nest.ir import For, Load, Statement
 
 Run = Callable[[Coefficient, list[Value]], list[Value]]
 # Independent chains that hide the latency of an addition, while the body has at most so many

@@ -18,7 +18,7 @@ from metaop.codegen.llvm.emit_loops import LoopWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import MATRIX, PAIR, For, MicroKernel, Statement, Sum
+from metaop.codegen.nest.ir import MATRIX, PAIR, For, MicroKernel, Statement, Sum
 
 # Rows of a register, and elements of 32 bits in a row.
 SIDE = 16

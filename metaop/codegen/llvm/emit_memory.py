@@ -12,7 +12,7 @@ from metaop.codegen.llvm.emit_lanes import Resolved, Segment
 from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import LONGEST_STRIDE, Condition, Load, Sum
+from metaop.codegen.nest.ir import LONGEST_STRIDE, Condition, Load, Sum
 from metaop.unified_graph.dtype import DType
 
 # More runs of neighbours in a vector than this are gathered, and fewer when lanes lie apart: each

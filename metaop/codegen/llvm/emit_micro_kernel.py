@@ -12,7 +12,7 @@ from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.products import FLIP, product_of
 from metaop.codegen.llvm.value import Value, bits_of
-from metaop.codegen.loop_nest import STEPS, Ahead, MicroKernel, Sum
+from metaop.codegen.nest.ir import STEPS, Ahead, MicroKernel, Sum
 
 
 def write_micro_kernel(

@@ -9,7 +9,7 @@ from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.emit_index import IndexWriter
 from metaop.codegen.llvm.emit_memory import MemoryWriter, storage_type
 from metaop.codegen.llvm.emit_scalars import Coefficient
-from metaop.codegen.loop_nest import Alloc, For, Statement
+from metaop.codegen.nest.ir import Alloc, For, Statement
 
 # What one kernel may take of the stack of a thread.
 _STACK_BYTES = 64 << 10

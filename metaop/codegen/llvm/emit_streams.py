@@ -12,7 +12,7 @@ from metaop.codegen.llvm.emit_lanes import NO_LANES, Lanes, Resolved
 from metaop.codegen.llvm.emit_memory import MemoryWriter
 from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.target import Target
-from metaop.codegen.loop_nest import For, LoopIndex, Store
+from metaop.codegen.nest.ir import For, LoopIndex, Store
 
 # Loops of fewer vectors do without.
 _FEWEST_VECTORS = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from metaop.codegen.loop_nest import (
+from metaop.codegen.nest.ir import (
     Accumulate,
     Apply,
     CheckedIndex,

@@ -18,7 +18,7 @@ from metaop.codegen.llvm.emit_memory import MemoryWriter, storage_type
 from metaop.codegen.llvm.emit_scalars import Coefficient
 from metaop.codegen.llvm.transposition import symbol_for
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import (
+from metaop.codegen.nest.ir import (
     Accumulate,
     CheckedIndex,
     For,

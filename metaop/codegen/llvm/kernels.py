@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 
 from metaop import settings
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.kernel_cache import KernelCache
 from metaop.codegen.llvm import engine
 from metaop.codegen.llvm.emit import emit
@@ -13,6 +12,7 @@ from metaop.codegen.llvm.engine import Code
 from metaop.codegen.llvm.loader import Address
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import host_target
+from metaop.codegen.nest import ir
 
 _SYMBOL = "kernel"
 _MOST_HELPERS = 4

@@ -9,10 +9,10 @@ from metaop.codegen.llvm.emit_matrix_kernel import SIDE
 from metaop.codegen.llvm.processor import host_processor, typical
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import Target, host_target
-from metaop.codegen.loop_nest import MATRIX, PAIR, QUAD
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.machine import Processor
+from metaop.codegen.nest.ir import MATRIX, PAIR, QUAD
 from metaop.settings import get
 
 # Accumulators of a tile fill about half of the vector registers (32 with AVX-512, else 16).

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from metaop import settings
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.llvm.kernels import compile_nest
 from metaop.codegen.llvm.target import host_target
+from metaop.codegen.nest import ir
 from metaop.unified_graph import dtype as dtypes
 
 # From Linux' asm/prctl.h and asm/fpu/types.h.

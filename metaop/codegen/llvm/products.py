@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from metaop.codegen.llvm.emit_code import Code
 from metaop.codegen.llvm.value import Value
-from metaop.codegen.loop_nest import PAIR, QUAD, MicroKernel
+from metaop.codegen.nest.ir import PAIR, QUAD, MicroKernel
 
 # The top bits of four bytes, as an int32.
 FLIP = 0x80808080 - (1 << 32)

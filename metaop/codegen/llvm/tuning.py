@@ -27,10 +27,10 @@ from metaop.codegen.fingerprint import kernel_fingerprint
 from metaop.codegen.llvm.engine import code_generator
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.llvm.timing_trial import Candidate, Memory, timing_trial
-from metaop.codegen.loop_nest import LoopNest
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.lower import lower_by
 from metaop.codegen.lowering.tactic import Tactic, other_blocks, other_tiles, tactics
+from metaop.codegen.nest.ir import LoopNest
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph.node import Node

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.values import Values
 from metaop.codegen.machine import OPERATIONS, Thresholds
+from metaop.codegen.nest import ir
 from metaop.elementwise.meta_op import Elementwise
 from metaop.fusion.inline import function_cost
 from metaop.fusion.kernel import Indices, Kernel, box_axes

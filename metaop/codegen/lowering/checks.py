@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from metaop.codegen import loop_nest as ir
-from metaop.codegen.lowering.nest_builder import Guards
+from metaop.codegen.nest import ir
+from metaop.codegen.nest.builder import Guards
 from metaop.elementwise.scalar_function import Refusal
 from metaop.fusion.inline import map_at
 from metaop.fusion.kernel import Indices

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.scatter import fill_with
+from metaop.codegen.nest import ir
 from metaop.unified_graph.code import Code, results_of
 from metaop.unified_graph.node import Node
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
-from metaop.codegen.loop_nest import LONGEST_STRIDE
+from metaop.codegen.nest.ir import LONGEST_STRIDE
 from metaop.fusion.kernel import Indices, Kernel, box_axes
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Quotient, Remainder

@@ -13,10 +13,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.nest_builder import NestBuilder
 from metaop.codegen.machine import OPERATIONS
+from metaop.codegen.nest import ir
+from metaop.codegen.nest.builder import NestBuilder
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE
 from metaop.unified_graph.node import MetaOp, Node

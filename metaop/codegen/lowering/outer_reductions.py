@@ -6,12 +6,12 @@ import contextlib
 import math
 from collections.abc import Iterable
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.blocks import exact_block
 from metaop.codegen.lowering.loops import Loop, LoopPlan, plain_plan
 from metaop.codegen.lowering.row_reductions import RowReduction
 from metaop.codegen.machine import Thresholds
+from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce

@@ -17,11 +17,9 @@ import contextlib
 import math
 from collections.abc import Sequence
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.lowering.contraction_axes import Outer, unravel_within
-from metaop.codegen.lowering.nest_builder import Extent, RuntimeExtent
 from metaop.codegen.lowering.prefetch import Read, left_prefetches, right_prefetches
 from metaop.codegen.lowering.prepacked import lower_packing, lower_relayout
 from metaop.codegen.lowering.scatter import fill_with
@@ -34,6 +32,8 @@ from metaop.codegen.lowering.tasks import (
     task_loop,
 )
 from metaop.codegen.lowering.tiling import Tiling
+from metaop.codegen.nest import ir
+from metaop.codegen.nest.builder import Extent, RuntimeExtent
 from metaop.fusion.cases import cases
 from metaop.fusion.kernel import Kernel, box_axes
 from metaop.fusion.storage import Storage

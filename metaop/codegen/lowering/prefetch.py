@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.values import Values
+from metaop.codegen.nest import ir
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Symbol
 

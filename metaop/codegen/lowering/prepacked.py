@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.nest import ir
 from metaop.fusion.recognise import Contraction
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.node import MetaOp, Node, Shape

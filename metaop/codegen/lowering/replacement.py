@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.nest_builder import NestBuilder
 from metaop.codegen.machine import OPERATIONS
+from metaop.codegen.nest import ir
+from metaop.codegen.nest.builder import NestBuilder
 from metaop.reduce.replacement import row_count, row_length
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE

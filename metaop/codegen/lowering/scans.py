@@ -11,11 +11,11 @@ import contextlib
 import math
 from typing import NamedTuple
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.loops import Loop, plain_plan
 from metaop.codegen.lowering.row_reductions import RowReduction
 from metaop.codegen.machine import Thresholds
+from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.reduce.meta_op import Reduce

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import math
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel, Lowering
 from metaop.codegen.lowering.checks import checked_index
 from metaop.codegen.lowering.loops import plain_plan
-from metaop.codegen.lowering.nest_builder import NestBuilder
 from metaop.codegen.machine import OPERATIONS
+from metaop.codegen.nest import ir
+from metaop.codegen.nest.builder import NestBuilder
 from metaop.fusion.inline import map_at
 from metaop.fusion.kernel import Kernel
 from metaop.reduce.meta_op import Reduce

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.lowering.packed_gemm import PackedGemm
+from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes

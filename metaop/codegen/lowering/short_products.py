@@ -17,7 +17,7 @@ from functools import cache
 from math import prod
 from typing import NamedTuple
 
-from metaop.codegen import loop_nest as ir
+from metaop.codegen.nest import ir
 from metaop.unified_graph.dtype import DType
 
 Matrix = tuple[tuple[Fraction, ...], ...]

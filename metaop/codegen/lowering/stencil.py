@@ -16,13 +16,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.stencil_geometry import Stencil
 from metaop.codegen.lowering.stencil_in_place import lower_in_place
 from metaop.codegen.lowering.stencil_planes import Planes
 from metaop.codegen.lowering.stencil_taps import FEWEST_TASKS, Result
 from metaop.codegen.machine import Thresholds
+from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr

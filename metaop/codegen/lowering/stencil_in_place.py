@@ -14,11 +14,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.stencil_geometry import Stencil
 from metaop.codegen.lowering.stencil_taps import FEWEST_TASKS, Group, Result, Taps
 from metaop.codegen.machine import Thresholds
+from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.stencil_geometry import BAND, Stencil
 from metaop.codegen.lowering.stencil_taps import Taps
 from metaop.codegen.machine import Thresholds
+from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.contraction_axes import ContractionAxes
 from metaop.codegen.lowering.stencil_geometry import Stencil
+from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.values import Values
+from metaop.codegen.nest import ir
 from metaop.unified_graph.index_expr import IndexExpr
 
 # The axes of the parallel loop, and of the loop over blocks of the depth of a contraction.

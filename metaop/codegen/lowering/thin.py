@@ -15,10 +15,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.blocks import PACKING, Tile, balanced, exact_block
 from metaop.codegen.lowering.contraction_axes import ContractionAxes
+from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import index_expr

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.blocks import (
     PACKING,
     SHORTEST_RUN,
@@ -31,6 +30,7 @@ from metaop.codegen.lowering.blocks import (
 )
 from metaop.codegen.lowering.contraction_axes import ContractionAxes, narrowest
 from metaop.codegen.lowering.prepacked import packed, relaid
+from metaop.codegen.nest import ir
 from metaop.fusion.cases import WHOLE, Case
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.recognise import window_axes

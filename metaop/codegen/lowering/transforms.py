@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.contraction_axes import ContractionAxes
 from metaop.codegen.lowering.short_products import Matrix, combined
+from metaop.codegen.nest import ir
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.checks import checked_index, refuse
-from metaop.codegen.lowering.nest_builder import Guards, NestBuilder
+from metaop.codegen.nest import ir
+from metaop.codegen.nest.builder import Guards, NestBuilder
 from metaop.elementwise.meta_op import Elementwise
 from metaop.errors import InternalError
 from metaop.fusion.inline import map_at, widened

@@ -16,11 +16,11 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.loops import Loop, LoopPlan, plain_plan, written_out_plan
 from metaop.codegen.lowering.row_reductions import RowReduction
 from metaop.codegen.machine import Thresholds
+from metaop.codegen.nest import ir
 from metaop.fusion.cases import residue_axes
 from metaop.fusion.kernel import Indices, Kernel
 from metaop.fusion.storage import Storage

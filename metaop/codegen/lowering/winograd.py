@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.lowering.base import LoweredKernel
 from metaop.codegen.lowering.blocks import Tile, balanced
 from metaop.codegen.lowering.contraction_axes import unravel_within
@@ -26,6 +25,7 @@ from metaop.codegen.lowering.rounding import RUN
 from metaop.codegen.lowering.tasks import DEPTH_BLOCK, Blocks, task_loop
 from metaop.codegen.lowering.transforms import Transforms
 from metaop.codegen.lowering.winograd_geometry import Geometry, strip_of
+from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.sliding import TAPS
 from metaop.fusion.storage import Storage

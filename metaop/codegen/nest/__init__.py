@@ -1,1 +1,1 @@
-"""What can be told of a loop nest without compiling it: its accesses, and if they are right."""
+"""Loop nests, the only low-level IR, and what can be told of one nest without compiling it."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from metaop.codegen import loop_nest as ir
+from metaop.codegen.nest import ir
 
 # Nests with more accesses than this are looked at in the first and last iterations of their loops.
 MOST_ACCESSES = 1 << 20

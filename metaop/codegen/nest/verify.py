@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from metaop.codegen import loop_nest as ir
+from metaop.codegen.nest import ir
 from metaop.codegen.nest.accesses import NO_TASK, Access, Order, Survey, survey
-from metaop.codegen.show_nest import show_nest, show_statement
+from metaop.codegen.nest.show import show_nest, show_statement
 from metaop.errors import InternalError
 
 _NEVER = np.iinfo(np.int64).max

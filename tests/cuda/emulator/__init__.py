@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from metaop.codegen import loop_nest as ir
 from metaop.codegen.cuda.emit import emit
 from metaop.codegen.cuda.layout import layout_of
 from metaop.codegen.cuda.types import storage_type
+from metaop.codegen.nest import ir
 from metaop.codegen.schedule import Schedule
 from metaop.unified_graph.faults import reported_fault
 from metaop.unified_graph.node import Input, Node

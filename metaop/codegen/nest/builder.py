@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from metaop.codegen import loop_nest as ir
+from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Indices
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.access import Guard

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from metaop.codegen import loop_nest as ir
+from metaop.codegen.nest import ir
 from metaop.unified_graph.symbolic import SymInt, as_integer, hint_of
 
 Path = tuple[int, ...]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaop.codegen import loop_nest as ir
+from metaop.codegen.nest import ir
 from metaop.unified_graph.shape_env import ShapeEnv
 from metaop.unified_graph.symbolic import SymInt, surely_equal, surely_less
 

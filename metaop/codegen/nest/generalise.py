@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from metaop.codegen.loop_nest import (
+from metaop.codegen.nest.ir import (
     LONGEST_STRIDE,
     Accumulate,
     Ahead,
@@ -42,7 +42,7 @@ from metaop.codegen.loop_nest import (
     Update,
     ValueIndex,
 )
-from metaop.codegen.parameters import Parameters
+from metaop.codegen.nest.parameters import Parameters
 from metaop.unified_graph.symbolic import SymFloat, bits_of, is_symbolic, surely_equal, surely_less
 
 # Serial loops of fewer iterations, the windows of pooling and convolution, keep their extents.

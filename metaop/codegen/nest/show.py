@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metaop.codegen.loop_nest import (
+from metaop.codegen.nest.ir import (
     Accumulate,
     Alloc,
     CheckedIndex,
