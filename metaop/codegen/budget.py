@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from metaop.codegen.freeing import free_early
-from metaop.codegen.reruns import NoRoomError, Order, Program
 from metaop.codegen.schedule import Schedule, donations
 from metaop.codegen.stages import plan_memory
+from metaop.codegen.transforms.freeing import free_early
+from metaop.codegen.transforms.reruns import NoRoomError, Order, Program
 from metaop.errors import MemoryBudgetError
 from metaop.settings import bytes_of, get, text_of_bytes
 from metaop.unified_graph.node import Input

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from metaop.codegen import lowering, streaming
+from metaop.codegen import lowering
 from metaop.codegen.lowering import LoweredKernel
 from metaop.codegen.lowering.prepacked import Prepacked, right_as_read
 from metaop.codegen.nest.ir import LoopNest
 from metaop.codegen.schedule import Schedule, pairs_of
-from metaop.codegen.tile_and_fuse import tiled_launches
+from metaop.codegen.transforms import streaming
+from metaop.codegen.transforms.tile_and_fuse import tiled_launches
 from metaop.errors import InternalError
 from metaop.fusion import group as grouping
 from metaop.fusion import recompute as recomputing

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from metaop.codegen.budget import planned_bytes
-from metaop.codegen.freeing import free_early
 from metaop.codegen.lowering import LoweredKernel
 from metaop.codegen.schedule import Schedule, last_failure
 from metaop.codegen.stages import plan_memory
+from metaop.codegen.transforms.freeing import free_early
 from metaop.codegen.verify import verify_launches, verify_memory
 from metaop.compiler import schedule
 from metaop.unified_graph.node import Node

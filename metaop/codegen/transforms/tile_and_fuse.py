@@ -19,7 +19,7 @@ from metaop.codegen.lowering import LoweredKernel
 from metaop.codegen.lowering.prepacked import Prepacked
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.footprint import Interval, number_of_slice, reach
-from metaop.codegen.tiled_nest import InnerLoop, TiledGroup, inner_loop, joined
+from metaop.codegen.transforms.tiled_nest import InnerLoop, TiledGroup, inner_loop, joined
 from metaop.unified_graph.node import Input, Node
 from metaop.unified_graph.shape_env import ShapeEnv
 from metaop.unified_graph.symbolic import (

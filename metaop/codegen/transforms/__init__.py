@@ -1,0 +1,1 @@
+"""Transforms: what rewrites or reorders the launches of a program after lowering."""
