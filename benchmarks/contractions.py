@@ -29,7 +29,7 @@ from benchmarks.narrowed import TARGETS, restart
 from metaop.codegen.llvm import tuning
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
-from metaop.codegen.memory import Buffer, allocate
+from metaop.codegen.memory.buffers import Buffer, allocate
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.operators.convolution import convolution

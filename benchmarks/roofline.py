@@ -10,7 +10,7 @@ import numpy as np
 from metaop.codegen.llvm import engine
 from metaop.codegen.llvm.runtime import Step, StepTable, runtime
 from metaop.codegen.llvm.target import host_target
-from metaop.codegen.memory import Buffer, allocate
+from metaop.codegen.memory.buffers import Buffer, allocate
 
 _COPIED_BYTES = 1 << 28
 _CHUNK_BYTES = 1 << 18

@@ -12,7 +12,7 @@ import numpy as np
 
 from metaop.codegen.llvm import engine
 from metaop.codegen.llvm.runtime import Step, StepTable, runtime
-from metaop.codegen.memory import allocate
+from metaop.codegen.memory.buffers import allocate
 
 EMPTY = "define void @empty(ptr %b, ptr %s, i64 %begin, i64 %end, ptr %e) { ret void }"
 STEPS = 50

@@ -16,7 +16,7 @@ import numpy as np
 from metaop import specialisation
 from metaop.codegen.backend import Program, Watchable, observers
 from metaop.codegen.budget import budget
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 from metaop.compiler import compile_subgraph
 from metaop.differentiation.tape import live_residuals
 from metaop.errors import MetaopError, describe_location

@@ -27,7 +27,7 @@ from metaop.codegen.cuda.program import most_blocks
 from metaop.codegen.disk_cache import shared_cache
 from metaop.codegen.estimate import program_work
 from metaop.codegen.lowering.cuda import CUDA
-from metaop.codegen.memory import allocate
+from metaop.codegen.memory.buffers import allocate
 from metaop.compiler import schedule
 from metaop.unified_graph.cut import Subgraph, finish
 from metaop.unified_graph.node import Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import get_ident
 from typing import Any
 
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 from metaop.tensor.core import Tensor
 from metaop.tensor.history import own
 from metaop.unified_graph.recording import Call

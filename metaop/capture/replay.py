@@ -15,7 +15,7 @@ from metaop.capture.steady import HELD_ALONE, Steady, are_alone
 from metaop.capture.step_graph import StepGraph
 from metaop.codegen.backend import Preparable, Program
 from metaop.codegen.llvm.run_ahead import are_private
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 from metaop.executor import realize
 from metaop.tensor.core import Tensor, wrap
 from metaop.tensor.shared_storage import settle

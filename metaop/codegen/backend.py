@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 
 if TYPE_CHECKING:
     from metaop.codegen.lowering import Machine

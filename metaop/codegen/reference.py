@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metaop.codegen.backend import Argument, Backend
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.evaluation import evaluate
 from metaop.unified_graph.faults import INDEX_OUT_OF_RANGE, Fault

@@ -13,7 +13,7 @@ from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import Any
 
-from metaop.codegen.shared_memory import has_memory_files
+from metaop.codegen.memory.shared import has_memory_files
 
 # Below this many bytes a copy through the socket costs less than a mapping.
 _SMALL = 16384

@@ -21,8 +21,8 @@ from metaop.codegen.llvm.machine import machine_for
 from metaop.codegen.llvm.object_code import linked_object
 from metaop.codegen.llvm.system import host_system
 from metaop.codegen.llvm.target import Target, target_named
+from metaop.codegen.memory.slots import Slots
 from metaop.codegen.nest.ir import LoopNest
-from metaop.codegen.slots import Slots
 from metaop.compiler import schedule
 from metaop.errors import ArgumentError, UnsupportedError
 from metaop.export.driver import ALIGNMENT, Copy, Driver, Launch, Place, driver_text

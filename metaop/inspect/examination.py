@@ -14,7 +14,7 @@ from metaop import executor, settings
 from metaop.codegen.backend import Program
 from metaop.codegen.estimate import KernelWork, program_work
 from metaop.codegen.llvm.machine import host_machine
-from metaop.codegen.memory import host
+from metaop.codegen.memory.buffers import host
 from metaop.compiler import backend_of, schedule
 from metaop.data import loader
 from metaop.errors import user_location

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from metaop import executor
-from metaop.codegen.memory import host
+from metaop.codegen.memory.buffers import host
 from metaop.errors import ArgumentError, describe_location, user_location
 from metaop.unified_graph.cut import Subgraph
 from metaop.unified_graph.recording import Call, watched

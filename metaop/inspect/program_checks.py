@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from metaop.codegen.estimate import KernelWork
-from metaop.codegen.memory import machine_bytes
+from metaop.codegen.memory.buffers import machine_bytes
 from metaop.inspect.by_line import Place
 from metaop.inspect.findings import Check
 from metaop.inspect.limits import Limits, limits

@@ -15,7 +15,7 @@ from metaop.codegen.llvm import object_code
 from metaop.codegen.llvm.emit_memory import storage_type as llvm_type
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.nest import ir
 from metaop.compiler import schedule
 from metaop.errors import ArgumentError, InternalError, KernelError, user_location

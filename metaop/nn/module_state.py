@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 from metaop.errors import ArgumentError, ArgumentTypeError, CheckpointError, InternalError
 from metaop.nn.hooks import Hook, HookTable, RemovableHandle
 from metaop.nn.parameter import Parameter, is_lazy

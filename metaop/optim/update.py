@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from metaop.codegen.memory import allocate
+from metaop.codegen.memory.buffers import allocate
 from metaop.elementwise.meta_op import cast
 from metaop.errors import ArgumentError
 from metaop.executor import realize

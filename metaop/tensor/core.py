@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from metaop.codegen.memory import Buffer, settled
-from metaop.codegen.shared_memory import SharedMemory
+from metaop.codegen.memory.buffers import Buffer, settled
+from metaop.codegen.memory.shared import SharedMemory
 from metaop.differentiation.tape import Cotangent, TapeEntry
 from metaop.errors import (
     ArgumentTypeError,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from metaop.codegen.cuda.device import DeviceBuffer, runtime
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 from metaop.differentiation.tape import TapeEntry
 from metaop.dist.sbp import BROADCAST
 from metaop.tensor.core import Tensor, wrap

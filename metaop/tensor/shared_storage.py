@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.codegen.shared_memory import SharedMemory
+from metaop.codegen.memory.shared import SharedMemory
 from metaop.executor import realize
 from metaop.unified_graph.recording import leaf
 from metaop.unified_graph.tracing import state

@@ -10,7 +10,7 @@ from __future__ import annotations
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from metaop.codegen.shared_memory import SharedMemory
+from metaop.codegen.memory.shared import SharedMemory
 from metaop.errors import UnsupportedError
 from metaop.tensor.attributes import fields
 from metaop.tensor.core import Tensor, wrap

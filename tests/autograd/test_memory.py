@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop.codegen.memory import host
+from metaop.codegen.memory.buffers import host
 from metaop.unified_graph.recording import Call
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from metaop.codegen.llvm.program import LLVMProgram
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.schedule import Schedule
 from metaop.unified_graph.node import Node
 

@@ -13,7 +13,7 @@ from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.blocks import Tile
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.nest import ir
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import metaop
-from metaop.codegen import memory
+from metaop.codegen.memory import buffers
 from metaop.nn import Parameter
 
 
@@ -63,11 +63,11 @@ def test_optimizer_steps_need_no_second_copy_of_the_parameters() -> None:
 
     for _ in range(3):
         step()
-    before = memory.host.used
-    memory.host.peak = before
+    before = buffers.host.used
+    buffers.host.peak = before
     step()
     # Gradients are made; parameters and both states are updated where they are.
-    assert memory.host.peak - before < 2 * sum(weight.numel() * 4 for weight in weights)
+    assert buffers.host.peak - before < 2 * sum(weight.numel() * 4 for weight in weights)
     assert all(np.isfinite(weight.detach().numpy()).all() for weight in weights)
 
 

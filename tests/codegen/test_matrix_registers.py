@@ -19,7 +19,7 @@ from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.blocks import Tile
 from metaop.codegen.lowering.packed_gemm import PackedGemm
 from metaop.codegen.lowering.tactic import Tactic, other_tiles
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.nest import ir
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback

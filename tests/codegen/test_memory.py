@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from metaop.codegen.memory import ALIGNMENT, Allocator, Buffer, allocate
+from metaop.codegen.memory.buffers import ALIGNMENT, Allocator, Buffer, allocate
 
 SIZES = (0, 1, 63, 64, 65, 1000, 1024, 1025, 4096, 5000, 123_457, 1 << 20, 10_000_001)
 

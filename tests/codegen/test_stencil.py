@@ -12,7 +12,7 @@ import pytest
 
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply

@@ -14,7 +14,7 @@ from metaop import inspect
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.lowering import Machine
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.nest.footprint import reach
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule

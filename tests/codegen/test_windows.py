@@ -7,7 +7,7 @@ import pytest
 
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.nest import ir
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule

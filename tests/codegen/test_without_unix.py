@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from metaop.codegen import shared_memory
 from metaop.codegen.llvm import system
 from metaop.codegen.llvm.system import host_system
-from metaop.codegen.shared_memory import SharedMemory
+from metaop.codegen.memory import shared as shared_memory
+from metaop.codegen.memory.shared import SharedMemory
 from metaop.errors import DeviceError
 from tests.codegen import without_unix
 

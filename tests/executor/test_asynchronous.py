@@ -17,7 +17,7 @@ import pytest
 import metaop
 from metaop import nn, optim
 from metaop.codegen.llvm import program, run_ahead
-from metaop.codegen.memory import allocate, release_cached
+from metaop.codegen.memory.buffers import allocate, release_cached
 from metaop.errors import CaptureError
 from metaop.nn import functional as F
 

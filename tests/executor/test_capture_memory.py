@@ -11,7 +11,7 @@ import pytest
 import metaop
 from metaop import nn, optim
 from metaop.capture.steady import Steady
-from metaop.codegen import memory
+from metaop.codegen.memory import buffers
 from metaop.nn import functional as F
 
 
@@ -52,12 +52,12 @@ def test_parameters_states_and_gradients_stay_where_they_are() -> None:
 
     first = addresses()
     gradient = id(trained.weight.grad)
-    used = memory.host.used
+    used = buffers.host.used
     for _ in range(5):
         trained.step(trained.x, trained.y)
         assert addresses() == first
         assert id(trained.weight.grad) == gradient
-        assert memory.host.used == used
+        assert buffers.host.used == used
 
 
 def test_peers_that_are_gone_change_nothing() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import metaop
 from metaop import nn
-from metaop.codegen.memory import host
+from metaop.codegen.memory.buffers import host
 
 MIB = 1 << 20
 

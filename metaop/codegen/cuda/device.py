@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from metaop.codegen.memory import Buffer, allocate
+from metaop.codegen.memory.buffers import Buffer, allocate
 from metaop.errors import DeviceError, OutOfMemoryError
 
 # Bytes: what a kernel reads at once at most.

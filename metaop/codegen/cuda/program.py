@@ -10,10 +10,10 @@ import numpy as np
 
 from metaop.codegen.cuda.device import DeviceBuffer, Runtime
 from metaop.codegen.cuda.kernels import DeviceKernels
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
+from metaop.codegen.memory.slots import SCALAR_BYTES, Slots, pack_scalar
 from metaop.codegen.nest.ir import CheckedIndex
 from metaop.codegen.schedule import Schedule
-from metaop.codegen.slots import SCALAR_BYTES, Slots, pack_scalar
 from metaop.unified_graph.faults import reported_fault
 
 Argument: TypeAlias = "DeviceBuffer | Buffer | int | float | bool"

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from metaop.codegen.llvm.engine import Code
 from metaop.codegen.llvm.kernels import stored_kernel
 from metaop.codegen.llvm.rows import Launch, Rows
+from metaop.codegen.memory.slots import Slots
 from metaop.codegen.schedule import Schedule, donations
-from metaop.codegen.slots import Slots
 from metaop.unified_graph import dtype as dtypes
 
 

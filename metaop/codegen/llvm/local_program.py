@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from metaop.codegen.llvm.program import LLVMProgram
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.schedule import Schedule
 
 

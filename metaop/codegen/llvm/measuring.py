@@ -18,7 +18,7 @@ from metaop.codegen.llvm.processor import system_processor
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.machine import Processor
-from metaop.codegen.memory import Buffer, allocate, machine_bytes
+from metaop.codegen.memory.buffers import Buffer, allocate, machine_bytes
 
 # Turns of probes in registers, and bytes that a core copies within caches, in a launch: about a
 # millisecond.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from metaop.codegen.backend import Argument
-from metaop.codegen.memory import Buffer, allocate
-from metaop.codegen.slots import SCALAR_BYTES, ScalarPacker
+from metaop.codegen.memory.buffers import Buffer, allocate
+from metaop.codegen.memory.slots import SCALAR_BYTES, ScalarPacker
 
 if TYPE_CHECKING:
     from metaop.codegen.llvm.program import LLVMProgram

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from metaop.codegen.llvm import engine
 from metaop.codegen.llvm.runtime import ERROR_WORDS, Step, StepTable, runtime
 from metaop.codegen.llvm.target import Target
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 
 # Independent chains: enough to hide the latency of a multiply-add.
 CHAINS = 16

@@ -19,9 +19,9 @@ from metaop.codegen.llvm.prepared_run import PreparedRun
 from metaop.codegen.llvm.rows import Launch
 from metaop.codegen.llvm.run_ahead import note
 from metaop.codegen.llvm.runtime import ERROR_WORDS, STEP_BYTES, Step, StepTable, runtime
-from metaop.codegen.memory import Buffer, allocate, settled
+from metaop.codegen.memory.buffers import Buffer, allocate, settled
+from metaop.codegen.memory.slots import SCALAR_BYTES, ScalarPacker, packer_of
 from metaop.codegen.schedule import Schedule
-from metaop.codegen.slots import SCALAR_BYTES, ScalarPacker, packer_of
 from metaop.unified_graph import dtype as dtypes
 from metaop.unified_graph.faults import reported_fault
 from metaop.unified_graph.loop import ENDLESS

@@ -17,7 +17,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 from weakref import ref
 
-from metaop.codegen.memory import Buffer, allocate, lose, settled, waiting
+from metaop.codegen.memory.buffers import Buffer, allocate, lose, settled, waiting
 from metaop.errors import user_location
 from metaop.forking import register_at_fork
 from metaop.unified_graph.faults import Fault

@@ -12,7 +12,7 @@ from metaop.codegen.kernel_cache import KernelCache
 from metaop.codegen.llvm.kernels import compile_nest
 from metaop.codegen.llvm.runtime import ERROR_WORDS, Step, StepTable, runtime
 from metaop.codegen.lowering import LoweredKernel
-from metaop.codegen.memory import Buffer, allocate
+from metaop.codegen.memory.buffers import Buffer, allocate
 from metaop.unified_graph.node import Node
 
 # A turn takes about so long.

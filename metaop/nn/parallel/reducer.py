@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from metaop.codegen.memory import allocate
+from metaop.codegen.memory.buffers import allocate
 from metaop.dist.collectives import MPIWorld
 from metaop.dist.memory import memory_of
 from metaop.dist.packing import Packed, Packing

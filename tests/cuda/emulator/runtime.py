@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from metaop.codegen.cuda.device import DeviceBuffer, DeviceProperties
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 from tests.cuda.emulator import COMMAND, HEADER, KernelFault
 
 _KERNEL = re.compile(r"__global__ void __launch_bounds__\(\d+\) (\w+)\((.*?)\)\n\{", re.S)

@@ -17,7 +17,7 @@ from uuid import uuid4
 import numpy as np
 
 from metaop import settings
-from metaop.codegen.memory import Buffer
+from metaop.codegen.memory.buffers import Buffer
 
 
 class SharedMemory:
