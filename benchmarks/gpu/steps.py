@@ -21,10 +21,10 @@ from benchmarks.gpu.machines import Machine
 from benchmarks.gpu.model import Demand, Prediction, predict
 from benchmarks.workload import Workload
 from metaop import executor
+from metaop.codegen.caches.disk import shared_cache
 from metaop.codegen.cuda import nvrtc
 from metaop.codegen.cuda.kernels import DeviceKernels
 from metaop.codegen.cuda.program import most_blocks
-from metaop.codegen.disk_cache import shared_cache
 from metaop.codegen.estimate import program_work
 from metaop.codegen.lowering.cuda import CUDA
 from metaop.codegen.memory.buffers import allocate

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaop.codegen.kernel_cache import KernelCache
+from metaop.codegen.caches.kernels import KernelCache
 from metaop.codegen.llvm import transposition
 from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.emit_scratch import most_scratch

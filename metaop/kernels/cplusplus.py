@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 
-from metaop.codegen.disk_cache import shared_cache
+from metaop.codegen.caches.disk import shared_cache
 from metaop.codegen.llvm.target import host_target
 from metaop.errors import DTypeError, KernelError
 from metaop.unified_graph.dtype import DType

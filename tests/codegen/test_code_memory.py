@@ -16,7 +16,7 @@ import pytest
 
 import metaop
 from metaop import executor
-from metaop.codegen import kernel_cache
+from metaop.codegen.caches import kernels as kernel_cache
 from metaop.codegen.llvm import code_memory, engine, kernels, rows
 from metaop.codegen.llvm.code_memory import PAGE, take_pages
 from metaop.codegen.llvm.loader import Address, load_object

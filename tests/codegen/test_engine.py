@@ -14,7 +14,7 @@ import pytest
 
 import metaop
 from metaop import inspect
-from metaop.codegen.disk_cache import DiskCache, cache_at
+from metaop.codegen.caches.disk import DiskCache, cache_at
 from metaop.codegen.llvm import engine
 from metaop.codegen.llvm.builder import AS_WRITTEN
 from metaop.codegen.llvm.loader import load_object

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from metaop.codegen.kernel_cache import KernelCache
+from metaop.codegen.caches.kernels import KernelCache
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.generalise import always_general, generalise, skeleton
 from metaop.codegen.nest.ir import (

@@ -14,7 +14,7 @@ import pytest
 import metaop
 from metaop import executor
 from metaop.codegen import machine as description
-from metaop.codegen.disk_cache import cache_at
+from metaop.codegen.caches.disk import cache_at
 from metaop.codegen.llvm import processor as own
 from metaop.codegen.llvm.machine import host_machine, machine_for
 from metaop.codegen.llvm.target import target_named

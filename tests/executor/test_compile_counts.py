@@ -12,7 +12,7 @@ import pytest
 import metaop
 import metaop.nn.functional as F
 from metaop import executor
-from metaop.codegen.kernel_cache import KernelCache
+from metaop.codegen.caches.kernels import KernelCache
 from metaop.codegen.llvm import kernels, rows
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.nest.ir import LoopNest

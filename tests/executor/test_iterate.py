@@ -12,7 +12,7 @@ import torch
 import metaop
 from metaop import executor, nn, optim
 from metaop.capture.repeated import Repeated
-from metaop.codegen.kernel_cache import KernelCache
+from metaop.codegen.caches.kernels import KernelCache
 from metaop.codegen.llvm import kernels, rows
 from metaop.errors import CaptureError
 from metaop.nn import functional as F

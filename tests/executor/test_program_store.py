@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop.codegen.fingerprint import subgraph_fingerprint
+from metaop.codegen.caches.fingerprint import subgraph_fingerprint
 from metaop.codegen.llvm.layout import from_bytes, layout_of, to_bytes
 from metaop.codegen.llvm.machine import host_machine
 from metaop.compiler import schedule

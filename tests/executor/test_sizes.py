@@ -14,7 +14,7 @@ import torch
 
 import metaop
 from metaop import executor, specialisation
-from metaop.codegen.kernel_cache import KernelCache
+from metaop.codegen.caches.kernels import KernelCache
 from metaop.codegen.llvm import kernels
 from metaop.codegen.llvm import rows as program_rows
 from metaop.codegen.nest.ir import LoopNest

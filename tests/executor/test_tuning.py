@@ -14,9 +14,9 @@ import pytest
 
 import metaop
 from metaop import executor
-from metaop.codegen.choices import Choices
-from metaop.codegen.disk_cache import DiskCache, cache_at
-from metaop.codegen.fingerprint import kernel_fingerprint
+from metaop.codegen.caches.choices import Choices
+from metaop.codegen.caches.disk import DiskCache, cache_at
+from metaop.codegen.caches.fingerprint import kernel_fingerprint
 from metaop.codegen.llvm import tuning
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.lowering.tactic import Tactic, default_tactic, other_tiles

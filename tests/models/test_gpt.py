@@ -11,7 +11,7 @@ import pytest
 
 import metaop
 from metaop import executor, specialisation
-from metaop.codegen.kernel_cache import KernelCache
+from metaop.codegen.caches.kernels import KernelCache
 from metaop.codegen.llvm import kernels, rows
 from models import gpt
 from tests.models.comparison import compare, copy_state, parameter_count, torch_twin

@@ -6,12 +6,12 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+from metaop.codegen.caches.disk import shared_cache
+from metaop.codegen.caches.kernels import KernelCache
 from metaop.codegen.cuda import nvrtc
 from metaop.codegen.cuda.device import Runtime
 from metaop.codegen.cuda.emit import emit
 from metaop.codegen.cuda.layout import Layout, layout_of
-from metaop.codegen.disk_cache import shared_cache
-from metaop.codegen.kernel_cache import KernelCache
 from metaop.codegen.nest import ir
 
 _SYMBOL = "kernel"

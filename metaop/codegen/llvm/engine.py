@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from metaop.codegen.disk_cache import shared_cache
+from metaop.codegen.caches.disk import shared_cache
 from metaop.codegen.llvm import transposition
 from metaop.codegen.llvm.compile_queue import CompileQueue, Job
 from metaop.codegen.llvm.loader import Address, load_object

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from metaop import settings
-from metaop.codegen.kernel_cache import KernelCache
+from metaop.codegen.caches.kernels import KernelCache
 from metaop.codegen.llvm import engine
 from metaop.codegen.llvm.emit import emit
 from metaop.codegen.llvm.engine import Code

@@ -16,7 +16,7 @@ from typing import Any
 
 from metaop import settings
 from metaop.codegen import machine
-from metaop.codegen.disk_cache import DiskCache, cache_at
+from metaop.codegen.caches.disk import DiskCache, cache_at
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.machine import CACHES, TYPICAL, Processor, with_caches

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from metaop import settings
 from metaop.codegen.budget import present_budget
-from metaop.codegen.disk_cache import DiskCache, shared_cache
-from metaop.codegen.fingerprint import graph_fingerprint, subgraph_fingerprint
+from metaop.codegen.caches.disk import DiskCache, shared_cache
+from metaop.codegen.caches.fingerprint import graph_fingerprint, subgraph_fingerprint
 from metaop.codegen.llvm import tuning
 from metaop.codegen.llvm.general import GeneralProgram
 from metaop.codegen.llvm.layout import Layout, from_bytes, layout_of, to_bytes

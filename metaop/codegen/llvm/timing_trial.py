@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from metaop.codegen.kernel_cache import KernelCache
+from metaop.codegen.caches.kernels import KernelCache
 from metaop.codegen.llvm.kernels import compile_nest
 from metaop.codegen.llvm.runtime import ERROR_WORDS, Step, StepTable, runtime
 from metaop.codegen.lowering import LoweredKernel

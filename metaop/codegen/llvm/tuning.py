@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from metaop import settings
-from metaop.codegen.choices import Choices
-from metaop.codegen.disk_cache import cache_at
-from metaop.codegen.fingerprint import kernel_fingerprint
+from metaop.codegen.caches.choices import Choices
+from metaop.codegen.caches.disk import cache_at
+from metaop.codegen.caches.fingerprint import kernel_fingerprint
 from metaop.codegen.llvm.engine import code_generator
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.llvm.timing_trial import Candidate, Memory, timing_trial

@@ -1,7 +1,7 @@
 """One kernel for many sizes: the integers of a nest are told from its form and made arguments.
 
 The skeleton of a nest is what is left when its integers are taken out. Kernels that are shared by
-nests of one skeleton (`kernel_cache`) take the integers in which these differ as arguments.
+nests of one skeleton (`caches/kernels.py`) take the integers in which these differ as arguments.
 """
 
 from __future__ import annotations

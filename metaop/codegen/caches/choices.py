@@ -14,7 +14,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from metaop.codegen.disk_cache import DiskCache
+from metaop.codegen.caches.disk import DiskCache
 from metaop.codegen.lowering.tactic import Tactic
 
 _SIZES = ("rows", "columns", "depth", "block_rows", "block_columns")
