@@ -25,8 +25,8 @@ from metaop.codegen.caches.disk import shared_cache
 from metaop.codegen.cuda import nvrtc
 from metaop.codegen.cuda.kernels import DeviceKernels
 from metaop.codegen.cuda.program import most_blocks
+from metaop.codegen.cuda.schedules import CUDA
 from metaop.codegen.estimate import program_work
-from metaop.codegen.lowering.cuda import CUDA
 from metaop.codegen.memory.buffers import allocate
 from metaop.compiler import schedule
 from metaop.unified_graph.cut import Subgraph, finish

@@ -11,7 +11,7 @@ import pytest
 
 import metaop
 from metaop import compiler
-from metaop.codegen.lowering.cuda import CUDA
+from metaop.codegen.cuda.schedules import CUDA
 from metaop.codegen.nest.verify import VerificationError
 from metaop.codegen.reference import ReferenceProgram
 from metaop.codegen.schedule import PLAIN_MACHINE, Schedule

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from metaop.codegen.cuda.schedules import CUDA
 from metaop.codegen.lowering import Machine
-from metaop.codegen.lowering.cuda import CUDA
 from metaop.elementwise import apply, cast
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.elementwise.meta_op import where

@@ -10,7 +10,7 @@ import pytest
 
 from metaop.codegen import reference
 from metaop.codegen.cuda.emit import emit
-from metaop.codegen.lowering.cuda import CUDA
+from metaop.codegen.cuda.schedules import CUDA
 from metaop.codegen.nest import ir
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule

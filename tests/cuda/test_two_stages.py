@@ -12,7 +12,7 @@ import pytest
 
 from metaop.codegen.cuda.layout import layout_of
 from metaop.codegen.cuda.program import most_blocks
-from metaop.codegen.lowering.cuda import CUDA
+from metaop.codegen.cuda.schedules import CUDA
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule
 from metaop.elementwise.meta_op import apply

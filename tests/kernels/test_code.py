@@ -13,7 +13,7 @@ from metaop import executor
 from metaop.codegen.cuda import nvrtc
 from metaop.codegen.cuda.emit import emit
 from metaop.codegen.cuda.layout import layout_of
-from metaop.codegen.lowering.cuda import CUDA
+from metaop.codegen.cuda.schedules import CUDA
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule
 from metaop.errors import ArgumentError, KernelError

@@ -11,7 +11,7 @@ import pytest
 import metaop
 from metaop.codegen.cuda import nvrtc
 from metaop.codegen.cuda.emit import emit
-from metaop.codegen.lowering.cuda import CUDA
+from metaop.codegen.cuda.schedules import CUDA
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule
 from metaop.errors import KernelError

@@ -10,8 +10,8 @@ from metaop.codegen.cuda.device import runtime
 from metaop.codegen.cuda.kernels import text_of
 from metaop.codegen.cuda.local_program import CudaLocalProgram
 from metaop.codegen.cuda.program import CudaProgram
+from metaop.codegen.cuda.schedules import CUDA as LARGE_GPU
 from metaop.codegen.lowering import Machine
-from metaop.codegen.lowering.cuda import CUDA as LARGE_GPU
 from metaop.codegen.schedule import Schedule
 from metaop.errors import DeviceError
 from metaop.unified_graph.cut import Subgraph

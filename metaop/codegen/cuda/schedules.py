@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from metaop.codegen.cuda.filling import cut_to_fill
 from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.filling import cut_to_fill
 from metaop.codegen.lowering.loops import Loop, plain_plan, split_index
 from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.row_reductions import RowReduction
