@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.nest.verify import Touched, VerificationError, verify_nest
 from metaop.unified_graph.code import Code
 from metaop.unified_graph.node import Input, MetaOp, Node

@@ -16,7 +16,7 @@ from metaop.codegen.llvm.object_code import assembly
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.lowering import Machine
-from metaop.codegen.lowering.blocks import Tile
+from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.packed_gemm import PackedGemm
 from metaop.codegen.lowering.tactic import Tactic, other_tiles
 from metaop.codegen.memory.buffers import Buffer

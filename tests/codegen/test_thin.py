@@ -11,7 +11,7 @@ import pytest
 
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.lowering import Machine
-from metaop.codegen.lowering.blocks import Tile
+from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.schedule import Schedule
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from metaop.codegen.cuda.filling import cut_to_fill
-from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.loops import Loop, plain_plan, split_index
+from metaop.codegen.lowering.base.kernel import LoweredKernel
+from metaop.codegen.lowering.base.loops import Loop, plain_plan, split_index
 from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.row_reductions import RowReduction
 from metaop.codegen.lowering.scatter import Scatter

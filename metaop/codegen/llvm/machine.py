@@ -10,7 +10,7 @@ from metaop.codegen.llvm.processor import host_processor, typical
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.lowering import Machine
-from metaop.codegen.lowering.blocks import Tile
+from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.machine import Processor
 from metaop.codegen.nest.ir import MATRIX, PAIR, QUAD
 from metaop.settings import get

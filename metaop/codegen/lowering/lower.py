@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.custom import lower_code
-from metaop.codegen.lowering.loops import (
+from metaop.codegen.lowering.base.kernel import LoweredKernel
+from metaop.codegen.lowering.base.loops import (
     divided,
     joined_plan,
     lanes_lie_apart,
     plain_plan,
     transposed,
 )
+from metaop.codegen.lowering.custom import lower_code
 from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.order import lower_order
 from metaop.codegen.lowering.outer_reductions import OuterReduction, column_width

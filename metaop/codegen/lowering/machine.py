@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from metaop.codegen.lowering.blocks import Tile
+from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.packed_gemm import PackedGemm
 from metaop.codegen.lowering.row_reductions import RowReduction
 from metaop.codegen.lowering.scatter import Scatter

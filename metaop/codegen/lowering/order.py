@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.machine import OPERATIONS
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.builder import NestBuilder

@@ -17,13 +17,9 @@ import contextlib
 import math
 from collections.abc import Sequence
 
-from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.blocks import Tile
-from metaop.codegen.lowering.contraction_axes import Outer, unravel_within
-from metaop.codegen.lowering.prefetch import Read, left_prefetches, right_prefetches
-from metaop.codegen.lowering.prepacked import lower_packing, lower_relayout
-from metaop.codegen.lowering.scatter import fill_with
-from metaop.codegen.lowering.tasks import (
+from metaop.codegen.lowering.base.blocks import Tile
+from metaop.codegen.lowering.base.kernel import LoweredKernel
+from metaop.codegen.lowering.base.tasks import (
     DEPTH_BLOCK,
     TASK,
     Blocks,
@@ -31,6 +27,10 @@ from metaop.codegen.lowering.tasks import (
     count_name,
     task_loop,
 )
+from metaop.codegen.lowering.contraction_axes import Outer, unravel_within
+from metaop.codegen.lowering.prefetch import Read, left_prefetches, right_prefetches
+from metaop.codegen.lowering.prepacked import lower_packing, lower_relayout
+from metaop.codegen.lowering.scatter import fill_with
 from metaop.codegen.lowering.tiling import Tiling
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.builder import Extent, RuntimeExtent

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from metaop.codegen.lowering.values import Values
+from metaop.codegen.lowering.base.values import Values
 from metaop.codegen.nest import ir
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr, Symbol

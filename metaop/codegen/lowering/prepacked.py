@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.nest import ir
 from metaop.fusion.recognise import Contraction
 from metaop.unified_graph import index_expr

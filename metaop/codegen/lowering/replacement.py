@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.machine import OPERATIONS
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.builder import NestBuilder

@@ -6,10 +6,10 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from metaop.codegen.lowering.base import LoweredKernel, Lowering
-from metaop.codegen.lowering.blocks import exact_block
-from metaop.codegen.lowering.loops import Loop, LoopPlan, split_index
-from metaop.codegen.lowering.values import Carried
+from metaop.codegen.lowering.base.blocks import exact_block
+from metaop.codegen.lowering.base.kernel import LoweredKernel, Lowering
+from metaop.codegen.lowering.base.loops import Loop, LoopPlan, split_index
+from metaop.codegen.lowering.base.values import Carried
 from metaop.codegen.machine import Thresholds
 from metaop.codegen.nest import ir
 from metaop.elementwise.meta_op import Elementwise

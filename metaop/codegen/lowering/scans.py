@@ -11,8 +11,8 @@ import contextlib
 import math
 from typing import NamedTuple
 
-from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.loops import Loop, plain_plan
+from metaop.codegen.lowering.base.kernel import LoweredKernel
+from metaop.codegen.lowering.base.loops import Loop, plain_plan
 from metaop.codegen.lowering.row_reductions import RowReduction
 from metaop.codegen.machine import Thresholds
 from metaop.codegen.nest import ir

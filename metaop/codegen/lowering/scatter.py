@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 
-from metaop.codegen.lowering.base import LoweredKernel, Lowering
-from metaop.codegen.lowering.checks import checked_index
-from metaop.codegen.lowering.loops import plain_plan
+from metaop.codegen.lowering.base.checks import checked_index
+from metaop.codegen.lowering.base.kernel import LoweredKernel, Lowering
+from metaop.codegen.lowering.base.loops import plain_plan
 from metaop.codegen.machine import OPERATIONS
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.builder import NestBuilder

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.blocks import Tile
+from metaop.codegen.lowering.base.blocks import Tile
+from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.packed_gemm import PackedGemm
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel

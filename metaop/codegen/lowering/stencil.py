@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.stencil_geometry import Stencil
 from metaop.codegen.lowering.stencil_in_place import lower_in_place
 from metaop.codegen.lowering.stencil_planes import Planes

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from metaop.codegen.lowering.base import LoweredKernel
+from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.stencil_geometry import Stencil
 from metaop.codegen.lowering.stencil_taps import FEWEST_TASKS, Group, Result, Taps
 from metaop.codegen.machine import Thresholds

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from metaop.codegen.lowering.blocks import Tile
+from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.contraction_axes import narrowest
 from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.stencil_geometry import Stencil, stencil_of

@@ -15,8 +15,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.blocks import PACKING, Tile, balanced, exact_block
+from metaop.codegen.lowering.base.blocks import PACKING, Tile, balanced, exact_block
+from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.contraction_axes import ContractionAxes
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from metaop.codegen.lowering.blocks import (
+from metaop.codegen.lowering.base.blocks import (
     PACKING,
     SHORTEST_RUN,
     Grid,

@@ -16,8 +16,8 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from metaop.codegen.lowering.base import LoweredKernel
-from metaop.codegen.lowering.loops import Loop, LoopPlan, plain_plan, written_out_plan
+from metaop.codegen.lowering.base.kernel import LoweredKernel
+from metaop.codegen.lowering.base.loops import Loop, LoopPlan, plain_plan, written_out_plan
 from metaop.codegen.lowering.row_reductions import RowReduction
 from metaop.codegen.machine import Thresholds
 from metaop.codegen.nest import ir

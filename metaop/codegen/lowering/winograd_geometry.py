@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from metaop.codegen.lowering.blocks import Tile
+from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.rounding import excess
 from metaop.codegen.lowering.short_products import SINGLE, ShortProduct, short_product
 from metaop.fusion.kernel import Kernel

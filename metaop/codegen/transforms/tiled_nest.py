@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from metaop.codegen.lowering import LoweredKernel
-from metaop.codegen.lowering.tasks import DEPTH_BLOCK
+from metaop.codegen.lowering.base.tasks import DEPTH_BLOCK
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.in_place import exact_pairs
 from metaop.unified_graph.node import Node

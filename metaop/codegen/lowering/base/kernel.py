@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from metaop.codegen.lowering.values import Values
+from metaop.codegen.lowering.base.values import Values
 from metaop.codegen.machine import OPERATIONS, Thresholds
 from metaop.codegen.nest import ir
 from metaop.elementwise.meta_op import Elementwise

@@ -18,7 +18,7 @@ from metaop.unified_graph.index_expr import IndexExpr, Lookup
 from metaop.unified_graph.node import Node
 
 if TYPE_CHECKING:
-    from metaop.codegen.lowering.values import Values
+    from metaop.codegen.lowering.base.values import Values
 
 # The value to check, made of the value of the operand.
 Make = Callable[[ir.Expr], ir.Expr]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from metaop.codegen.lowering.values import Values
+from metaop.codegen.lowering.base.values import Values
 from metaop.codegen.nest import ir
 from metaop.unified_graph.index_expr import IndexExpr
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from metaop.codegen.lowering.checks import checked_index, refuse
+from metaop.codegen.lowering.base.checks import checked_index, refuse
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.builder import Guards, NestBuilder
 from metaop.elementwise.meta_op import Elementwise

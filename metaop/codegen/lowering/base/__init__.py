@@ -1,0 +1,1 @@
+"""What schedules of all families share: values of nodes, loop plans, blocks, tasks and checks."""
