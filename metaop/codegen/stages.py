@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from metaop.codegen import lowering
 from metaop.codegen.lowering import LoweredKernel
-from metaop.codegen.lowering.prepacked import Prepacked, right_as_read
+from metaop.codegen.lowering.contractions.prepacked import Prepacked, right_as_read
 from metaop.codegen.nest.ir import LoopNest
 from metaop.codegen.schedule import Schedule, pairs_of
 from metaop.codegen.transforms import streaming

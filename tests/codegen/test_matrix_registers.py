@@ -17,7 +17,7 @@ from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.lowering import Machine
 from metaop.codegen.lowering.base.blocks import Tile
-from metaop.codegen.lowering.packed_gemm import PackedGemm
+from metaop.codegen.lowering.contractions.packed_gemm import PackedGemm
 from metaop.codegen.lowering.tactic import Tactic, other_tiles
 from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.nest import ir

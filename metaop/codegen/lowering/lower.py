@@ -12,6 +12,7 @@ from metaop.codegen.lowering.base.loops import (
     plain_plan,
     transposed,
 )
+from metaop.codegen.lowering.contractions.thin import Thin
 from metaop.codegen.lowering.custom import lower_code
 from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.order import lower_order
@@ -23,7 +24,6 @@ from metaop.codegen.lowering.scatter import lower_fill
 from metaop.codegen.lowering.stencil import lower_stencil
 from metaop.codegen.lowering.stencil_geometry import Stencil
 from metaop.codegen.lowering.tactic import Tactic, default_tactic
-from metaop.codegen.lowering.thin import Thin
 from metaop.codegen.lowering.windows import Windows, windows_plan
 from metaop.codegen.lowering.winograd import lower_winograd
 from metaop.codegen.lowering.winograd_geometry import Geometry

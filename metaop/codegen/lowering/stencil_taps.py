@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from metaop.codegen.lowering.base.kernel import LoweredKernel
-from metaop.codegen.lowering.contraction_axes import ContractionAxes
+from metaop.codegen.lowering.contractions.axes import ContractionAxes
 from metaop.codegen.lowering.stencil_geometry import Stencil
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel

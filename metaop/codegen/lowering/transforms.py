@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from metaop.codegen.lowering.contraction_axes import ContractionAxes
+from metaop.codegen.lowering.contractions.axes import ContractionAxes
 from metaop.codegen.lowering.short_products import Matrix, combined
 from metaop.codegen.nest import ir
 from metaop.unified_graph import index_expr

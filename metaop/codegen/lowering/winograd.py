@@ -20,8 +20,8 @@ import math
 from metaop.codegen.lowering.base.blocks import Tile, balanced
 from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.base.tasks import DEPTH_BLOCK, Blocks, task_loop
-from metaop.codegen.lowering.contraction_axes import unravel_within
-from metaop.codegen.lowering.prepacked import Prepacked
+from metaop.codegen.lowering.contractions.axes import unravel_within
+from metaop.codegen.lowering.contractions.prepacked import Prepacked
 from metaop.codegen.lowering.rounding import RUN
 from metaop.codegen.lowering.transforms import Transforms
 from metaop.codegen.lowering.winograd_geometry import Geometry, strip_of

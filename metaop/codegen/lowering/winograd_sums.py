@@ -15,7 +15,7 @@ import math
 from metaop.codegen.lowering.base.blocks import Tile, balanced
 from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.base.tasks import DEPTH_BLOCK, Blocks, task_loop
-from metaop.codegen.lowering.contraction_axes import unravel_within
+from metaop.codegen.lowering.contractions.axes import unravel_within
 from metaop.codegen.lowering.rounding import RUN, excess
 from metaop.codegen.lowering.short_products import short_product
 from metaop.codegen.lowering.transforms import Transforms

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from metaop.codegen.lowering import LoweredKernel
-from metaop.codegen.lowering.prepacked import Prepacked
+from metaop.codegen.lowering.contractions.prepacked import Prepacked
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.footprint import Interval, number_of_slice, reach
 from metaop.codegen.transforms.tiled_nest import InnerLoop, TiledGroup, inner_loop, joined

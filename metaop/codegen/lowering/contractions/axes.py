@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from metaop.codegen.lowering.base.kernel import LoweredKernel, Lowering
 from metaop.codegen.lowering.base.values import Values
-from metaop.codegen.lowering.prepacked import right_as_read
+from metaop.codegen.lowering.contractions.prepacked import right_as_read
 from metaop.codegen.nest import ir
 from metaop.errors import InternalError
 from metaop.fusion.cases import WHOLE, Case

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from metaop.codegen.lowering.base.blocks import PACKING, Tile, balanced, exact_block
 from metaop.codegen.lowering.base.kernel import LoweredKernel
-from metaop.codegen.lowering.contraction_axes import ContractionAxes
+from metaop.codegen.lowering.contractions.axes import ContractionAxes
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage

@@ -28,8 +28,8 @@ from metaop.codegen.lowering.base.blocks import (
     exact_block,
     window_block,
 )
-from metaop.codegen.lowering.contraction_axes import ContractionAxes, narrowest
-from metaop.codegen.lowering.prepacked import packed, relaid
+from metaop.codegen.lowering.contractions.axes import ContractionAxes, narrowest
+from metaop.codegen.lowering.contractions.prepacked import packed, relaid
 from metaop.codegen.nest import ir
 from metaop.fusion.cases import WHOLE, Case
 from metaop.fusion.kernel import Kernel

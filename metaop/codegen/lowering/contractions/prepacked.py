@@ -20,8 +20,8 @@ from metaop.unified_graph.node import MetaOp, Node, Shape
 from metaop.unified_graph.symbolic import divides
 
 if TYPE_CHECKING:
-    from metaop.codegen.lowering.packed_gemm import PackedGemm
-    from metaop.codegen.lowering.tiling import Tiling
+    from metaop.codegen.lowering.contractions.packed_gemm import PackedGemm
+    from metaop.codegen.lowering.contractions.tiling import Tiling
 
 
 @dataclass(frozen=True)

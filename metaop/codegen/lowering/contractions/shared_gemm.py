@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.base.kernel import LoweredKernel
-from metaop.codegen.lowering.packed_gemm import PackedGemm
+from metaop.codegen.lowering.contractions.packed_gemm import PackedGemm
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
