@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from metaop.codegen.llvm.machine import host_machine
-from metaop.codegen.lowering import short_products, tactic
-from metaop.codegen.lowering.rounding import amplification, excess
-from metaop.codegen.lowering.short_products import SINGLE, short_product
+from metaop.codegen.lowering import tactic
+from metaop.codegen.lowering.winograd import short_products
+from metaop.codegen.lowering.winograd.rounding import amplification, excess
+from metaop.codegen.lowering.winograd.short_products import SINGLE, short_product
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.operators.convolution import convolution

@@ -11,7 +11,7 @@ import pytest
 
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.lowering import Machine, tactic
-from metaop.codegen.lowering.short_products import short_product
+from metaop.codegen.lowering.winograd.short_products import short_product
 from metaop.compiler import schedule
 from metaop.differentiation.transposition import pullback
 from metaop.elementwise import apply

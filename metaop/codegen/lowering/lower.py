@@ -25,9 +25,9 @@ from metaop.codegen.lowering.stencil import lower_stencil
 from metaop.codegen.lowering.stencil_geometry import Stencil
 from metaop.codegen.lowering.tactic import Tactic, default_tactic
 from metaop.codegen.lowering.windows import Windows, windows_plan
-from metaop.codegen.lowering.winograd import lower_winograd
-from metaop.codegen.lowering.winograd_geometry import Geometry
-from metaop.codegen.lowering.winograd_sums import LongWindows
+from metaop.codegen.lowering.winograd.geometry import Geometry
+from metaop.codegen.lowering.winograd.sums import LongWindows
+from metaop.codegen.lowering.winograd.windows import lower_winograd
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.reduce.replacement import Replacement

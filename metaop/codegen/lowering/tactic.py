@@ -14,12 +14,12 @@ from metaop.codegen.lowering.contractions.axes import narrowest
 from metaop.codegen.lowering.contractions.thin import Thin
 from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.stencil_geometry import Stencil, stencil_of
-from metaop.codegen.lowering.winograd_geometry import Geometry, geometries
-from metaop.codegen.lowering.winograd_geometry import excess_of_rounding as excess_of_short
-from metaop.codegen.lowering.winograd_geometry import share_of_work as share_of_short
-from metaop.codegen.lowering.winograd_sums import Pair, long_windows
-from metaop.codegen.lowering.winograd_sums import excess_of_rounding as excess_of_long
-from metaop.codegen.lowering.winograd_sums import share_of_work as share_of_long
+from metaop.codegen.lowering.winograd.geometry import Geometry, geometries
+from metaop.codegen.lowering.winograd.geometry import excess_of_rounding as excess_of_short
+from metaop.codegen.lowering.winograd.geometry import share_of_work as share_of_short
+from metaop.codegen.lowering.winograd.sums import Pair, long_windows
+from metaop.codegen.lowering.winograd.sums import excess_of_rounding as excess_of_long
+from metaop.codegen.lowering.winograd.sums import share_of_work as share_of_long
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
 from metaop.unified_graph import dtype as dtypes

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 
-from metaop.codegen.lowering.short_products import Matrix, ShortProduct
+from metaop.codegen.lowering.winograd.short_products import Matrix, ShortProduct
 
 # Sums are taken in runs of so many products, so that rounding hardly grows with their length.
 RUN = 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from metaop.codegen.lowering.contractions.axes import ContractionAxes
-from metaop.codegen.lowering.short_products import Matrix, combined
+from metaop.codegen.lowering.winograd.short_products import Matrix, combined
 from metaop.codegen.nest import ir
 from metaop.unified_graph import index_expr
 from metaop.unified_graph.index_expr import Atom, Axis, IndexExpr

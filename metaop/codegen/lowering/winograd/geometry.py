@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from metaop.codegen.lowering.base.blocks import Tile
-from metaop.codegen.lowering.rounding import excess
-from metaop.codegen.lowering.short_products import SINGLE, ShortProduct, short_product
+from metaop.codegen.lowering.winograd.rounding import excess
+from metaop.codegen.lowering.winograd.short_products import SINGLE, ShortProduct, short_product
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.sliding import TAPS, Slide, slides
 from metaop.fusion.storage import Storage

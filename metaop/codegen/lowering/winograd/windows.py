@@ -22,9 +22,9 @@ from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.base.tasks import DEPTH_BLOCK, Blocks, task_loop
 from metaop.codegen.lowering.contractions.axes import unravel_within
 from metaop.codegen.lowering.contractions.prepacked import Prepacked
-from metaop.codegen.lowering.rounding import RUN
-from metaop.codegen.lowering.transforms import Transforms
-from metaop.codegen.lowering.winograd_geometry import Geometry, strip_of
+from metaop.codegen.lowering.winograd.geometry import Geometry, strip_of
+from metaop.codegen.lowering.winograd.rounding import RUN
+from metaop.codegen.lowering.winograd.transforms import Transforms
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.sliding import TAPS

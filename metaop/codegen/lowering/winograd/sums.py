@@ -16,9 +16,9 @@ from metaop.codegen.lowering.base.blocks import Tile, balanced
 from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.base.tasks import DEPTH_BLOCK, Blocks, task_loop
 from metaop.codegen.lowering.contractions.axes import unravel_within
-from metaop.codegen.lowering.rounding import RUN, excess
-from metaop.codegen.lowering.short_products import short_product
-from metaop.codegen.lowering.transforms import Transforms
+from metaop.codegen.lowering.winograd.rounding import RUN, excess
+from metaop.codegen.lowering.winograd.short_products import short_product
+from metaop.codegen.lowering.winograd.transforms import Transforms
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.sliding import TAPS, Slide, slides

@@ -1,0 +1,1 @@
+"""Winograd's method: contractions along windows of three taps with fewer products."""
