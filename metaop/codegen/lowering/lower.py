@@ -21,8 +21,8 @@ from metaop.codegen.lowering.repetition import lower_loop
 from metaop.codegen.lowering.replacement import lower_replacement
 from metaop.codegen.lowering.scans import Scan, triangle_of
 from metaop.codegen.lowering.scatter import lower_fill
-from metaop.codegen.lowering.stencil import lower_stencil
-from metaop.codegen.lowering.stencil_geometry import Stencil
+from metaop.codegen.lowering.stencils.geometry import Stencil
+from metaop.codegen.lowering.stencils.stencil import lower_stencil
 from metaop.codegen.lowering.tactic import Tactic, default_tactic
 from metaop.codegen.lowering.windows import Windows, windows_plan
 from metaop.codegen.lowering.winograd.geometry import Geometry

@@ -13,7 +13,7 @@ from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.contractions.axes import narrowest
 from metaop.codegen.lowering.contractions.thin import Thin
 from metaop.codegen.lowering.machine import Machine
-from metaop.codegen.lowering.stencil_geometry import Stencil, stencil_of
+from metaop.codegen.lowering.stencils.geometry import Stencil, stencil_of
 from metaop.codegen.lowering.winograd.geometry import Geometry, geometries
 from metaop.codegen.lowering.winograd.geometry import excess_of_rounding as excess_of_short
 from metaop.codegen.lowering.winograd.geometry import share_of_work as share_of_short

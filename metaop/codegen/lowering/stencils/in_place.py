@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from metaop.codegen.lowering.base.kernel import LoweredKernel
-from metaop.codegen.lowering.stencil_geometry import Stencil
-from metaop.codegen.lowering.stencil_taps import FEWEST_TASKS, Group, Result, Taps
+from metaop.codegen.lowering.stencils.geometry import Stencil
+from metaop.codegen.lowering.stencils.taps import FEWEST_TASKS, Group, Result, Taps
 from metaop.codegen.machine import Thresholds
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel

@@ -17,10 +17,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from metaop.codegen.lowering.base.kernel import LoweredKernel
-from metaop.codegen.lowering.stencil_geometry import Stencil
-from metaop.codegen.lowering.stencil_in_place import lower_in_place
-from metaop.codegen.lowering.stencil_planes import Planes
-from metaop.codegen.lowering.stencil_taps import FEWEST_TASKS, Result
+from metaop.codegen.lowering.stencils.geometry import Stencil
+from metaop.codegen.lowering.stencils.in_place import lower_in_place
+from metaop.codegen.lowering.stencils.planes import Planes
+from metaop.codegen.lowering.stencils.taps import FEWEST_TASKS, Result
 from metaop.codegen.machine import Thresholds
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from metaop.codegen.lowering.stencil_geometry import BAND, Stencil
-from metaop.codegen.lowering.stencil_taps import Taps
+from metaop.codegen.lowering.stencils.geometry import BAND, Stencil
+from metaop.codegen.lowering.stencils.taps import Taps
 from metaop.codegen.machine import Thresholds
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel

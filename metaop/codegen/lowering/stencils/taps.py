@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.contractions.axes import ContractionAxes
-from metaop.codegen.lowering.stencil_geometry import Stencil
+from metaop.codegen.lowering.stencils.geometry import Stencil
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage
