@@ -13,7 +13,7 @@ from collections.abc import Callable
 from metaop.codegen.cuda.layout import BLOCK, rows_for
 from metaop.codegen.lowering.base.loops import joined_plan, plain_plan
 from metaop.codegen.lowering.contractions.shared_gemm import tiles_of
-from metaop.codegen.lowering.row_reductions import SHORT_LANES, RowReduction
+from metaop.codegen.lowering.reductions.rows import SHORT_LANES, RowReduction
 from metaop.codegen.machine import PLAIN
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.recognise import LEAST_WORK, Contraction

@@ -16,15 +16,15 @@ from metaop.codegen.lowering.contractions.thin import Thin
 from metaop.codegen.lowering.custom import lower_code
 from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.order import lower_order
-from metaop.codegen.lowering.outer_reductions import OuterReduction, column_width
+from metaop.codegen.lowering.reductions.outer import OuterReduction, column_width
+from metaop.codegen.lowering.reductions.scans import Scan, triangle_of
+from metaop.codegen.lowering.reductions.windows import Windows, windows_plan
 from metaop.codegen.lowering.repetition import lower_loop
 from metaop.codegen.lowering.replacement import lower_replacement
-from metaop.codegen.lowering.scans import Scan, triangle_of
 from metaop.codegen.lowering.scatter import lower_fill
 from metaop.codegen.lowering.stencils.geometry import Stencil
 from metaop.codegen.lowering.stencils.stencil import lower_stencil
 from metaop.codegen.lowering.tactic import Tactic, default_tactic
-from metaop.codegen.lowering.windows import Windows, windows_plan
 from metaop.codegen.lowering.winograd.geometry import Geometry
 from metaop.codegen.lowering.winograd.sums import LongWindows
 from metaop.codegen.lowering.winograd.windows import lower_winograd

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from metaop.codegen.lowering.base.blocks import exact_block
 from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.base.loops import Loop, LoopPlan, plain_plan
-from metaop.codegen.lowering.row_reductions import RowReduction
+from metaop.codegen.lowering.reductions.rows import RowReduction
 from metaop.codegen.machine import Thresholds
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.base.loops import Loop, plain_plan
-from metaop.codegen.lowering.row_reductions import RowReduction
+from metaop.codegen.lowering.reductions.rows import RowReduction
 from metaop.codegen.machine import Thresholds
 from metaop.codegen.nest import ir
 from metaop.fusion.kernel import Kernel

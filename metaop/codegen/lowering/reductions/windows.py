@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 from metaop.codegen.lowering.base.kernel import LoweredKernel
 from metaop.codegen.lowering.base.loops import Loop, LoopPlan, plain_plan, written_out_plan
-from metaop.codegen.lowering.row_reductions import RowReduction
+from metaop.codegen.lowering.reductions.rows import RowReduction
 from metaop.codegen.machine import Thresholds
 from metaop.codegen.nest import ir
 from metaop.fusion.cases import residue_axes
