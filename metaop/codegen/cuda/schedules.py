@@ -10,7 +10,7 @@ from metaop.codegen.lowering.base.loops import Loop, plain_plan, split_index
 from metaop.codegen.lowering.contractions.shared_gemm import SharedGemm
 from metaop.codegen.lowering.machine import Machine
 from metaop.codegen.lowering.reductions.rows import RowReduction
-from metaop.codegen.lowering.scatter import Scatter
+from metaop.codegen.lowering.scatters.scatter import Scatter
 from metaop.reduce.meta_op import Reduce
 from metaop.unified_graph import index_expr
 

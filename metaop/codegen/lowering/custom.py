@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metaop.codegen.lowering.base.kernel import LoweredKernel
-from metaop.codegen.lowering.scatter import fill_with
+from metaop.codegen.lowering.scatters.scatter import fill_with
 from metaop.codegen.nest import ir
 from metaop.unified_graph.code import Code, results_of
 from metaop.unified_graph.node import Node

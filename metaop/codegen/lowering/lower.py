@@ -15,13 +15,13 @@ from metaop.codegen.lowering.base.loops import (
 from metaop.codegen.lowering.contractions.thin import Thin
 from metaop.codegen.lowering.custom import lower_code
 from metaop.codegen.lowering.machine import Machine
-from metaop.codegen.lowering.order import lower_order
 from metaop.codegen.lowering.reductions.outer import OuterReduction, column_width
 from metaop.codegen.lowering.reductions.scans import Scan, triangle_of
 from metaop.codegen.lowering.reductions.windows import Windows, windows_plan
 from metaop.codegen.lowering.repetition import lower_loop
-from metaop.codegen.lowering.replacement import lower_replacement
-from metaop.codegen.lowering.scatter import lower_fill
+from metaop.codegen.lowering.scatters.order import lower_order
+from metaop.codegen.lowering.scatters.replacement import lower_replacement
+from metaop.codegen.lowering.scatters.scatter import lower_fill
 from metaop.codegen.lowering.stencils.geometry import Stencil
 from metaop.codegen.lowering.stencils.stencil import lower_stencil
 from metaop.codegen.lowering.tactic import Tactic, default_tactic

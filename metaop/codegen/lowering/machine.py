@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from metaop.codegen.lowering.base.blocks import Tile
 from metaop.codegen.lowering.contractions.packed_gemm import PackedGemm
 from metaop.codegen.lowering.reductions.rows import RowReduction
-from metaop.codegen.lowering.scatter import Scatter
+from metaop.codegen.lowering.scatters.scatter import Scatter
 from metaop.codegen.machine import PLAIN, Thresholds
 from metaop.fusion.kernel import Kernel
 from metaop.fusion.storage import Storage

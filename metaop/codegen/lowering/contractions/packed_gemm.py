@@ -31,7 +31,7 @@ from metaop.codegen.lowering.contractions.axes import Outer, unravel_within
 from metaop.codegen.lowering.contractions.prefetch import Read, left_prefetches, right_prefetches
 from metaop.codegen.lowering.contractions.prepacked import lower_packing, lower_relayout
 from metaop.codegen.lowering.contractions.tiling import Tiling
-from metaop.codegen.lowering.scatter import fill_with
+from metaop.codegen.lowering.scatters.scatter import fill_with
 from metaop.codegen.nest import ir
 from metaop.codegen.nest.builder import Extent, RuntimeExtent
 from metaop.fusion.cases import cases

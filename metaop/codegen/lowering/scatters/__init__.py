@@ -1,0 +1,1 @@
+"""Schedules that write where the data tell: scatters, tables with new rows, sorting."""
