@@ -148,7 +148,7 @@ class Tiling(ContractionAxes):
 
         `count` rows of `length` elements are computed from, or summed into, short ones. The scores
         of attention are such rows: a few at a time go from one contraction to the next
-        (`tile_and_fuse.py`). Whoever makes the rows and whoever reads them cut them alike.
+        (`transforms/tile_and_fuse.py`). Whoever makes or reads the rows cuts them alike.
         """
         panel = None if is_symbolic(count) else exact_block(count, tile.rows)
         if panel is None or not self._is_long(tile, count, length, short):

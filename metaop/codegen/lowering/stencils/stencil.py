@@ -2,11 +2,11 @@
 
 Where hardly an axis belongs to one factor alone, nothing is gained by packing panels: each channel
 by itself, groups of a few channels, images of few channels. Windows of a buffer are read where they
-lie if masks cost nothing (`stencil_in_place.py`). Otherwise a task copies the planes that its
-windows see, with their padding, to scratch memory (`stencil_planes.py`); all taps are then read
-from there, in whole vectors and without conditions. Several rows of results are computed at once:
-rows of the plane that their windows share are read but once. For the gradient by the weight each
-tap has a sum of its own, in every lane. Meanwhile the next planes come from memory.
+lie if masks cost nothing (`in_place.py`). Otherwise a task copies the planes that its windows see,
+with their padding, to scratch memory (`planes.py`); all taps are then read from there, in whole
+vectors and without conditions. Several rows of results are computed at once: rows of the plane
+that their windows share are read but once. For the gradient by the weight each tap has a sum of its
+own, in every lane. Meanwhile the next planes come from memory.
 """
 
 from __future__ import annotations
