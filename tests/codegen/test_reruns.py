@@ -17,7 +17,7 @@ from metaop.compiler import schedule
 from metaop.unified_graph.node import Node
 from tests.codegen.interpret import run_schedule
 from tests.codegen.test_lowering import GRAPHS, matmul, scheduled, tensor
-from tests.codegen.test_recompute import STEPS, training_step
+from tests.fusion.test_recompute import STEPS, training_step
 
 GRADIENTS = [name for name in GRAPHS if "gradient" in name]
 
