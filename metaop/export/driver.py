@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from metaop.codegen.llvm.emit_scratch import SCRATCH
+from metaop.codegen.llvm.emission.scratch import SCRATCH
 from metaop.export.integers import IntegerWriter
 from metaop.unified_graph.shape_env import Guard, ShapeEnv
 

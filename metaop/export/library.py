@@ -15,8 +15,8 @@ import numpy as np
 
 from metaop.codegen.caches.kernels import KernelCache
 from metaop.codegen.llvm import transposition
-from metaop.codegen.llvm.emit import emit
-from metaop.codegen.llvm.emit_scratch import most_scratch
+from metaop.codegen.llvm.emission.emit import emit
+from metaop.codegen.llvm.emission.scratch import most_scratch
 from metaop.codegen.llvm.machine import machine_for
 from metaop.codegen.llvm.object_code import linked_object
 from metaop.codegen.llvm.system import host_system

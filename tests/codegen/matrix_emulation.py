@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from metaop.codegen.llvm import kernels
-from metaop.codegen.llvm.emit import emit
+from metaop.codegen.llvm.emission.emit import emit
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.nest.ir import LoopNest
 

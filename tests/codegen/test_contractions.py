@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from metaop.codegen.llvm.emit import emit
+from metaop.codegen.llvm.emission.emit import emit
 from metaop.codegen.llvm.machine import host_machine
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.llvm.target import Target

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metaop.codegen.llvm.emit import emit
-from metaop.codegen.llvm.emit_scalars import reciprocal
+from metaop.codegen.llvm.emission.emit import emit
+from metaop.codegen.llvm.emission.scalars import reciprocal
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.nest.ir import (
     Apply,

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import metaop
-from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_scalars import ScalarArithmetic
+from metaop.codegen.llvm.emission.code import Code
+from metaop.codegen.llvm.emission.scalars import ScalarArithmetic
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.nest.ir import (
     Apply,

@@ -9,8 +9,9 @@ import struct
 import numpy as np
 import pytest
 
-from metaop.codegen.llvm import emit_matrix_kernel, matrix_registers
-from metaop.codegen.llvm.emit import emit
+from metaop.codegen.llvm import matrix_registers
+from metaop.codegen.llvm.emission import matrix_kernel as emit_matrix_kernel
+from metaop.codegen.llvm.emission.emit import emit
 from metaop.codegen.llvm.machine import MATRICES
 from metaop.codegen.llvm.object_code import assembly
 from metaop.codegen.llvm.program import LLVMProgram
@@ -245,7 +246,7 @@ def test_wrong_shapes_of_registers_are_noticed(
 def test_registers_that_are_not_configured_or_released_are_noticed(
     operation: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"metaop.codegen.llvm.emit.{operation}", lambda *_: None)
+    monkeypatch.setattr(f"metaop.codegen.llvm.emission.emit.{operation}", lambda *_: None)
     nodes, output = product((32, 32, 64), False, False)
     run(nodes, output, values(nodes))
     with pytest.raises(AssertionError):

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from metaop.codegen.llvm.emit import emit
+from metaop.codegen.llvm.emission.emit import emit
 from metaop.codegen.llvm.loader import load_object
 from metaop.codegen.llvm.machine import machine_for
 from metaop.codegen.llvm.object_code import assembly, compile_object

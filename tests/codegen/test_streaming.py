@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import metaop
-from metaop.codegen.llvm.emit import emit
+from metaop.codegen.llvm.emission.emit import emit
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.lowering import Machine
 from metaop.codegen.machine import PLAIN

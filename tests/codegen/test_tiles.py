@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from metaop.codegen.llvm.builder import Builder
-from metaop.codegen.llvm.emit import emit
-from metaop.codegen.llvm.emit_code import Code
+from metaop.codegen.llvm.emission.code import Code
+from metaop.codegen.llvm.emission.emit import emit
 from metaop.codegen.llvm.engine import compile_kernel
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.llvm.transposition import symbol_for, text_of, transposed

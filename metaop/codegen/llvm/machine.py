@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from metaop.codegen.llvm import matrix_registers
-from metaop.codegen.llvm.emit_matrix_kernel import SIDE
+from metaop.codegen.llvm.emission.matrix_kernel import SIDE
 from metaop.codegen.llvm.processor import host_processor, typical
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import Target, host_target

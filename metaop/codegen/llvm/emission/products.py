@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from metaop.codegen.llvm.emit_code import Code
+from metaop.codegen.llvm.emission.code import Code
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.nest.ir import PAIR, QUAD, MicroKernel
 

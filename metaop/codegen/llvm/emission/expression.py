@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from metaop.codegen.llvm.conversion import compute_type
-from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_memory import MemoryWriter
+from metaop.codegen.llvm.emission.code import Code
+from metaop.codegen.llvm.emission.index import IndexWriter
+from metaop.codegen.llvm.emission.memory import MemoryWriter
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.nest.ir import (
     Apply,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_memory import MemoryWriter
+from metaop.codegen.llvm.emission.code import Code
+from metaop.codegen.llvm.emission.memory import MemoryWriter
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.nest.ir import Store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Union
 
-from metaop.codegen.llvm.emit_code import Code
+from metaop.codegen.llvm.emission.code import Code
 
 # A literal, or the name of an i64 value.
 Coefficient = Union[int, str]  # noqa: UP007

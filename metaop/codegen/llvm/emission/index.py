@@ -6,15 +6,15 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_conditions import Conditions
-from metaop.codegen.llvm.emit_lanes import (
+from metaop.codegen.llvm.emission.code import Code
+from metaop.codegen.llvm.emission.conditions import Conditions
+from metaop.codegen.llvm.emission.lanes import (
     SMALL,
     Lanes,
     Pieces,
     Resolved,
 )
-from metaop.codegen.llvm.emit_scalars import Coefficient
+from metaop.codegen.llvm.emission.scalars import Coefficient
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.nest.ir import (
     Argument,

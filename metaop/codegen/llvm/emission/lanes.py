@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_scalars import Coefficient, ScalarArithmetic, reciprocal
+from metaop.codegen.llvm.emission.code import Code
+from metaop.codegen.llvm.emission.scalars import Coefficient, ScalarArithmetic, reciprocal
 
 # Sums of two numbers below this, and their differences, fit into 32 bits.
 SMALL = 1 << 29

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_effects import EffectWriter
-from metaop.codegen.llvm.emit_expression import ExpressionWriter
-from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_interleaved import store_interleaved
-from metaop.codegen.llvm.emit_loops import LoopWriter
-from metaop.codegen.llvm.emit_matrix_kernel import (
+from metaop.codegen.llvm.emission.code import Code
+from metaop.codegen.llvm.emission.effects import EffectWriter
+from metaop.codegen.llvm.emission.expression import ExpressionWriter
+from metaop.codegen.llvm.emission.index import IndexWriter
+from metaop.codegen.llvm.emission.interleaved import store_interleaved
+from metaop.codegen.llvm.emission.loops import LoopWriter
+from metaop.codegen.llvm.emission.matrix_kernel import (
     configure_matrices,
     matrix_kernels,
     release_matrices,
     write_matrix_kernel,
 )
-from metaop.codegen.llvm.emit_memory import MemoryWriter
-from metaop.codegen.llvm.emit_micro_kernel import write_micro_kernel
-from metaop.codegen.llvm.emit_scratch import Scratch
-from metaop.codegen.llvm.emit_streams import StreamWriter
-from metaop.codegen.llvm.emit_survey import loaded_buffers
+from metaop.codegen.llvm.emission.memory import MemoryWriter
+from metaop.codegen.llvm.emission.micro_kernel import write_micro_kernel
+from metaop.codegen.llvm.emission.scratch import Scratch
+from metaop.codegen.llvm.emission.streams import StreamWriter
+from metaop.codegen.llvm.emission.survey import loaded_buffers
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.nest.ir import (

@@ -6,11 +6,11 @@ written in this way; what lies before the first of them in a vector loop is writ
 
 from __future__ import annotations
 
-from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_lanes import NO_LANES, Lanes, Resolved
-from metaop.codegen.llvm.emit_memory import MemoryWriter
-from metaop.codegen.llvm.emit_scalars import Coefficient
+from metaop.codegen.llvm.emission.code import Code
+from metaop.codegen.llvm.emission.index import IndexWriter
+from metaop.codegen.llvm.emission.lanes import NO_LANES, Lanes, Resolved
+from metaop.codegen.llvm.emission.memory import MemoryWriter
+from metaop.codegen.llvm.emission.scalars import Coefficient
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.nest.ir import For, LoopIndex, Store
 

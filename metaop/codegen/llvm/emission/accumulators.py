@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_expression import ExpressionWriter
-from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_memory import MemoryWriter
+from metaop.codegen.llvm.emission.code import Code
+from metaop.codegen.llvm.emission.expression import ExpressionWriter
+from metaop.codegen.llvm.emission.index import IndexWriter
+from metaop.codegen.llvm.emission.memory import MemoryWriter
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.nest.ir import Accumulate, Accumulator
 from metaop.reduce.reducers import REDUCERS

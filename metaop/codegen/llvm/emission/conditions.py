@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from metaop.codegen.llvm.emit_lanes import SMALL, LaneArithmetic, Resolved
-from metaop.codegen.llvm.emit_scalars import Coefficient
+from metaop.codegen.llvm.emission.lanes import SMALL, LaneArithmetic, Resolved
+from metaop.codegen.llvm.emission.scalars import Coefficient
 from metaop.codegen.nest.ir import Condition, InBounds, Integer, Sum
 
 

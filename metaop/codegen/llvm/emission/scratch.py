@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_memory import MemoryWriter, storage_type
-from metaop.codegen.llvm.emit_scalars import Coefficient
+from metaop.codegen.llvm.emission.code import Code
+from metaop.codegen.llvm.emission.index import IndexWriter
+from metaop.codegen.llvm.emission.memory import MemoryWriter, storage_type
+from metaop.codegen.llvm.emission.scalars import Coefficient
 from metaop.codegen.nest.ir import Alloc, For, Statement
 
 # What one kernel may take of the stack of a thread.

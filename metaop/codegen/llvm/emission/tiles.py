@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from metaop.codegen.llvm.conversion import compute_type
-from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_memory import MemoryWriter, storage_type
-from metaop.codegen.llvm.emit_scalars import Coefficient
+from metaop.codegen.llvm.emission.code import Code
+from metaop.codegen.llvm.emission.index import IndexWriter
+from metaop.codegen.llvm.emission.memory import MemoryWriter, storage_type
+from metaop.codegen.llvm.emission.scalars import Coefficient
 from metaop.codegen.llvm.transposition import symbol_for
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.nest.ir import (

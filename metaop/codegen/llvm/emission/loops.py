@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from metaop.codegen.llvm.emit_accumulators import Accumulators
-from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_expression import ExpressionWriter
-from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_lanes import NO_LANES, Lanes
-from metaop.codegen.llvm.emit_memory import MemoryWriter
-from metaop.codegen.llvm.emit_scalars import Coefficient
-from metaop.codegen.llvm.emit_streams import StreamWriter
-from metaop.codegen.llvm.emit_survey import Survey
-from metaop.codegen.llvm.emit_tiles import Tile, TileWriter
+from metaop.codegen.llvm.emission.accumulators import Accumulators
+from metaop.codegen.llvm.emission.code import Code
+from metaop.codegen.llvm.emission.expression import ExpressionWriter
+from metaop.codegen.llvm.emission.index import IndexWriter
+from metaop.codegen.llvm.emission.lanes import NO_LANES, Lanes
+from metaop.codegen.llvm.emission.memory import MemoryWriter
+from metaop.codegen.llvm.emission.scalars import Coefficient
+from metaop.codegen.llvm.emission.streams import StreamWriter
+from metaop.codegen.llvm.emission.survey import Survey
+from metaop.codegen.llvm.emission.tiles import Tile, TileWriter
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.nest.ir import For, Load, Statement

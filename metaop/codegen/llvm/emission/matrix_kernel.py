@@ -12,11 +12,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_loops import LoopWriter
-from metaop.codegen.llvm.emit_memory import MemoryWriter
-from metaop.codegen.llvm.emit_scalars import Coefficient
+from metaop.codegen.llvm.emission.code import Code
+from metaop.codegen.llvm.emission.index import IndexWriter
+from metaop.codegen.llvm.emission.loops import LoopWriter
+from metaop.codegen.llvm.emission.memory import MemoryWriter
+from metaop.codegen.llvm.emission.scalars import Coefficient
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.nest.ir import MATRIX, PAIR, For, MicroKernel, Statement, Sum
 

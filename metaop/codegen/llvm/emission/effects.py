@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_expression import ExpressionWriter
-from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_lanes import Resolved
-from metaop.codegen.llvm.emit_loops import LoopWriter
-from metaop.codegen.llvm.emit_memory import MemoryWriter, storage_type
-from metaop.codegen.llvm.emit_scratch import report
+from metaop.codegen.llvm.emission.code import Code
+from metaop.codegen.llvm.emission.expression import ExpressionWriter
+from metaop.codegen.llvm.emission.index import IndexWriter
+from metaop.codegen.llvm.emission.lanes import Resolved
+from metaop.codegen.llvm.emission.loops import LoopWriter
+from metaop.codegen.llvm.emission.memory import MemoryWriter, storage_type
+from metaop.codegen.llvm.emission.scratch import report
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.nest.ir import CheckedIndex, ForeignCall, Load, Update
 from metaop.reduce.reducers import REDUCERS

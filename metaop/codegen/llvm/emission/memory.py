@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 from metaop.codegen.llvm.conversion import compute_type
-from metaop.codegen.llvm.emit_code import Code
-from metaop.codegen.llvm.emit_index import IndexWriter
-from metaop.codegen.llvm.emit_lanes import Resolved, Segment
-from metaop.codegen.llvm.emit_scalars import Coefficient
+from metaop.codegen.llvm.emission.code import Code
+from metaop.codegen.llvm.emission.index import IndexWriter
+from metaop.codegen.llvm.emission.lanes import Resolved, Segment
+from metaop.codegen.llvm.emission.scalars import Coefficient
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.llvm.value import Value
 from metaop.codegen.nest.ir import LONGEST_STRIDE, Condition, Load, Sum

@@ -1,0 +1,1 @@
+"""Emission: loop nests are printed as LLVM IR."""
