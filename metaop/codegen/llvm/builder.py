@@ -18,9 +18,9 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from metaop.codegen.llvm.core import REASSOCIATE, BuilderTarget
-from metaop.codegen.llvm.memory_access import MemoryAccess
-from metaop.codegen.llvm.value import Value
+from metaop.codegen.llvm.instructions.core import REASSOCIATE, BuilderTarget
+from metaop.codegen.llvm.instructions.memory_access import MemoryAccess
+from metaop.codegen.llvm.instructions.value import Value
 
 if TYPE_CHECKING:
     from metaop.codegen.llvm.math import BoundMath

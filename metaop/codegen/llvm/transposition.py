@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from metaop.codegen.llvm.builder import Builder, BuilderTarget
-from metaop.codegen.llvm.value import Value, bits_of
+from metaop.codegen.llvm.instructions.value import Value, bits_of
 
 _PREFIX = "metaop_transpose_"
 _BLOCK_BYTES = 16

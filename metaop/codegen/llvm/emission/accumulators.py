@@ -6,7 +6,7 @@ from metaop.codegen.llvm.emission.code import Code
 from metaop.codegen.llvm.emission.expression import ExpressionWriter
 from metaop.codegen.llvm.emission.index import IndexWriter
 from metaop.codegen.llvm.emission.memory import MemoryWriter
-from metaop.codegen.llvm.value import Value
+from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.nest.ir import Accumulate, Accumulator
 from metaop.reduce.reducers import REDUCERS
 

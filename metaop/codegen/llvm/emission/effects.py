@@ -9,7 +9,7 @@ from metaop.codegen.llvm.emission.lanes import Resolved
 from metaop.codegen.llvm.emission.loops import LoopWriter
 from metaop.codegen.llvm.emission.memory import MemoryWriter, storage_type
 from metaop.codegen.llvm.emission.scratch import report
-from metaop.codegen.llvm.value import Value
+from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.nest.ir import CheckedIndex, ForeignCall, Load, Update
 from metaop.reduce.reducers import REDUCERS
 

@@ -26,8 +26,8 @@ from metaop.codegen.llvm.emission.micro_kernel import write_micro_kernel
 from metaop.codegen.llvm.emission.scratch import Scratch
 from metaop.codegen.llvm.emission.streams import StreamWriter
 from metaop.codegen.llvm.emission.survey import loaded_buffers
+from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.llvm.target import Target
-from metaop.codegen.llvm.value import Value
 from metaop.codegen.nest.ir import (
     MATRIX,
     Accumulate,

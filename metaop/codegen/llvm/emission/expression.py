@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from metaop.codegen.llvm.conversion import compute_type
 from metaop.codegen.llvm.emission.code import Code
 from metaop.codegen.llvm.emission.index import IndexWriter
 from metaop.codegen.llvm.emission.memory import MemoryWriter
-from metaop.codegen.llvm.value import Value
+from metaop.codegen.llvm.instructions.conversion import compute_type
+from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.nest.ir import (
     Apply,
     Choose,

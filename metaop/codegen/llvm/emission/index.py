@@ -15,7 +15,7 @@ from metaop.codegen.llvm.emission.lanes import (
     Resolved,
 )
 from metaop.codegen.llvm.emission.scalars import Coefficient
-from metaop.codegen.llvm.value import Value
+from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.nest.ir import (
     Argument,
     Integer,

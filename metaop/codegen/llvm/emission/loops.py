@@ -16,8 +16,8 @@ from metaop.codegen.llvm.emission.scalars import Coefficient
 from metaop.codegen.llvm.emission.streams import StreamWriter
 from metaop.codegen.llvm.emission.survey import Survey
 from metaop.codegen.llvm.emission.tiles import Tile, TileWriter
+from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.llvm.target import Target
-from metaop.codegen.llvm.value import Value
 from metaop.codegen.nest.ir import For, Load, Statement
 
 Run = Callable[[Coefficient, list[Value]], list[Value]]

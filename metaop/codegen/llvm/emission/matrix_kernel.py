@@ -17,7 +17,7 @@ from metaop.codegen.llvm.emission.index import IndexWriter
 from metaop.codegen.llvm.emission.loops import LoopWriter
 from metaop.codegen.llvm.emission.memory import MemoryWriter
 from metaop.codegen.llvm.emission.scalars import Coefficient
-from metaop.codegen.llvm.value import Value
+from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.nest.ir import MATRIX, PAIR, For, MicroKernel, Statement, Sum
 
 # Rows of a register, and elements of 32 bits in a row.

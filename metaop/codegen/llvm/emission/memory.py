@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from metaop.codegen.llvm.conversion import compute_type
 from metaop.codegen.llvm.emission.code import Code
 from metaop.codegen.llvm.emission.index import IndexWriter
 from metaop.codegen.llvm.emission.lanes import Resolved, Segment
 from metaop.codegen.llvm.emission.scalars import Coefficient
+from metaop.codegen.llvm.instructions.conversion import compute_type
+from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.llvm.target import Target
-from metaop.codegen.llvm.value import Value
 from metaop.codegen.nest.ir import LONGEST_STRIDE, Condition, Load, Sum
 from metaop.unified_graph.dtype import DType
 

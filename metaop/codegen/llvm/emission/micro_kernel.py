@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from metaop.codegen.llvm.conversion import compute_type
 from metaop.codegen.llvm.emission.code import Code
 from metaop.codegen.llvm.emission.index import IndexWriter
 from metaop.codegen.llvm.emission.loops import LoopWriter
 from metaop.codegen.llvm.emission.memory import MemoryWriter
 from metaop.codegen.llvm.emission.products import FLIP, product_of
 from metaop.codegen.llvm.emission.scalars import Coefficient
-from metaop.codegen.llvm.value import Value, bits_of
+from metaop.codegen.llvm.instructions.conversion import compute_type
+from metaop.codegen.llvm.instructions.value import Value, bits_of
 from metaop.codegen.nest.ir import STEPS, Ahead, MicroKernel, Sum
 
 

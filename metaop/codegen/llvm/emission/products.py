@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from metaop.codegen.llvm.emission.code import Code
-from metaop.codegen.llvm.value import Value
+from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.nest.ir import PAIR, QUAD, MicroKernel
 
 # The top bits of four bytes, as an int32.

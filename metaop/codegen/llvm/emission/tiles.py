@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from metaop.codegen.llvm.conversion import compute_type
 from metaop.codegen.llvm.emission.code import Code
 from metaop.codegen.llvm.emission.index import IndexWriter
 from metaop.codegen.llvm.emission.memory import MemoryWriter, storage_type
 from metaop.codegen.llvm.emission.scalars import Coefficient
+from metaop.codegen.llvm.instructions.conversion import compute_type
+from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.llvm.transposition import symbol_for
-from metaop.codegen.llvm.value import Value
 from metaop.codegen.nest.ir import (
     Accumulate,
     CheckedIndex,

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from metaop.codegen.llvm.value import Value
+from metaop.codegen.llvm.instructions.value import Value
 
 if TYPE_CHECKING:
     from metaop.codegen.llvm.builder import Builder

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.llvm.math import coefficients
 from metaop.codegen.llvm.math.common import (
     EXPONENT_BIAS,
@@ -22,7 +23,6 @@ from metaop.codegen.llvm.math.common import (
     two_product,
     two_sum,
 )
-from metaop.codegen.llvm.value import Value
 
 if TYPE_CHECKING:
     from metaop.codegen.llvm.builder import Builder

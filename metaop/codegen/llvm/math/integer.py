@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.llvm.math.common import MANTISSA_BITS, two_product
 from metaop.codegen.llvm.math.exponential import float_power
-from metaop.codegen.llvm.value import Value
 
 if TYPE_CHECKING:
     from metaop.codegen.llvm.builder import Builder

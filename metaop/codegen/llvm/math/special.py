@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from metaop.codegen.llvm.instructions.value import Value
 from metaop.codegen.llvm.math import coefficients
 from metaop.codegen.llvm.math.common import polynomial, through_double, two_product
 from metaop.codegen.llvm.math.exponential import exp, log
 from metaop.codegen.llvm.math.trigonometric import sin_cos_kernel
-from metaop.codegen.llvm.value import Value
 
 if TYPE_CHECKING:
     from metaop.codegen.llvm.builder import Builder

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metaop.codegen.llvm.arithmetic import Arithmetic
-from metaop.codegen.llvm.value import FLOAT_TYPES, Value, bits_of, vector_type
+from metaop.codegen.llvm.instructions.arithmetic import Arithmetic
+from metaop.codegen.llvm.instructions.value import FLOAT_TYPES, Value, bits_of, vector_type
 
 if TYPE_CHECKING:
     from metaop.unified_graph.dtype import DType

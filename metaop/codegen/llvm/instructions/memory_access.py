@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from metaop.codegen.llvm.conversion import Conversion
-from metaop.codegen.llvm.value import Operand, Value, bits_of, intrinsic_suffix, vector_type
+from metaop.codegen.llvm.instructions.conversion import Conversion
+from metaop.codegen.llvm.instructions.value import (
+    Operand,
+    Value,
+    bits_of,
+    intrinsic_suffix,
+    vector_type,
+)
 
 
 class MemoryAccess(Conversion):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from metaop.codegen.llvm.core import Core
-from metaop.codegen.llvm.value import Operand, Value
+from metaop.codegen.llvm.instructions.core import Core
+from metaop.codegen.llvm.instructions.value import Operand, Value
 
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 # Adding and subtracting this rounds to an integer, half to even: it fills the mantissa.

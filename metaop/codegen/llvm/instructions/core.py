@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from metaop.codegen.llvm.value import (
+from metaop.codegen.llvm.instructions.value import (
     Operand,
     Value,
     bits_of,

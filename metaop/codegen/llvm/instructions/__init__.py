@@ -1,0 +1,1 @@
+"""Instructions: values of LLVM IR text, and what computes, converts, loads and stores them."""
