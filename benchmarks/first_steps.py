@@ -30,7 +30,7 @@ run = WORKLOADS[{workload!r}].prepare(framework).run
 framework.finish()
 compiled = lambda: 0
 if {library!r} == "metaop":
-    from metaop.codegen.llvm.engine import statistics
+    from metaop.codegen.llvm.objects.engine import statistics
     compiled = lambda: statistics.compiled
 steps = []
 before = start, 0, 0

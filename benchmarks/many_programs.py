@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import metaop
-from metaop.codegen.llvm.engine import statistics
+from metaop.codegen.llvm.objects.engine import statistics
 
 _FUNCTIONS = ("abs", "floor", "ceil", "trunc", "square", "neg", "relu", "frac", "sign", "round")
 _REPORTS = 20

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from metaop.codegen.llvm import engine
+from metaop.codegen.llvm.objects import engine
 from metaop.codegen.llvm.runtime import Step, StepTable, runtime
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.memory.buffers import Buffer, allocate

@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from metaop.codegen.llvm import engine
+from metaop.codegen.llvm.objects import engine
 from metaop.codegen.llvm.runtime import Step, StepTable, runtime
 from metaop.codegen.memory.buffers import allocate
 

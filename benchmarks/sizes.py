@@ -143,7 +143,7 @@ class _Runner:
 def _made() -> Callable[[], tuple[int, int]]:
     """A function that tells how many programs were made since, and how many kernels compiled."""
     from metaop import specialisation
-    from metaop.codegen.llvm.engine import statistics
+    from metaop.codegen.llvm.objects.engine import statistics
 
     programs = 0
 

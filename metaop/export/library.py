@@ -18,7 +18,7 @@ from metaop.codegen.llvm import transposition
 from metaop.codegen.llvm.emission.emit import emit
 from metaop.codegen.llvm.emission.scratch import most_scratch
 from metaop.codegen.llvm.machine import machine_for
-from metaop.codegen.llvm.object_code import linked_object
+from metaop.codegen.llvm.objects.object_code import linked_object
 from metaop.codegen.llvm.system import host_system
 from metaop.codegen.llvm.target import Target, target_named
 from metaop.codegen.memory.slots import Slots

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from metaop.codegen.llvm import object_code
+from metaop.codegen.llvm.objects import object_code
 from metaop.codegen.lowering.repetition import flattened
 from metaop.codegen.show_schedule import show_schedule
 from metaop.compilations import compilations_of, plan_of

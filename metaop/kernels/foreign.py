@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from metaop.codegen.cuda.types import storage_type as cuda_type
-from metaop.codegen.llvm import object_code
 from metaop.codegen.llvm.emission.memory import storage_type as llvm_type
 from metaop.codegen.llvm.machine import host_machine
+from metaop.codegen.llvm.objects import object_code
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.memory.buffers import Buffer
 from metaop.codegen.nest import ir

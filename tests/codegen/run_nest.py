@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from metaop.codegen.llvm.emission.emit import emit
-from metaop.codegen.llvm.engine import compile_kernel
+from metaop.codegen.llvm.objects.engine import compile_kernel
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.nest.generalise import generalise, skeleton
 from metaop.codegen.nest.ir import (

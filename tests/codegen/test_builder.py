@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from metaop.codegen.llvm.builder import REASSOCIATE, Builder
-from metaop.codegen.llvm.engine import compile_kernel
+from metaop.codegen.llvm.objects.engine import compile_kernel
 from metaop.codegen.llvm.target import host_target
 
 LANES = (1, 2, 8, 32)

@@ -17,10 +17,11 @@ import pytest
 import metaop
 from metaop import executor
 from metaop.codegen.caches import kernels as kernel_cache
-from metaop.codegen.llvm import code_memory, engine, kernels, rows
-from metaop.codegen.llvm.code_memory import PAGE, take_pages
-from metaop.codegen.llvm.loader import Address, load_object
-from metaop.codegen.llvm.object_code import compile_object
+from metaop.codegen.llvm import kernels, rows
+from metaop.codegen.llvm.objects import code_memory, engine
+from metaop.codegen.llvm.objects.code_memory import PAGE, take_pages
+from metaop.codegen.llvm.objects.loader import Address, load_object
+from metaop.codegen.llvm.objects.object_code import compile_object
 from metaop.codegen.llvm.runtime import ERROR_WORDS, Step, StepTable, runtime
 from metaop.codegen.llvm.system import host_system
 from metaop.codegen.llvm.target import host_target

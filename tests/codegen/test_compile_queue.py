@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from metaop.codegen.llvm import compile_queue, object_code
-from metaop.codegen.llvm.compile_queue import CompileQueue, Job
+from metaop.codegen.llvm.objects import compile_queue, object_code
+from metaop.codegen.llvm.objects.compile_queue import CompileQueue, Job
 from metaop.codegen.llvm.target import host_target
 from metaop.errors import InternalError
 
@@ -160,7 +160,7 @@ def test_a_forked_process_compiles_what_was_with_a_worker(queue: CompileQueue) -
 _PROGRAM = """
 import subprocess
 import metaop
-from metaop.codegen.llvm.engine import statistics
+from metaop.codegen.llvm.objects.engine import statistics
 processes = []
 class Watched(subprocess.Popen):
     def __init__(self, *arguments, **options):

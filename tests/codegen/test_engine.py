@@ -15,10 +15,10 @@ import pytest
 import metaop
 from metaop import inspect
 from metaop.codegen.caches.disk import DiskCache, cache_at
-from metaop.codegen.llvm import engine
 from metaop.codegen.llvm.builder import AS_WRITTEN
-from metaop.codegen.llvm.loader import load_object
-from metaop.codegen.llvm.object_code import assembly, compile_object
+from metaop.codegen.llvm.objects import engine
+from metaop.codegen.llvm.objects.loader import load_object
+from metaop.codegen.llvm.objects.object_code import assembly, compile_object
 from metaop.codegen.llvm.target import host_target
 from metaop.errors import ArgumentError, DeviceError, InternalError
 
@@ -224,7 +224,7 @@ def test_least_recently_used_goes_first(tmp_path: Path) -> None:
 
 _SHARED = """
 import sys
-from metaop.codegen.llvm import engine
+from metaop.codegen.llvm.objects import engine
 from test_engine import check_scale, counts, scale_text
 for factor in range(6):
     check_scale(engine.compile_kernel(scale_text(factor), "scale"), factor)

@@ -13,7 +13,7 @@ from metaop.codegen.llvm import matrix_registers
 from metaop.codegen.llvm.emission import matrix_kernel as emit_matrix_kernel
 from metaop.codegen.llvm.emission.emit import emit
 from metaop.codegen.llvm.machine import MATRICES
-from metaop.codegen.llvm.object_code import assembly
+from metaop.codegen.llvm.objects.object_code import assembly
 from metaop.codegen.llvm.program import LLVMProgram
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.lowering import Machine

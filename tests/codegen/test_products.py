@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from metaop.codegen.llvm.emission.emit import emit
-from metaop.codegen.llvm.loader import load_object
 from metaop.codegen.llvm.machine import machine_for
-from metaop.codegen.llvm.object_code import assembly, compile_object
+from metaop.codegen.llvm.objects.loader import load_object
+from metaop.codegen.llvm.objects.object_code import assembly, compile_object
 from metaop.codegen.llvm.target import Target, host_target, target_named
 from metaop.codegen.nest import ir
 from metaop.unified_graph import dtype as dtypes

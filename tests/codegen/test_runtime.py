@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from metaop.codegen.llvm import engine, pool_text
+from metaop.codegen.llvm import pool_text
+from metaop.codegen.llvm.objects import engine
 from metaop.codegen.llvm.runtime import ERROR_WORDS, Runtime, Step, StepTable, runtime
 from metaop.codegen.llvm.system import host_system
 from metaop.errors import ArgumentError
@@ -355,7 +356,7 @@ def test_fork(pool: Runtime) -> None:
 _EXIT = f'''
 import sys, threading
 import numpy as np
-from metaop.codegen.llvm import engine
+from metaop.codegen.llvm.objects import engine
 from metaop.codegen.llvm.runtime import Step, StepTable, runtime
 runtime().set_num_threads(3)
 counts, error = np.zeros(3000, np.int64), np.zeros(4, np.int64)

@@ -14,8 +14,8 @@ import pytest
 
 import metaop
 from metaop import nn
-from metaop.codegen.llvm.object_code import compile_object
-from metaop.codegen.llvm.object_file import ObjectFile, object_file
+from metaop.codegen.llvm.objects.object_code import compile_object
+from metaop.codegen.llvm.objects.object_file import ObjectFile, object_file
 from metaop.codegen.llvm.runtime_text import SYMBOLS, runtime_text
 from metaop.codegen.llvm.system import System, address_in_libraries
 from metaop.codegen.llvm.target import Target, targets_of

@@ -11,7 +11,7 @@ import pytest
 from metaop.codegen.llvm.builder import Builder
 from metaop.codegen.llvm.emission.code import Code
 from metaop.codegen.llvm.emission.emit import emit
-from metaop.codegen.llvm.engine import compile_kernel
+from metaop.codegen.llvm.objects.engine import compile_kernel
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.llvm.transposition import symbol_for, text_of, transposed
 from metaop.codegen.nest.ir import (

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from metaop.codegen.llvm.builder import Builder
-from metaop.codegen.llvm.engine import compile_symbols
 from metaop.codegen.llvm.instructions.conversion import compute_type
 from metaop.codegen.llvm.instructions.value import Value
+from metaop.codegen.llvm.objects.engine import compile_symbols
 from metaop.codegen.llvm.target import host_target
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.unified_graph.dtype import DType, bool_

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from metaop.codegen.llvm.builder import Builder
-from metaop.codegen.llvm.object_code import assembly
+from metaop.codegen.llvm.objects.object_code import assembly
 from metaop.codegen.llvm.target import host_target
 from metaop.elementwise.functions import FUNCTIONS
 from metaop.errors import DeviceError

@@ -20,7 +20,7 @@ import torch
 
 import metaop
 from metaop import nn
-from metaop.codegen.llvm.object_code import compile_object
+from metaop.codegen.llvm.objects.object_code import compile_object
 from metaop.codegen.llvm.runtime_text import runtime_text
 from metaop.codegen.llvm.system import System
 from metaop.codegen.llvm.target import Target, targets_of

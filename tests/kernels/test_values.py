@@ -108,7 +108,7 @@ def test_empty_tensors(size: int) -> None:
 
 
 def test_other_sizes_share_machine_code() -> None:
-    from metaop.codegen.llvm import engine
+    from metaop.codegen.llvm.objects import engine
 
     smooth(metaop.ones(31), 1).numpy()
     smooth(metaop.ones(32), 1).numpy()

@@ -6,10 +6,10 @@ from functools import cache
 
 from metaop import settings
 from metaop.codegen.caches.kernels import KernelCache
-from metaop.codegen.llvm import engine
 from metaop.codegen.llvm.emission.emit import emit
-from metaop.codegen.llvm.engine import Code
-from metaop.codegen.llvm.loader import Address
+from metaop.codegen.llvm.objects import engine
+from metaop.codegen.llvm.objects.engine import Code
+from metaop.codegen.llvm.objects.loader import Address
 from metaop.codegen.llvm.runtime import runtime
 from metaop.codegen.llvm.target import host_target
 from metaop.codegen.nest import ir

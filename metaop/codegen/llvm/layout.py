@@ -7,8 +7,8 @@ import json
 from operator import attrgetter
 from typing import NamedTuple
 
-from metaop.codegen.llvm.engine import Code
 from metaop.codegen.llvm.kernels import stored_kernel
+from metaop.codegen.llvm.objects.engine import Code
 from metaop.codegen.llvm.rows import Launch, Rows
 from metaop.codegen.memory.slots import Slots
 from metaop.codegen.schedule import Schedule, donations

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from metaop.codegen.llvm import engine
+from metaop.codegen.llvm.objects import engine
 from metaop.codegen.llvm.runtime import ERROR_WORDS, Step, StepTable, runtime
 from metaop.codegen.llvm.target import Target
 from metaop.codegen.memory.buffers import Buffer

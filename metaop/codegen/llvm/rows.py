@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from metaop.codegen.llvm.engine import Code
 from metaop.codegen.llvm.kernels import kernel_cache
+from metaop.codegen.llvm.objects.engine import Code
 from metaop.codegen.lowering import LoweredKernel
 from metaop.codegen.lowering.repetition import Repetition, aligned
 from metaop.codegen.schedule import Schedule

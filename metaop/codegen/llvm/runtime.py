@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from metaop import settings
-from metaop.codegen.llvm import engine
+from metaop.codegen.llvm.objects import engine
 from metaop.codegen.llvm.runtime_text import STEP_FIELDS, SYMBOLS, runtime_text
 from metaop.codegen.llvm.system import System, host_system
 from metaop.errors import ArgumentError

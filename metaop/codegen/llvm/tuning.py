@@ -24,7 +24,7 @@ from metaop import settings
 from metaop.codegen.caches.choices import Choices
 from metaop.codegen.caches.disk import cache_at
 from metaop.codegen.caches.fingerprint import kernel_fingerprint
-from metaop.codegen.llvm.engine import code_generator
+from metaop.codegen.llvm.objects.engine import code_generator
 from metaop.codegen.llvm.target import Target, host_target
 from metaop.codegen.llvm.timing_trial import Candidate, Memory, timing_trial
 from metaop.codegen.lowering import Machine

@@ -8,8 +8,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from metaop.codegen.llvm.object_code import llvm_binding, new_machine
-from metaop.codegen.llvm.object_file import ObjectFile, object_file
+from metaop.codegen.llvm.objects.object_code import llvm_binding, new_machine
+from metaop.codegen.llvm.objects.object_file import ObjectFile, object_file
 from metaop.codegen.llvm.system import address_in_libraries, code_is_forbidden, host_system
 from metaop.codegen.llvm.target import host_target
 from metaop.errors import InternalError
@@ -54,7 +54,7 @@ def load_object(
         raise InternalError(f"the compiled code calls {unknown}, which no library here defines")
     owner: object
     if host_system().has_own_loader and isinstance(found, ObjectFile):
-        from metaop.codegen.llvm.elf_loader import load  # its memory is that of Linux
+        from metaop.codegen.llvm.objects.elf_loader import load  # its memory is that of Linux
 
         owner, addresses = load(found, symbols, far)
     else:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 
-from metaop.codegen.llvm.code_memory import PAGE, Pages, take_pages
-from metaop.codegen.llvm.object_file import ObjectFile, Relocation, Symbol
+from metaop.codegen.llvm.objects.code_memory import PAGE, Pages, take_pages
+from metaop.codegen.llvm.objects.object_file import ObjectFile, Relocation, Symbol
 from metaop.errors import InternalError
 
 # What a place needs, as the ABI of x86-64 numbers it: an address, the distance to it, the distance

@@ -12,7 +12,7 @@ import pickle
 import sys
 from threading import Timer
 
-from metaop.codegen.llvm.object_code import compile_object
+from metaop.codegen.llvm.objects.object_code import compile_object
 
 # Started as `python -I -S -c BOOT package paths`: the package without what its users import.
 BOOT = """
@@ -21,7 +21,7 @@ package = types.ModuleType("metaop")
 package.__path__ = [sys.argv[1]]
 sys.modules["metaop"] = package
 sys.path[:] = sys.argv[2:]
-from metaop.codegen.llvm.compile_worker import serve
+from metaop.codegen.llvm.objects.compile_worker import serve
 serve()
 """
 # Nobody asks an idle worker of a process that has ended, even if another one keeps its pipe open.

@@ -12,9 +12,9 @@ from weakref import WeakValueDictionary
 
 from metaop.codegen.caches.disk import shared_cache
 from metaop.codegen.llvm import transposition
-from metaop.codegen.llvm.compile_queue import CompileQueue, Job
-from metaop.codegen.llvm.loader import Address, load_object
-from metaop.codegen.llvm.object_code import VERSION, llvm_binding
+from metaop.codegen.llvm.objects.compile_queue import CompileQueue, Job
+from metaop.codegen.llvm.objects.loader import Address, load_object
+from metaop.codegen.llvm.objects.object_code import VERSION, llvm_binding
 from metaop.codegen.llvm.target import host_target
 from metaop.forking import register_at_fork
 

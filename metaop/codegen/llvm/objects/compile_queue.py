@@ -21,8 +21,8 @@ from multiprocessing import spawn
 from pathlib import Path
 
 from metaop import settings
-from metaop.codegen.llvm.compile_worker import BOOT
-from metaop.codegen.llvm.object_code import compile_object
+from metaop.codegen.llvm.objects.compile_worker import BOOT
+from metaop.codegen.llvm.objects.object_code import compile_object
 from metaop.codegen.llvm.target import Target
 from metaop.errors import InternalError
 from metaop.forking import register_at_fork
