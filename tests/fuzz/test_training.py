@@ -93,7 +93,10 @@ def run(T, seed=0):
 
 def test_changed_thresholds_change_schedules(changing: Worker) -> None:
     found = []
-    small = {"fusion.recognise.LEAST_WORK": 1, "codegen.lowering.tiling.SHORTEST_RUN": 1}
+    small = {
+        "fusion.recognise.LEAST_WORK": 1,
+        "codegen.lowering.contractions.tiling.SHORTEST_RUN": 1,
+    }
     for changes in ({}, small, {"processor.chunk_work": 16}, {}):
         changing.changes = changes
         found.append(changing.run(KERNELS_OF_A_PRODUCT))

@@ -41,7 +41,7 @@ THRESHOLDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "fusion.two_stages": {"_FEW_ROWS": (1000,), "_PARTIAL": (2, 4, 8)},
     "fusion.cases": {"_FEWEST_COLUMNS": (1, 1000), "_MOST_WORK": (0.1, 10.0)},
     "fusion.index_splitting": {"SHORTEST_PIECE": (1,)},
-    "codegen.tile_and_fuse": {
+    "codegen.transforms.tile_and_fuse": {
         "_MUCH": (0,),
         "_LARGEST_SLICE": (256,),
         "_ROOM": (1,),
@@ -49,9 +49,9 @@ THRESHOLDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "_LONGEST": (3, 64),
     },
     "codegen.stages": {"_SOON": (0, 100)},
-    "codegen.lowering.base": {"_WHOLE_VECTORS": (1,)},
-    "codegen.lowering.blocks": {"PACKING": (0, 1000), "_SHORTEST_BLOCK": (1,)},
-    "codegen.lowering.loops": {
+    "codegen.lowering.base.kernel": {"_WHOLE_VECTORS": (1,)},
+    "codegen.lowering.base.blocks": {"PACKING": (0, 1000), "_SHORTEST_BLOCK": (1,)},
+    "codegen.lowering.base.loops": {
         "_LONGEST_REDUCTION": (1, 8),
         "_LARGEST_WINDOW": (1, 1000),
         "_FEWEST_LANES": (1, 1000),
@@ -59,13 +59,13 @@ THRESHOLDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "_SHORT_ROW": (1, 100),
         "_FEWEST_TURNED": (1, 1000),
     },
-    "codegen.lowering.outer_reductions": {
+    "codegen.lowering.reductions.outer": {
         "_SHORTEST": (1,),
         "_LONGEST_ROW": (64,),
         "_SHORTEST_ROW": (4,),
         "_ROWS_AT_ONCE": ((1,), (3, 1)),
     },
-    "codegen.lowering.row_reductions": {
+    "codegen.lowering.reductions.rows": {
         "SHORT_LANES": (1, 64),
         "_LONG_REDUCTION": (4,),
         "_BLOCK": (2,),
@@ -73,16 +73,16 @@ THRESHOLDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "_LONGEST_BLOCK": (4,),
         "_FEWEST_TASKS": (1, 1000),
     },
-    "codegen.lowering.stencil_geometry": {"_MOST_ELEMENTS": (0, 16), "_MOST_IN_BANDS": (0, 64)},
-    "codegen.lowering.stencil_in_place": {
+    "codegen.lowering.stencils.geometry": {"_MOST_ELEMENTS": (0, 16), "_MOST_IN_BANDS": (0, 64)},
+    "codegen.lowering.stencils.in_place": {
         "_ROWS": (1, 2),
         "_MOST_WEIGHTS": (1,),
         "_MOST_SUMS": (1,),
     },
-    "codegen.lowering.stencil_planes": {"_PLANES": (0.001,), "_CHANNELS": (0.001,)},
-    "codegen.lowering.stencil_taps": {"FEWEST_TASKS": (1, 1000), "_MOST_PRODUCTS": (1,)},
+    "codegen.lowering.stencils.planes": {"_PLANES": (0.001,), "_CHANNELS": (0.001,)},
+    "codegen.lowering.stencils.taps": {"FEWEST_TASKS": (1, 1000), "_MOST_PRODUCTS": (1,)},
     "codegen.lowering.tactic": {"_MOST_TILES": (8,), "_MOST_ROWS": (8,), "_MOST_CHANNELS": (8,)},
-    "codegen.lowering.thin": {
+    "codegen.lowering.contractions.thin": {
         "_STEPS": (2, 4),
         "_MOST_ROWS": (1, 1000),
         "_MOST_COLUMNS": (32,),
@@ -90,7 +90,7 @@ THRESHOLDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "_SHORTEST_DEPTH": (1,),
         "_MOST_LEFT": (16,),
     },
-    "codegen.lowering.tiling": {
+    "codegen.lowering.contractions.tiling": {
         "SHORTEST_RUN": (1, 1000),
         "_COLUMNS_PER_RELAYOUT": (1,),
         "_COLUMNS_PER_REORDER": (1,),
@@ -98,8 +98,8 @@ THRESHOLDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "_ROWS_PER_PACKING": (1,),
         "_SHORT": (1, 100000),
     },
-    "codegen.lowering.windows": {"_LARGEST_WINDOW": (1,), "_ENOUGH_PLANES": (1, 1000)},
-    "codegen.lowering.winograd": {"_MOST_KEPT": (64,)},
+    "codegen.lowering.reductions.windows": {"_LARGEST_WINDOW": (1,), "_ENOUGH_PLANES": (1, 1000)},
+    "codegen.lowering.winograd.windows": {"_MOST_KEPT": (64,)},
 }
 # The same for what follows from the processor: thresholds, and the blocks of contractions.
 OF_PROCESSOR = {
