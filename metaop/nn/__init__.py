@@ -186,7 +186,7 @@ from metaop.nn.transformer import (
     TransformerEncoderLayer,
 )
 
-# Last, because it is built on the layers.
+# Imported last because it uses the layers.
 from metaop.nn import parallel, utils  # isort: skip
 from metaop.nn.parallel import DataParallel  # isort: skip
 
@@ -194,7 +194,7 @@ modules.fill(globals())
 
 
 def __getattr__(name: str) -> type:
-    """`Graph` needs optimizers, which are built on the layers: it is imported when it is used."""
+    """Imports `Graph` on first use: it needs the optimizers, which import the layers."""
     if name == "Graph":
         found: type = _importlib.import_module("metaop.distributed.graph").Graph
         return found

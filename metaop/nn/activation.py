@@ -18,7 +18,7 @@ def _inplace_text(inplace: bool, separator: str = "") -> str:
 
 
 class _InPlaceActivation(Module):
-    """An activation whose only argument says whether the input is overwritten."""
+    """An activation whose only argument is `inplace`."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class Threshold(Module):
 
 
 class RReLU(Module):
-    """Leaky ReLU whose slope is drawn evenly from [lower, upper] in training, else their mean.
+    """Leaky ReLU with a slope drawn uniformly from [lower, upper] in training, else their mean.
 
     The result has the shape of the input.
 
@@ -158,7 +158,7 @@ class RReLU(Module):
 
 
 class Hardtanh(Module):
-    """x limited to [min_val, max_val].
+    """x clamped to [min_val, max_val].
 
     The result has the shape of the input.
 
@@ -181,7 +181,7 @@ class Hardtanh(Module):
         if self.max_val <= self.min_val:
             raise ArgumentError(
                 f"Hardtanh: max_val {self.max_val} must be larger than min_val {self.min_val}",
-                fix="exchange them",
+                fix="swap them",
             )
 
     def forward(self, input: Tensor) -> Tensor:
@@ -193,7 +193,7 @@ class Hardtanh(Module):
 
 
 class ReLU6(Hardtanh):
-    """x limited to [0, 6].
+    """x clamped to [0, 6].
 
     The result has the shape of the input.
 
@@ -230,7 +230,7 @@ class LeakyReLU(Module):
 
 
 class _ExponentialUnit(Module):
-    """The common base of ELU and CELU."""
+    """The base class of ELU and CELU."""
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ class CELU(_ExponentialUnit):
 
 
 class GELU(Module):
-    """x · Φ(x); approximate="tanh" takes the tanh formula.
+    """x · Φ(x); approximate="tanh" uses the tanh approximation.
 
     The result has the shape of the input.
 
@@ -290,7 +290,7 @@ class GELU(Module):
 class GLU(Module):
     """The first half of `dim` times the sigmoid of the second.
 
-    The dimension becomes half as long. Raises ShapeError when its size is odd.
+    The dimension is halved. Raises ShapeError when its size is odd.
 
     >>> nn.GLU()(metaop.tensor([[4.0, 0.0]])).tolist()
     [[2.0]]
@@ -308,7 +308,7 @@ class GLU(Module):
 
 
 class PReLU(Module):
-    """Leaky ReLU whose slope is learned, one for all channels or one for each.
+    """Leaky ReLU with a learned slope, one for all channels or one per channel.
 
     The result has the shape of the input.
 
@@ -326,7 +326,7 @@ class PReLU(Module):
         self.weight = Parameter(slopes)
 
     def reset_parameters(self) -> None:
-        """All slopes as given at construction."""
+        """Resets all slopes to the initial value `init`."""
         constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -358,7 +358,7 @@ class Softplus(Module):
 
 
 class _Shrink(Module):
-    """The common base of the shrinking functions."""
+    """The base class of the shrinking functions."""
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
@@ -382,7 +382,7 @@ class Hardshrink(_Shrink):
 
 
 class Softshrink(_Shrink):
-    """x moved by lambd towards 0, and 0 in between.
+    """x moved towards 0 by lambd, and 0 where |x| <= lambd.
 
     The result has the shape of the input.
 
@@ -460,7 +460,7 @@ class Softsign(Module):
 
 
 class _AlongDimension(Module):
-    """The common base of the softmax modules."""
+    """The base class of the softmax modules."""
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
@@ -471,7 +471,7 @@ class _AlongDimension(Module):
 
 
 class Softmax(_AlongDimension):
-    """Exponentials along `dim`, scaled to the sum 1.
+    """Exponentials along `dim`, scaled to sum to 1.
 
     The result has the shape of the input.
 
@@ -512,7 +512,7 @@ class Softmin(_AlongDimension):
 class Softmax2d(Module):
     """Softmax over the channels of (N, C, H, W) or (C, H, W).
 
-    The result has the shape of the input; its channels add up to 1.
+    The result has the shape of the input; its channels sum to 1.
 
     >>> nn.Softmax2d()(metaop.zeros(1, 4, 1, 1)).flatten().tolist()
     [0.25, 0.25, 0.25, 0.25]

@@ -21,7 +21,7 @@ from metaop.unified_graph.dtype import DType
 
 
 class _ASMoutput(NamedTuple):
-    """The logarithms of the probabilities of the targets, and their negative mean."""
+    """The log-probabilities of the targets, and their negated mean as the loss."""
 
     output: Tensor
     loss: Tensor
@@ -30,12 +30,12 @@ class _ASMoutput(NamedTuple):
 class AdaptiveLogSoftmaxWithLoss(Module):
     """A softmax over frequent classes and clusters of rare ones (Grave et al. 2017).
 
-    `cutoffs` are the first classes of the clusters, classes being sorted by falling frequency.
-    Cluster `i` sees the input through `in_features // div_value ** (i + 1)` features.
+    Classes are sorted by decreasing frequency; `cutoffs` are the first classes of the clusters.
+    Cluster `i` projects the input to `in_features // div_value ** (i + 1)` features.
     Inputs are (N, in_features) with targets (N), or (in_features) with a 0-d target.
 
-    Returns (output, loss): the log-probabilities of the targets, of their shape, and their mean.
-    Raises ArgumentError for cutoffs that do not rise below `n_classes`.
+    Returns (output, loss): the log-probabilities of the targets, in their shape, and the negated
+    mean. Raises ArgumentError unless the cutoffs increase and are below `n_classes`.
 
     >>> loss = nn.AdaptiveLogSoftmaxWithLoss(16, 20, [4, 10])
     >>> result = loss(metaop.randn(3, 16), metaop.tensor([0, 5, 19]))
@@ -79,7 +79,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             self.tail.append(Sequential(narrow, Linear(hidden, high - low, bias=False, **options)))
 
     def reset_parameters(self) -> None:
-        """Fresh weights for the head and all clusters."""
+        """Reinitialises the head and all clusters."""
         self.head.reset_parameters()
         for narrow, wide in self.tail:
             narrow.reset_parameters()
@@ -91,8 +91,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         ):
             raise ShapeError(
                 f"AdaptiveLogSoftmaxWithLoss: input {list(input_.shape)} and target "
-                f"{list(target_.shape)} do not belong together",
-                fix="they are (N, in_features) and (N), or (in_features) and ()",
+                f"{list(target_.shape)} do not match",
+                fix="pass (N, in_features) and (N), or (in_features) and ()",
             )
         batched = target_.ndim > 0
         input, target = (x if batched else x.unsqueeze(0) for x in (input_, target_))
@@ -126,17 +126,17 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return cat(pieces, 1)
 
     def predict(self, input: Tensor) -> Tensor:
-        """The class of the highest probability: (N, in_features) -> (N)."""
+        """The most probable class: (N, in_features) -> (N)."""
         return self.log_prob(input).argmax(1)
 
 
 @dataclass(frozen=True)
 class LinearCrossEntropyOptions:
-    """PyTorch's choices of how its own kernel divides the logits; they change no result.
+    """PyTorch's options for how its kernel chunks the logits; accepted, and without effect.
 
-    The compiler here decides by itself what is kept of the logits.
+    The compiler itself decides which logits to materialise.
 
-    `batch_chunk_size` counts rows, `acc_dtype` is an element type; no shape follows from any.
+    `batch_chunk_size` counts rows, `acc_dtype` is an element type; no shape depends on them.
 
     >>> options = nn.LinearCrossEntropyOptions(batch_chunk_size=2)
     >>> loss = nn.LinearCrossEntropyLoss(8, 5, options=options)
@@ -152,10 +152,10 @@ class LinearCrossEntropyOptions:
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):
-    """A linear layer to `num_classes` logits (for each of `out_features` places) and their loss.
+    """A linear layer to `num_classes` logits (for each of `out_features` positions) and its loss.
 
-    Takes inputs (N, in_features), or (in_features), and targets (N, *out_features): class numbers.
-    The result is a number, or of the shape of the targets with `reduction="none"`.
+    Takes inputs (N, in_features), or (in_features), and targets (N, *out_features): class indices.
+    The result is a scalar, or of the shape of the targets with `reduction="none"`.
 
     >>> loss = nn.LinearCrossEntropyLoss(8, 5)
     >>> loss(metaop.randn(3, 8), metaop.tensor([0, 1, 4])).shape

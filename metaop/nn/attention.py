@@ -21,10 +21,10 @@ _PROJECTIONS = (*_WEIGHTS, "in_proj_bias")
 
 
 class MultiheadAttention(Module):
-    """Attention in several heads between projections (Vaswani et al. 2017).
+    """Multi-head attention with input and output projections (Vaswani et al. 2017).
 
     Query (L, N, E), key (S, N, kdim), value (S, N, vdim), or batch first, or without a batch.
-    Returns the output like the query, and the attention weights (N, L, S) unless
+    Returns the output, in the shape of the query, and the attention weights (N, L, S) unless
     `need_weights` is False.
 
     >>> x = metaop.randn(2, 5, 16)
@@ -91,7 +91,7 @@ class MultiheadAttention(Module):
         return {**{f"{x}_proj_weight": (size, n) for x, n in separate.items()}, **shapes}
 
     def _reset_parameters(self) -> None:
-        """Xavier-uniform projections, zero biases."""
+        """Sets projections to Xavier-uniform samples, biases to 0."""
         for name in _WEIGHTS:
             weight = getattr(self, name)
             if weight is not None:
@@ -122,7 +122,7 @@ class MultiheadAttention(Module):
         turned = self.batch_first and query.ndim == 3
         self._check_masks(query, key, attn_mask, key_padding_mask)
         if turned:
-            # One object where it was one, so that a single projection serves all three.
+            # Keep identical inputs identical, so that a single projection serves all three.
             flipped = {id(x): x.transpose(0, 1) for x in (query, key, value)}
             query, key, value = (flipped[id(x)] for x in (query, key, value))
         output, weights = F.multi_head_attention_forward(
@@ -177,7 +177,7 @@ class MultiheadAttention(Module):
 
 
 class SDPBackend(enum.Enum):
-    """The implementations of attention that PyTorch chooses from; metaop compiles the formula."""
+    """The attention implementations that PyTorch chooses from; metaop compiles the formula."""
 
     ERROR = -1
     MATH = 0
@@ -189,5 +189,5 @@ class SDPBackend(enum.Enum):
 
 @contextmanager
 def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
-    """Accepted: every implementation computes the same."""
+    """Accepted for compatibility, without effect: metaop has one implementation."""
     yield

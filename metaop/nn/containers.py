@@ -13,7 +13,7 @@ from metaop.nn.module import Module, indented
 
 
 def _position(index: int, length: int) -> int:
-    """`index` counted from the front; DimensionError outside the container."""
+    """`index` counted from the front; raises DimensionError if it is out of range."""
     index = operator.index(index)
     if not -length <= index < length:
         raise DimensionError(f"index {index} is out of range", fix=f"there are {length} modules")
@@ -21,7 +21,7 @@ def _position(index: int, length: int) -> int:
 
 
 class _InOrder(Module):
-    """The common base of containers whose modules have positions."""
+    """The base class of containers whose modules have positions."""
 
     def _name_at(self, index: int) -> str:
         return next(islice(self._modules, _position(index, len(self._modules)), None))
@@ -49,7 +49,7 @@ class _InOrder(Module):
 
 
 class Sequential(_InOrder):
-    """Modules called one after the other, each with the result of the one before.
+    """Modules called in order, each with the result of the previous one.
 
     Example: `Sequential(Linear(8, 4), ReLU())`, or with an OrderedDict of names and modules.
 
@@ -146,7 +146,7 @@ def _require_positive(times: Any) -> None:
 class ModuleList(_InOrder):
     """A list whose modules are registered; it has no forward of its own.
 
-    Raises DimensionError for a position that it does not have.
+    Raises DimensionError for an index out of range.
 
     >>> layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
     >>> len(list(layers.parameters()))
@@ -193,7 +193,7 @@ class ModuleList(_InOrder):
         return self
 
     def __repr__(self) -> str:
-        """Equal neighbours are shown once, with their range of positions."""
+        """Shows equal adjacent modules once, with their range of positions."""
         runs: list[tuple[int, int, str]] = []
         for index, text in enumerate(map(repr, self)):
             if runs and runs[-1][2] == text:
@@ -215,7 +215,7 @@ class ModuleList(_InOrder):
 class ModuleDict(Module):
     """A dict whose modules are registered; it has no forward of its own.
 
-    Raises KeyError for a name that it does not have.
+    Raises KeyError for an unknown name.
 
     >>> nn.ModuleDict({"first": nn.Linear(4, 2)})["first"].weight.shape
     metaop.Size([2, 4])

@@ -19,7 +19,7 @@ _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Convolution(Module):
-    """The common base of all convolutions: the weight (out, in / groups, *kernel) and settings."""
+    """The base class of all convolutions: the weight (out, in / groups, *kernel) and settings."""
 
     dimensions: ClassVar[int]
     transposed: bool = False
@@ -91,7 +91,7 @@ class _Convolution(Module):
             )
 
     def _explicit_padding(self) -> list[int]:
-        """The padding as `F.pad` takes it: last dimension first, before and after."""
+        """The padding in the order of `F.pad`: before and after, last dimension first."""
         if self.padding == "valid":
             return [0, 0] * self.dimensions
         widths: list[int] = []
@@ -104,7 +104,7 @@ class _Convolution(Module):
         return widths
 
     def reset_parameters(self) -> None:
-        """Weight and bias evenly spread within ±1/sqrt(fan_in)."""
+        """Draws weight and bias uniformly from [-1/sqrt(fan_in), 1/sqrt(fan_in)]."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             fan_in, _ = init._calculate_fan_in_and_fan_out(self.weight)
@@ -133,7 +133,7 @@ class _Convolution(Module):
 
 
 class _Forward(_Convolution):
-    """A convolution; `convolve` is the function that does it."""
+    """A convolution; `convolve` is the function that computes it."""
 
     convolve: ClassVar[Callable[..., Tensor]]
 
@@ -168,7 +168,7 @@ class Conv2d(_Forward):
     """Convolution of (N, C, H, W).
 
     The result is (N, out_channels, H', W'), with
-    `H' = (H + 2 · padding - dilation · (kernel_size - 1) - 1) // stride + 1`, and W' alike.
+    `H' = (H + 2 · padding - dilation · (kernel_size - 1) - 1) // stride + 1`, and W' likewise.
 
     >>> nn.Conv2d(3, 8, 3, stride=2, padding=1)(metaop.ones(1, 3, 32, 32)).shape
     metaop.Size([1, 8, 16, 16])
@@ -181,7 +181,7 @@ class Conv2d(_Forward):
 class Conv3d(_Forward):
     """Convolution of (N, C, D, H, W).
 
-    The result is (N, out_channels, D', H', W'), with sizes as those of `Conv2d`.
+    The result is (N, out_channels, D', H', W'); the sizes follow the formula of `Conv2d`.
 
     >>> nn.Conv3d(3, 8, 3, padding=1)(metaop.ones(1, 3, 4, 8, 8)).shape
     metaop.Size([1, 8, 4, 8, 8])
@@ -278,7 +278,7 @@ class _Transposed(_Convolution):
 class ConvTranspose1d(_Transposed):
     """Transposed convolution of (N, C, L).
 
-    The result is (N, out_channels, L'), with a length as those of `ConvTranspose2d`.
+    The result is (N, out_channels, L'); the length follows the formula of `ConvTranspose2d`.
 
     >>> nn.ConvTranspose1d(8, 3, 4, stride=2, padding=1)(metaop.ones(1, 8, 16)).shape
     metaop.Size([1, 3, 32])
@@ -292,7 +292,7 @@ class ConvTranspose2d(_Transposed):
     """Transposed convolution of (N, C, H, W).
 
     The result is (N, out_channels, H', W'), with `H' = (H - 1) · stride - 2 · padding +
-    dilation · (kernel_size - 1) + output_padding + 1`, and W' alike.
+    dilation · (kernel_size - 1) + output_padding + 1`, and W' likewise.
 
     >>> nn.ConvTranspose2d(8, 3, 4, stride=2, padding=1)(metaop.ones(1, 8, 16, 16)).shape
     metaop.Size([1, 3, 32, 32])

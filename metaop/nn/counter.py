@@ -1,4 +1,4 @@
-"""Counters: 0-d tensors whose value the host knows, so that counting computes nothing."""
+"""Counters: 0-d tensors whose value the host knows, so that counting runs no kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def count_of(counter: Tensor) -> float:
     device = call.type.device
     if call.buffer is None or (device is not CPU and device.placement is None):
         return counter.item()
-    # Counting does not count as a use of a value that a captured function must not make.
+    # Captured functions may not read values, but reading a counter is allowed.
     return call.buffer.view((), call.type.dtype.numpy).item()
 
 
@@ -28,7 +28,7 @@ def set_count(counter: Tensor, value: float) -> None:
 
 
 def show_count(counter: Tensor, call: Call) -> None:
-    """Makes a number the value of a counter; nothing is pending, so no cut needs to know."""
+    """Makes a number the value of a counter; nothing is pending, so no cut is affected."""
     held = (counter._base, counter._cell, counter._shared)
     if any(one is not None for one in held):
         counter._assign(call, "count")
@@ -40,7 +40,7 @@ def show_count(counter: Tensor, call: Call) -> None:
 
 def increased(counter: Tensor) -> float:
     """Adds one to a counter and returns its value."""
-    # What refuses to be repeated does so before anything has changed.
+    # Whatever cannot be replayed raises here, before anything has changed.
     if state.trace is not None:
         repeated(lambda: (increased(counter),)[1:])
     value = count_of(counter) + 1

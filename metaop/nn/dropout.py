@@ -1,4 +1,4 @@
-"""Dropout: random zeros in training, nothing in evaluation."""
+"""Dropout: random zeros in training, the identity in evaluation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metaop.tensor.core import Tensor
 
 
 class _Dropout(Module):
-    """Zeros with probability `p`; what remains is scaled so that the mean stays."""
+    """Zeroes elements with probability `p` and scales the others to preserve the mean."""
 
     function: ClassVar[Any]
 
@@ -33,10 +33,10 @@ class _Dropout(Module):
 
 
 class Dropout(_Dropout):
-    """Single elements are dropped (Srivastava et al. 2014).
+    """Drops single elements (Srivastava et al. 2014).
 
     In training each element is zero with probability `p`, and the others are scaled by
-    `1 / (1 - p)`; after `eval()` nothing happens. The result has the shape of the input. Raises
+    `1 / (1 - p)`; after `eval()` it is the identity. The result has the shape of the input. Raises
     ArgumentError when `p` is not between 0 and 1.
 
     >>> nn.Dropout(0.5).eval()(metaop.ones(3)).tolist()
@@ -47,9 +47,9 @@ class Dropout(_Dropout):
 
 
 class Dropout1d(_Dropout):
-    """Whole channels of (N, C, L) are dropped.
+    """Drops whole channels of (N, C, L).
 
-    As `Dropout`, with one draw for each channel. The result has the shape of the input.
+    Like `Dropout`, with one draw per channel. The result has the shape of the input.
 
     >>> nn.Dropout1d()(metaop.ones(2, 3, 4)).shape
     metaop.Size([2, 3, 4])
@@ -59,9 +59,9 @@ class Dropout1d(_Dropout):
 
 
 class Dropout2d(_Dropout):
-    """Whole channels of (N, C, H, W) are dropped.
+    """Drops whole channels of (N, C, H, W).
 
-    As `Dropout`, with one draw for each channel. The result has the shape of the input.
+    Like `Dropout`, with one draw per channel. The result has the shape of the input.
 
     >>> nn.Dropout2d()(metaop.ones(2, 3, 4, 4)).shape
     metaop.Size([2, 3, 4, 4])
@@ -71,9 +71,9 @@ class Dropout2d(_Dropout):
 
 
 class Dropout3d(_Dropout):
-    """Whole channels of (N, C, D, H, W) are dropped.
+    """Drops whole channels of (N, C, D, H, W).
 
-    As `Dropout`, with one draw for each channel. The result has the shape of the input.
+    Like `Dropout`, with one draw per channel. The result has the shape of the input.
 
     >>> nn.Dropout3d()(metaop.ones(2, 3, 4, 4, 4)).shape
     metaop.Size([2, 3, 4, 4, 4])
@@ -83,7 +83,7 @@ class Dropout3d(_Dropout):
 
 
 class AlphaDropout(_Dropout):
-    """Dropout that keeps mean and variance, for networks of SELU (Klambauer et al. 2017).
+    """Dropout that preserves mean and variance, for SELU networks (Klambauer et al. 2017).
 
     In training an element is dropped with probability `p`; the result has the shape of the input.
     Raises ArgumentError for a `p` outside of 0 … 1.

@@ -1,4 +1,4 @@
-"""Tables of vectors that are looked up by index."""
+"""Embedding tables, looked up by index."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Table(Module):
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise ArgumentError(
                 f"padding_idx {padding_idx} must be within num_embeddings {num_embeddings}",
-                fix="use the number of a row",
+                fix="use an existing row",
             )
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         shape = (num_embeddings, embedding_dim)
@@ -53,7 +53,7 @@ class _Table(Module):
             raise ShapeError(
                 f"Shape of weight {list(weight.shape)} does not match num_embeddings and "
                 f"embedding_dim {list(shape)}",
-                fix="leave the sizes to from_pretrained",
+                fix="use from_pretrained, which takes the sizes from the weight",
             )
         else:
             self.weight = Parameter(weight, requires_grad=not freeze)
@@ -72,7 +72,7 @@ class _Table(Module):
     def from_pretrained(
         cls: type[Self], embeddings: Tensor, freeze: bool = True, **options: Any
     ) -> Self:
-        """A table with the given rows, which stay as they are unless `freeze` is False."""
+        """A table with the given rows, which are not trained unless `freeze` is False."""
         if embeddings.ndim != 2:
             raise ShapeError(
                 f"Embeddings parameter is expected to be 2-dimensional, not "
@@ -95,11 +95,11 @@ class _Table(Module):
 class Embedding(_Table):
     """Row `i` of the table for every index `i`: (*) becomes (*, embedding_dim).
 
-    `max_norm` shortens the rows in use to that norm; `padding_idx` gets no gradient. With `sparse`
-    the gradient is a sparse tensor of the rows in use, and a step of `optim.SGD`, `SparseAdam` or
-    `Adagrad` costs what these rows cost.
+    `max_norm` scales the used rows down to that norm; row `padding_idx` gets no gradient. With
+    `sparse` the gradient is a sparse tensor of the used rows, and a step of `optim.SGD`,
+    `SparseAdam` or `Adagrad` costs time in proportion to these rows only.
 
-    Raises DimensionError when an index is not below `num_embeddings`, once it is computed.
+    Raises DimensionError for an index out of range, when the result is computed.
 
     >>> nn.Embedding(10, 4)(metaop.tensor([[1, 2, 3]])).shape
     metaop.Size([1, 3, 4])
@@ -148,10 +148,10 @@ class Embedding(_Table):
 
 
 class EmbeddingBag(_Table):
-    """Sums, means or maxima of rows: one result for every bag of indices.
+    """The sum, mean or maximum of the rows of each bag of indices.
 
-    Indices (N, L) give (N, embedding_dim); in one row they need `offsets`, where bags begin. With
-    `sparse` the gradient is a sparse tensor of the rows in use.
+    Indices (N, L) give (N, embedding_dim); 1-d indices need `offsets`, the starts of the bags. With
+    `sparse` the gradient is a sparse tensor of the used rows.
 
     >>> nn.EmbeddingBag(10, 4)(metaop.tensor([[1, 2], [3, 4]])).shape
     metaop.Size([2, 4])

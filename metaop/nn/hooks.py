@@ -1,4 +1,4 @@
-"""Hooks around module calls: handles, the hooks of all modules, and the gradient watchers."""
+"""Hooks around module calls: handles, global hooks, and gradient watchers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class HookTable(OrderedDict):
     def add(
         self, hook: Hook, *, prepend: bool = False, extra: Sequence[Any] = ()
     ) -> RemovableHandle:
-        """Appends a hook, or puts it in front of the others."""
+        """Appends a hook, or prepends it."""
         handle = RemovableHandle(self, *extra)
         self[handle.id] = hook
         if prepend:
@@ -68,7 +68,7 @@ class HookTable(OrderedDict):
 
 
 class HookNumbers(set):
-    """Numbers of hooks with some property."""
+    """The numbers of hooks with some property."""
 
 
 class GlobalHooks:
@@ -138,7 +138,7 @@ def register_module_module_registration_hook(hook: Hook) -> RemovableHandle:
 
 
 def registered(hooks: HookTable, module: Any, name: str, value: Any) -> Any:
-    """`value`, or what the registration hooks put in its place."""
+    """`value`, or what the registration hooks replace it by."""
     for hook in hooks.values():
         replaced = hook(module, name, value)
         value = value if replaced is None else replaced
@@ -157,10 +157,10 @@ def gradient_gate(inputs: tuple[Node, ...]) -> tuple[Node, ...]:
 def watch_gradients(
     values: tuple[Any, ...], function: Callable[[Gradients], Gradients]
 ) -> tuple[tuple[Any, ...], bool]:
-    """`values` with those tensors that track gradients led through a gate.
+    """Passes the tensors of `values` that require gradients through a gate.
 
-    `function` gets the gradients of all values (None where there is none) once backward reaches
-    them, and returns those that go on. The second result tells whether any value tracks.
+    When backward reaches them, `function` gets the gradients of all values (None where there is
+    none) and returns those to propagate. The second result says whether any value requires one.
     """
     tracked = [
         k for k, value in enumerate(values) if isinstance(value, Tensor) and value.requires_grad
@@ -198,13 +198,13 @@ class BackwardWatch:
         self.inputs_tracked = False
 
     def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of forward, led past the hooks."""
+        """The arguments of forward, passed through the hooks' gate."""
         self.input_count = len(args)
         args, self.inputs_tracked = watch_gradients(args, self._reached_inputs)
         return args
 
     def outputs(self, result: Any) -> Any:
-        """The result of forward, led past the hooks."""
+        """The result of forward, passed through the hooks' gate."""
         if isinstance(result, Tensor):
             return watch_gradients((result,), self._reached_outputs)[0][0]
         if isinstance(result, tuple):
@@ -223,7 +223,7 @@ class BackwardWatch:
 
     def _reached_inputs(self, gradients: Gradients) -> Gradients:
         arrived, self.grad_output = self.grad_output, None
-        if arrived is None:  # no output that hooks see had a gradient: PyTorch's do not run either
+        if arrived is None:  # no watched output had a gradient: PyTorch runs no hook either
             return gradients
         for hook in self.hooks:
             replaced = hook(self.module, gradients, arrived)
@@ -237,6 +237,6 @@ def _as_many(kind: str, gradients: Any, count: int) -> Gradients:
     if len(result) != count:
         raise ArgumentError(
             f"{kind} returned an invalid number of grad tensors: {len(result)} instead of {count}",
-            fix="return one gradient for every one that the hook was given, or None",
+            fix="return one gradient for each that the hook received, or None",
         )
     return result

@@ -1,6 +1,6 @@
 """Filling tensors with initial values: constants, and distributions scaled to the layer's size.
 
-Every function writes its tensor in place, without gradients, and returns it.
+Every function fills its tensor in place, without tracking gradients, and returns it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _GAINS = {"tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 3.0 / 4}
 def calculate_gain(nonlinearity: str, param: int | float | None = None) -> float:
     """The factor by which a nonlinearity's input should be scaled to keep the variance.
 
-    `param` is the slope of "leaky_relu". Raises ArgumentError for other names than those of linear
-    layers and convolutions, "sigmoid", "tanh", "relu", "leaky_relu" and "selu".
+    `param` is the slope of "leaky_relu". Names are those of linear layers and convolutions,
+    "sigmoid", "tanh", "relu", "leaky_relu" and "selu"; others raise ArgumentError.
 
     >>> nn.init.calculate_gain("leaky_relu", 1.0), nn.init.calculate_gain("selu")
     (1.0, 0.75)
@@ -48,7 +48,7 @@ def calculate_gain(nonlinearity: str, param: int | float | None = None) -> float
 
 @no_grad()
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
-    """Fills the tensor with numbers spread evenly over [a, b); its shape stays.
+    """Fills the tensor with uniform samples from [a, b); its shape is unchanged.
 
     >>> x = nn.init.uniform_(metaop.empty(1000), 2.0, 3.0)
     >>> bool((x >= 2).all()), bool((x < 3).all())
@@ -59,7 +59,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
 
 @no_grad()
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
-    """Fills the tensor with normally distributed numbers; its shape stays.
+    """Fills the tensor with normally distributed samples; its shape is unchanged.
 
     >>> x = nn.init.normal_(metaop.empty(10000), mean=5.0, std=0.1)
     >>> round(x.mean().item(), 1), round(x.std().item(), 1)
@@ -77,9 +77,9 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Any = None,
 ) -> Tensor:
-    """Fills the tensor with normally distributed numbers, drawn again while outside [a, b].
+    """Fills the tensor with samples of a normal distribution truncated to [a, b].
 
-    Drawn by inverting the cumulative distribution of evenly spread numbers; the shape stays.
+    They are drawn by inverting the cumulative distribution; the shape is unchanged.
 
     >>> x = nn.init.trunc_normal_(metaop.empty(1000), a=-0.5, b=0.5)
     >>> bool((x.abs() <= 0.5).all())
@@ -98,7 +98,7 @@ def trunc_normal_(
 
 @no_grad()
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """Fills the tensor with one number; its shape stays.
+    """Fills the tensor with one number; its shape is unchanged.
 
     >>> nn.init.constant_(metaop.empty(2), 0.5)
     tensor([0.5000, 0.5000])
@@ -107,7 +107,7 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """Fills the tensor with ones; its shape stays.
+    """Fills the tensor with ones; its shape is unchanged.
 
     >>> nn.init.ones_(metaop.empty(2))
     tensor([1., 1.])
@@ -116,7 +116,7 @@ def ones_(tensor: Tensor) -> Tensor:
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """Fills the tensor with zeros; its shape stays.
+    """Fills the tensor with zeros; its shape is unchanged.
 
     >>> nn.init.zeros_(metaop.empty(2))
     tensor([0., 0.])
@@ -140,9 +140,9 @@ def eye_(tensor: Tensor) -> Tensor:
 
 @no_grad()
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """Makes a convolution kernel one that passes its input through.
+    """Makes a convolution kernel the identity on its input channels.
 
-    The shape is (O, C / groups, *extents) with one to three extents, in whose middle the ones lie.
+    The shape is (O, C / groups, *extents) with one to three extents; the ones are at their centre.
     Raises ArgumentError for other shapes, and if `groups` does not divide O.
 
     >>> nn.init.dirac_(metaop.empty(2, 2, 3))
@@ -200,7 +200,7 @@ def _correct_fan(tensor: Tensor, mode: str) -> int:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Fills the tensor evenly within ±gain·sqrt(6 / (fan_in + fan_out)).
+    """Fills the tensor with uniform samples within ±gain·sqrt(6 / (fan_in + fan_out)).
 
     For a weight (O, C, *extents), fan_in is C and fan_out is O, both times the extents. Raises
     ArgumentError for fewer than two dimensions. From Glorot and Bengio, "Understanding the
@@ -215,7 +215,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Fills the tensor with normal numbers of standard deviation gain·sqrt(2 / (fan_in + fan_out)).
+    """Fills the tensor with normal samples of deviation gain·sqrt(2 / (fan_in + fan_out)).
 
     For a weight (O, C, *extents), fan_in is C and fan_out is O, both times the extents. Raises
     ArgumentError for fewer than two dimensions. From Glorot and Bengio, "Understanding the
@@ -236,7 +236,7 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:
-    """Fills the tensor evenly within ±gain·sqrt(3 / fan).
+    """Fills the tensor with uniform samples within ±gain·sqrt(3 / fan).
 
     `mode` says which fan counts, "fan_in" or "fan_out" (see `xavier_uniform_`); the gain is that of
     `nonlinearity`, `a` the slope of its negative part. Raises ArgumentError for another mode, and
@@ -261,7 +261,7 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:
-    """Fills the tensor with normal numbers of standard deviation gain / sqrt(fan).
+    """Fills the tensor with normal samples of standard deviation gain / sqrt(fan).
 
     `mode` says which fan counts, "fan_in" or "fan_out" (see `xavier_uniform_`); the gain is that of
     `nonlinearity`, `a` the slope of its negative part. Raises ArgumentError for another mode, and
@@ -305,7 +305,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
 
 @no_grad()
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
-    """Makes the tensor a matrix of normal numbers with a fraction `sparsity` of each column zero.
+    """Fills a matrix with normal samples, a fraction `sparsity` of each column being zero.
 
     `std` is their standard deviation. Raises ArgumentError unless there are two dimensions. From
     Martens, "Deep learning via Hessian-free optimization" (2010).
@@ -334,7 +334,7 @@ def _deprecated(current: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return current(*args, **kwargs)
 
     function.__name__ = name[:-1]
-    older = f"PyTorch's older name of `{name}`, which warns that it is outdated."
+    older = f"PyTorch's older name of `{name}`, which warns that it is deprecated."
     function.__doc__ = f"{older}\n\n{cleandoc(current.__doc__ or '')}"
     return function
 

@@ -1,4 +1,4 @@
-"""Layers that learn the size of their input from the first one that they see."""
+"""Layers that infer their input size from their first input."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from metaop.unified_graph import dtype as dtypes
 
 
 class LazyModuleMixin:
-    """Makes the module's parameters at its first call, and the module one of `cls_to_become`.
+    """Creates the parameters at the first call and turns the module into `cls_to_become`.
 
-    A subclass gives itself `UninitializedParameter`s and defines `initialize_parameters`, which
-    gets the arguments of the first call and materialises them.
+    A subclass creates `UninitializedParameter`s and defines `initialize_parameters`, which gets
+    the arguments of the first call and materialises them.
     """
 
     cls_to_become: type[Module] | None = None
@@ -49,7 +49,7 @@ class LazyModuleMixin:
         )
 
     def _lazy_load_hook(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Gives parameters the shapes of those that are about to be loaded."""
+        """Gives parameters the shapes of the values to be loaded."""
         for name, value in self._own_tensors():
             found = state_dict.get(prefix + name)
             if is_lazy(value) and found is not None and not is_lazy(found):
@@ -84,7 +84,7 @@ class LazyModuleMixin:
 class LazyLinear(LazyModuleMixin, Linear):
     """`Linear` that takes `in_features` from its first input.
 
-    The input is (*, in_features). Until then its parameters have no shape, and asking for it raises
+    The input is (*, in_features). Until then its parameters have no shape, and reading it raises
     ArgumentError.
 
     >>> layer = nn.LazyLinear(2)
@@ -173,7 +173,7 @@ class _LazyForward(_LazyConvolution):
 class LazyConv1d(_LazyForward, Conv1d):
     """`Conv1d` that takes `in_channels` from its first input.
 
-    The input is (N, C, L). Until then its parameters have no shape, and asking for it raises
+    The input is (N, C, L). Until then its parameters have no shape, and reading it raises
     ArgumentError.
 
     >>> layer = nn.LazyConv1d(2, 3)
@@ -187,7 +187,7 @@ class LazyConv1d(_LazyForward, Conv1d):
 class LazyConv2d(_LazyForward, Conv2d):
     """`Conv2d` that takes `in_channels` from its first input.
 
-    The input is (N, C, H, W). Until then its parameters have no shape, and asking for it raises
+    The input is (N, C, H, W). Until then its parameters have no shape, and reading it raises
     ArgumentError.
 
     >>> layer = nn.LazyConv2d(2, 3)
@@ -201,7 +201,7 @@ class LazyConv2d(_LazyForward, Conv2d):
 class LazyConv3d(_LazyForward, Conv3d):
     """`Conv3d` that takes `in_channels` from its first input.
 
-    The input is (N, C, D, H, W). Until then its parameters have no shape, and asking for it raises
+    The input is (N, C, D, H, W). Until then its parameters have no shape, and reading it raises
     ArgumentError.
 
     >>> layer = nn.LazyConv3d(2, 3)
@@ -235,7 +235,7 @@ class _LazyTransposed(_LazyConvolution):
 class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
     """`ConvTranspose1d` that takes `in_channels` from its first input.
 
-    The input is (N, C, L). Until then its parameters have no shape, and asking for it raises
+    The input is (N, C, L). Until then its parameters have no shape, and reading it raises
     ArgumentError.
 
     >>> layer = nn.LazyConvTranspose1d(2, 3)
@@ -249,7 +249,7 @@ class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
 class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d):
     """`ConvTranspose2d` that takes `in_channels` from its first input.
 
-    The input is (N, C, H, W). Until then its parameters have no shape, and asking for it raises
+    The input is (N, C, H, W). Until then its parameters have no shape, and reading it raises
     ArgumentError.
 
     >>> layer = nn.LazyConvTranspose2d(2, 3)
@@ -263,7 +263,7 @@ class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d):
 class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d):
     """`ConvTranspose3d` that takes `in_channels` from its first input.
 
-    The input is (N, C, D, H, W). Until then its parameters have no shape, and asking for it raises
+    The input is (N, C, D, H, W). Until then its parameters have no shape, and reading it raises
     ArgumentError.
 
     >>> layer = nn.LazyConvTranspose3d(2, 3)
@@ -319,7 +319,7 @@ class _LazyNorm(LazyModuleMixin):
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
     """`BatchNorm1d` that takes `num_features` from its first input.
 
-    The input is (N, C, L), or (N, C). Until then its parameters have no shape, and asking for it
+    The input is (N, C, L), or (N, C). Until then its parameters have no shape, and reading it
     raises ArgumentError.
 
     >>> norm = nn.LazyBatchNorm1d()
@@ -333,7 +333,7 @@ class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
 class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
     """`BatchNorm2d` that takes `num_features` from its first input.
 
-    The input is (N, C, H, W). Until then its parameters have no shape, and asking for it raises
+    The input is (N, C, H, W). Until then its parameters have no shape, and reading it raises
     ArgumentError.
 
     >>> norm = nn.LazyBatchNorm2d()
@@ -347,7 +347,7 @@ class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
 class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
     """`BatchNorm3d` that takes `num_features` from its first input.
 
-    The input is (N, C, D, H, W). Until then its parameters have no shape, and asking for it raises
+    The input is (N, C, D, H, W). Until then its parameters have no shape, and reading it raises
     ArgumentError.
 
     >>> norm = nn.LazyBatchNorm3d()
@@ -361,7 +361,7 @@ class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
 class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
     """`InstanceNorm1d` that takes `num_features` from its first input.
 
-    The input is (N, C, L). Until then its parameters have no shape, and asking for it raises
+    The input is (N, C, L). Until then its parameters have no shape, and reading it raises
     ArgumentError.
 
     >>> norm = nn.LazyInstanceNorm1d(affine=True)
@@ -375,7 +375,7 @@ class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
 class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
     """`InstanceNorm2d` that takes `num_features` from its first input.
 
-    The input is (N, C, H, W). Until then its parameters have no shape, and asking for it raises
+    The input is (N, C, H, W). Until then its parameters have no shape, and reading it raises
     ArgumentError.
 
     >>> norm = nn.LazyInstanceNorm2d(affine=True)
@@ -389,7 +389,7 @@ class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
 class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
     """`InstanceNorm3d` that takes `num_features` from its first input.
 
-    The input is (N, C, D, H, W). Until then its parameters have no shape, and asking for it raises
+    The input is (N, C, D, H, W). Until then its parameters have no shape, and reading it raises
     ArgumentError.
 
     >>> norm = nn.LazyInstanceNorm3d(affine=True)

@@ -14,7 +14,7 @@ from metaop.tensor.functions.creation import empty
 
 
 class Identity(Module):
-    """Returns its input; takes and ignores any arguments.
+    """Returns its input; ignores all other arguments.
 
     The result has the shape of the input.
 
@@ -57,7 +57,7 @@ class Linear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Weight and bias evenly spread within ±1/sqrt(in_features)."""
+        """Draws weight and bias uniformly from [-1/sqrt(in_features), 1/sqrt(in_features)]."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             bound = 1 / math.sqrt(self.in_features) if self.in_features > 0 else 0
@@ -74,7 +74,7 @@ class Linear(Module):
 
 
 class NonDynamicallyQuantizableLinear(Linear):
-    """Linear, under the name that it has inside MultiheadAttention."""
+    """Linear, under the name that PyTorch uses inside MultiheadAttention."""
 
 
 class Bilinear(Module):
@@ -110,7 +110,7 @@ class Bilinear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Weight and bias evenly spread within ±1/sqrt(in1_features)."""
+        """Draws weight and bias uniformly from [-1/sqrt(in1_features), 1/sqrt(in1_features)]."""
         bound = 1 / math.sqrt(self.in1_features)
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:

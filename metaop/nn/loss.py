@@ -11,7 +11,7 @@ from metaop.tensor.core import Tensor
 
 
 def _reduction(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
-    """The reduction that PyTorch's two older arguments mean, if one is given."""
+    """The reduction, from PyTorch's two deprecated arguments if one of them is given."""
     if size_average is None and reduce is None:
         return reduction
     warnings.warn(
@@ -38,7 +38,7 @@ class _Loss(Module):
 
 
 class _WeightedLoss(_Loss):
-    """A loss with a weight for every class (or element), kept as a buffer."""
+    """A loss with a weight per class (or element), kept as a buffer."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class _WeightedLoss(_Loss):
 class L1Loss(_Loss):
     """|input - target|.
 
-    The result has no dimensions, or the shape of the input with `reduction="none"`.
+    The result is a scalar, or has the shape of the input with `reduction="none"`.
 
     >>> nn.L1Loss()(metaop.tensor([1.0, -3.0]), metaop.zeros(2)).item()
     2.0
@@ -67,7 +67,7 @@ class L1Loss(_Loss):
 class MSELoss(_Loss):
     """(input - target)².
 
-    The result has no dimensions, or the shape of the input with `reduction="none"`.
+    The result is a scalar, or has the shape of the input with `reduction="none"`.
 
     >>> nn.MSELoss()(metaop.tensor([1.0, 3.0]), metaop.zeros(2)).item()
     5.0
@@ -78,9 +78,9 @@ class MSELoss(_Loss):
 
 
 class SmoothL1Loss(_Loss):
-    """Squared below `beta`, absolute above.
+    """The squared difference below `beta`, the absolute one above.
 
-    The result has no dimensions, or the shape of the input with `reduction="none"`.
+    The result is a scalar, or has the shape of the input with `reduction="none"`.
 
     >>> nn.SmoothL1Loss(reduction="none")(metaop.tensor([1.0, 3.0]), metaop.zeros(2)).tolist()
     [0.5, 2.5]
@@ -101,9 +101,9 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """Squared below `delta`, `delta` times absolute above.
+    """The squared difference below `delta`, `delta` times the absolute one above.
 
-    The result has no dimensions, or the shape of the input with `reduction="none"`.
+    The result is a scalar, or has the shape of the input with `reduction="none"`.
 
     >>> loss = nn.HuberLoss(reduction="none", delta=2.0)
     >>> loss(metaop.tensor([1.0, 3.0]), metaop.zeros(2)).tolist()
@@ -121,7 +121,7 @@ class HuberLoss(_Loss):
 class NLLLoss(_WeightedLoss):
     """The negated log-probability of the target class: input (N, C, …), target (N, …).
 
-    The result has no dimensions, or the shape of the target with `reduction="none"`.
+    The result is a scalar, or has the shape of the target with `reduction="none"`.
 
     >>> nn.NLLLoss()(metaop.tensor([[-1.0, -2.0]]), metaop.tensor([1])).item()
     2.0
@@ -151,7 +151,7 @@ class NLLLoss(_WeightedLoss):
 class NLLLoss2d(NLLLoss):
     """NLLLoss under its older name.
 
-    As `NLLLoss`: log-probabilities (N, C, H, W) and class numbers (N, H, W).
+    Like `NLLLoss`: log-probabilities (N, C, H, W) and class indices (N, H, W).
 
     >>> nn.NLLLoss2d()(metaop.zeros(1, 3, 2, 2), metaop.zeros(1, 2, 2).long()).shape
     metaop.Size([])
@@ -159,9 +159,9 @@ class NLLLoss2d(NLLLoss):
 
 
 class CrossEntropyLoss(_WeightedLoss):
-    """Cross entropy of logits (N, C, …) with class numbers (N, …) or probabilities (N, C, …).
+    """Cross entropy of logits (N, C, …) and class indices (N, …) or probabilities (N, C, …).
 
-    The result has no dimensions, or the shape of the class numbers with `reduction="none"`.
+    The result is a scalar, or has the shape of the class indices with `reduction="none"`.
 
     >>> loss = nn.CrossEntropyLoss()(metaop.zeros(1, 2), metaop.tensor([1]))
     >>> round(loss.item(), 3)  # the logarithm of 2
@@ -195,8 +195,8 @@ class CrossEntropyLoss(_WeightedLoss):
 class BCELoss(_WeightedLoss):
     """Binary cross entropy of probabilities.
 
-    The result has no dimensions, or the shape of the input with `reduction="none"`. Raises
-    ArgumentError when a probability is not between 0 and 1, once it is computed.
+    The result is a scalar, or has the shape of the input with `reduction="none"`. Raises
+    ArgumentError for a probability outside [0, 1], when the result is computed.
 
     >>> nn.BCELoss()(metaop.tensor([1.0, 0.0]), metaop.tensor([1.0, 0.0])).item() == 0
     True
@@ -207,9 +207,9 @@ class BCELoss(_WeightedLoss):
 
 
 class BCEWithLogitsLoss(_Loss):
-    """Binary cross entropy of logits; `pos_weight` weighs the positive examples.
+    """Binary cross entropy of logits; `pos_weight` weights the positive examples.
 
-    The result has no dimensions, or the shape of the input with `reduction="none"`.
+    The result is a scalar, or has the shape of the input with `reduction="none"`.
 
     >>> round(nn.BCEWithLogitsLoss()(metaop.zeros(2), metaop.ones(2)).item(), 3)
     0.693
@@ -236,7 +236,7 @@ class BCEWithLogitsLoss(_Loss):
 class KLDivLoss(_Loss):
     """Kullback-Leibler divergence of log-probabilities `input` from `target`.
 
-    The result has no dimensions, or the shape of the input with `reduction="none"`.
+    The result is a scalar, or has the shape of the input with `reduction="none"`.
     `reduction="batchmean"` divides the sum by the first size, as the definition does.
 
     >>> nn.KLDivLoss(reduction="batchmean")(metaop.zeros(1, 1), metaop.ones(1, 1)).item()
@@ -261,7 +261,7 @@ class PoissonNLLLoss(_Loss):
     """Negative log-likelihood of a Poisson distribution; `input` is its (log-)rate.
 
     Takes rates, or their logarithms with `log_input`, and counts of the same shape. The result is a
-    number, or of that shape with `reduction="none"`.
+    scalar, or of that shape with `reduction="none"`.
 
     >>> nn.PoissonNLLLoss()(metaop.zeros(3), metaop.ones(3)).item()
     1.0
@@ -295,7 +295,7 @@ class PoissonNLLLoss(_Loss):
 class GaussianNLLLoss(_Loss):
     """Negative log-likelihood of a normal distribution with mean `input` and variance `var`.
 
-    The result has no dimensions, or the shape of the input with `reduction="none"`.
+    The result is a scalar, or has the shape of the input with `reduction="none"`.
 
     >>> nn.GaussianNLLLoss()(metaop.zeros(2), 2 * metaop.ones(2), metaop.ones(2)).item()
     2.0
@@ -315,8 +315,8 @@ class GaussianNLLLoss(_Loss):
 class CTCLoss(_Loss):
     """Connectionist temporal classification: unaligned label sequences (Graves et al. 2006).
 
-    Takes log-probabilities (T, N, C), or (T, C), targets (N, S) or all in a row, and the lengths of
-    inputs and targets, (N) each. The result is a number, or (N) with `reduction="none"`.
+    Takes log-probabilities (T, N, C), or (T, C), targets (N, S) or concatenated, and the lengths of
+    inputs and targets, (N) each. The result is a scalar, or (N) with `reduction="none"`.
 
     >>> logits = metaop.zeros(4, 1, 2).log_softmax(2)
     >>> loss = nn.CTCLoss()(logits, metaop.tensor([[1]]), [4], [1])

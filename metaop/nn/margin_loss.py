@@ -27,9 +27,9 @@ class _MarginLoss(_Loss):
 
 
 class HingeEmbeddingLoss(_MarginLoss):
-    """Distances pulled to 0 (target 1) or pushed beyond the margin (target -1).
+    """Pulls distances to 0 (target 1) or pushes them beyond the margin (target -1).
 
-    The result has no dimensions, or the shape of the input with `reduction="none"`.
+    The result is a scalar, or has the shape of the input with `reduction="none"`.
 
     >>> nn.HingeEmbeddingLoss()(metaop.tensor([0.5, 0.25]), metaop.tensor([1, -1])).item()
     0.625
@@ -49,9 +49,10 @@ class HingeEmbeddingLoss(_MarginLoss):
 
 
 class CosineEmbeddingLoss(_MarginLoss):
-    """Cosines pulled to 1 (target 1) or pushed below the margin (target -1).
+    """Pulls cosines to 1 (target 1) or pushes them below the margin (target -1).
 
-    The result has no dimensions, or one loss a sample with `reduction="none"`.
+    The result is a scalar; with `reduction="none"` it has one loss per sample, in the shape of
+    the target.
 
     >>> x = metaop.ones(1, 2)
     >>> round(nn.CosineEmbeddingLoss()(x, -x, metaop.ones(1)).item(), 2)
@@ -67,7 +68,7 @@ class CosineEmbeddingLoss(_MarginLoss):
 class MarginRankingLoss(_MarginLoss):
     """max(0, margin - target · (input1 - input2)).
 
-    The result has no dimensions, or the shape of the input with `reduction="none"`.
+    The result is a scalar, or has the shape of the input with `reduction="none"`.
 
     >>> nn.MarginRankingLoss(1.0)(metaop.ones(1), metaop.zeros(1), -metaop.ones(1)).item()
     2.0
@@ -94,10 +95,10 @@ class SoftMarginLoss(_Loss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """Every target class above every other class by 1.
+    """Penalises target classes that are not above every other class by 1.
 
-    Takes scores (N, C) and targets (N, C): class numbers up to the first -1. The result is a
-    number, or (N) with `reduction="none"`.
+    Takes scores (N, C) and targets (N, C): class indices before the first -1. The result is a
+    scalar, or (N) with `reduction="none"`.
 
     >>> scores = metaop.tensor([[0.1, 0.2, 0.4, 0.8]])
     >>> round(nn.MultiLabelMarginLoss()(scores, metaop.tensor([[3, 0, -1, 1]])).item(), 4)
@@ -109,9 +110,9 @@ class MultiLabelMarginLoss(_Loss):
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):
-    """Binary cross entropy of every class, averaged over the classes.
+    """Binary cross entropy per class, averaged over the classes.
 
-    Takes scores (N, C) and targets of the same shape, 0 or 1. The result is a number, or (N) with
+    Takes scores (N, C) and targets of the same shape, 0 or 1. The result is a scalar, or (N) with
     `reduction="none"`.
 
     >>> loss = nn.MultiLabelSoftMarginLoss()(metaop.zeros(2, 3), metaop.ones(2, 3))
@@ -126,9 +127,9 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
 
 
 class MultiMarginLoss(_WeightedLoss):
-    """The target class above every other class by `margin`.
+    """Penalises a target class that is not above every other class by `margin`.
 
-    Takes scores (N, C) and class numbers (N). The result is a number, or (N) with
+    Takes scores (N, C) and class indices (N). The result is a scalar, or (N) with
     `reduction="none"`. Raises ArgumentError for a `p` other than 1 and 2.
 
     >>> nn.MultiMarginLoss()(metaop.tensor([[0.0, 0.5]]), metaop.tensor([1])).item()
@@ -167,9 +168,10 @@ class MultiMarginLoss(_WeightedLoss):
 
 
 class TripletMarginLoss(_Loss):
-    """The anchor nearer to the positive than to the negative by `margin`, in the p-norm.
+    """Penalises anchors not nearer to the positive than to the negative by `margin` (p-norm).
 
-    The result has no dimensions, or one loss a sample with `reduction="none"`.
+    The result is a scalar; with `reduction="none"` it has one loss per sample, in the shape of
+    the batch.
 
     >>> nn.TripletMarginLoss()(metaop.zeros(1, 2), metaop.zeros(1, 2), 9 * metaop.ones(1, 2)).item()
     0.0
@@ -209,8 +211,8 @@ class TripletMarginLoss(_Loss):
 class TripletMarginWithDistanceLoss(_Loss):
     """TripletMarginLoss with any distance function of two tensors.
 
-    Takes anchors, positives and negatives (N, *); the distance of two is (N), by default that of
-    `pairwise_distance`. The result is a number, or (N) with `reduction="none"`.
+    Takes anchors, positives and negatives (N, *); a distance is (N), by default that of
+    `pairwise_distance`. The result is a scalar, or (N) with `reduction="none"`.
 
     >>> distance = lambda x, y: (x - y).abs().sum(1)
     >>> loss = nn.TripletMarginWithDistanceLoss(distance_function=distance)

@@ -99,7 +99,7 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
             self.__set_other(name, value)
 
     def __set_other(self, name: str, value: Any) -> None:
-        """Assigns what is neither a parameter nor a module."""
+        """Assigns a value that is neither a parameter nor a module."""
         own = self.__dict__
         if name in own["_parameters"]:
             if value is not None:
@@ -162,7 +162,7 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
             raise KeyError(f"attribute '{name}' already exists")
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Adds a tensor that is not a parameter; `persistent` ones are in the state_dict."""
+        """Adds a buffer under `name`; `persistent` buffers are part of the state_dict."""
         if "_buffers" not in self.__dict__:
             raise AttributeError("cannot assign buffer before Module.__init__() call")
         self.__check_name("buffer", "_buffers", name)
@@ -226,7 +226,7 @@ class Module(CallMixin, TreeMixin, ConversionMixin, StateMixin):
         return html_of(self)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing: every module is compiled as it is used."""
+        """Does nothing: every module is compiled when it runs."""
 
 
 def indented(text: str) -> str:

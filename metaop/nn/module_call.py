@@ -103,7 +103,7 @@ class CallMixin:
     def register_forward_pre_hook(
         self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
-        """Runs `hook(module, args)` before forward; what it returns replaces the arguments."""
+        """Runs `hook(module, args)` before forward; its return value replaces the arguments."""
         numbers = self._forward_pre_hooks_with_kwargs
         handle = self._forward_pre_hooks.add(hook, prepend=prepend, extra=(numbers,))
         if with_kwargs:
@@ -118,7 +118,7 @@ class CallMixin:
         with_kwargs: bool = False,
         always_call: bool = False,
     ) -> RemovableHandle:
-        """Runs `hook(module, args, output)` after forward; what it returns replaces the output.
+        """Runs `hook(module, args, output)` after forward; its return value replaces the output.
 
         With `always_call` the hook runs even when forward fails.
         """

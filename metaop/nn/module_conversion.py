@@ -25,7 +25,7 @@ Self = TypeVar("Self", bound="ConversionMixin")
 
 
 class ConversionMixin:
-    """`to`, `float`, `cuda`, `train`, `requires_grad_` and their kin; all return the module."""
+    """`to`, `float`, `cuda`, `train`, `requires_grad_` and the like; all return the module."""
 
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
@@ -39,7 +39,7 @@ class ConversionMixin:
 
     @no_grad()
     def _apply(self: Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Replaces the values of all parameters, their gradients and the buffers by `fn` of them.
+        """Applies `fn` to the values of all parameters, gradients and buffers.
 
         Parameters stay the same objects, so optimizers keep working.
         """
@@ -68,13 +68,12 @@ class ConversionMixin:
     def to_global(
         self: Self, placement: Placement | None = None, sbp: SbpChoice | None = None
     ) -> Self:
-        """Spreads the parameters, their gradients and the buffers over a placement.
+        """Distributes the parameters, their gradients and the buffers over a placement.
 
-        Values are those of its first rank. Without `placement` global ones stay on theirs. `sbp`
-        has one state for each axis of the mesh, for all values; or it is a mapping of names, in
-        which `*` stands for anything (`{"*.weight": sbp.split(0)}`; others are whole on every
-        rank), or a function of name and tensor. A tensor without enough of a dimension that is to
-        be split is kept whole there.
+        Values are those of its first rank. Without `placement` global ones keep their own. `sbp`
+        has one state per mesh axis for all values; or it maps name patterns to states, where `*`
+        matches anything (`{"*.weight": sbp.split(0)}`; other values are replicated), or it is a
+        function of name and tensor. A dimension too small to be split stays whole.
         """
         if sbp is None:
             raise ArgumentError("to_global() needs sbp", fix="use sbp.broadcast or sbp.split(0)")
@@ -105,7 +104,7 @@ class ConversionMixin:
     def to(self: Self, *args: Any, **kwargs: Any) -> Self:
         """Moves and/or converts: `to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)`.
 
-        Only floating-point parameters and buffers change their dtype; complex ones do if the new
+        Only floating-point parameters and buffers change their dtype; complex ones only if the new
         dtype is complex.
         """
         device, dtype, _, _ = parse_to(*args, **kwargs)
@@ -127,31 +126,31 @@ class ConversionMixin:
         return self._apply(lambda t: t.to(dtype) if t.dtype.is_floating_point else t)
 
     def float(self: Self) -> Self:
-        """Floating-point values as float32."""
+        """Converts floating-point values to float32."""
         return self.__to_float(dtypes.float32)
 
     def double(self: Self) -> Self:
-        """Floating-point values as float64."""
+        """Converts floating-point values to float64."""
         return self.__to_float(dtypes.float64)
 
     def half(self: Self) -> Self:
-        """Floating-point values as float16."""
+        """Converts floating-point values to float16."""
         return self.__to_float(dtypes.float16)
 
     def bfloat16(self: Self) -> Self:
-        """Floating-point values as bfloat16."""
+        """Converts floating-point values to bfloat16."""
         return self.__to_float(dtypes.bfloat16)
 
     def type(self: Self, dst_type: DType) -> Self:
-        """All values as `dst_type`."""
+        """Converts all values to `dst_type`."""
         return self._apply(lambda t: t.to(dst_type))
 
     def cpu(self: Self) -> Self:
-        """All values in host memory."""
+        """Moves all values to host memory."""
         return self._apply(lambda t: t.to(Device("cpu")))
 
     def cuda(self: Self, device: int | Device | None = None) -> Self:
-        """All values on a GPU, the current one unless `device` names another."""
+        """Moves all values to a GPU, the current one unless `device` names another."""
         target = device if isinstance(device, Device) else Device("cuda", device)
         return self._apply(lambda t: t.to(target))
 
@@ -160,7 +159,7 @@ class ConversionMixin:
         return self._apply(lambda t: empty_like(t, device=device), recurse=recurse)
 
     def share_memory(self: Self) -> Self:
-        """Moves all values into memory that processes share (see `Tensor.share_memory_`)."""
+        """Moves all values to shared memory (see `Tensor.share_memory_`)."""
         for _, tensor in (*self.named_parameters(), *self.named_buffers()):
             tensor.share_memory_()
         return self
@@ -179,13 +178,13 @@ class ConversionMixin:
         return self.train(False)
 
     def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
-        """Makes all parameters track gradients (or stop doing so)."""
+        """Sets `requires_grad` of all parameters."""
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients of all parameters (or fills them with zeros)."""
+        """Drops the gradients of all parameters (or fills them with zeros)."""
         for parameter in self.parameters():
             if parameter.grad is None or set_to_none:
                 parameter.grad = None
@@ -201,9 +200,9 @@ def parse_to(
     memory_format: Any = None,
     tensor: Tensor | None = None,
 ) -> tuple[Device | None, DType | None, bool, Any]:
-    """What the arguments of `to` request: a device, a dtype, non_blocking and a memory format.
+    """Parses the arguments of `to`: a device, a dtype, non_blocking and a memory format.
 
-    What is not requested is None. Modules that override `to` call it.
+    Those not requested are None. Modules that override `to` call it.
     """
     for argument in (*args, tensor):
         if isinstance(argument, Tensor):

@@ -1,4 +1,4 @@
-"""How notebooks show modules: a tree that opens, with the parameters of each part."""
+"""Notebook output of modules: a collapsible tree with parameter counts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def html_of(module: Module) -> str:
-    """The module as notebooks show it: its parts, each with a number of parameters.
+    """The module as HTML for notebooks: its submodules with their numbers of parameters.
 
-    Parameters that several parts share count once in what holds these parts.
+    Parameters that several submodules share count once in their parent.
     """
     return f"<div>{_tree(module, '', True)}</div>"
 
@@ -54,5 +54,5 @@ def _counted(parameters: Iterable[Tensor]) -> str:
 
 def _type(tensor: Tensor) -> str:
     if isinstance(tensor, UninitializedTensorMixin):
-        return f"{tensor.dtype.name}, of a shape that is not known yet"
+        return f"{tensor.dtype.name}, of a shape that is not yet known"
     return described(tensor)

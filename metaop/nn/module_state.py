@@ -34,7 +34,7 @@ class IncompatibleKeys(NamedTuple):
 
 
 class StateMixin:
-    """Values by name, out of a module and back into it."""
+    """Saves the values of a module by name and loads them again."""
 
     _version: int = 1
     _parameters: dict[str, Parameter | None]
@@ -65,7 +65,7 @@ class StateMixin:
             if buffer is not None and name not in self._non_persistent_buffers_set:
                 yield name, buffer
 
-    # --- out --------------------------------------------------------------------------------
+    # --- saving -----------------------------------------------------------------------------
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
@@ -123,7 +123,7 @@ class StateMixin:
         hook._may_replace = True  # type: ignore[attr-defined]
         return self._state_dict_hooks.add(hook)
 
-    # --- in ---------------------------------------------------------------------------------
+    # --- loading ----------------------------------------------------------------------------
 
     def _load_from_state_dict(
         self,
@@ -178,7 +178,7 @@ class StateMixin:
                 yield key
 
     def __load_one(self, name: str, target: Tensor, value: Any, key: str, assign: bool) -> str:
-        """Loads one value; returns what is wrong, or nothing."""
+        """Loads one value; returns an error text, which is empty on success."""
         if not isinstance(value, Tensor):
             return (
                 f'While copying the parameter named "{key}", expected metaop.Tensor from '
@@ -209,8 +209,8 @@ class StateMixin:
     ) -> IncompatibleKeys:
         """Copies the values of `state_dict` into this module and its children.
 
-        With `strict` the names must match exactly. With `assign` the tensors themselves become
-        the module's (and their dtype stays). All problems are listed in one CheckpointError.
+        With `strict` the names must match exactly. With `assign` the module takes the tensors
+        themselves, with their dtype. One CheckpointError lists all problems.
         """
         if not isinstance(state_dict, Mapping):
             raise ArgumentTypeError(
@@ -233,8 +233,8 @@ class StateMixin:
             listed = "\n\t".join(errors)
             raise CheckpointError(
                 f"Error(s) in loading state_dict for {type(self).__name__}:\n\t{listed}",
-                fix="build the module as it was built when it was saved, or pass strict=False "
-                "to skip names that do not match",
+                fix="build the module as it was when saved, or pass strict=False to skip names "
+                "that do not match",
             )
         return keys
 
@@ -266,7 +266,7 @@ class StateMixin:
     def register_load_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Runs `hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)`.
 
-        It may change the dict and the lists before the module takes its values.
+        It may change the dict and the lists before the values are loaded.
         """
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
@@ -282,7 +282,7 @@ class StateMixin:
 
 
 def _copy_into(target: Tensor, value: Tensor) -> None:
-    """Writes a computed value of the same type at once: no copy is left for the next program."""
+    """Copies a computed value of the same type at once, so the next program need not."""
     kind, buffer = value.call.type, value.call.buffer
     if type(buffer) is Buffer and kind is target.call.type and state.trace is None:
         target._rebind(leaf(kind, buffer.copy()), "copy_")
@@ -291,7 +291,7 @@ def _copy_into(target: Tensor, value: Tensor) -> None:
 
 
 class _WithModule:
-    """A hook that gets its module as the first argument, also after the module was copied."""
+    """A hook that gets its module as the first argument, even after the module was copied."""
 
     def __init__(self, hook: Hook, module: Any) -> None:
         self.hook = hook

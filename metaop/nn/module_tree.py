@@ -1,4 +1,4 @@
-"""Walking over a module: its children, parameters and buffers by name."""
+"""Traversing a module: its children, parameters and buffers by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TreeMixin:
-    """Everything that a module contains, found by walking or by name."""
+    """Access to everything that a module contains, by traversal or by name."""
 
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
@@ -39,7 +39,7 @@ class TreeMixin:
                 yield (f"{path}.{name}" if path else name), member
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """All parameters, each once."""
+        """Iterates over all parameters, each once."""
         for _, parameter in self.named_parameters(recurse=recurse):
             yield parameter
 
@@ -52,7 +52,7 @@ class TreeMixin:
         )
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """All buffers, each once."""
+        """Iterates over all buffers, each once."""
         for _, buffer in self.named_buffers(recurse=recurse):
             yield buffer
 
@@ -65,7 +65,7 @@ class TreeMixin:
         )
 
     def children(self) -> Iterator[Module]:
-        """The direct submodules, each once."""
+        """Iterates over the direct submodules, each once."""
         for _, module in self.named_children():
             yield module
 
@@ -78,7 +78,7 @@ class TreeMixin:
                 yield name, module
 
     def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
-        """This module and all below it."""
+        """Iterates over this module and all its descendants."""
         for _, module in self.named_modules(remove_duplicate=remove_duplicate):
             yield module
 

@@ -17,10 +17,10 @@ from metaop.unified_graph.tracing import refuse
 
 
 class _RunningNorm(Module):
-    """Scale, shift and running statistics: what batch and instance normalisation share."""
+    """The base of batch and instance normalisation: scale, shift and running statistics."""
 
     _version = 2
-    # How many dimensions the input may have, and how an error says so.
+    # The allowed numbers of dimensions, and their text in errors.
     ranks: ClassVar[tuple[int, ...]] = ()
     ranks_text: ClassVar[str] = ""
 
@@ -56,14 +56,14 @@ class _RunningNorm(Module):
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
-        """Means 0, variances 1, no batches counted."""
+        """Sets means to 0, variances to 1 and the number of batches to 0."""
         if self.track_running_stats:
             self.running_mean.zero_()
             self.running_var.fill_(1)
             self.num_batches_tracked.zero_()
 
     def reset_parameters(self) -> None:
-        """Scale 1, shift 0, and fresh statistics."""
+        """Sets scale to 1 and shift to 0, and resets the statistics."""
         self.reset_running_stats()
         if self.weight is not None:
             init.ones_(self.weight)
@@ -94,17 +94,17 @@ class _RunningNorm(Module):
     ) -> None:
         version = local_metadata.get("version")
         if (version is None or version < 2) and self.track_running_stats:
-            # Files from before the counter existed.
+            # Checkpoints from before the counter existed.
             key = prefix + "num_batches_tracked"
             state_dict.setdefault(key, tensor(0, dtype=dtypes.int64))
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *lists)
 
 
 class _BatchNorm(_RunningNorm):
-    """Every channel normalised over the batch (Ioffe & Szegedy 2015).
+    """Normalises each channel over the batch (Ioffe & Szegedy 2015).
 
-    In training the batch's statistics are used and mixed into the running ones with weight
-    `momentum` (None: the mean over all batches); in evaluation the running ones are used.
+    Training uses the batch statistics and mixes them into the running ones with weight `momentum`
+    (None: the mean over all batches); evaluation uses the running ones.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class _BatchNorm(_RunningNorm):
             count = increased(self.num_batches_tracked)
             if self.momentum is None:
                 momentum = 1.0 / count
-                refuse("batch norm with momentum=None averages by the number of batches")
+                refuse("batch norm with momentum=None averages over the number of batches")
         mean, variance = self.running_mean, self.running_var
         uses_batch = self.training or (mean is None and variance is None)
         used = not self.training or self.track_running_stats
@@ -147,7 +147,7 @@ class _BatchNorm(_RunningNorm):
         uses_batch: bool,
         momentum: float,
     ) -> Tensor:
-        """`input` by its own statistics, or by the running ones that are given."""
+        """`input` normalised by its own statistics, or by the given running ones."""
         return F.batch_norm(
             input, mean, variance, self.weight, self.bias, uses_batch, momentum, self.eps
         )
@@ -157,7 +157,7 @@ class BatchNorm1d(_BatchNorm):
     """Batch normalisation of (N, C) or (N, C, L).
 
     In training each channel gets mean 0 and variance 1 over the batch; after `eval()` the running
-    mean and variance are taken. The result has the shape of the input.
+    mean and variance are used. The result has the shape of the input.
 
     >>> nn.BatchNorm1d(1, affine=False)(metaop.tensor([[1.0], [3.0]])).round().tolist()
     [[-1.0], [1.0]]
@@ -171,7 +171,7 @@ class BatchNorm2d(_BatchNorm):
     """Batch normalisation of (N, C, H, W).
 
     In training each channel gets mean 0 and variance 1 over batch and pixels; after `eval()` the
-    running mean and variance are taken. The result has the shape of the input.
+    running mean and variance are used. The result has the shape of the input.
 
     >>> nn.BatchNorm2d(4)(metaop.randn(2, 4, 8, 8)).shape
     metaop.Size([2, 4, 8, 8])
@@ -184,7 +184,7 @@ class BatchNorm2d(_BatchNorm):
 class BatchNorm3d(_BatchNorm):
     """Batch normalisation of (N, C, D, H, W).
 
-    As `BatchNorm2d`, over batch and voxels. The result has the shape of the input.
+    Like `BatchNorm2d`, over batch and voxels. The result has the shape of the input.
 
     >>> nn.BatchNorm3d(4)(metaop.randn(2, 4, 3, 8, 8)).shape
     metaop.Size([2, 4, 3, 8, 8])
@@ -195,7 +195,7 @@ class BatchNorm3d(_BatchNorm):
 
 
 class _InstanceNorm(_RunningNorm):
-    """Every channel of every sample normalised by itself."""
+    """Normalises each channel of each sample on its own."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class InstanceNorm1d(_InstanceNorm):
     """Instance normalisation of (N, C, L) or (C, L).
 
     Each channel of each sample gets mean 0 and variance 1, over L. The result has the shape of the
-    input; weight and bias are (C), with `affine` alone.
+    input; weight and bias are (C), only with `affine`.
 
     >>> round(nn.InstanceNorm1d(3)(metaop.randn(2, 3, 50)).std(correction=0).item(), 2)
     1.0
@@ -256,7 +256,7 @@ class InstanceNorm2d(_InstanceNorm):
     """Instance normalisation of (N, C, H, W) or (C, H, W).
 
     Each channel of each sample gets mean 0 and variance 1, over H and W. The result has the shape
-    of the input; weight and bias are (C), with `affine` alone.
+    of the input; weight and bias are (C), only with `affine`.
 
     >>> nn.InstanceNorm2d(3, affine=True)(metaop.randn(2, 3, 4, 4)).shape
     metaop.Size([2, 3, 4, 4])
@@ -270,7 +270,7 @@ class InstanceNorm3d(_InstanceNorm):
     """Instance normalisation of (N, C, D, H, W) or (C, D, H, W).
 
     Each channel of each sample gets mean 0 and variance 1, over D, H and W. The result has the
-    shape of the input; weight and bias are (C), with `affine` alone.
+    shape of the input; weight and bias are (C), only with `affine`.
 
     >>> nn.InstanceNorm3d(3)(metaop.randn(2, 3, 4, 4, 4)).shape
     metaop.Size([2, 3, 4, 4, 4])

@@ -1,4 +1,4 @@
-"""Padding layers: one class for every way of padding and number of dimensions."""
+"""Padding layers: one class per padding mode and number of dimensions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metaop.tensor.core import Tensor
 
 
 class _Pad(Module):
-    """`padding` is (before, after) of the last dimension, then of the one before it, …"""
+    """`padding` is (before, after) for the last dimension, then for the one before it, …"""
 
     dimensions: ClassVar[int]
     mode: ClassVar[str]
@@ -29,7 +29,7 @@ class _Pad(Module):
 
 
 class _ConstantPad(_Pad):
-    """A number around the input."""
+    """Pads the input with a constant."""
 
     def __init__(self, padding: Size, value: float) -> None:
         super().__init__(padding)
@@ -43,9 +43,9 @@ class _ConstantPad(_Pad):
 
 
 class ConstantPad1d(_ConstantPad):
-    """A number around the last dimension.
+    """Pads the last dimension with a constant.
 
-    `padding` counts left and right: both are added to the length.
+    `padding` is (left, right): both are added to the length.
 
     >>> nn.ConstantPad1d((1, 2), 7.0)(metaop.ones(1, 2)).tolist()
     [[7.0, 1.0, 1.0, 7.0, 7.0]]
@@ -55,9 +55,9 @@ class ConstantPad1d(_ConstantPad):
 
 
 class ConstantPad2d(_ConstantPad):
-    """A number around the last two dimensions.
+    """Pads the last two dimensions with a constant.
 
-    `padding` counts left, right, top and bottom: they are added to the sizes.
+    `padding` is (left, right, top, bottom): they are added to the sizes.
 
     >>> nn.ConstantPad2d(2, 1.5)(metaop.ones(1, 3, 4, 4)).shape
     metaop.Size([1, 3, 8, 8])
@@ -67,9 +67,9 @@ class ConstantPad2d(_ConstantPad):
 
 
 class ConstantPad3d(_ConstantPad):
-    """A number around the last three dimensions.
+    """Pads the last three dimensions with a constant.
 
-    `padding` counts left, right, top, bottom, front and back: they are added to the sizes.
+    `padding` is (left, right, top, bottom, front, back): they are added to the sizes.
 
     >>> nn.ConstantPad3d(1, 1.5)(metaop.ones(1, 3, 4, 4, 4)).shape
     metaop.Size([1, 3, 6, 6, 6])
@@ -79,7 +79,7 @@ class ConstantPad3d(_ConstantPad):
 
 
 class _ZeroPad(_ConstantPad):
-    """Zeros around the input."""
+    """Pads the input with zeros."""
 
     def __init__(self, padding: Size) -> None:
         super().__init__(padding, 0.0)
@@ -89,9 +89,9 @@ class _ZeroPad(_ConstantPad):
 
 
 class ZeroPad1d(_ZeroPad):
-    """Zeros around the last dimension.
+    """Pads the last dimension with zeros.
 
-    `padding` counts left and right: they are added to the size.
+    `padding` is (left, right): they are added to the size.
 
     >>> nn.ZeroPad1d((1, 2))(metaop.ones(1, 3, 4)).shape
     metaop.Size([1, 3, 7])
@@ -101,9 +101,9 @@ class ZeroPad1d(_ZeroPad):
 
 
 class ZeroPad2d(_ZeroPad):
-    """Zeros around the last two dimensions.
+    """Pads the last two dimensions with zeros.
 
-    `padding` counts left, right, top and bottom: (N, C, H, W) becomes (N, C, H + top + bottom,
+    `padding` is (left, right, top, bottom): (N, C, H, W) becomes (N, C, H + top + bottom,
     W + left + right).
 
     >>> nn.ZeroPad2d((1, 2, 0, 0))(metaop.ones(1, 1, 1, 2)).tolist()
@@ -114,9 +114,9 @@ class ZeroPad2d(_ZeroPad):
 
 
 class ZeroPad3d(_ZeroPad):
-    """Zeros around the last three dimensions.
+    """Pads the last three dimensions with zeros.
 
-    `padding` counts left, right, top, bottom, front and back: they are added to the sizes.
+    `padding` is (left, right, top, bottom, front, back): they are added to the sizes.
 
     >>> nn.ZeroPad3d((1, 1, 0, 0, 2, 0))(metaop.ones(1, 3, 4, 4, 4)).shape
     metaop.Size([1, 3, 6, 4, 6])
@@ -126,15 +126,15 @@ class ZeroPad3d(_ZeroPad):
 
 
 class _ReflectionPad(_Pad):
-    """The input mirrored at its edges."""
+    """Pads by reflecting the input at its edges."""
 
     mode = "reflect"
 
 
 class ReflectionPad1d(_ReflectionPad):
-    """(N, C, L) or (C, L) mirrored at the ends.
+    """Pads (N, C, L) or (C, L) by reflection at the ends.
 
-    `padding` counts left and right: both are added to the length, and are less than it.
+    `padding` is (left, right): both are added to the length, and must be less than it.
 
     >>> nn.ReflectionPad1d(2)(metaop.arange(3.0).reshape(1, 1, 3)).tolist()
     [[[2.0, 1.0, 0.0, 1.0, 2.0, 1.0, 0.0]]]
@@ -144,9 +144,9 @@ class ReflectionPad1d(_ReflectionPad):
 
 
 class ReflectionPad2d(_ReflectionPad):
-    """(N, C, H, W) or (C, H, W) mirrored at the edges.
+    """Pads (N, C, H, W) or (C, H, W) by reflection at the edges.
 
-    `padding` counts left, right, top and bottom, each smaller than the adjacent size.
+    `padding` is (left, right, top, bottom), each smaller than the adjacent size.
 
     >>> nn.ReflectionPad2d(2)(metaop.ones(1, 3, 4, 4)).shape
     metaop.Size([1, 3, 8, 8])
@@ -156,10 +156,10 @@ class ReflectionPad2d(_ReflectionPad):
 
 
 class ReflectionPad3d(_ReflectionPad):
-    """(N, C, D, H, W) or (C, D, H, W) mirrored at the faces.
+    """Pads (N, C, D, H, W) or (C, D, H, W) by reflection at the faces.
 
-    `padding` counts left, right, top, bottom, front and back: they are added to the sizes, and are
-    less than these.
+    `padding` is (left, right, top, bottom, front, back): they are added to the sizes,
+    and must be less than them.
 
     >>> nn.ReflectionPad3d(1)(metaop.ones(1, 3, 4, 4, 4)).shape
     metaop.Size([1, 3, 6, 6, 6])
@@ -169,15 +169,15 @@ class ReflectionPad3d(_ReflectionPad):
 
 
 class _ReplicationPad(_Pad):
-    """The outermost elements repeated outwards."""
+    """Pads by repeating the outermost elements."""
 
     mode = "replicate"
 
 
 class ReplicationPad1d(_ReplicationPad):
-    """(N, C, L) or (C, L) with repeated ends.
+    """Pads (N, C, L) or (C, L) by repeating its ends.
 
-    `padding` counts left and right: both are added to the length.
+    `padding` is (left, right): both are added to the length.
 
     >>> nn.ReplicationPad1d(1)(metaop.arange(3.0).reshape(1, 1, 3)).tolist()
     [[[0.0, 0.0, 1.0, 2.0, 2.0]]]
@@ -187,9 +187,9 @@ class ReplicationPad1d(_ReplicationPad):
 
 
 class ReplicationPad2d(_ReplicationPad):
-    """(N, C, H, W) or (C, H, W) with repeated edges.
+    """Pads (N, C, H, W) or (C, H, W) by repeating its edges.
 
-    `padding` counts left, right, top and bottom: they are added to the sizes.
+    `padding` is (left, right, top, bottom): they are added to the sizes.
 
     >>> nn.ReplicationPad2d(2)(metaop.ones(1, 3, 4, 4)).shape
     metaop.Size([1, 3, 8, 8])
@@ -199,9 +199,9 @@ class ReplicationPad2d(_ReplicationPad):
 
 
 class ReplicationPad3d(_ReplicationPad):
-    """(N, C, D, H, W) or (C, D, H, W) with repeated faces.
+    """Pads (N, C, D, H, W) or (C, D, H, W) by repeating its faces.
 
-    `padding` counts left, right, top, bottom, front and back: they are added to the sizes.
+    `padding` is (left, right, top, bottom, front, back): they are added to the sizes.
 
     >>> nn.ReplicationPad3d(1)(metaop.ones(1, 3, 4, 4, 4)).shape
     metaop.Size([1, 3, 6, 6, 6])
@@ -211,7 +211,7 @@ class ReplicationPad3d(_ReplicationPad):
 
 
 class _CircularPad(_Pad):
-    """Pads circularly: what leaves on one side enters on the other."""
+    """Pads circularly, with elements from the opposite side."""
 
     mode = "circular"
 
@@ -226,9 +226,9 @@ class _CircularPad(_Pad):
 
 
 class CircularPad1d(_CircularPad):
-    """(N, C, L) or (C, L) as a ring.
+    """Pads (N, C, L) or (C, L) circularly.
 
-    `padding` counts left and right: both are added to the length.
+    `padding` is (left, right): both are added to the length.
 
     >>> nn.CircularPad1d(1)(metaop.arange(3.0).reshape(1, 1, 3)).tolist()
     [[[2.0, 0.0, 1.0, 2.0, 0.0]]]
@@ -238,9 +238,9 @@ class CircularPad1d(_CircularPad):
 
 
 class CircularPad2d(_CircularPad):
-    """(N, C, H, W) or (C, H, W) as a torus.
+    """Pads (N, C, H, W) or (C, H, W) circularly.
 
-    `padding` counts left, right, top and bottom: they are added to the sizes.
+    `padding` is (left, right, top, bottom): they are added to the sizes.
 
     >>> nn.CircularPad2d((1, 1, 2, 0))(metaop.ones(1, 3, 4, 4)).shape
     metaop.Size([1, 3, 6, 6])
@@ -250,9 +250,9 @@ class CircularPad2d(_CircularPad):
 
 
 class CircularPad3d(_CircularPad):
-    """(N, C, D, H, W) or (C, D, H, W) as a torus.
+    """Pads (N, C, D, H, W) or (C, D, H, W) circularly.
 
-    `padding` counts left, right, top, bottom, front and back: they are added to the sizes.
+    `padding` is (left, right, top, bottom, front, back): they are added to the sizes.
 
     >>> nn.CircularPad3d(1)(metaop.ones(1, 3, 4, 4, 4)).shape
     metaop.Size([1, 3, 6, 6, 6])

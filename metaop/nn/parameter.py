@@ -20,7 +20,7 @@ from metaop.unified_graph.recording import meeting
 
 
 class _Owned(Tensor):
-    """A tensor of its own with the value of another: what parameters and buffers share."""
+    """The base of parameters and buffers: a new tensor with the value of another."""
 
     def _take(self, data: Tensor | None, requires_grad: bool) -> None:
         if data is None:
@@ -136,7 +136,7 @@ def _restore(
 
 
 class UninitializedTensorMixin(Tensor):
-    """A tensor without a shape: only its dtype and its device are known, until `materialize`."""
+    """A tensor whose shape is unknown until `materialize`; it has a dtype and a device."""
 
     cls_to_become: type[Tensor]
 
@@ -154,7 +154,7 @@ class UninitializedTensorMixin(Tensor):
             "Can't access the shape of an uninitialized parameter or buffer. This error usually "
             "happens in `load_state_dict` when trying to load an uninitialized parameter into an "
             "initialized one.",
-            fix="call the module once, so that its parameters are made",
+            fix="call the module once to create its parameters",
         )
 
     def detach(self) -> Any:
@@ -165,14 +165,14 @@ class UninitializedTensorMixin(Tensor):
         return f"<{type(self).__name__}>"
 
     def _repr_html_(self) -> str:
-        return f"<div><b>{type(self).__name__}</b> of a shape that is not known yet</div>"
+        return f"<div><b>{type(self).__name__}</b> of a shape that is not yet known</div>"
 
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
-    """A `Parameter` whose shape is not known yet.
+    """A `Parameter` whose shape is not yet known.
 
-    Only dtype and device are known until `materialize(shape)`. Raises ArgumentError where the shape
-    is asked for before.
+    Only dtype and device are known until `materialize(shape)`; reading the shape before raises
+    ArgumentError.
 
     >>> parameter = nn.UninitializedParameter()
     >>> parameter.materialize((2, 3))
@@ -191,10 +191,10 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 
 
 class UninitializedBuffer(UninitializedTensorMixin, Buffer):
-    """A `Buffer` whose shape is not known yet.
+    """A `Buffer` whose shape is not yet known.
 
-    Only dtype and device are known until `materialize(shape)`. Raises ArgumentError where the shape
-    is asked for before.
+    Only dtype and device are known until `materialize(shape)`; reading the shape before raises
+    ArgumentError.
 
     >>> buffer = nn.UninitializedBuffer()
     >>> buffer.materialize((2, 3))
@@ -223,9 +223,9 @@ def is_lazy(param: Any) -> bool:
 
 
 def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
-    """What of a module's keywords is for the functions that make its tensors.
+    """A module's keywords that its tensor factories take.
 
-    These are `device`, `dtype` and `memory_format`, given themselves or within `factory_kwargs`.
+    These are `device`, `dtype` and `memory_format`, given directly or within `factory_kwargs`.
     Raises ArgumentTypeError for other keywords, and for one that is given twice.
 
     >>> nn.factory_kwargs({"dtype": metaop.float64})

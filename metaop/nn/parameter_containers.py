@@ -55,7 +55,7 @@ class ParameterList(Module):
     def _name(self, index: int) -> str:
         index = operator.index(index)
         if not -self._size <= index < self._size:
-            raise DimensionError(f"index {index} is out of range", fix=f"{self._size} are there")
+            raise DimensionError(f"index {index} is out of range", fix=f"the size is {self._size}")
         return str(index % self._size)
 
     def __getitem__(self, index: int | slice) -> Any:
@@ -179,7 +179,7 @@ class ParameterDict(Module):
         return key, self.pop(key)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The value of `key`, which becomes `default` when there is none."""
+        """The value of `key`, set to `default` if there is none."""
         if key not in self._keys:
             self[key] = default
         return self[key]
@@ -193,7 +193,7 @@ class ParameterDict(Module):
         return ParameterDict(dict.fromkeys(keys, default))
 
     def keys(self) -> Iterable[str]:
-        """The names, in the order in which they were put in."""
+        """The names in insertion order."""
         return self._keys.keys()
 
     def items(self) -> Iterable[tuple[str, Any]]:
@@ -216,7 +216,7 @@ class ParameterDict(Module):
         if isinstance(parameters, (OrderedDict, ParameterDict)):
             pairs = parameters.items()
         elif isinstance(parameters, Mapping):
-            # As in PyTorch, which began when dicts had no order.
+            # Sorted, as in PyTorch, which predates ordered dicts.
             pairs = sorted(parameters.items())
         for key, value in pairs:
             self[key] = value

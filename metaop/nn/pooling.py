@@ -13,7 +13,7 @@ from metaop.tensor.core import Tensor
 
 
 class _MaxPool(Module):
-    """The largest element of every window; `return_indices` gives its position too."""
+    """The maximum of each window; `return_indices` returns its index too."""
 
     function: ClassVar[Any]
 
@@ -55,7 +55,7 @@ class _MaxPool(Module):
 class MaxPool1d(_MaxPool):
     """Max pooling of (N, C, L).
 
-    The result is (N, C, L'), with a length as those of `MaxPool2d`.
+    The result is (N, C, L'); the length follows the formula of `MaxPool2d`.
 
     >>> nn.MaxPool1d(2)(metaop.ones(1, 3, 8)).shape
     metaop.Size([1, 3, 4])
@@ -81,7 +81,7 @@ class MaxPool2d(_MaxPool):
 class MaxPool3d(_MaxPool):
     """Max pooling of (N, C, D, H, W).
 
-    The result is (N, C, D', H', W'), with sizes as those of `MaxPool2d`.
+    The result is (N, C, D', H', W'); the sizes follow the formula of `MaxPool2d`.
 
     >>> nn.MaxPool3d(2)(metaop.ones(1, 3, 4, 8, 8)).shape
     metaop.Size([1, 3, 2, 4, 4])
@@ -91,7 +91,7 @@ class MaxPool3d(_MaxPool):
 
 
 class _MaxUnpool(Module):
-    """Writes the results of max pooling back to their positions; other elements are zero."""
+    """Writes max-pooled values back to their positions; other elements are zero."""
 
     dimensions: ClassVar[int]
     function: ClassVar[Any]
@@ -114,7 +114,7 @@ class _MaxUnpool(Module):
 class MaxUnpool1d(_MaxUnpool):
     """The inverse of MaxPool1d.
 
-    Takes (N, C, L) and the places that MaxPool1d returned; all other elements are 0. The result is
+    Takes (N, C, L) and the indices that MaxPool1d returned; all other elements are 0. The result is
     (N, C, L'), with `L' = (L - 1) · stride - 2 · padding + kernel_size`, or `output_size`.
 
     >>> values, places = nn.MaxPool1d(2, return_indices=True)(metaop.arange(4.0).reshape(1, 1, 4))
@@ -129,7 +129,7 @@ class MaxUnpool1d(_MaxUnpool):
 class MaxUnpool2d(_MaxUnpool):
     """The inverse of MaxPool2d.
 
-    Takes (N, C, H, W) and the places that MaxPool2d returned; all other elements are 0. The result
+    Takes (N, C, H, W) and the indices that MaxPool2d returned; all other elements are 0. The result
     is (N, C, H', W'), with `H' = (H - 1) · stride - 2 · padding + kernel_size`, or `output_size`.
 
     >>> values, places = nn.MaxPool2d(2, return_indices=True)(metaop.randn(1, 3, 4, 6))
@@ -144,7 +144,7 @@ class MaxUnpool2d(_MaxUnpool):
 class MaxUnpool3d(_MaxUnpool):
     """The inverse of MaxPool3d.
 
-    Takes (N, C, D, H, W) and the places that MaxPool3d returned; all other elements are 0. The
+    Takes (N, C, D, H, W) and the indices that MaxPool3d returned; all other elements are 0. The
     result is (N, C, D', H', W'), with `D' = (D - 1) · stride - 2 · padding + kernel_size`, or
     `output_size`.
 
@@ -158,9 +158,9 @@ class MaxUnpool3d(_MaxUnpool):
 
 
 class AvgPool1d(Module):
-    """Means of the windows of (N, C, L).
+    """Average pooling of (N, C, L).
 
-    The result is (N, C, L'), with a length as those of `AvgPool2d`.
+    The result is (N, C, L'); the length follows the formula of `AvgPool2d`.
 
     >>> nn.AvgPool1d(2)(metaop.ones(1, 3, 8)).shape
     metaop.Size([1, 3, 4])
@@ -233,7 +233,7 @@ class _AvgPool(Module):
 
 
 class AvgPool2d(_AvgPool):
-    """Means of the windows of (N, C, H, W).
+    """Average pooling of (N, C, H, W).
 
     The result is (N, C, H', W'), with `H' = (H + 2 · padding - kernel_size) // stride + 1`;
     `stride` is `kernel_size` unless it is given.
@@ -246,9 +246,9 @@ class AvgPool2d(_AvgPool):
 
 
 class AvgPool3d(_AvgPool):
-    """Means of the windows of (N, C, D, H, W).
+    """Average pooling of (N, C, D, H, W).
 
-    The result is (N, C, D', H', W'), with sizes as those of `AvgPool2d`.
+    The result is (N, C, D', H', W'); the sizes follow the formula of `AvgPool2d`.
 
     >>> nn.AvgPool3d(2)(metaop.ones(1, 3, 4, 8, 8)).shape
     metaop.Size([1, 3, 2, 4, 4])
@@ -258,7 +258,7 @@ class AvgPool3d(_AvgPool):
 
 
 class _LPPool(Module):
-    """The p-norm of every window."""
+    """The p-norm of each window."""
 
     function: ClassVar[Any]
 
@@ -327,7 +327,7 @@ class LPPool3d(_LPPool):
 
 
 class _FractionalMaxPool(Module):
-    """Max pooling with windows at random places (Graham 2014)."""
+    """Max pooling with randomly placed windows (Graham 2014)."""
 
     function: ClassVar[Callable[..., Any]]
 
@@ -367,11 +367,11 @@ class _FractionalMaxPool(Module):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """Max pooling of (N, C, H, W) with windows at random places to a size, or a part of it.
+    """Max pooling of (N, C, H, W) with randomly placed windows.
 
-    The result is (N, C, *output_size), or `output_ratio` of the sizes of the input; with
-    `return_indices`, the places of the maxima too. Raises ArgumentError unless one of both
-    is given.
+    The result is (N, C, *output_size), or `output_ratio` of the input's sizes; with
+    `return_indices` it includes the indices of the maxima. Raises ArgumentError unless one of
+    `output_size` and `output_ratio` is given.
 
     >>> nn.FractionalMaxPool2d(2, output_size=(3, 4))(metaop.randn(1, 2, 8, 9)).shape
     metaop.Size([1, 2, 3, 4])
@@ -382,11 +382,11 @@ class FractionalMaxPool2d(_FractionalMaxPool):
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """Max pooling of (N, C, D, H, W) with windows at random places.
+    """Max pooling of (N, C, D, H, W) with randomly placed windows.
 
-    The result is (N, C, *output_size), or `output_ratio` of the sizes of the input; with
-    `return_indices`, the places of the maxima too. Raises ArgumentError unless one of both
-    is given.
+    The result is (N, C, *output_size), or `output_ratio` of the input's sizes; with
+    `return_indices` it includes the indices of the maxima. Raises ArgumentError unless one of
+    `output_size` and `output_ratio` is given.
 
     >>> nn.FractionalMaxPool3d(2, output_ratio=0.5)(metaop.randn(1, 2, 8, 8, 8)).shape
     metaop.Size([1, 2, 4, 4, 4])
@@ -397,7 +397,7 @@ class FractionalMaxPool3d(_FractionalMaxPool):
 
 
 class _AdaptivePool(Module):
-    """Pooling whose windows are chosen to give a wanted output size."""
+    """Pooling to a given output size."""
 
     function: ClassVar[Any]
 
@@ -413,7 +413,7 @@ class _AdaptivePool(Module):
 
 
 class AdaptiveAvgPool1d(_AdaptivePool):
-    """Mean pooling of (N, C, L) to a wanted length.
+    """Average pooling of (N, C, L) to a given length.
 
     The result is (N, C, output_size).
 
@@ -425,7 +425,7 @@ class AdaptiveAvgPool1d(_AdaptivePool):
 
 
 class AdaptiveAvgPool2d(_AdaptivePool):
-    """Mean pooling of (N, C, H, W) to a wanted size; None keeps a dimension.
+    """Average pooling of (N, C, H, W) to a given size; None keeps a dimension.
 
     >>> nn.AdaptiveAvgPool2d((1, None))(metaop.ones(2, 3, 7, 5)).shape
     metaop.Size([2, 3, 1, 5])
@@ -435,7 +435,7 @@ class AdaptiveAvgPool2d(_AdaptivePool):
 
 
 class AdaptiveAvgPool3d(_AdaptivePool):
-    """Mean pooling of (N, C, D, H, W) to a wanted size; None keeps a dimension.
+    """Average pooling of (N, C, D, H, W) to a given size; None keeps a dimension.
 
     The result is (N, C, *output_size).
 
@@ -456,9 +456,9 @@ class _AdaptiveMaxPool(_AdaptivePool):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """Max pooling of (N, C, L) to a wanted length.
+    """Max pooling of (N, C, L) to a given length.
 
-    The result is (N, C, output_size), and the places of the maxima with `return_indices`.
+    The result is (N, C, output_size), and the indices of the maxima with `return_indices`.
 
     >>> nn.AdaptiveMaxPool1d(2)(metaop.arange(6.0).reshape(1, 1, 6)).tolist()
     [[[2.0, 5.0]]]
@@ -468,7 +468,7 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """Max pooling of (N, C, H, W) to a wanted size; None keeps a dimension.
+    """Max pooling of (N, C, H, W) to a given size; None keeps a dimension.
 
     The result is (N, C, *output_size).
 
@@ -480,9 +480,9 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """Max pooling of (N, C, D, H, W) to a wanted size; None keeps a dimension.
+    """Max pooling of (N, C, D, H, W) to a given size; None keeps a dimension.
 
-    The result is (N, C, *output_size), and the places of the maxima with `return_indices`.
+    The result is (N, C, *output_size), and the indices of the maxima with `return_indices`.
 
     >>> nn.AdaptiveMaxPool3d((2, 1, None))(metaop.randn(1, 3, 4, 4, 5)).shape
     metaop.Size([1, 3, 2, 1, 5])

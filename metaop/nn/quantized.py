@@ -1,4 +1,4 @@
-"""The part of PyTorch's quantisation that computes in floats."""
+"""The floating-point part of PyTorch's quantisation layers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from metaop.tensor.functions.joining import cat
 
 
 class FloatFunctional(Module):
-    """Sums and products as methods of a module, so that quantisation could watch their results.
+    """Sums and products as methods of a module, so that quantisation can observe their results.
 
-    In floats they are what their names say.
+    In floating point they compute what their names say.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class FloatFunctional(Module):
         return self.activation_post_process(x + y)  # type: ignore[operator]
 
     def add_scalar(self, x: Tensor, y: float) -> Tensor:
-        """`x + y` for a number, which is not watched."""
+        """`x + y` for a number; the result is not observed."""
         return x + y  # type: ignore[operator]
 
     def mul(self, x: Tensor, y: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ class FloatFunctional(Module):
         return self.activation_post_process(x * y)  # type: ignore[operator]
 
     def mul_scalar(self, x: Tensor, y: float) -> Tensor:
-        """`x * y` for a number, which is not watched."""
+        """`x * y` for a number; the result is not observed."""
         return x * y  # type: ignore[operator]
 
     def cat(self, x: Sequence[Tensor], dim: int = 0) -> Tensor:

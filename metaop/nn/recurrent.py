@@ -18,7 +18,7 @@ from metaop.tensor.core import Tensor
 from metaop.tensor.functions.creation import empty, tensor, zeros
 from metaop.tensor.functions.joining import cat, stack
 
-# What goes from step to step: (hidden,) or (hidden, cell).
+# The recurrent state: (hidden,) or (hidden, cell).
 State = tuple[Tensor, ...]
 
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -28,7 +28,7 @@ _KINDS = {"LSTM": (4, 2), "GRU": (3, 1), "RNN_TANH": (1, 1), "RNN_RELU": (1, 1)}
 
 
 class RNNBase(Module):
-    """The common base of RNN, LSTM and GRU: parameters by layer and direction, and the time loop.
+    """The base class of RNN, LSTM and GRU: parameters by layer and direction, and the time loop.
 
     `mode` is "LSTM", "GRU", "RNN_TANH" or "RNN_RELU". Weights are
     (gates · hidden_size, features), biases (gates · hidden_size).
@@ -77,12 +77,12 @@ class RNNBase(Module):
 
     @property
     def gates(self) -> int:
-        """How many gates a step computes."""
+        """The number of gates."""
         return _KINDS[self.mode][0]
 
     @property
     def states(self) -> int:
-        """How many states pass from step to step."""
+        """The number of states passed from step to step."""
         return _KINDS[self.mode][1]
 
     @property
@@ -146,7 +146,7 @@ class RNNBase(Module):
         """Does nothing: there is no packed copy of the weights to refresh."""
 
     def reset_parameters(self) -> None:
-        """Everything evenly spread within ±1/sqrt(hidden_size)."""
+        """Draws all parameters uniformly from [-1/sqrt(hidden_size), 1/sqrt(hidden_size)]."""
         bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
         for weight in self.parameters():
             init.uniform_(weight, -bound, bound)
@@ -192,7 +192,7 @@ class RNNBase(Module):
         return state[0] if self.states == 1 else state
 
     def _first_state(self, hx: Any, steps: Tensor, batched: bool) -> State:
-        """The states (layers · directions, batch, size) to begin with, checked."""
+        """The initial states (layers · directions, batch, size), checked."""
         if steps.shape[-1] != self.input_size:
             raise ShapeError(
                 f"{self._get_name()}: input.size(-1) must be equal to input_size. Expected "
@@ -203,7 +203,7 @@ class RNNBase(Module):
             raise ShapeError(
                 f"{self._get_name()}: Expected sequence length to be larger than 0 in RNN, got "
                 f"input {list(steps.shape)} (length, batch, features)",
-                fix="leave empty sequences out",
+                fix="remove empty sequences",
             )
         rows = self.num_layers * self._directions
         sizes = (self._output_size, self.hidden_size)[: self.states]
@@ -244,7 +244,7 @@ class RNNBase(Module):
         reverse: bool,
         lengths: Tensor | None,
     ) -> tuple[Tensor, State]:
-        """One layer in one direction: its outputs and last states."""
+        """Runs one layer in one direction: its outputs and last states."""
         weights = {name.split("_l")[0]: getattr(self, name) for name in self._layer_weights[row]}
         return recurrent_layer(
             self.mode.lower(),
@@ -321,7 +321,7 @@ class RNN(RNNBase):
 class LSTM(RNNBase):
     """Long short-term memory (Hochreiter & Schmidhuber 1997).
 
-    As RNN, with the states (hidden, cell); `proj_size` projects the hidden state to that size.
+    Like RNN, with the states (hidden, cell); `proj_size` projects the hidden state to that size.
 
     >>> output, (hidden, cell) = nn.LSTM(8, 16, batch_first=True)(metaop.ones(2, 5, 8))
     >>> output.shape, hidden.shape
@@ -333,7 +333,7 @@ class LSTM(RNNBase):
 
 
 class GRU(RNNBase):
-    """Gated recurrent unit (Cho et al. 2014); arguments and results as RNN.
+    """Gated recurrent unit (Cho et al. 2014); arguments and results are those of RNN.
 
     The output of (L, N, input_size) is (L, N, hidden_size).
 

@@ -19,7 +19,7 @@ class RNNCellBase(Module):
     """The parameters of a cell: weight_ih, weight_hh, bias_ih, bias_hh.
 
     Shapes are (num_chunks · hidden_size, input_size), (num_chunks · hidden_size, hidden_size) and
-    (num_chunks · hidden_size) twice, the latter with `bias` alone.
+    (num_chunks · hidden_size) twice; the biases exist only with `bias`.
 
     >>> cell = nn.RNNCellBase(4, 3, bias=False, num_chunks=2)
     >>> cell.weight_ih.shape, cell.bias_ih
@@ -50,7 +50,7 @@ class RNNCellBase(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Everything evenly spread within ±1/sqrt(hidden_size)."""
+        """Draws all parameters uniformly from [-1/sqrt(hidden_size), 1/sqrt(hidden_size)]."""
         bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
         for weight in self.parameters():
             init.uniform_(weight, -bound, bound)
@@ -134,7 +134,7 @@ class RNNCell(RNNCellBase):
 class LSTMCell(RNNCellBase):
     """One step of LSTM: returns (hidden, cell).
 
-    Takes (N, input_size), or (input_size), and the pair of states before, zeros if none is given.
+    Takes (N, input_size), or (input_size), and the previous pair of states, zeros by default.
     Both states are (N, hidden_size).
 
     >>> hidden, cell = nn.LSTMCell(4, 3)(metaop.randn(2, 4))

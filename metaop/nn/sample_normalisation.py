@@ -1,4 +1,4 @@
-"""Normalisation within every sample: over layers, groups and neighbours."""
+"""Normalisation within each sample: over layers, groups and neighbouring channels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from metaop.tensor.functions.creation import empty
 
 
 class LayerNorm(Module):
-    """The last dimensions (`normalized_shape`) normalised, then scaled and shifted.
+    """Normalises the last dimensions (`normalized_shape`), then scales and shifts.
 
     The result has the shape of the input. Raises ShapeError when the last dimensions differ.
 
@@ -66,7 +66,7 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """The last dimensions divided by their root mean square, then scaled.
+    """Divides the last dimensions by their root mean square, then scales.
 
     The result has the shape of the input.
 
@@ -94,7 +94,7 @@ class RMSNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Scale 1."""
+        """Sets the scale to 1."""
         if self.weight is not None:
             init.ones_(self.weight)
 
@@ -108,7 +108,7 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Groups of channels normalised within every sample (Wu & He 2018).
+    """Normalises groups of channels within each sample (Wu & He 2018).
 
     The input is (N, num_channels, …), and so is the result.
 
@@ -160,10 +160,10 @@ class GroupNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """Each channel divided by a power of the mean square of its neighbours (AlexNet).
+    """Divides each channel by a power of the mean square of its neighbours (AlexNet).
 
-    Each element of (N, C, *) is divided by `(k + alpha · m) ** beta`, where `m` is the mean of
-    squares over `size` channels around it. The result has the shape of the input.
+    Each element of (N, C, *) is divided by `(k + alpha · m) ** beta`, where `m` is the mean
+    square over the `size` channels around it. The result has the shape of the input.
 
     >>> nn.LocalResponseNorm(1, alpha=3.0, beta=1.0)(metaop.ones(1, 2, 1)).tolist()
     [[[0.25], [0.25]]]
@@ -186,7 +186,7 @@ class LocalResponseNorm(Module):
 class CrossMapLRN2d(LocalResponseNorm):
     """LocalResponseNorm under its older name.
 
-    As `LocalResponseNorm`; the result has the shape (N, C, H, W) of the input.
+    Like `LocalResponseNorm`; the result has the shape (N, C, H, W) of the input.
 
     >>> nn.CrossMapLRN2d(3)(metaop.ones(1, 4, 2, 2)).shape
     metaop.Size([1, 4, 2, 2])

@@ -1,4 +1,4 @@
-"""Layers that only move elements: flatten, fold, shuffle, resize."""
+"""Layers that rearrange or resize: flatten, fold, shuffle, upsample."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metaop.tensor.core import Tensor
 
 
 class Flatten(Module):
-    """Dimensions start_dim to end_dim as one.
+    """Merges dimensions start_dim to end_dim into one.
 
     Raises DimensionError when the input has no such dimension.
 
@@ -33,9 +33,9 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """Dimension `dim` as several.
+    """Splits dimension `dim` into several.
 
-    Raises ShapeError when the sizes do not multiply to that of the dimension.
+    Raises ShapeError unless the product of the sizes is the size of the dimension.
 
     >>> nn.Unflatten(1, (3, 4))(metaop.ones(2, 12)).shape
     metaop.Size([2, 3, 4])
@@ -67,9 +67,9 @@ class Unflatten(Module):
 
 
 class Fold(Module):
-    """Columns of sliding blocks summed back into images: (N, C·k·k, L) to (N, C, H, W).
+    """Sums columns of sliding blocks back into images: (N, C·k·k, L) to (N, C, H, W).
 
-    L is the number of blocks that `output_size` has.
+    L is the number of blocks in `output_size`.
 
     >>> nn.Fold((8, 8), 3)(metaop.ones(1, 18, 36)).shape
     metaop.Size([1, 2, 8, 8])
@@ -131,9 +131,9 @@ class Unfold(Module):
 
 
 class PixelShuffle(Module):
-    """Channels to pixels: (*, C·r², H, W) to (*, C, H·r, W·r).
+    """Moves channels to pixels: (*, C·r², H, W) to (*, C, H·r, W·r).
 
-    Raises ShapeError when the channels cannot be divided by `upscale_factor` squared.
+    Raises ShapeError when the channels are not divisible by `upscale_factor` squared.
 
     >>> nn.PixelShuffle(2)(metaop.ones(1, 12, 4, 4)).shape
     metaop.Size([1, 3, 8, 8])
@@ -151,9 +151,9 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """Pixels to channels: (*, C, H·r, W·r) to (*, C·r², H, W).
+    """Moves pixels to channels: (*, C, H·r, W·r) to (*, C·r², H, W).
 
-    The inverse of PixelShuffle. Raises ShapeError where `downscale_factor` divides H or W not.
+    The inverse of PixelShuffle. Raises ShapeError unless `downscale_factor` divides H and W.
 
     >>> nn.PixelUnshuffle(2)(metaop.ones(1, 1, 4, 6)).shape
     metaop.Size([1, 4, 2, 3])
@@ -171,10 +171,10 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """Channels of different groups dealt like cards.
+    """Interleaves the channels of `groups` groups.
 
-    The result has the shape (N, C, *) of the input. Raises ShapeError where `groups` does not
-    divide the channels.
+    The result has the shape (N, C, *) of the input. Raises ShapeError unless `groups` divides
+    the channels.
 
     >>> nn.ChannelShuffle(2)(metaop.arange(4.0).reshape(1, 4, 1)).flatten().tolist()
     [0.0, 2.0, 1.0, 3.0]
@@ -192,9 +192,9 @@ class ChannelShuffle(Module):
 
 
 class Upsample(Module):
-    """Images enlarged to `size` or by `scale_factor`: nearest, linear, bicubic, trilinear.
+    """Resizes images to `size` or by `scale_factor`: nearest, linear, bicubic, trilinear.
 
-    The input is (N, C, …) with one to three dimensions of pixels.
+    The input is (N, C, …) with one to three spatial dimensions.
 
     >>> nn.Upsample(scale_factor=2)(metaop.ones(1, 3, 4, 4)).shape
     metaop.Size([1, 3, 8, 8])
@@ -237,7 +237,7 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Every pixel repeated.
+    """Nearest-neighbour upsampling: repeats every pixel.
 
     (N, C, H, W) becomes (N, C, *size), or `scale_factor` times as large.
 
@@ -250,7 +250,7 @@ class UpsamplingNearest2d(Upsample):
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Bilinear interpolation that keeps the corners.
+    """Bilinear upsampling with aligned corners.
 
     (N, C, H, W) becomes (N, C, *size), or `scale_factor` times as large.
 

@@ -1,4 +1,4 @@
-"""The choice of shardings for the values of a module: one for all, by name, or by a function."""
+"""Chooses the sharding of a module's values: one for all, by name, or by a function."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def signature_by_name(
 ) -> Callable[[str, Tensor, Placement], SbpLike]:
     """The sharding of a value, from its name, the value and its placement.
 
-    Of the patterns in a mapping the first that matches counts. Raises ArgumentError for one that
-    matches none of `names`, because it was meant to.
+    The first matching pattern of a mapping applies. A pattern that matches none of `names` is
+    likely a mistake and raises ArgumentError.
     """
     if isinstance(sbp, Mapping):
         patterns = dict(sbp)
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise ArgumentError(
-                    f"sbp has {pattern!r}, but no parameter or buffer is called so",
+                    f"sbp has {pattern!r}, but no parameter or buffer matches it",
                     fix=f"the names are {', '.join(names)}",
                 )
 

@@ -1,4 +1,4 @@
-"""Sizes given as one number or as one number per dimension."""
+"""Sizes given as one number for all dimensions or as one per dimension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch normalisation over the shares of several ranks."""
+"""Batch normalisation over the batches of all ranks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from metaop.tensor.gradients import no_grad
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation with statistics over the shares of all ranks together.
+    """Batch normalisation with statistics over the local batches of all ranks.
 
-    The shares may differ in size. Every rank has to run it, and its gradient. Global tensors need
-    no such class: their batch is whole wherever it lies, so every batch normalisation is this one;
-    `metaop.distributed.local_map` gives the statistics of each rank's part where they are wanted.
+    Local batches may differ in size. Every rank must run it, and its backward. Global tensors do
+    not need this class: batch normalisation of a global tensor always uses the whole batch. For
+    per-rank statistics of a global tensor use `metaop.distributed.local_map`.
 
     The result has the shape (N, C, *) of the input; weight and bias are (C).
 
@@ -80,7 +80,7 @@ class SyncBatchNorm(_BatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """`module` with every batch normalisation in it replaced by a synchronised one."""
+        """Replaces every batch normalisation in `module` by a synchronised one."""
         if isinstance(module, _BatchNorm) and not isinstance(module, cls):
             synchronised = cls.__new__(cls)
             synchronised.__dict__.update(module.__dict__, process_group=process_group)
@@ -91,9 +91,9 @@ class SyncBatchNorm(_BatchNorm):
 
 
 def _statistics(input: Tensor, world: MPIWorld) -> tuple[Any, Any, Any]:
-    """Number of values, mean and sum of squared distances from it, per channel, over all ranks.
+    """Count, mean and sum of squared deviations per channel, over all ranks.
 
-    Each rank gives these of its share, which are joined without cancellation (Chan et al. 1979).
+    The ranks' statistics are merged without cancellation (Chan et al. 1979).
     """
     channels = input.shape[1]
     rows = input.transpose(0, 1).reshape(channels, -1)  # type: ignore[attr-defined]

@@ -35,7 +35,7 @@ def _copies(module: Module, count: int) -> ModuleList:
 
 
 class _Layer(Module):
-    """Self-attention and a feed-forward block, each with normalisation and a shortcut."""
+    """Self-attention and a feed-forward block, each with normalisation and a residual."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class _Layer(Module):
         self.activation = _activation(activation)
 
     def _around(self, x: Tensor, norm: Module, block: Callable[[Tensor], Tensor]) -> Tensor:
-        """A block with its shortcut; the normalisation comes before or after it."""
+        """A block with its residual connection, and normalisation before or after it."""
         return x + block(norm(x)) if self.norm_first else norm(x + block(x))
 
     def _sa_block(
@@ -309,8 +309,8 @@ class TransformerDecoder(Module):
 class Transformer(Module):
     """Encoder and decoder: src (S, N, d_model), tgt (T, N, d_model) -> (T, N, d_model).
 
-    With `batch_first`, N comes first. Raises ShapeError for other features than `d_model` and for
-    different N.
+    With `batch_first`, N comes first. Raises ShapeError unless both have `d_model` features and
+    the same N.
 
     >>> model = nn.Transformer(8, 2, 1, 1, 16)
     >>> model(metaop.randn(5, 2, 8), metaop.randn(3, 2, 8)).shape
@@ -365,7 +365,7 @@ class Transformer(Module):
         self.batch_first = batch_first
 
     def _reset_parameters(self) -> None:
-        """Xavier-uniform matrices."""
+        """Draws all matrices from the Xavier-uniform distribution."""
         for parameter in self.parameters():
             if parameter.ndim > 1:
                 init.xavier_uniform_(parameter)
@@ -414,6 +414,6 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
-        """-inf above the diagonal: every position attends to itself and to those before it."""
+        """A causal mask: -inf above the diagonal, so that positions attend only backwards."""
         dtype = dtype or defaults.dtype
         return full((sz, sz), float("-inf"), device=device, dtype=dtype).triu(1)

@@ -122,7 +122,7 @@ def test_a_module_lies_as_its_names_say() -> None:
     layers.to_global(sbp=lambda name, tensor: Split(0) if tensor.ndim == 1 else BROADCAST)
     lies = [value.sbp for value in layers.state_dict().values()]
     assert lies == [BROADCAST, Split(0), BROADCAST, Split(0)]
-    with pytest.raises(ArgumentError, match="no parameter or buffer is called so"):
+    with pytest.raises(ArgumentError, match="no parameter or buffer matches it"):
         layers.to_global(ROW, {"2.weight": Split(0)})
 
 

@@ -39,7 +39,7 @@ def _activate(
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(0, x) for every element; the gradient at 0 is 0 and NaN stays NaN.
 
-    The shape stays. `inplace` writes the result into the input.
+    The shape is unchanged. `inplace` writes the result into the input.
 
     >>> F.relu(metaop.tensor([-1.0, 0.0, 2.0]))
     tensor([0., 0., 2.])
@@ -48,7 +48,7 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """min(max(0, x), 6) for every element; the shape stays.
+    """min(max(0, x), 6) for every element; the shape is unchanged.
 
     >>> F.relu6(metaop.tensor([-1.0, 3.0, 8.0]))
     tensor([0., 3., 6.])
@@ -57,7 +57,7 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """x where it is positive, else x * negative_slope; the shape stays.
+    """x where it is positive, else x * negative_slope; the shape is unchanged.
 
     >>> F.leaky_relu(metaop.tensor([-1.0, 2.0]), 0.1)
     tensor([-0.1000,  2.0000])
@@ -66,7 +66,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """x where it is positive, else alpha * (exp(x) - 1); the shape stays.
+    """x where it is positive, else alpha * (exp(x) - 1); the shape is unchanged.
 
     From Clevert et al., "Fast and accurate deep network learning by exponential linear units"
     (2016).
@@ -78,9 +78,9 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
-    """ELU with the constants that keep mean 0 and variance 1 through deep networks.
+    """ELU with the constants that preserve mean 0 and variance 1 through deep networks.
 
-    The shape stays. From Klambauer et al., "Self-normalizing neural networks" (2017).
+    The shape is unchanged. From Klambauer et al., "Self-normalizing neural networks" (2017).
 
     >>> F.selu(metaop.tensor([-1.0, 1.0]))
     tensor([-1.1113,  1.0507])
@@ -89,7 +89,7 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """x where it is positive, else alpha * (exp(x / alpha) - 1); the shape stays.
+    """x where it is positive, else alpha * (exp(x / alpha) - 1); the shape is unchanged.
 
     Unlike `elu`, its slope at 0 is 1 for every alpha. Raises ArgumentError if alpha is 0.
 
@@ -104,8 +104,8 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x times the normal distribution function of x; `approximate="tanh"` is cheaper.
 
-    The shape stays. Raises ArgumentError for another word than "none" and "tanh". From Hendrycks
-    and Gimpel, "Gaussian error linear units" (2016).
+    The shape is unchanged. Raises ArgumentError unless `approximate` is "none" or "tanh". From
+    Hendrycks and Gimpel, "Gaussian error linear units" (2016).
 
     >>> F.gelu(metaop.tensor([-1.0, 0.0, 1.0]))
     tensor([-0.1587,  0.0000,  0.8413])
@@ -118,7 +118,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    """x * sigmoid(x) for every element, also called swish; the shape stays.
+    """x * sigmoid(x) for every element, also called swish; the shape is unchanged.
 
     >>> F.silu(metaop.tensor([-1.0, 0.0, 1.0]))
     tensor([-0.2689,  0.0000,  0.7311])
@@ -127,7 +127,7 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """x * tanh(softplus(x)) for every element; the shape stays.
+    """x * tanh(softplus(x)) for every element; the shape is unchanged.
 
     From Misra, "Mish: a self regularized non-monotonic activation function" (2020).
 
@@ -140,7 +140,7 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta, and x itself where beta * x exceeds `threshold`.
 
-    A smooth `relu`, which it approaches as beta grows; the shape stays.
+    A smooth `relu`, which it approaches as beta grows; the shape is unchanged.
 
     >>> F.softplus(metaop.tensor([-1.0, 0.0, 30.0]))
     tensor([ 0.3133,  0.6931, 30.0000])
@@ -149,7 +149,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 
 
 def softsign(input: Tensor) -> Tensor:
-    """x / (1 + |x|), which is between -1 and 1; the shape stays.
+    """x / (1 + |x|), which is between -1 and 1; the shape is unchanged.
 
     >>> F.softsign(metaop.tensor([-3.0, 1.0]))
     tensor([-0.7500,  0.5000])
@@ -160,7 +160,7 @@ def softsign(input: Tensor) -> Tensor:
 def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
-    """x limited to min_val … max_val; the shape stays.
+    """x clamped to [min_val, max_val]; the shape is unchanged.
 
     Raises ArgumentError if min_val is greater than max_val.
 
@@ -169,13 +169,13 @@ def hardtanh(
     """
     if min_val > max_val:
         raise ArgumentError(
-            f"hardtanh: min_val {min_val} is greater than max_val {max_val}", fix="exchange them"
+            f"hardtanh: min_val {min_val} is greater than max_val {max_val}", fix="swap them"
         )
     return _activate(operators.hardtanh, input, inplace, (float(min_val), float(max_val)))
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
-    """x * relu6(x + 3) / 6, close to `silu` but without exponentials; the shape stays.
+    """x * relu6(x + 3) / 6, close to `silu` but without exponentials; the shape is unchanged.
 
     From Howard et al., "Searching for MobileNetV3" (2019).
 
@@ -186,7 +186,7 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """relu6(x + 3) / 6, close to `sigmoid` but without exponentials; the shape stays.
+    """relu6(x + 3) / 6, close to `sigmoid` but without exponentials; the shape is unchanged.
 
     >>> F.hardsigmoid(metaop.tensor([-4.0, 0.0, 1.5]))
     tensor([0.0000, 0.5000, 0.7500])
@@ -195,7 +195,7 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """x outside -lambd … lambd, otherwise 0; the shape stays.
+    """x where |x| > lambd, else 0; the shape is unchanged.
 
     >>> F.hardshrink(metaop.tensor([-1.0, 0.3, 0.8]))
     tensor([-1.0000,  0.0000,  0.8000])
@@ -204,9 +204,9 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """x moved towards 0 by `lambd`, and 0 where it is not further away than that.
+    """x moved towards 0 by `lambd`, and 0 where |x| <= lambd.
 
-    The shape stays. Raises ArgumentError if `lambd` is negative.
+    The shape is unchanged. Raises ArgumentError if `lambd` is negative.
 
     >>> F.softshrink(metaop.tensor([-1.0, 0.25, 0.75]))
     tensor([-0.5000,  0.0000,  0.2500])
@@ -217,7 +217,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 
 def tanhshrink(input: Tensor) -> Tensor:
-    """x - tanh(x) for every element; the shape stays.
+    """x - tanh(x) for every element; the shape is unchanged.
 
     >>> F.tanhshrink(metaop.tensor([-1.0, 0.0, 1.0]))
     tensor([-0.2384,  0.0000,  0.2384])
@@ -226,7 +226,7 @@ def tanhshrink(input: Tensor) -> Tensor:
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """x where it exceeds `threshold`, else `value`; the shape stays.
+    """x where it exceeds `threshold`, else `value`; the shape is unchanged.
 
     >>> F.threshold(metaop.tensor([0.5, 1.5]), 1.0, -1.0)
     tensor([-1.0000,  1.5000])
@@ -253,18 +253,16 @@ def rrelu(
     training: bool = False,
     inplace: bool = False,
 ) -> Tensor:
-    """x where it is positive, else x times a slope: random when training, else the middle one.
+    """x where it is positive, else x times a slope: random in training, else the mean slope.
 
-    Every element draws its own slope between `lower` and `upper`; the shape stays. Raises
+    Every element draws its own slope between `lower` and `upper`; the shape is unchanged. Raises
     ArgumentError if `lower` is greater than `upper`.
 
     >>> F.rrelu(metaop.tensor([-1.0, 2.0]), 0.0, 0.5)
     tensor([-0.2500,  2.0000])
     """
     if lower > upper:
-        raise ArgumentError(
-            f"rrelu: lower {lower} is greater than upper {upper}", fix="exchange them"
-        )
+        raise ArgumentError(f"rrelu: lower {lower} is greater than upper {upper}", fix="swap them")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     source = input.call
@@ -281,8 +279,8 @@ def gumbel_softmax(
 ) -> Tensor:
     """A differentiable sample of one class along `dim`; one-hot with `hard`. `eps` is ignored.
 
-    The result has the shape of `logits`. The temperature `tau` may change from step to step: it
-    compiles nothing. From Jang et al., "Categorical reparameterization with Gumbel-softmax" (2017).
+    The result has the shape of `logits`. Changing the temperature `tau` does not recompile. From
+    Jang et al., "Categorical reparameterization with Gumbel-softmax" (2017).
 
     >>> sample = F.gumbel_softmax(metaop.zeros(2, 5), hard=True)
     >>> sample.sum(1)
@@ -298,7 +296,7 @@ def gumbel_softmax(
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half of dimension `dim` times the sigmoid of the second half.
 
-    The dimension becomes half as long; its length must be even. From Dauphin et al., "Language
+    The dimension is halved; its size must be even. From Dauphin et al., "Language
     modeling with gated convolutional networks" (2017).
 
     >>> F.glu(metaop.tensor([[1.0, 2.0, 0.0, 100.0]]))
@@ -308,7 +306,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
 
 def logsigmoid(input: Tensor) -> Tensor:
-    """log(sigmoid(x)) for every element, stable for large negative x; the shape stays.
+    """log(sigmoid(x)) for every element, stable for large negative x; the shape is unchanged.
 
     >>> F.logsigmoid(metaop.tensor([-1000.0, 0.0]))
     tensor([-1.0000e+03, -6.9315e-01])
@@ -317,7 +315,7 @@ def logsigmoid(input: Tensor) -> Tensor:
 
 
 def sigmoid(input: Tensor) -> Tensor:
-    """1 / (1 + exp(-x)), which is between 0 and 1; the shape stays.
+    """1 / (1 + exp(-x)), which is between 0 and 1; the shape is unchanged.
 
     >>> F.sigmoid(metaop.tensor([-1.0, 0.0, 1.0]))
     tensor([0.2689, 0.5000, 0.7311])
@@ -326,7 +324,7 @@ def sigmoid(input: Tensor) -> Tensor:
 
 
 def tanh(input: Tensor) -> Tensor:
-    """The hyperbolic tangent, which is between -1 and 1; the shape stays.
+    """The hyperbolic tangent, which is between -1 and 1; the shape is unchanged.
 
     >>> F.tanh(metaop.tensor([-1.0, 0.0, 1.0]))
     tensor([-0.7616,  0.0000,  0.7616])
@@ -339,7 +337,7 @@ def softmax(
 ) -> Tensor:
     """exp(x) over its sum along `dim`; `dtype` converts the input first.
 
-    The shape stays, and the result sums to 1 along `dim`. Large x do not overflow.
+    The shape is unchanged; the result sums to 1 along `dim`. Large x do not overflow.
 
     >>> F.softmax(metaop.tensor([[0.0, 0.0], [1000.0, 0.0]]), dim=1)
     tensor([[0.5000, 0.5000],
@@ -351,7 +349,7 @@ def softmax(
 def softmin(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
 ) -> Tensor:
-    """softmax(-x): the smallest x gets the largest part of 1; the shape stays.
+    """softmax(-x): the smallest x gets the largest probability; the shape is unchanged.
 
     >>> F.softmin(metaop.tensor([0.0, 1.0]), dim=0)
     tensor([0.7311, 0.2689])
@@ -364,7 +362,7 @@ def log_softmax(
 ) -> Tensor:
     """log(softmax(x)) along `dim`, stable for large x; `dtype` converts the input first.
 
-    The shape stays.
+    The shape is unchanged.
 
     >>> F.log_softmax(metaop.tensor([0.0, 1000.0]), dim=0)
     tensor([-1000.,     0.])
@@ -374,13 +372,13 @@ def log_softmax(
 
 def _softmax_dim(dim: int | None, input: Tensor) -> int:
     if dim is None:
-        warnings.warn("implicit dimension choice for softmax is outdated; pass dim", stacklevel=3)
+        warnings.warn("implicit dimension choice for softmax is deprecated; pass dim", stacklevel=3)
         dim = 0 if input.ndim in (0, 1, 3) else 1
     return wrap_dim(dim, input.ndim)
 
 
 def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The form of an activation that always writes into its input."""
+    """The in-place variant of an activation."""
 
     def written(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return function(input, *args, inplace=True, **kwargs)

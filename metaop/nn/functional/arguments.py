@@ -48,10 +48,10 @@ def reduction_of(
     reduce: bool | None = None,
     allowed: tuple[str, ...] = ("none", "mean", "sum"),
 ) -> str:
-    """The reduction's name, checked; the outdated boolean arguments override it."""
+    """The reduction's name, checked; the deprecated boolean arguments override it."""
     if size_average is not None or reduce is not None:
         warnings.warn(
-            "size_average and reduce are outdated; use reduction='none', 'mean' or 'sum'",
+            "size_average and reduce are deprecated; use reduction='none', 'mean' or 'sum'",
             stacklevel=3,
         )
         if reduce is False:

@@ -23,9 +23,9 @@ def scaled_dot_product_attention(
     """The mean of `value` weighted by softmax(query key^T * scale + mask).
 
     The shapes are (…, L, E), (…, S, E) and (…, S, V); the result is (…, L, V). A boolean
-    `attn_mask` is true where attention may go; a float one is added to the scores. `scale` defaults
-    to 1 / sqrt(E). With `enable_gqa`, groups of query heads (dimension -3) share a key and value
-    head. From Vaswani et al., "Attention is all you need" (2017).
+    `attn_mask` is true where attention is allowed; a float one is added to the scores. `scale` is
+    1 / sqrt(E) by default. With `enable_gqa`, groups of query heads (dimension -3) share a key and
+    value head. From Vaswani et al., "Attention is all you need" (2017).
 
     >>> query, value = metaop.zeros(1, 2, 4), metaop.tensor([[[1.0], [3.0]]])
     >>> F.scaled_dot_product_attention(query, query, value, is_causal=True)
@@ -40,7 +40,7 @@ def scaled_dot_product_attention(
     if not 0.0 <= dropout_p <= 1.0:
         raise ArgumentError(
             f"scaled_dot_product_attention: dropout_p has to be between 0 and 1, got {dropout_p}",
-            fix="it is the part that is dropped",
+            fix="it is the fraction that is dropped",
         )
     first = query.call
     seed = seed_call(None, first.type.device) if dropout_p > 0.0 else None

@@ -1,4 +1,4 @@
-"""Convolutions, their transpositions, and sliding windows as columns."""
+"""Convolutions, transposed convolutions, and sliding windows as columns."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def conv2d(
     """Convolution of (N, C, H, W) or (C, H, W) with weight (O, C / groups, KH, KW).
 
     The result is (N, O, H', W'), with H' = (H + 2 * padding - dilation * (KH - 1) - 1) // stride +
-    1. `padding` is a size, one per dimension, "valid" (none) or "same" (keeps the extents; stride
-    1). Raises ShapeError when channels or kernel do not fit.
+    1. `padding` is one size, one per dimension, "valid" (none) or "same" (keeps the extents; needs
+    stride 1). Raises ShapeError when channels or kernel do not match.
 
     >>> image, weight = metaop.ones(1, 1, 3, 3), metaop.ones(1, 1, 3, 3)
     >>> F.conv2d(image, weight, padding="same")
@@ -101,7 +101,7 @@ def _convolve(
     try:
         attributes = _attributes(spatial, stride, padding, dilation, groups, weight.call.type.shape)
     except TypeError:
-        # Lists cannot be looked up.
+        # Lists are not hashable.
         sizes = [tuple(x) if isinstance(x, list) else x for x in (stride, padding, dilation)]
         attributes = _attributes(spatial, *sizes, groups, weight.call.type.shape)
     calls = (input.call, weight.call, None if bias is None else bias.call)
@@ -117,7 +117,7 @@ def _attributes(
     groups: int,
     weight: tuple[int, ...],
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
-    """The checked sizes that the operator takes: stride, padding before and after, dilation."""
+    """The checked attributes of the operator: stride, padding before and after, dilation."""
     steps = spread(stride, spatial, "stride")
     spacing = spread(dilation, spatial, "dilation")
     if isinstance(padding, str):
@@ -166,8 +166,8 @@ def conv_transpose1d(
 ) -> Tensor:
     """Transposed convolution of (N, C, L) or (C, L) with weight (C, O / groups, K).
 
-    It is the gradient of `conv1d` by its input, so the result is (N, O, L') with L' = (L - 1) *
-    stride - 2 * padding + dilation * (K - 1) + output_padding + 1.
+    It is the gradient of `conv1d` with respect to its input, so the result is (N, O, L') with
+    L' = (L - 1) * stride - 2 * padding + dilation * (K - 1) + output_padding + 1.
 
     >>> F.conv_transpose1d(metaop.tensor([[[1.0, 2.0]]]), metaop.ones(1, 1, 3), stride=2)
     tensor([[[1., 1., 3., 2., 2.]]])
@@ -187,8 +187,8 @@ def conv_transpose2d(
 ) -> Tensor:
     """Transposed convolution of (N, C, H, W) or (C, H, W) with weight (C, O / groups, KH, KW).
 
-    It is the gradient of `conv2d` by its input. `output_padding` enlarges the result at its end: it
-    says which of the sizes that `conv2d` with the same stride maps to the input's size is meant.
+    It is the gradient of `conv2d` with respect to its input. `output_padding` enlarges the result
+    at its end: with a stride, `conv2d` maps several sizes to one, and this chooses among them.
 
     >>> image = metaop.tensor([[[[1.0, 2.0]]]])
     >>> F.conv_transpose2d(image, metaop.ones(1, 1, 2, 2), stride=2)
@@ -210,7 +210,8 @@ def conv_transpose3d(
 ) -> Tensor:
     """Transposed convolution of (N, C, D, H, W) or (C, D, H, W); weight (C, O / groups, …).
 
-    It is the gradient of `conv3d` by its input; see `conv_transpose2d` for the arguments.
+    It is the gradient of `conv3d` with respect to its input; for the arguments see
+    `conv_transpose2d`.
 
     >>> F.conv_transpose3d(metaop.ones(1, 2, 1, 1, 1), metaop.ones(2, 3, 2, 2, 2)).shape
     metaop.Size([1, 3, 2, 2, 2])
@@ -253,7 +254,7 @@ def unfold(
 ) -> Tensor:
     """Sliding windows as columns: (N, C, H, W) -> (N, C * KH * KW, windows).
 
-    Windows come in the order of rows. Where they overlap, elements are repeated.
+    Windows are in row-major order. Elements of overlapping windows are repeated.
 
     >>> F.unfold(metaop.arange(6.0).reshape(1, 1, 2, 3), kernel_size=2)
     tensor([[[0., 1.],

@@ -24,7 +24,7 @@ def _drop(
         raise ArgumentError(
             f"{operator.name}: dropout probability has to be between 0 and 1, but got "
             f"{probability}",
-            fix="p is the part that is dropped",
+            fix="p is the fraction that is dropped",
         )
     if not training or probability == 0.0:
         return input
@@ -40,9 +40,9 @@ def _drop(
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zeroes elements with probability `p` and scales the others by 1 / (1 - p).
 
-    The shape stays, and so does the mean. Without `training` it returns its input. Raises
-    ArgumentError for p outside 0 … 1. From Srivastava et al., "Dropout: a simple way to prevent
-    neural networks from overfitting" (2014).
+    Shape and mean are unchanged. Without `training` it returns its input. Raises ArgumentError
+    unless p is between 0 and 1. From Srivastava et al., "Dropout: a simple way to prevent neural
+    networks from overfitting" (2014).
 
     >>> metaop.unique(F.dropout(metaop.ones(1000), 0.75))
     tensor([0., 4.])
@@ -53,10 +53,10 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """Dropout that keeps mean 0 and variance 1 of activations that SELU made.
+    """Dropout that preserves mean 0 and variance 1 of SELU activations.
 
-    The shape stays; it does nothing unless `training`. From Klambauer et al., "Self-normalizing
-    neural networks" (2017).
+    The shape is unchanged; without `training` it returns its input. From Klambauer et al.,
+    "Self-normalizing neural networks" (2017).
 
     >>> len(metaop.unique(F.alpha_dropout(metaop.ones(1000), 0.5, training=True)))
     2
@@ -69,7 +69,7 @@ def feature_alpha_dropout(
 ) -> Tensor:
     """`alpha_dropout` of whole channels: input (N, C, …).
 
-    It does nothing unless `training`.
+    Without `training` it returns its input.
 
     >>> result = F.feature_alpha_dropout(metaop.ones(1, 100, 5), 0.5, training=True)
     >>> bool((result == result[:, :, :1]).all())

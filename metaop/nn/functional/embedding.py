@@ -24,9 +24,9 @@ def embedding(
 ) -> Tensor:
     """Rows of `weight` (V, E) at the indices `input` (…): (…, E).
 
-    The row `padding_idx` gets no gradient. With `max_norm`, used rows of a larger norm are scaled
-    down in place first. An index out of range is an error when the result is computed. With
-    `sparse` the gradient of `weight` is a sparse tensor of the rows in use.
+    Row `padding_idx` gets no gradient. With `max_norm`, used rows of a larger norm are first scaled
+    down in place. An index out of range raises when the result is computed. With `sparse` the
+    gradient of `weight` is a sparse tensor of the used rows.
 
     >>> F.embedding(metaop.tensor([2, 0]), metaop.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
     tensor([[5., 6.],
@@ -36,7 +36,7 @@ def embedding(
     if sparse and scale_grad_by_freq:
         raise UnsupportedError(
             "embedding: scale_grad_by_freq not supported with sparse gradients",
-            fix="leave sparse or scale_grad_by_freq away",
+            fix="omit sparse or scale_grad_by_freq",
         )
     if max_norm is not None:
         _renormalise(weight, input, max_norm, norm_type)
@@ -54,7 +54,7 @@ def _row(padding_idx: int | None, weight: Tensor) -> int | None:
     if not -rows <= padding_idx < rows:
         raise ArgumentError(
             f"embedding: padding_idx {padding_idx} must be within num_embeddings {rows}",
-            fix="use the number of an existing row",
+            fix="use an existing row",
         )
     return padding_idx % rows
 
@@ -86,8 +86,8 @@ def embedding_bag(
 
     The rows of a two-dimensional `input` are bags; in a one-dimensional one, bags begin at
     `offsets` (with `include_last_offset`, the last offset is the end). `per_sample_weights` has the
-    shape of `input` and goes with "sum". With `sparse` the gradient of `weight` is a sparse tensor
-    of the rows in use.
+    shape of `input` and needs "sum". With `sparse` the gradient of `weight` is a sparse tensor of
+    the used rows.
 
     >>> weight = metaop.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     >>> F.embedding_bag(metaop.tensor([[0, 2]]), weight, mode="mean")
@@ -101,7 +101,7 @@ def embedding_bag(
         raise ArgumentError(f"embedding_bag: unknown mode {mode!r}", fix="use sum, mean or max")
     if sparse and mode == "max":
         raise ArgumentError(
-            "embedding_bag: max mode does not support sparse weights", fix="leave sparse away"
+            "embedding_bag: max mode does not support sparse weights", fix="omit sparse"
         )
     if per_sample_weights is not None and mode != "sum":
         raise UnsupportedError(
@@ -110,7 +110,7 @@ def embedding_bag(
         )
     if (input.ndim == 2) != (offsets is None) or input.ndim not in (1, 2):
         raise ArgumentError(
-            f"embedding_bag: offsets go with one-dimensional input, got {list(input.shape)}",
+            f"embedding_bag: offsets need one-dimensional input, got {list(input.shape)}",
             fix="two-dimensional input takes no offsets, one-dimensional input needs them",
         )
     if max_norm is not None:
@@ -129,8 +129,8 @@ def embedding_bag(
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """1 at the class of each element, 0 elsewhere: (…) -> (…, num_classes), int64.
 
-    Without `num_classes` the values are read to find the largest class. Values that are not
-    computed yet are not checked: a class out of range gives zeros.
+    Without `num_classes` the values are read to find the largest class. Values that are still
+    pending are not checked: a class out of range gives zeros.
 
     >>> F.one_hot(metaop.tensor([0, 2]))
     tensor([[1, 0, 0],

@@ -1,4 +1,4 @@
-"""Affine maps of the last dimension."""
+"""Affine maps over the last dimension."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metaop.unified_graph.recording import record
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`input @ weight.T + bias`: (…, in), (out, in), (out) -> (…, out).
 
-    Raises ShapeError where the sizes do not fit.
+    Raises ShapeError when the sizes do not match.
 
     >>> F.linear(metaop.tensor([1.0, 2.0]), metaop.tensor([[3.0, 4.0]]), metaop.tensor([0.5]))
     tensor([11.5000])
@@ -21,7 +21,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`input1 @ weight[o] @ input2` for every output o, and the bias added.
+    """`input1 @ weight[o] @ input2` plus the bias for every output o.
 
     The shapes are (…, a), (…, b), (out, a, b), (out) -> (…, out).
 

@@ -1,4 +1,4 @@
-"""Losses. `reduction` is "mean", "sum" or "none"; size_average and reduce are its old forms."""
+"""Losses. `reduction` is "mean", "sum" or "none"; size_average and reduce are deprecated."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Minus the log-probability of the target under softmax of the scores `input`.
+    """The negative log-probability of the target under softmax of the scores `input`.
 
     input (N, C, …) or (C); target holds class indices, (N, …) or (), or class probabilities of
-    input's shape. Targets equal to `ignore_index` do not count. Raises ArgumentError for a
-    `label_smoothing` outside 0 … 1.
+    input's shape. Targets equal to `ignore_index` are ignored. Raises ArgumentError unless
+    `label_smoothing` is between 0 and 1.
 
     >>> F.cross_entropy(metaop.tensor([[2.0, 0.0], [0.0, 0.0]]), metaop.tensor([0, 1]))
     tensor(0.4100)
@@ -38,7 +38,7 @@ def cross_entropy(
     if not 0.0 <= label_smoothing <= 1.0:
         raise ArgumentError(
             f"cross_entropy: label_smoothing must be between 0.0 and 1.0, got {label_smoothing}",
-            fix="it is the part of the target spread over all classes",
+            fix="it is the fraction of the target spread over all classes",
         )
     calls = (input.call, target.call, optional(weight))
     if target.dtype.kind == "float":
@@ -63,8 +63,8 @@ def linear_cross_entropy(
     """`cross_entropy` of `linear(input, linear_weight, linear_bias)`.
 
     The weight is (C, in_features), or (C, d1, …, in_features) for targets (N, d1, …). `options`
-    choose between PyTorch's kernels and change nothing here. Raises ShapeError for an input that is
-    not (in_features) or (N, in_features).
+    tune PyTorch's kernel and have no effect here. Raises ShapeError unless the input is
+    (in_features) or (N, in_features).
 
     >>> weight = metaop.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> F.linear_cross_entropy(metaop.tensor([[2.0, 0.0]]), weight, metaop.tensor([0]))
@@ -75,7 +75,7 @@ def linear_cross_entropy(
         raise ShapeError(
             f"linear_cross_entropy: input {list(input.shape)} does not fit the weight "
             f"{list(linear_weight.shape)}",
-            fix="the input is (in_features) or (N, in_features), with places (N, in_features)",
+            fix="pass (in_features) or (N, in_features), with positions (N, in_features)",
         )
     flat = linear_weight.reshape(-1, linear_weight.shape[-1])
     logits = linear(input, flat, None if linear_bias is None else linear_bias.flatten())
@@ -98,10 +98,10 @@ def nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Minus the log-probability of the target class.
+    """The negative log-probability of the target class.
 
     input holds log-probabilities, (N, C, …) or (C), and target class indices, (N, …) or ().
-    `weight` (C) counts classes differently, also in the mean.
+    `weight` (C) weights the classes, also in the mean.
 
     >>> F.nll_loss(metaop.tensor([[-0.5, -1.5]]), metaop.tensor([1]))
     tensor(1.5000)
@@ -118,11 +118,11 @@ def _pair(
     others: tuple[Tensor | None, ...],
     attributes: tuple[Any, ...],
 ) -> Tensor:
-    """A loss of two tensors that should have one shape; others broadcast after a warning."""
+    """A loss of two tensors that should have one shape; otherwise warns and broadcasts."""
     if input.call.type.shape != target.call.type.shape:
         warnings.warn(
             f"{operator.name}: target size {list(target.shape)} differs from input size "
-            f"{list(input.shape)}; they are broadcast, which is seldom what is meant",
+            f"{list(input.shape)}; they are broadcast, which is rarely intended",
             stacklevel=3,
         )
     calls = (input.call, target.call, *map(optional, others))
@@ -217,9 +217,9 @@ def binary_cross_entropy(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """-(t log(x) + (1 - t) log(1 - x)) for probabilities x; each logarithm is -100 at least.
+    """-(t log(x) + (1 - t) log(1 - x)) for probabilities x; each logarithm is at least -100.
 
-    Both operands have one shape. Prefer `binary_cross_entropy_with_logits`, which loses no digits.
+    Both operands have one shape. Prefer `binary_cross_entropy_with_logits`, which is more accurate.
 
     >>> F.binary_cross_entropy(metaop.tensor([0.5, 0.9]), metaop.tensor([0.0, 1.0]))
     tensor(0.3993)
@@ -268,7 +268,7 @@ def kl_div(
     reduction: str = "mean",
     log_target: bool = False,
 ) -> Tensor:
-    """t * (log(t) - x) for log-probabilities x; "batchmean" divides by the batch size only.
+    """t * (log(t) - x) for log-probabilities x; "batchmean" divides by the batch size alone.
 
     Summed, it is the Kullback-Leibler divergence of `target` from `input`, in nats. With
     `log_target`, the target holds log-probabilities too. Both operands have one shape.
@@ -319,10 +319,10 @@ def gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
-    """Minus the log-likelihood of `target` under a normal distribution of mean input, variance var.
+    """The negative log-likelihood of `target` under a normal distribution.
 
-    `var` has the shape of `input`, or lacks its last dimension, or has extent 1 there, or is a
-    number. The constant log(2 * pi) / 2 is added with `full` only.
+    `input` is its mean, `var` its variance: in the shape of `input`, or without its last dimension,
+    or with extent 1 there, or a number. Only with `full` the constant log(2 * pi) / 2 is added.
 
     >>> F.gaussian_nll_loss(metaop.tensor([0.0]), metaop.tensor([2.0]), metaop.tensor([4.0]))
     tensor(1.1931)
@@ -352,7 +352,7 @@ def hinge_embedding_loss(
 ) -> Tensor:
     """x where the target is 1, max(0, margin - x) where it is -1.
 
-    x is a distance of two things, and the target, of the same shape, says whether they are alike.
+    x is a distance between two items; the target, of the same shape, says whether they are similar.
 
     >>> distances, alike = metaop.tensor([0.25, 0.25]), metaop.tensor([1.0, -1.0])
     >>> F.hinge_embedding_loss(distances, alike, reduction="none")
@@ -411,7 +411,7 @@ def multilabel_soft_margin_loss(
 ) -> Tensor:
     """The mean over the classes (last dimension) of the binary cross-entropy with logits.
 
-    input and target (1 for the classes that hold, else 0) have the shape (N, C) or (C).
+    input and target (1 for the true classes, else 0) have the shape (N, C) or (C).
 
     >>> F.multilabel_soft_margin_loss(metaop.zeros(1, 3), metaop.tensor([[1.0, 0.0, 1.0]]))
     tensor(0.6931)
@@ -454,7 +454,7 @@ def multilabel_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The hinge between target classes and the others; a row of targets ends at its first -1.
+    """The hinge loss between target and other classes; a row of targets ends at its first -1.
 
     input and target have the shape (N, C) or (C). The sum of max(0, 1 - x[target] + x[other]) over
     all such pairs is divided by C.

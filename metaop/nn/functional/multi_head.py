@@ -1,4 +1,4 @@
-"""Attention with several heads, as nn.MultiheadAttention computes it."""
+"""Multi-head attention, the function behind nn.MultiheadAttention."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention of `query` (L, N, E) or (L, E) on `key` and `value` (S, N, E) in several heads.
+    """Multi-head attention of `query` (L, N, E) or (L, E) over `key` and `value` (S, N, E).
 
     Boolean masks exclude where they are true. Returns the result (L, N, E), and with `need_weights`
     the weights: (N, L, S) averaged over the heads, or (N, heads, L, S). `nn.MultiheadAttention`
@@ -96,10 +96,10 @@ def _all_heads(
     add_zeros: bool,
     heads: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, keys and values as (N * heads, length, E / heads), with what is added to the keys."""
+    """Query, keys and values as (N * heads, length, E / heads), keys with the added positions."""
     _, batch, size = q.shape
     if biases is not None:
-        # Methods are bound to tensors where type checkers do not see it.
+        # Type checkers do not see how methods are bound to tensors.
         spread: Any = biases
         k, v = (cat([x, bias.expand(1, batch, size)]) for x, bias in zip((k, v), spread))
     q = _heads(q, heads)
@@ -113,7 +113,7 @@ def _all_heads(
 def _attend(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, probability: float, need_weights: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """The mixed values of every head, and the weights where they are needed."""
+    """The weighted values of every head, and the weights if they are needed."""
     seed = seed_call(None, q.device) if probability > 0 else None
     calls = (q.call, k.call, v.call, optional(mask), seed)
     if not need_weights:

@@ -1,4 +1,4 @@
-"""Functions that PyTorch has under the names of its C++ operators, in its main module."""
+"""Functions that PyTorch exports under the names of its C++ operators, in its main module."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _PADDINGS = ("zeros", "border", "reflection")
 
 
 def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
-    """`F.pad` with a constant: numbers of elements before and after, the last dimension first.
+    """`F.pad` with a constant; `pad` lists widths before and after, last dimension first.
 
-    The dimensions grow by both numbers; negative ones cut off.
+    Dimensions grow by both widths; negative widths crop.
 
     >>> metaop.constant_pad_nd(metaop.tensor([1, 2]), (1, 1), 7)
     tensor([7, 1, 2, 7])
@@ -27,7 +27,7 @@ def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tens
 def grid_sampler(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:
-    """`grid_sample` with numbers for the modes.
+    """`grid_sample` with its modes as integers.
 
     Interpolation is 0 (bilinear), 1 (nearest) or 2 (bicubic); padding 0 (zeros), 1 (border) or
     2 (reflection).
@@ -39,8 +39,8 @@ def grid_sampler(
     """
     if not 0 <= interpolation_mode < len(_MODES) or not 0 <= padding_mode < len(_PADDINGS):
         raise ArgumentError(
-            f"grid_sampler: no modes have the numbers {interpolation_mode} and {padding_mode}",
-            fix="both are 0, 1 or 2",
+            f"grid_sampler: unknown modes {interpolation_mode} and {padding_mode}",
+            fix="pass 0, 1 or 2 for both",
         )
     modes = _MODES[interpolation_mode], _PADDINGS[padding_mode]
     return grid_sample(input, grid, *modes, align_corners)
@@ -49,7 +49,7 @@ def grid_sampler(
 def grid_sampler_2d(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:
-    """`grid_sampler` of pictures (N, C, H, W).
+    """`grid_sampler` for images (N, C, H, W).
 
     Raises ShapeError for an input without four dimensions.
 
@@ -64,7 +64,7 @@ def grid_sampler_2d(
 def grid_sampler_3d(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:
-    """`grid_sampler` of volumes (N, C, D, H, W).
+    """`grid_sampler` for volumes (N, C, D, H, W).
 
     Raises ShapeError for an input without five dimensions.
 

@@ -14,7 +14,7 @@ from metaop.tensor.core import Tensor, wrap
 from metaop.unified_graph.composite import Composite
 from metaop.unified_graph.recording import Call, part, record, scalar_leaf
 
-# The recorded values of operands, None for those that are absent.
+# The recorded values of operands; None for absent ones.
 Calls = tuple["Call | None", ...]
 
 
@@ -28,11 +28,11 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalised per channel (dimension 1): by the batch when training, else by running statistics.
+    """Normalises each channel by batch statistics in training, else by running statistics.
 
-    input is (N, C, …), all else (C). When training, `running_mean` and `running_var` (unbiased) are
-    moved towards the statistics of the batch by the fraction `momentum`, in place. From Ioffe and
-    Szegedy, "Batch normalization" (2015).
+    input is (N, C, …), all else (C). In training, `running_mean` and `running_var` (unbiased) are
+    moved in place towards the batch statistics by the fraction `momentum`. From Ioffe and Szegedy,
+    "Batch normalization" (2015).
 
     >>> mean, variance = metaop.zeros(1), metaop.ones(1)
     >>> F.batch_norm(metaop.tensor([[1.0], [3.0]]), mean, variance, training=True)
@@ -42,7 +42,7 @@ def batch_norm(
     tensor([0.2000])
     """
     if input.shape == (0,):
-        # PyTorch lets an empty tensor pass, in whatever way it is empty.
+        # PyTorch accepts an empty tensor whichever dimension is empty.
         return input.clone()
     parameters: Calls = (input.call, optional(weight), optional(bias))
     if not training:
@@ -67,13 +67,13 @@ def _training(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    """Normalised by the statistics of the input, towards which the running ones are moved."""
+    """Normalises by the statistics of the input and updates the running ones."""
     old, variance = running[0].call, running[1].call
     rate = scalar_leaf(momentum, old.type.dtype, old.type.device)
     call = record(operator, (*parameters, old, variance, rate), (eps,))
     for position, statistic in enumerate(running, 1):
         updated = part(call, position)
-        # The statistics of the next step must not remember this one.
+        # The next step's statistics must not keep the graph of this one.
         updated.requires_grad = False
         statistic._rebind(updated, operator.name)
     return wrap(call)
@@ -89,9 +89,9 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalised per sample and channel over the other dimensions: input (N, C, …).
+    """Normalises each sample and channel over the other dimensions: input (N, C, …).
 
-    Without `use_input_stats`, the running statistics (C) are taken instead. From Ulyanov et al.,
+    Without `use_input_stats`, the running statistics (C) are used instead. From Ulyanov et al.,
     "Instance normalization" (2016).
 
     >>> F.instance_norm(metaop.tensor([[[1.0, 3.0], [10.0, 30.0]]]))
@@ -115,10 +115,10 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalised over the last dimensions, whose extents are `normalized_shape`.
+    """Normalises over the last dimensions, whose extents are `normalized_shape`.
 
-    Mean 0 and variance 1 there, then times `weight` plus `bias`, both of `normalized_shape`. Raises
-    ShapeError where the input has other extents. From Ba et al., "Layer normalization" (2016).
+    Mean becomes 0 and variance 1; then `weight` scales and `bias` shifts, both of that shape.
+    Raises ShapeError for other extents. From Ba et al., "Layer normalization" (2016).
 
     >>> F.layer_norm(metaop.tensor([[1.0, 3.0], [10.0, 30.0]]), (2,))
     tensor([[-1.0000,  1.0000],
@@ -134,11 +134,11 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:
-    """Divided by the root of the mean square over the last dimensions.
+    """Divides by the root mean square over the last dimensions.
 
     Their extents are `normalized_shape`, as is the shape of `weight`. `eps` defaults to the machine
-    epsilon of the type that is computed in. From Zhang and Sennrich, "Root mean square layer
-    normalization" (2019).
+    epsilon of the computation type. From Zhang and Sennrich, "Root mean square layer normalization"
+    (2019).
 
     >>> F.rms_norm(metaop.tensor([[1.0, 7.0]]), (2,))
     tensor([[0.2000, 1.4000]])
@@ -160,7 +160,7 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalised over each of `num_groups` groups of channels of each sample: input (N, C, …).
+    """Normalises each sample over each of `num_groups` groups of channels: input (N, C, …).
 
     `weight` and `bias` are (C). From Wu and He, "Group normalization" (2018).
 
@@ -174,7 +174,7 @@ def group_norm(
 def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
-    """Divided by `(k + alpha * mean square of size neighbouring channels) ** beta`.
+    """Divides by `(k + alpha * mean square of size neighbouring channels) ** beta`.
 
     input is (N, C, …), and so is the result. From Krizhevsky et al., "ImageNet classification with
     deep convolutional neural networks" (2012).
@@ -185,7 +185,7 @@ def local_response_norm(
              [0.3333]]])
     """
     attributes = (size, float(alpha), float(beta), float(k))
-    # PyTorch takes the mean with `avg_pool3d`, which is in its list for the CPU, or `avg_pool2d`.
+    # PyTorch computes the mean by `avg_pool3d`, which its CPU autocast lists, or `avg_pool2d`.
     return (_responses_in_float32 if input.ndim > 3 else _responses)(input, attributes)
 
 
@@ -202,7 +202,7 @@ def normalize(
     dim: int | Sequence[int] = 1,
     eps: float = 1e-12,
 ) -> Tensor:
-    """Divided by the norm of order `p` along `dim`, but by `eps` at least; the shape stays.
+    """Divides by the p-norm along `dim`, but at least by `eps`; the shape is unchanged.
 
     >>> F.normalize(metaop.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[0.6000, 0.8000],

@@ -1,4 +1,4 @@
-"""Sums and collections over ranks of local tensors, with gradients."""
+"""Sums and stacks of local tensors over ranks, with gradients."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from metaop.unified_graph.recording import Call, modes
 
 
 def sum_over_ranks(input: Tensor, world: MPIWorld) -> Tensor:
-    """The sum of what the ranks hold, on all of them; its gradient is summed over the ranks too.
+    """Sums local tensors over all ranks; the gradient is summed over the ranks too.
 
-    Every rank must call it, and take the gradient if one does.
+    Every rank must call it, and run its backward if one does.
     """
     kind = f"{input.dtype.name}{list(input.shape)} on {input.device.type}"
     world.agree(f"sum of {kind}", "collectives")
@@ -44,6 +44,6 @@ def sum_over_ranks(input: Tensor, world: MPIWorld) -> Tensor:
 
 
 def stack_over_ranks(input: Tensor, world: MPIWorld) -> Tensor:
-    """Stacks what the ranks hold, of one shape, along a new first dimension."""
+    """Stacks local tensors of one shape from all ranks along a new first dimension."""
     around = (0, 0) * input.ndim + (world.rank, world.size - 1 - world.rank)
     return sum_over_ranks(pad(input[None], around), world)  # type: ignore[index]

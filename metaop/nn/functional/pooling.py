@@ -52,7 +52,7 @@ def _max_pool(spatial: int) -> Callable[..., Pooled]:
             ceil_mode,
         )
         if not return_indices:
-            # Only this form with three dimensions is in PyTorch's list for the CPU.
+            # PyTorch's CPU autocast lists only this three-dimensional form.
             pool = _maxima_in_float32 if spatial == 3 else _maxima
             return pool(input, attributes)
         call = record(operators.max_pool_with_indices, (input.call,), attributes)
@@ -62,13 +62,13 @@ def _max_pool(spatial: int) -> Callable[..., Pooled]:
     return _named(max_pool, f"max_pool{spatial}d", spatial, _MAX_POOL)
 
 
-# What the examples take: one row of four elements, whatever the dimensions are.
+# The input of the examples: one row of four elements in any number of dimensions.
 _ROW = ">>> x = metaop.tensor([1.0, 3.0, 7.0, 5.0]).reshape({row})\n"
 
-_MAX_POOL = f"""The largest element of every window of {{shape}}; padding never wins.
+_MAX_POOL = f"""The maximum of each window of {{shape}}; padding is never chosen.
 
 stride defaults to kernel_size; with `ceil_mode` a last partial window counts too. With
-`return_indices` the places of the maxima come as a second result, for `max_unpool`.
+`return_indices` the second result is the indices of the maxima, for `max_unpool`.
 
 {_ROW}>>> F.{{name}}(x, {{window}}).flatten()
 tensor([3., 7.])
@@ -76,7 +76,7 @@ tensor([3., 7.])
 
 
 def _named(function: Callable, name: str, spatial: int, doc: str, **words: str) -> Callable:
-    """The function with its name and docstring, whose words in braces fit the dimensions."""
+    """The function with its name and docstring, whose placeholders fit the dimensions."""
     function.__name__ = function.__qualname__ = name
     extents = ("L", "H, W", "D, H, W")[spatial - 1]
     function.__doc__ = doc.format(
@@ -97,7 +97,7 @@ max_pool1d, max_pool2d, max_pool3d = (_max_pool(spatial) for spatial in (1, 2, 3
 def _with_indices(
     pool: Callable[..., Pooled], spatial: int, given: str = "{window}"
 ) -> Callable[..., Pooled]:
-    """A pool that always returns the places of the maxima too; `given` cuts a row into halves."""
+    """A pool that also returns the indices of the maxima; `given` halves a row in the example."""
 
     shown = inspect.signature(pool)
 
@@ -106,8 +106,8 @@ def _with_indices(
         return pool(**{**bound, "return_indices": True})
 
     pool_with_indices.__signature__ = shown  # type: ignore[attr-defined]
-    doc = f"`{pool.__name__}` that returns the places of the maxima too.\n\n" + (
-        "A place is the index of an element in the flattened {flat} of its channel; the result\n"
+    doc = f"`{pool.__name__}` that also returns the indices of the maxima.\n\n" + (
+        "An index is that of an element in the flattened {flat} of its channel; the result\n"
         "is two tensors of one shape.\n\n"
         f"{_ROW}>>> F.{{name}}(x, {given})[1].flatten()\ntensor([1, 2])\n"
     )
@@ -130,7 +130,7 @@ def _average_pool(
     divisor_override: int | None,
 ) -> Tensor:
     if divisor_override == 0:
-        raise ArgumentError("avg_pool: divisor must be not zero", fix="leave it out, or pass n > 0")
+        raise ArgumentError("avg_pool: divisor must be not zero", fix="omit it, or pass n > 0")
     kernel = spread(kernel_size, spatial, "kernel_size")
     attributes = (
         kernel,
@@ -151,7 +151,7 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """The mean of every window of (N, C, L) or (C, L); see `avg_pool2d` for the arguments.
+    """The mean of each window of (N, C, L) or (C, L); see `avg_pool2d` for the arguments.
 
     >>> F.avg_pool1d(metaop.tensor([[1.0, 3.0, 7.0, 5.0]]), 2)
     tensor([[2., 6.]])
@@ -168,11 +168,11 @@ def avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """The mean of every window of (N, C, H, W) or (C, H, W).
+    """The mean of each window of (N, C, H, W) or (C, H, W).
 
     stride defaults to kernel_size. Padding counts as zeros unless `count_include_pad` is False;
-    `divisor_override` replaces the number of elements that the sum is divided by, and raises
-    ArgumentError if it is 0.
+    `divisor_override` replaces the divisor, the number of elements. Raises ArgumentError if it is
+    0.
 
     >>> F.avg_pool2d(metaop.arange(8.0).reshape(1, 2, 4), 2)
     tensor([[[2.5000, 4.5000]]])
@@ -192,7 +192,7 @@ def avg_pool3d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """The mean of every window of (N, C, D, H, W) or (C, D, H, W); see `avg_pool2d`.
+    """The mean of each window of (N, C, D, H, W) or (C, D, H, W); see `avg_pool2d`.
 
     >>> F.avg_pool3d(metaop.arange(8.0).reshape(1, 2, 2, 2), 2)
     tensor([[[[3.5000]]]])
@@ -218,9 +218,9 @@ def _power_pool(spatial: int) -> Callable[..., Tensor]:
     return _named(lp_pool, f"lp_pool{spatial}d", spatial, _POWER_POOL)
 
 
-_POWER_POOL = f"""The norm of order `norm_type` of every window of {{shape}}.
+_POWER_POOL = f"""The norm of order `norm_type` of each window of {{shape}}.
 
-It is the root of that order of the sum of x ** norm_type; stride defaults to kernel_size.
+It is (sum of x ** norm_type) ** (1 / norm_type); stride defaults to kernel_size.
 
 {_ROW}>>> F.{{name}}(x, 1, {{window}}).flatten()
 tensor([ 4., 12.])
@@ -232,7 +232,7 @@ lp_pool3d = casts_on_cpu(in_float32)(_power_pool(3))
 
 
 def _output_size(output_size: OutputSizes, input: Tensor, spatial: int) -> tuple[int, ...]:
-    """The output's extents, None standing for the input's."""
+    """The output's extents; None keeps the input's."""
     sizes = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * spatial
     if len(sizes) == 1:
         sizes = tuple(sizes) * spatial
@@ -244,10 +244,10 @@ def _output_size(output_size: OutputSizes, input: Tensor, spatial: int) -> tuple
     return tuple(n if size is None else size for size, n in zip(sizes, extents))
 
 
-_ADAPTIVE = f"""The {{word}} over windows that cut the extents of {{shape}} into parts.
+_ADAPTIVE = f"""The {{word}} over windows that divide the extents of {{shape}} into parts.
 
-`output_size` says how many parts, by one number or one for each extent; None keeps an extent.
-Windows are as equal as they can be and overlap where an extent is no multiple.
+`output_size` is the number of parts, one for all extents or one for each; None keeps an extent.
+Windows overlap where an extent is not a multiple of its number of parts.
 
 {_ROW}>>> F.{{name}}(x, {{window}}).flatten()
 tensor([{{halves}}])
@@ -328,10 +328,10 @@ def _fractional_max(spatial: int) -> Callable[..., Pooled]:
     return _named(fractional_max_pool, f"fractional_max_pool{spatial}d", spatial, _FRACTIONAL)
 
 
-_FRACTIONAL = f"""The maxima over windows of {{shape}} that begin at random places.
+_FRACTIONAL = f"""The maxima over windows of {{shape}} with random starts.
 
-There are `output_size` windows along each extent, or its part `output_ratio`. Raises
-ArgumentError unless one of both is given. From Graham, "Fractional max-pooling" (2014).
+`output_size` is the number of windows along each extent, `output_ratio` a fraction of it. Raises
+ArgumentError unless one of the two is given. From Graham, "Fractional max-pooling" (2014).
 
 {_ROW}>>> F.{{name}}(x, {{window}}, output_size={{window}}).flatten()
 tensor([3., 7.])
@@ -376,10 +376,10 @@ def _max_unpool(spatial: int) -> Callable[..., Tensor]:
     return _named(max_unpool, f"max_unpool{spatial}d", spatial, _MAX_UNPOOL)
 
 
-_MAX_UNPOOL = f"""Maxima put back where `max_pool` found them, zeros elsewhere, in {{shape}}.
+_MAX_UNPOOL = f"""Writes maxima back to where `max_pool` found them, zeros elsewhere, in {{shape}}.
 
 `output_size` chooses among the extents that pool to the input's. Raises ArgumentError if it
-differs from the natural one by the stride or more.
+differs from the default by the stride or more.
 
 {_ROW}>>> values, places = F.max_pool{{spatial}}d(x, {{window}}, return_indices=True)
 >>> F.{{name}}(values, places, {{window}}).flatten()

@@ -16,7 +16,7 @@ Weights = tuple["Tensor | None", ...]
 
 
 def _type_of_state(operands: list[Tensor], low: DType) -> DType | None:
-    """The type of the hidden state, the second operand: its sum with gates has that type."""
+    """The type of the hidden state, the second operand: its sum with the gates has that type."""
     return operands[1].dtype
 
 
@@ -59,7 +59,7 @@ def gru_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:
-    """One step of a gated recurrent unit: (N, I), (N, H) -> (N, H); gates reset, update, new."""
+    """One GRU step: (N, I), (N, H) -> (N, H); gates reset, update, new."""
     return _cell("gru", input, (hx,), (w_ih, w_hh, b_ih, b_hh))[0]
 
 
@@ -72,7 +72,7 @@ def lstm_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """One step of a long short-term memory: new hidden state and memory; gates i, f, g, o."""
+    """One LSTM step: the new hidden state and cell state; gates i, f, g, o."""
     hidden, memory = _cell("lstm", input, tuple(hx), (w_ih, w_hh, b_ih, b_hh))
     return hidden, memory
 
@@ -89,7 +89,7 @@ def recurrent_layer(
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """A cell run over (T, N, I), forwards or in `reverse`: outputs (T, N, H) and the last states.
 
-    `kind` is "rnn_tanh", "rnn_relu", "lstm" or "gru"; `states` (N, H) are one, or two for LSTM;
+    `kind` is "rnn_tanh", "rnn_relu", "lstm" or "gru"; `states` has one (N, H), or two for LSTM;
     `weights` are w_ih, w_hh, b_ih, b_hh. Samples end at `lengths` (N).
     """
     run = _layer_in_type_of_state if kind == "gru" else _layer
@@ -120,7 +120,7 @@ def _layer(
 
 
 def _is_loop(input: Tensor) -> bool:
-    """Whether a layer runs as a loop: where programs repeat their steps, and there are some."""
+    """Whether a layer runs as a loop: if programs can loop and there are several steps."""
     device = input.device
     can_repeat = device.type != "cuda" and device.placement is None
     return can_repeat and len(input) >= _SHORTEST_LOOP

@@ -26,11 +26,11 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:
-    """Minus the log-probability of label sequences without alignment.
+    """The negative log-probability of unaligned label sequences.
 
-    log_probs (T, N, C) or (T, C); targets (N, S) or all labels joined; lengths (N) or numbers.
-    "mean" divides each loss by its target's length first. With `zero_infinity`, impossible targets
-    cost nothing. The recursion is unrolled over T, by kernels that all steps share. From Graves et
+    log_probs (T, N, C) or (T, C); targets (N, S) or concatenated; lengths (N) or numbers. "mean"
+    first divides each loss by its target's length. With `zero_infinity`, impossible targets have
+    loss 0. The recursion is unrolled over T; all steps share their kernels. From Graves et
     al., "Connectionist temporal classification" (2006).
 
     >>> log_probs = metaop.full((2, 1, 2), 0.5).log()
@@ -79,7 +79,7 @@ def _going(times: np.ndarray, scores: Tensor) -> Call:
 
 
 def _places(sizes: np.ndarray, device: Device) -> Call:
-    """The index of each sample's labels among the joined ones; beyond a target, the last."""
+    """The index of each sample's labels in the concatenated ones; past a target's end, the last."""
     begins = np.cumsum(sizes) - sizes
     column = np.arange(max(int(sizes.max(initial=0)), 1))
     inside = np.minimum(column, np.maximum(sizes[:, None] - 1, 0))

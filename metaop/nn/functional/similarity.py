@@ -17,7 +17,7 @@ from metaop.unified_graph.recording import record
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """The cosine of the angle between vectors along `dim`; norms count as `eps` at least.
+    """The cosine of the angle between vectors along `dim`; norms are at least `eps`.
 
     The operands broadcast, and the result lacks the dimension.
 
@@ -43,7 +43,7 @@ def pairwise_distance(
 
 
 def pdist(input: Tensor, p: float = 2) -> Tensor:
-    """The distances between all pairs of rows of (N, M), first row first: N * (N - 1) / 2.
+    """The N * (N - 1) / 2 distances between all pairs of rows of (N, M), first row first.
 
     `p` is the order of the norm.
 
@@ -80,7 +80,7 @@ def cosine_embedding_loss(
     tensor([0., 1.])
     """
     reduction = reduction_of("cosine_embedding_loss", reduction, size_average, reduce)
-    # The sums of bools are whole numbers.
+    # Sums of bools are integers.
     tensors = [x.to(int64) if x.dtype.kind == "bool" else x for x in (input1, input2, target)]
     calls = [tensor.call for tensor in tensors]
     return wrap(record(operators.cosine_embedding_loss, calls, (float(margin), reduction)))
@@ -105,7 +105,7 @@ def triplet_margin_loss(
 ) -> Tensor:
     """max(0, d(anchor, positive) - d(anchor, negative) + margin) for distances of order `p`.
 
-    All are (N, D) or (D). With `swap`, the negative counts from the positive where that is nearer.
+    All are (N, D) or (D). `swap` takes the negative's distance to the positive if that is smaller.
     From Balntas et al., "Learning local feature descriptors with triplets" (2016).
 
     >>> anchor, positive = metaop.zeros(1, 2), metaop.tensor([[3.0, 4.0]])
@@ -129,9 +129,9 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """`triplet_margin_loss` for any distance between two batches of vectors.
+    """`triplet_margin_loss` with any distance between two batches of vectors.
 
-    `distance_function` takes two tensors (N, D) and gives (N); it defaults to the Euclidean
+    `distance_function` takes two tensors (N, D) and returns (N); it defaults to the Euclidean
     distance.
 
     >>> x = metaop.tensor([[0.0], [1.0], [3.0]])

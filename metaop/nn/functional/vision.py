@@ -27,9 +27,9 @@ _AREA_POOLS = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_p
 def pad(
     input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Tensor:
-    """Elements added around a tensor, from the last dimension backwards: (left, right, top, …).
+    """Pads a tensor; `pad` lists widths from the last dimension backwards: (left, right, top, …).
 
-    mode is "constant" (filled with `value`; negative widths cut off), "reflect", "replicate" or
+    mode is "constant" (filled with `value`; negative widths crop), "reflect", "replicate" or
     "circular". Reflected widths must be less than the size of the dimension.
 
     >>> F.pad(metaop.tensor([[1, 2, 3]]), (1, 2))
@@ -51,7 +51,7 @@ def pad(
     untouched = (0,) * (input.ndim - len(widths) // 2)
     before, after = (*untouched, *widths[-2::-2]), (*untouched, *widths[::-2])
     attributes = (before, after, mode, 0 if value is None else value)
-    # PyTorch's list for the CPU has `replication_pad` of all ranks, `reflection_pad` of 1 and 2.
+    # PyTorch's CPU autocast lists `replication_pad` of all ranks, `reflection_pad` of 1 and 2.
     listed = mode == "replicate" or (mode == "reflect" and len(widths) < 6)
     return (_padded_in_float32 if listed else _padded)(input, attributes)
 
@@ -72,7 +72,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """The last dimensions of (N, C, *extents) resized to `size` or by `scale_factor`.
+    """Resizes the last dimensions of (N, C, *extents) to `size` or by `scale_factor`.
 
     mode: "nearest", "nearest-exact", "linear" (3-D input), "bilinear", "bicubic" (4-D), "trilinear"
     (5-D) or "area". `antialias` (bilinear, bicubic) averages when shrinking.
@@ -122,7 +122,7 @@ def _output(
     scale_factor: Numbers,
     recompute: bool | None,
 ) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
-    """The output's extents, and the scale factors to compute with (None: from the extents)."""
+    """The output's extents, and the scale factors to use (None: from the extents)."""
     spatial = input.ndim - 2
     if (size is None) == (scale_factor is None):
         raise ArgumentError(
@@ -157,7 +157,7 @@ def _output(
 
 
 def _scale(extent: int, output: int, factor: float | None, align_corners: bool) -> float:
-    """The step in the input per element of the output."""
+    """The step in the input per output element."""
     if align_corners:
         return (extent - 1) / (output - 1) if output > 1 else 0.0
     return 1.0 / factor if factor else extent / output
@@ -207,11 +207,11 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """The input (N, C, *extents) at the places in `grid` (N, *output, 2 or 3), -1 … 1 in x, y(, z).
+    """Samples the input (N, C, *extents) at the positions in `grid` (N, *output, 2 or 3).
 
-    mode is "bilinear", "nearest" or "bicubic" (2-D); padding_mode "zeros", "border" or
-    "reflection". With `align_corners`, -1 and 1 are the centres of the corner elements, else their
-    outer edges. The result is (N, C, *output).
+    Positions are x, y(, z) from -1 to 1. mode is "bilinear", "nearest" or "bicubic" (2-D);
+    padding_mode "zeros", "border" or "reflection". With `align_corners`, -1 and 1 are the centres
+    of the corner elements, else their outer edges. The result is (N, C, *output).
 
     >>> grid = metaop.tensor([[[[0.0, 0.0], [1.0, 0.0]]]])
     >>> F.grid_sample(metaop.tensor([[[[1.0, 3.0]]]]), grid, align_corners=True)
@@ -229,9 +229,9 @@ def grid_sample(
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """The places that affine maps (N, D, D + 1) send an output of `size` (N, C, *extents) to.
+    """The sampling grid of affine maps (N, D, D + 1) for an output of `size` (N, C, *extents).
 
-    The result is (N, *extents, D), as `grid_sample` takes it; D is 2 or 3.
+    The result is (N, *extents, D), a `grid` for `grid_sample`; D is 2 or 3.
 
     >>> F.affine_grid(metaop.eye(2, 3)[None], (1, 1, 1, 2), align_corners=True)
     tensor([[[[-1.,  0.],
@@ -253,7 +253,7 @@ def _warn_of_corners(operator: str, align_corners: bool | None) -> None:
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
-    """Channels moved into space: (…, C * r**2, H, W) -> (…, C, H * r, W * r).
+    """Moves channels into space: (…, C * r**2, H, W) -> (…, C, H * r, W * r).
 
     r is `upscale_factor`. From Shi et al., "Real-time single image and video super-resolution"
     (2016).
@@ -266,9 +266,9 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """Space moved into channels: (…, C, H * r, W * r) -> (…, C * r**2, H, W).
+    """Moves space into channels: (…, C, H * r, W * r) -> (…, C * r**2, H, W).
 
-    r is `downscale_factor`, which divides both extents. It is the inverse of `pixel_shuffle`.
+    r is `downscale_factor`, which must divide both extents. The inverse of `pixel_shuffle`.
 
     >>> F.pixel_unshuffle(metaop.arange(4).reshape(1, 2, 2), 2).flatten()
     tensor([0, 1, 2, 3])
@@ -277,7 +277,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """The channels (dimension 1) of `groups` groups dealt out in turn; the shape stays.
+    """Interleaves the channels (dimension 1) of `groups` groups; the shape is unchanged.
 
     From Zhang et al., "ShuffleNet" (2018).
 

@@ -1,4 +1,4 @@
-"""The names under which PyTorch programs reach into the layers (`torch.nn.modules`)."""
+"""The module names under which PyTorch programs import layers (`torch.nn.modules`)."""
 
 import importlib
 import sys
@@ -21,7 +21,7 @@ from metaop.nn.module import Module
 from metaop.nn.modules import module, utils
 from metaop.nn.normalisation import _BatchNorm, _InstanceNorm
 
-# The modules in which PyTorch defines its layers, besides `module` and `utils`, and their layers.
+# PyTorch's modules of layers, besides `module` and `utils`, and the layers in each.
 _ROOMS = {
     "activation": """
         Threshold ReLU RReLU Hardtanh ReLU6 Sigmoid Hardsigmoid Tanh SiLU Mish Hardswish ELU
@@ -80,9 +80,9 @@ _ROOMS = {
 
 
 class _Room(ModuleType):
-    """One of them: `nn.modules.conv._ConvNd` is `nn.modules._ConvNd`.
+    """One of these modules: `nn.modules.conv._ConvNd` is `nn.modules._ConvNd`.
 
-    Programs list what is in it (`vars`) and take all (`import *`), so its layers are entries.
+    Programs list its contents (`vars`, `import *`), so its layers are real attributes.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -92,7 +92,7 @@ class _Room(ModuleType):
 
 
 def __getattr__(name: str) -> Any:
-    """Every layer: `nn.modules.Linear` is `nn.Linear`."""
+    """Any layer: `nn.modules.Linear` is `nn.Linear`."""
     layers = importlib.import_module("metaop.nn")
     if name.startswith("_") or not isinstance(getattr(layers, name, None), type):
         raise AttributeError(f"module 'metaop.nn.modules' has no attribute {name!r}")
@@ -104,6 +104,6 @@ for _name in _ROOMS:
 
 
 def fill(layers: dict[str, Any]) -> None:
-    """Gives each module its layers, once all of them are defined."""
+    """Adds the layers to each module, once all of them are defined."""
     for name, listed in _ROOMS.items():
         globals()[name].__dict__.update({one: layers[one] for one in listed.split()})

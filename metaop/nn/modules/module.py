@@ -1,4 +1,4 @@
-"""The class of all modules, and the hooks that run for every one (`torch.nn.modules.module`)."""
+"""The base class of modules, and the global hooks (`torch.nn.modules.module`)."""
 
 from metaop.nn.hooks import (
     register_module_backward_hook,
@@ -26,5 +26,5 @@ __all__ = [
 
 
 def _addindent(s_: str, numSpaces: int) -> str:
-    """The text with all lines but the first moved to the right."""
+    """The text with all lines but the first indented."""
     return s_.replace("\n", "\n" + numSpaces * " ")

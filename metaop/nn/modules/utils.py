@@ -1,4 +1,4 @@
-"""The helpers of PyTorch's layers that programs import (`torch.nn.modules.utils`)."""
+"""Helpers of PyTorch's layers that programs import (`torch.nn.modules.utils`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: 
 
 
 def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
-    """A function that makes a tuple of an iterable, and `n` times the same of anything else."""
+    """A function that makes an iterable a tuple, and repeats any other value `n` times."""
 
     def parse(x: Any) -> tuple[Any, ...]:
         return tuple(x) if isinstance(x, Iterable) else (x,) * n
@@ -34,12 +34,12 @@ _quadruple = _ntuple(4, "_quadruple")
 
 
 def _reverse_repeat_tuple(t: Sequence[Any], n: int) -> tuple[Any, ...]:
-    """The elements from the last to the first, each `n` times."""
+    """The elements in reverse order, each `n` times."""
     return tuple(x for x in reversed(t) for _ in range(n))
 
 
 def _list_with_default(out_size: Any, defaults: Sequence[int]) -> Any:
-    """A size in which None means the size of the input."""
+    """A size whose None entries are replaced by the input's size."""
     if isinstance(out_size, int):
         return out_size
     return [d if v is None else v for v, d in zip(out_size, defaults[-len(out_size) :])]

@@ -1,4 +1,4 @@
-"""`DataParallel`: a module that runs where its parameters are."""
+"""`DataParallel`: runs a module on the device of its parameters."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from metaop.nn.parallel.devices import check_devices
 
 
 class DataParallel(Module):
-    """Wraps a module under the name `module` and calls it, on the device of its parameters.
+    """Wraps a module as its attribute `module` and runs it on the device of its parameters.
 
-    PyTorch divides the batch along `dim` among the GPUs of one process. Here one device does the
-    work, which gives the same numbers whatever `dim` is; several devices are used by processes
-    (`DistributedDataParallel`). Raises ArgumentError for other devices than that of the module.
+    PyTorch splits the batch along `dim` over the GPUs of one process. Here one device computes it
+    all, with the same result for any `dim`; to use several devices, start several processes with
+    `DistributedDataParallel`. Raises ArgumentError for devices other than that of the module.
 
     >>> model = nn.DataParallel(nn.Linear(3, 2))
     >>> model(metaop.ones(4, 3)).shape
@@ -47,7 +47,7 @@ def data_parallel(
     dim: int = 0,
     module_kwargs: dict[str, Any] | None = None,
 ) -> Any:
-    """The module called with `inputs`; see `DataParallel`."""
+    """Calls the module with `inputs`; see `DataParallel`."""
     check_devices(module, device_ids, output_device)
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
     return module(*arguments, **(module_kwargs or {}))

@@ -1,4 +1,4 @@
-"""Devices that programs name for a module which is on one already."""
+"""Checks devices that programs pass for a module that is already on one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def check_devices(module: Module, devices: Sequence[Any] | None, output: Any = N
     here = {parameter.device for parameter in module.parameters()}
     if wanted and here and wanted != here:
         raise ArgumentError(
-            f"{type(module).__name__} lies on {', '.join(sorted(map(str, here)))}, and is to run "
-            f"on {', '.join(sorted(map(str, wanted)))}",
-            fix="leave the devices out, or move the module first; for several devices start "
+            f"{type(module).__name__} is on {', '.join(sorted(map(str, here)))}, but was asked to "
+            f"run on {', '.join(sorted(map(str, wanted)))}",
+            fix="omit the devices, or move the module first; to use several devices, start "
             "several processes with DistributedDataParallel",
         )

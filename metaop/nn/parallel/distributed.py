@@ -1,4 +1,4 @@
-"""`DistributedDataParallel`: every rank trains on its share; gradients are averaged."""
+"""`DistributedDataParallel`: every rank trains on its own batch; gradients are averaged."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from metaop.unified_graph.tensor_type import CPU
 
 
 class DistributedDataParallel(Module):
-    """Wraps `module` for training on all ranks of the job, one share of the batch on each.
+    """Wraps `module` for data-parallel training on all ranks of the job.
 
-    At the start all ranks take the parameters and buffers of rank 0. When a backward pass that
-    reached a parameter has ended, the gradients are averaged over the ranks, in buckets of
-    `bucket_cap_mb` MB, each while the gradients of the next ones are computed; on one host the
-    ranks add up in memory that they share. A parameter that only some ranks used counts as zero on
-    the others, one that none used keeps no gradient. With `broadcast_buffers` all ranks take the
-    buffers of rank 0 at every forward pass in training; with `gradient_as_bucket_view` gradients
-    stay in the buckets, where the next backward pass overwrites them. Unused parameters are found,
-    and the graph may change, whatever `find_unused_parameters` and `static_graph` say.
+    At construction all ranks receive the parameters and buffers of rank 0. After each backward pass
+    that reaches a parameter, the gradients are averaged over the ranks in buckets of
+    `bucket_cap_mb` MB, overlapped with the computation of later gradients; ranks on one host reduce
+    in shared memory. A gradient that only some ranks have counts as zero on the others; one that no
+    rank has stays None. With `broadcast_buffers` all ranks receive the buffers of rank 0 at every
+    forward pass in training. With `gradient_as_bucket_view` gradients stay in the buckets, where
+    the next backward pass overwrites them. Unused parameters and changing graphs always work,
+    whatever `find_unused_parameters` and `static_graph` are.
 
-    Ranks that differ in their parameters' names, shapes or types fail here, on all ranks. Raises
-    ArgumentError for devices other than that of the module, and for a `dim` other than 0.
+    If parameters differ in name, shape or type between ranks, construction fails on all ranks.
+    Raises ArgumentError for devices other than that of the module, and for a `dim` other than 0.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class DistributedDataParallel(Module):
         if dim != 0 or check_reduction:
             raise ArgumentError(
                 f"DistributedDataParallel got {dim=}, {check_reduction=}",
-                fix="leave them out: every rank gives its own batch to the module",
+                fix="omit them: every rank passes its own batch to the module",
             )
         self.module = module
         self.broadcast_buffers = broadcast_buffers
@@ -79,7 +79,7 @@ class DistributedDataParallel(Module):
             parameter.register_post_accumulate_grad_hook(self._reached)
 
     def _reached(self, parameter: Parameter) -> None:
-        """A parameter got a gradient: average all of them when this backward pass has ended."""
+        """Called when a parameter gets a gradient: averages all when the backward pass ends."""
         if self.require_backward_grad_sync and self._reducer.reduce not in at_end:
             at_end.append(self._reducer.reduce)
 
@@ -94,7 +94,7 @@ class DistributedDataParallel(Module):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Gradients are only accumulated inside, as all but the last of several backwards want."""
+        """Only accumulates gradients inside: for all but the last backward of a step."""
         previous, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
@@ -109,7 +109,7 @@ class DistributedDataParallel(Module):
         self._world.agree("\n".join(lines), "modules")
 
     def _take_values_of_rank_0(self, tensors: Sequence[Tensor]) -> None:
-        """Sends all tensors that are on one device as one message."""
+        """Broadcasts the tensors of rank 0, all those on one device as one message."""
         for device in dict.fromkeys(tensor.device for tensor in tensors):
             memory = memory_of(device)
             chosen = [tensor for tensor in tensors if tensor.device is device]
@@ -129,6 +129,6 @@ class DistributedDataParallel(Module):
             if tensor.device is CPU:
                 array[...] = value
             else:
-                # Values that are equal at first may share the memory of a GPU.
+                # Initially equal values may share memory on a GPU.
                 own = tensor_on(value.copy(), tensor.dtype, tensor.device)
                 tensor.data.copy_(own)  # type: ignore[attr-defined]

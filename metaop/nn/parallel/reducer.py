@@ -21,9 +21,9 @@ from metaop.unified_graph.tensor_type import CPU, Device
 
 
 class Bucket:
-    """Parameters of one type and device whose gradients are averaged together.
+    """Parameters of one dtype and device whose gradients are averaged together.
 
-    With `in_place` the means stay in memory of the bucket, where the next ones overwrite them.
+    With `in_place` the means stay in the bucket's memory, where the next ones overwrite them.
     """
 
     def __init__(self, parameters: Sequence[Parameter], world: MPIWorld, in_place: bool) -> None:
@@ -34,7 +34,7 @@ class Bucket:
         self.source = memory_of(self.device)
         self.packing = Packing([tuple(p.shape) for p in parameters], self.dtype)
         self.memory = self._new_memory() if in_place else None
-        # Of the gradients that are being averaged: the arrays, the means and the request.
+        # The average in flight: the gradients' arrays, the means and the request.
         self.arrays: dict[Parameter, Any] = {}
         self.means: Any = None
         self.request: Any = None
@@ -47,7 +47,7 @@ class Bucket:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all gradients have been computed."""
+        """Whether all gradients of the bucket are computed."""
         return len(self.arrays) == len(self.parameters)
 
     def start(self) -> None:
@@ -60,7 +60,7 @@ class Bucket:
             self.request = transport.all_reduce(packed, self.means, "add", 1.0 / transport.size)
 
     def finish(self, used: set[Parameter]) -> None:
-        """Makes the means the gradients of the parameters that some rank used."""
+        """Waits for the means and sets them as the gradients of parameters that a rank used."""
         self.world.wait(self.request, f"averaging of {self.means.nbytes} bytes of gradients")
         for parameter, mean in zip(self.parameters, self.packing.parts(self.means)):
             if parameter in used:
@@ -71,7 +71,7 @@ class Bucket:
 class GradientReducer:
     """Averages the gradients of `parameters`, which are equal in number and shape on all ranks.
 
-    A bucket travels while the gradients of the next ones are computed.
+    A bucket is reduced while the gradients of later ones are computed.
     """
 
     def __init__(
@@ -90,13 +90,12 @@ class GradientReducer:
     def reduce(self) -> None:
         """Replaces every gradient by its mean over the ranks; all ranks must call it.
 
-        A parameter without a gradient counts as zero where another rank has one, and stays without
-        where none has.
+        A missing gradient counts as zero if another rank has one; if none has, it stays None.
         """
         if any(p.grad is not None and p.grad.is_sparse for p in self.parameters):
             raise UnsupportedError(
-                "gradients are averaged over ranks as dense ones, got a sparse one",
-                fix="leave sparse=True of the table away",
+                "only dense gradients are averaged over ranks, got a sparse one",
+                fix="omit sparse=True of the embedding",
             )
         self.world.agree("averaging of gradients", "collectives")
         used = self._used_somewhere()
@@ -113,7 +112,7 @@ class GradientReducer:
 
 
 class _Averaging:
-    """The buckets of a backward pass, which start in the same order on every rank."""
+    """The buckets of a backward pass, started in the same order on every rank."""
 
     def __init__(self, buckets: Sequence[Bucket]) -> None:
         self.waiting = list(reversed(buckets))
@@ -128,7 +127,7 @@ class _Averaging:
                     self.owners.setdefault(parameter.grad.call, []).append((bucket, parameter))
 
     def progress(self, call: Call | None, buffer: Any) -> None:
-        """Accepts a computed gradient, and makes progress on what is in flight."""
+        """Accepts a computed gradient, and progresses the buckets in flight."""
         if call is not None:
             for bucket, parameter in self.owners.pop(call, ()):
                 bucket.arrays[parameter] = array_at(buffer, call.type)
@@ -138,7 +137,7 @@ class _Averaging:
             bucket.request.Test()
 
     def start_all(self) -> None:
-        """Starts the rest, when all gradients are computed."""
+        """Starts the remaining buckets, when all gradients are computed."""
         for owners in self.owners.values():
             for bucket, parameter in owners:
                 assert parameter.grad is not None
@@ -153,9 +152,9 @@ class _Averaging:
 
 
 def _packed(parameters: Sequence[Parameter], limit: float) -> list[list[Parameter]]:
-    """The parameters, last first, in lists of one type and device.
+    """Packs the parameters, last first, into lists of one dtype and device.
 
-    They have at most `limit` bytes, or one parameter.
+    A list has at most `limit` bytes, or a single parameter.
     """
     buckets: list[list[Parameter]] = []
     room = 0.0

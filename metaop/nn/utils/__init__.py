@@ -1,4 +1,4 @@
-"""Helpers for training: gradient limits, vectors of parameters, weight reparametrisations."""
+"""Training helpers: gradient clipping, flattened parameters, weight reparametrisations."""
 
 from metaop.nn.utils import parametrizations, parametrize, prune, rnn, stateless
 from metaop.nn.utils.clip_grad import (

@@ -1,4 +1,4 @@
-"""Limits on gradients."""
+"""Gradient clipping."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metaop.unified_graph.recording import part, record, scalar_leaf
 
 
 def _norm(values: list[Node], norm_type: float) -> Node:
-    """The norm of all elements of several tensors together."""
+    """The norm over all elements of several tensors."""
     parts = []
     for value in values:
         size = apply("abs", cast(value, value.dtype.compute))
@@ -49,7 +49,7 @@ def total_norm(inputs: tuple[Node, ...], norm_type: float) -> Node:
 
 @composite(variadic=True, differentiable=False)
 def scale_to_norm(inputs: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Gradients, their norm and the largest norm allowed: the gradients scaled down to it."""
+    """Scales gradients to a norm; inputs are the gradients, their norm and the maximum norm."""
     *gradients, norm, limit = inputs
     factor = apply("clamp_max", limit / (norm + 1e-6), 1.0)
     kinds = [promote(g.dtype, factor.dtype) for g in gradients]
@@ -62,8 +62,8 @@ def _gradients(parameters: Any) -> list[Tensor]:
     found = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if any(gradient.is_sparse for gradient in found):
         raise UnsupportedError(
-            "a limit on gradients takes dense ones, got a sparse one",
-            fix="leave the parameters of tables with sparse=True out",
+            "gradient clipping needs dense gradients, got a sparse one",
+            fix="exclude the parameters of embeddings with sparse=True",
         )
     return found
 
@@ -101,7 +101,7 @@ def get_total_norm(
 def clip_grads_with_norm_(
     parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
-    """Scales gradients by max_norm / total_norm when that is below 1; shapes stay.
+    """Scales gradients by max_norm / total_norm when that is below 1; shapes are unchanged.
 
     >>> layer = nn.Linear(2, 1, bias=False)
     >>> layer.weight.grad = metaop.tensor([[3.0, 4.0]])
@@ -128,9 +128,9 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """Scales all gradients together so that their norm is at most `max_norm`; shapes stay.
+    """Scales all gradients together so that their norm is at most `max_norm`; shapes are unchanged.
 
-    Returns the norm before.
+    Returns the norm before scaling.
 
     >>> layer = nn.Linear(2, 1, bias=False)
     >>> layer.weight.grad = metaop.tensor([[3.0, 4.0]])
@@ -150,7 +150,7 @@ clip_grad_norm = clip_grad_norm_
 
 @no_grad()
 def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
-    """Limits every element of the gradients to [-clip_value, clip_value]; shapes stay.
+    """Clamps every gradient element to [-clip_value, clip_value]; shapes are unchanged.
 
     >>> layer = nn.Linear(2, 1, bias=False)
     >>> layer.weight.grad = metaop.tensor([[3.0, -4.0]])

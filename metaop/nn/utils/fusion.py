@@ -1,4 +1,4 @@
-"""Batch normalisation folded into the layer before it, for evaluation."""
+"""Folds batch normalisation into the preceding layer, for inference."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ AnyLinear = TypeVar("AnyLinear", bound=Linear)
 def fuse_conv_bn_eval(
     conv: AnyConvolution, bn: _BatchNorm, transpose: bool = False
 ) -> AnyConvolution:
-    """A convolution that does what `conv` and `bn` do one after the other in evaluation.
+    """A convolution equivalent to `conv` followed by `bn` in evaluation mode.
 
-    Its shapes are those of `conv`. Raises ArgumentError unless both are in evaluation.
+    Its shapes are those of `conv`. Raises ArgumentError unless both are in evaluation mode.
 
     >>> conv, norm = nn.Conv2d(1, 2, 3).eval(), nn.BatchNorm2d(2).eval()
     >>> fused, image = nn.utils.fuse_conv_bn_eval(conv, norm), metaop.ones(1, 1, 3, 3)
@@ -38,9 +38,9 @@ def fuse_conv_bn_eval(
 
 
 def fuse_linear_bn_eval(linear: AnyLinear, bn: _BatchNorm) -> AnyLinear:
-    """A linear layer that does what `linear` and `bn` do one after the other in evaluation.
+    """A linear layer equivalent to `linear` followed by `bn` in evaluation mode.
 
-    Its shapes are those of `linear`. Raises ArgumentError unless both are in evaluation.
+    Its shapes are those of `linear`. Raises ArgumentError unless both are in evaluation mode.
 
     >>> linear, norm = nn.Linear(2, 3).eval(), nn.BatchNorm1d(3).eval()
     >>> fused, x = nn.utils.fuse_linear_bn_eval(linear, norm), metaop.ones(1, 2)
@@ -76,7 +76,7 @@ def fuse_conv_bn_weights(
     bn_b: Tensor | None,
     transpose: bool = False,
 ) -> tuple[Parameter, Parameter]:
-    """Weight and bias of the convolution with the normalisation in them; their shapes stay.
+    """Weight and bias of a convolution with the normalisation folded in; shapes are unchanged.
 
     >>> one, zero = metaop.ones(1), metaop.zeros(1)
     >>> weight = metaop.ones(1, 1, 1)
@@ -97,7 +97,7 @@ def fuse_linear_bn_weights(
     bn_w: Tensor | None,
     bn_b: Tensor | None,
 ) -> tuple[Parameter, Parameter]:
-    """Weight and bias of the linear layer with the normalisation in them; their shapes stay.
+    """Weight and bias of a linear layer with the normalisation folded in; shapes are unchanged.
 
     >>> one, zero = metaop.ones(1), metaop.zeros(1)
     >>> weight, bias = nn.utils.fuse_linear_bn_weights(

@@ -1,4 +1,4 @@
-"""Functions that save time or memory in PyTorch, and are unnecessary here."""
+"""Functions that save time or memory in PyTorch and are not needed here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AnyModule = TypeVar("AnyModule", bound=Module)
 def convert_conv2d_weight_memory_format(module: AnyModule, memory_format: Any) -> AnyModule:
     """Returns the module itself: the compiler chooses the memory layout of weights.
 
-    The order of the dimensions that programs see does not depend on that.
+    The order of dimensions that programs see does not depend on it.
 
     >>> layer = nn.Conv2d(1, 2, 3)
     >>> nn.utils.convert_conv2d_weight_memory_format(layer, metaop.channels_last) is layer
@@ -26,9 +26,9 @@ convert_conv3d_weight_memory_format = convert_conv2d_weight_memory_format
 
 
 def skip_init(module_cls: Callable[..., AnyModule], *args: Any, **kwargs: Any) -> AnyModule:
-    """A module whose values are to be replaced: random numbers not read are never drawn.
+    """A module whose initial values are never computed, because they will be replaced.
 
-    The shapes are those that the arguments say.
+    Shapes follow from the arguments.
 
     >>> nn.utils.skip_init(nn.Linear, 2, 3).weight.shape
     metaop.Size([3, 2])

@@ -1,4 +1,4 @@
-"""Parametrisations that keep weights orthogonal, of spectral norm 1, or as length and direction."""
+"""Parametrisations of weights: orthogonal, of spectral norm 1, or as norm and direction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _orthogonalised(A: Tensor) -> Tensor:
 
 
 class _Orthogonal(Module):
-    """Orthogonal matrices from any matrix: a map from skew-symmetric ones, or from reflections."""
+    """Maps any matrix to an orthogonal one, by a skew-symmetric matrix or by reflections."""
 
     base: Tensor | None
 
@@ -73,7 +73,7 @@ class _Orthogonal(Module):
 
     @no_grad()
     def right_inverse(self, Q: Tensor) -> Tensor:
-        """The matrix that `forward` maps to Q; the nearest orthogonal base with trivialization."""
+        """The matrix that `forward` maps to Q; with trivialization, the nearest orthogonal base."""
         if Q.shape != self.shape:
             raise ArgumentError(
                 f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of "
@@ -93,7 +93,7 @@ class _Orthogonal(Module):
             )
         packed, tau = geqrf(tall)
         diagonal = packed.diagonal(dim1=-2, dim2=-1)
-        # LAPACK gives a factor of exactly 0 where it does not reflect.
+        # LAPACK returns a factor of exactly 0 where it does not reflect.
         diagonal.copy_(diagonal.sign() * (1 - 2 * (tau == 0.0).to(tau.dtype)))
         return packed.mT if rows < columns else packed
 
@@ -119,8 +119,8 @@ def orthogonal(
     """Keeps the columns (or rows, if fewer) of a matrix orthonormal.
 
     `orthogonal_map` is "matrix_exp" (the default for square matrices), "cayley" or "householder".
-    With `use_trivialization` the parameter is a change relative to a base, which assignments move
-    (Casado 2019).
+    With `use_trivialization` the parameter is relative to a base, which assignments set (Casado
+    2019).
 
     Raises ArgumentError for tensors of fewer than two dimensions.
 
@@ -156,15 +156,15 @@ class _WeightNorm(Module):
         return weight_v * (weight_g / norm_except_dim(weight_v, 2, self.dim))
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Lengths and direction."""
+        """The norms and the direction."""
         return norm_except_dim(weight, 2, self.dim), weight
 
 
 def weight_norm(module: AnyModule, name: str = "weight", dim: int = 0) -> AnyModule:
-    """The weight as length `original0` and direction `original1` (Salimans & Kingma 2016).
+    """Splits the weight into norm `original0` and direction `original1` (Salimans & Kingma 2016).
 
-    `dim` is the dimension whose slices have lengths of their own. State dicts of the older
-    `nn.utils.weight_norm` are understood.
+    `dim` is the dimension whose slices have their own norm. State dicts of the older
+    `nn.utils.weight_norm` can be loaded.
 
     >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 3))
     >>> layer.parametrizations.weight.original0.shape
@@ -183,7 +183,7 @@ def weight_norm(module: AnyModule, name: str = "weight", dim: int = 0) -> AnyMod
 
 
 class _SpectralNorm(Module):
-    """Divides by the largest singular value, which power iteration follows while training."""
+    """Divides by the largest singular value, tracked by power iteration during training."""
 
     _u: Tensor
     _v: Tensor
@@ -228,12 +228,12 @@ class _SpectralNorm(Module):
         matrix = self._as_matrix(weight)
         if self.training:
             self._iterate(matrix.detach(), self.n_power_iterations)
-        # Copies, so that a second forward pass may move the vectors before the first backward.
+        # Copies, so that a second forward may update the vectors before the first backward.
         u, v = self._u.clone(), self._v.clone()
         return weight / u.dot(matrix.mv(v))
 
     def right_inverse(self, value: Tensor) -> Tensor:
-        """The value itself: its norm is taken off again."""
+        """The value itself; `forward` divides by its norm again."""
         return value
 
 
@@ -246,7 +246,7 @@ def spectral_norm(
 ) -> AnyModule:
     """Divides the weight by its largest singular value (Miyato et al. 2018).
 
-    `dim` is the dimension of the outputs: 0, but 1 for transposed convolutions when left out.
+    `dim` is the output dimension; the default is 0, or 1 for transposed convolutions.
 
     >>> layer = nn.utils.parametrizations.spectral_norm(nn.Linear(2, 2), n_power_iterations=50)
     >>> metaop.linalg.svdvals(layer.weight)[0].round(decimals=2).item()

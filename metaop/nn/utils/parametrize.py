@@ -1,4 +1,4 @@
-"""Parameters that are computed from others: `module.weight` as a function of what is trained."""
+"""Parametrisations: `module.weight` as a function of the trained parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AnyModule = TypeVar("AnyModule", bound=Module)
 
 
 class _Cache:
-    """Values that parametrised tensors have kept, while any `cached()` is open."""
+    """The cached values of parametrised tensors, while any `cached()` is open."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -29,7 +29,7 @@ _cache = _Cache()
 
 @contextmanager
 def cached() -> Iterator[None]:
-    """Inside, every parametrised tensor is computed once: for loops that read it many times.
+    """Computes every parametrised tensor only once inside, for loops that read it many times.
 
     >>> with nn.utils.parametrize.cached():
     ...     nn.Linear(2, 1)(metaop.ones(2)).shape
@@ -52,10 +52,10 @@ def _register(module: Module, name: str, tensor: Tensor) -> None:
 
 
 class ParametrizationList(ModuleList):
-    """The parametrisations of one tensor, applied in order, and what the first one takes.
+    """The parametrisations of one tensor, applied in order, and the input of the first one.
 
-    That is `original`, or `original0`, `original1`, … when the `right_inverse` of the first one
-    gives several tensors. Unless `unsafe`, the result must have the dtype and shape of the tensor.
+    The input is `original`, or `original0`, `original1`, … if the `right_inverse` of the first one
+    returns several tensors. Unless `unsafe`, dtype and shape must stay those of the tensor.
 
     >>> class Doubled(nn.Module):
     ...     def forward(self, x):
@@ -81,7 +81,7 @@ class ParametrizationList(ModuleList):
         self.ntensors = 1 if self.is_tensor else len(sources)
         if self.is_tensor:
             _check_source(sources, original)
-            # The same object, so that an optimizer keeps working.
+            # The parameter stays the same object, so that optimizers keep working.
             original.data = sources.detach()
             _register(self, "original", original)
         else:
@@ -93,7 +93,7 @@ class ParametrizationList(ModuleList):
             _check_result(self(), shape, dtype)
 
     def right_inverse(self, value: Tensor) -> None:
-        """Sets the originals so that the parametrised tensor becomes `value`."""
+        """Sets the originals such that the parametrised tensor becomes `value`."""
         with no_grad():
             sources: Any = value
             for module in reversed(list(self)):
@@ -167,7 +167,7 @@ def _check_result(result: Any, shape: Any, dtype: Any) -> None:
 
 
 def _property_of(name: str) -> property:
-    """The attribute of a class whose instances compute the tensor `name`."""
+    """A property that computes the parametrised tensor `name`."""
 
     def get(self: Any) -> Tensor:
         if not _cache.depth:
@@ -184,7 +184,7 @@ def _property_of(name: str) -> property:
 
 
 def _own_class(module: Module) -> None:
-    """Gives the module its own class, which can have properties."""
+    """Gives the module its own class, to which properties can be added."""
     plain = type(module)
     module.__class__ = type(f"Parametrized{plain.__name__}", (plain,), {})  # type: ignore[assignment]
 
@@ -192,11 +192,11 @@ def _own_class(module: Module) -> None:
 def register_parametrization(
     module: AnyModule, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> AnyModule:
-    """Makes `module.tensor_name` the result of `parametrization`, which keeps its shape.
+    """Makes `module.tensor_name` the result of `parametrization`, which must keep its shape.
 
     The parameter (or buffer) itself moves to `module.parametrizations.tensor_name.original`. A
-    second parametrisation takes the result of the first. Assigning to the tensor needs a
-    `right_inverse` in all of them.
+    second parametrisation applies to the result of the first. Assigning to the tensor requires
+    all of them to have a `right_inverse`.
 
     >>> class Symmetric(nn.Module):
     ...     def forward(self, x):
@@ -246,9 +246,9 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 def remove_parametrizations(
     module: AnyModule, tensor_name: str, leave_parametrized: bool = True
 ) -> AnyModule:
-    """Makes the tensor a plain one, with its present value or with that of its original.
+    """Makes the tensor a plain one, with its current value or that of its original.
 
-    It keeps the shape of that value.
+    It has the shape of that value.
 
     >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 1))
     >>> layer = nn.utils.parametrize.remove_parametrizations(layer, "weight")
@@ -281,7 +281,7 @@ def remove_parametrizations(
 
 
 def type_before_parametrizations(module: Module) -> type:
-    """The class of the module without its parametrisations.
+    """The class of the module before it was parametrised.
 
     >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 1))
     >>> nn.utils.parametrize.type_before_parametrizations(layer) is nn.Linear

@@ -1,4 +1,4 @@
-"""Pruning: parts of a parameter masked out, kept as `name_orig` (trained) and `name_mask`."""
+"""Pruning: masks parts of a parameter, kept as `name_orig` (trained) and `name_mask`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Amount = int | float
 
 
 class BasePruningMethod(ABC):
-    """A way to choose what to prune; a subclass defines `compute_mask` and `PRUNING_TYPE`.
+    """A pruning criterion; a subclass defines `compute_mask` and `PRUNING_TYPE`.
 
     As a hook it computes the pruned tensor before every forward pass. The type is "unstructured"
     (elements), "structured" (slices along `dim`) or "global" (elements of the whole tensor).
@@ -55,7 +55,7 @@ class BasePruningMethod(ABC):
     def apply(
         cls, module: Any, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any
     ) -> Any:
-        """Prunes parameter `name`, on top of what is pruned already; returns the method."""
+        """Prunes parameter `name`, on top of earlier pruning; returns the method."""
         tensor = getattr(module, name)
         scores = tensor if importance_scores is None else importance_scores
         _check_scores(scores, tensor)
@@ -82,14 +82,14 @@ class BasePruningMethod(ABC):
     def prune(
         self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None
     ) -> Tensor:
-        """`t` pruned, without a module."""
+        """Prunes a tensor `t` without a module."""
         scores = t if importance_scores is None else importance_scores
         _check_scores(scores, t)
         mask = ones_like(t) if default_mask is None else default_mask
         return t * self.compute_mask(scores, default_mask=mask)
 
     def remove(self, module: Module) -> None:
-        """Makes the pruned values the parameter again."""
+        """Makes the pruned values a plain parameter again."""
         name = self._tensor_name
         pruned = self.apply_mask(module).detach()
         delattr(module, name)
@@ -116,7 +116,7 @@ def _check_scores(scores: Tensor, tensor: Tensor) -> None:
 
 
 class PruningContainer(BasePruningMethod):
-    """Several methods for one tensor; each one prunes what those before have left.
+    """Several methods for one tensor; each one prunes what the previous ones kept.
 
     The mask has the tensor's shape.
 
@@ -155,7 +155,7 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[idx]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask of the last method, which sees only what the others have kept."""
+        """The mask of the last method, which sees only what the others kept."""
         method = self._pruning_methods[-1]
         mask = default_mask.to(t.dtype).clone()
         kept = _kept_part(method, mask)
@@ -164,7 +164,7 @@ class PruningContainer(BasePruningMethod):
 
 
 def _kept_part(method: BasePruningMethod, mask: Tensor) -> Any:
-    """The index of what is not pruned yet."""
+    """The index of the part that is not yet pruned."""
     if method.PRUNING_TYPE == "unstructured":
         return mask.eq(1)
     if method.PRUNING_TYPE == "global":
@@ -199,7 +199,7 @@ def _checked(amount: Amount) -> Amount:
 
 
 def _count(amount: Amount, total: int) -> int:
-    """How many of `total` an amount is."""
+    """An amount as a number of elements out of `total`."""
     if not isinstance(amount, Integral):
         return round(amount * total)
     if amount > total:
@@ -210,7 +210,7 @@ def _count(amount: Amount, total: int) -> int:
 
 
 class _Unstructured(BasePruningMethod):
-    """Prunes the elements of the lowest scores."""
+    """Prunes the elements with the lowest scores."""
 
     def __init__(self, amount: Amount) -> None:
         self.amount = _checked(amount)
@@ -228,7 +228,7 @@ class _Unstructured(BasePruningMethod):
 
 
 class RandomUnstructured(_Unstructured):
-    """Prunes random elements: `amount` of them, or that part of all; the shape stays.
+    """Prunes random elements, `amount` as a count or a fraction; the shape is unchanged.
 
     >>> (nn.utils.prune.RandomUnstructured(0.5).prune(metaop.ones(4)) == 0).sum()
     tensor(2)
@@ -239,7 +239,7 @@ class RandomUnstructured(_Unstructured):
 
 
 class L1Unstructured(_Unstructured):
-    """Prunes the smallest elements: `amount` of them, or that part of all; the shape stays.
+    """Prunes the smallest elements, `amount` as a count or a fraction; the shape is unchanged.
 
     >>> nn.utils.prune.L1Unstructured(1).prune(metaop.tensor([3.0, -1.0, 2.0]))
     tensor([3., -0., 2.])
@@ -250,7 +250,7 @@ class L1Unstructured(_Unstructured):
 
 
 class _Structured(BasePruningMethod):
-    """Prunes the slices along `dim` of the lowest scores."""
+    """Prunes the slices along `dim` with the lowest scores."""
 
     PRUNING_TYPE = "structured"
 
@@ -282,9 +282,9 @@ class _Structured(BasePruningMethod):
 
 
 class RandomStructured(_Structured):
-    """Prunes random slices along `dim`: `amount` of them, or that part of all.
+    """Prunes random slices along `dim`, `amount` as a count or a fraction.
 
-    The dimension `dim` of the mask has zeros in whole slices.
+    The mask is zero in whole slices along dimension `dim`.
 
     >>> (nn.utils.prune.RandomStructured(1, dim=0).prune(metaop.ones(3, 2)) == 0).sum()
     tensor(2)
@@ -295,7 +295,7 @@ class RandomStructured(_Structured):
 
 
 class LnStructured(_Structured):
-    """Prunes the slices along dimension `dim` of the smallest n-norms: `amount`, or that part.
+    """Prunes the slices along `dim` with the smallest n-norms; shapes are unchanged.
 
     >>> method = nn.utils.prune.LnStructured(1, n=2, dim=0)
     >>> method.prune(metaop.tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -330,7 +330,7 @@ class CustomFromMask(BasePruningMethod):
 
 
 def identity(module: AnyModule, name: str) -> AnyModule:
-    """Sets up pruning for a parameter without pruning anything; shapes stay.
+    """Sets a parameter up for pruning without pruning anything; shapes are unchanged.
 
     >>> layer = nn.utils.prune.identity(nn.Linear(2, 1), "weight")
     >>> sorted(layer.state_dict())
@@ -341,7 +341,7 @@ def identity(module: AnyModule, name: str) -> AnyModule:
 
 
 def random_unstructured(module: AnyModule, name: str, amount: Amount) -> AnyModule:
-    """Prunes random elements of a parameter: `amount`, or that part of all; its shape stays.
+    """Prunes random elements of a parameter, `amount` as a count or a fraction, keeping its shape.
 
     >>> layer = nn.utils.prune.random_unstructured(nn.Linear(4, 1), "weight", 0.5)
     >>> layer.weight_mask.sum()
@@ -354,7 +354,7 @@ def random_unstructured(module: AnyModule, name: str, amount: Amount) -> AnyModu
 def l1_unstructured(
     module: AnyModule, name: str, amount: Amount, importance_scores: Tensor | None = None
 ) -> AnyModule:
-    """Prunes the elements of a parameter that are smallest (in `importance_scores`).
+    """Prunes the smallest elements of a parameter, by value or by `importance_scores`.
 
     The scores have its shape.
 
@@ -385,7 +385,7 @@ def ln_structured(
     dim: int,
     importance_scores: Tensor | None = None,
 ) -> AnyModule:
-    """Prunes the slices along dimension `dim` of a parameter whose n-norms are smallest.
+    """Prunes the slices along dimension `dim` of a parameter with the smallest n-norms.
 
     >>> layer = nn.utils.prune.ln_structured(nn.Linear(2, 3), "weight", 1, n=2, dim=0)
     >>> layer.weight_mask.sum()
@@ -401,9 +401,9 @@ def global_unstructured(
     importance_scores: dict[tuple[Module, str], Tensor] | None = None,
     **kwargs: Any,
 ) -> None:
-    """Prunes several parameters as if they were one: `amount` is of all their elements.
+    """Prunes several parameters as if they were one: `amount` counts all their elements.
 
-    Shapes may differ, and stay.
+    Shapes may differ and are unchanged.
 
     >>> one, other = nn.Linear(2, 1), nn.Linear(3, 1)
     >>> parameters = [(one, "weight"), (other, "weight")]
@@ -447,7 +447,7 @@ def custom_from_mask(module: AnyModule, name: str, mask: Tensor) -> AnyModule:
 
 
 def remove(module: AnyModule, name: str) -> AnyModule:
-    """Makes the pruned values of a parameter permanent; its shape stays.
+    """Makes the pruned values of a parameter permanent; its shape is unchanged.
 
     Raises ArgumentError for a parameter that is not pruned.
 

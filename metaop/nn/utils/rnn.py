@@ -1,4 +1,4 @@
-"""Sequences of different lengths: padded, or packed without the padding."""
+"""Sequences of different lengths, padded or packed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from metaop.tensor.functions.joining import cat
 class PackedSequence(NamedTuple):
     """Sequences interleaved by time step.
 
-    `data` has the elements of step 0 of all sequences, then of step 1, …; `batch_sizes` tells how
-    many sequences have each step. `sorted_indices` orders the user's sequences by length,
-    `unsorted_indices` puts them back. Made by `pack_padded_sequence` and `pack_sequence`.
+    `data` has the elements of step 0 of all sequences, then of step 1, …; `batch_sizes` counts the
+    sequences at each step. `sorted_indices` sorts the user's sequences by length,
+    `unsorted_indices` restores their order. Made by `pack_padded_sequence` and `pack_sequence`.
 
     Elements keep their shape (*); the data is (sum of the lengths, *).
 
@@ -59,7 +59,7 @@ class PackedSequence(NamedTuple):
 
 
 def sequence_lengths(batch_sizes: Sequence[int]) -> list[int]:
-    """The lengths of packed sequences, longest first, from how many of them have each step.
+    """The lengths of packed sequences, longest first, from the number of sequences at each step.
 
     >>> nn.utils.rnn.sequence_lengths([2, 1, 1])
     [3, 1]
@@ -68,14 +68,14 @@ def sequence_lengths(batch_sizes: Sequence[int]) -> list[int]:
 
 
 def _present(batch_sizes: Sequence[int]) -> np.ndarray:
-    """Which sequences have which steps: (T, N)."""
+    """Whether each step exists in each sequence: (T, N)."""
     return np.arange(batch_sizes[0]) < np.array(batch_sizes)[:, None]
 
 
 def _filled(rows: Tensor, present: np.ndarray, places: np.ndarray, value: float) -> Tensor:
     """The rows at `places` where `present`, and `value` elsewhere: (*present.shape, …).
 
-    Places are data and no slices, so one program serves all lengths.
+    Places are data rather than slices, so one program serves all lengths.
     """
     inside = from_numpy(np.where(present, places, 0).reshape(-1)).to(rows.device)
     found = rows.index_select(0, inside).unflatten(0, present.shape)
@@ -90,7 +90,7 @@ def _as_lengths(lengths: Any) -> list[int]:
 def pack_padded_sequence(
     input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
-    """Padded sequences (T, N, *) of the given lengths, packed.
+    """Packs padded sequences (T, N, *) of the given lengths.
 
     With `enforce_sorted`, the longest must come first; otherwise they are sorted.
 
@@ -111,7 +111,7 @@ def pack_padded_sequence(
         raise ArgumentError(
             "Length of all samples has to be greater than 0, but found an element in 'lengths' "
             "that is <= 0",
-            fix="leave empty sequences out",
+            fix="remove empty sequences",
         )
     if max(sizes) > input.shape[0]:
         raise ShapeError(
@@ -142,7 +142,7 @@ def pad_packed_sequence(
     padding_value: float = 0.0,
     total_length: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Packed sequences padded to one length (T, N, *), and their lengths.
+    """Pads packed sequences to one length (T, N, *); also returns their lengths.
 
     >>> packed = nn.utils.rnn.pack_sequence([metaop.tensor([1, 2]), metaop.tensor([4])])
     >>> nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
@@ -168,7 +168,7 @@ def pad_packed_sequence(
 def padded_steps(
     data: Tensor, batch_sizes: Sequence[int], value: float = 0.0, total_length: int | None = None
 ) -> Tensor:
-    """Packed data as (T, N, *), filled up with `value`.
+    """Packed data as (T, N, *), padded with `value`.
 
     >>> nn.utils.rnn.padded_steps(metaop.tensor([1, 4, 2]), [2, 1])
     tensor([[1, 4],
@@ -180,7 +180,7 @@ def padded_steps(
 
 
 def packed_steps(padded: Tensor, batch_sizes: Sequence[int]) -> Tensor:
-    """The inverse of `padded_steps`: (T, N, *) without what fills up.
+    """The inverse of `padded_steps`: (T, N, *) without its padding.
 
     >>> nn.utils.rnn.packed_steps(metaop.tensor([[1, 4], [2, 0]]), [2, 1])
     tensor([1, 4, 2])
@@ -195,7 +195,7 @@ def pad_sequence(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:
-    """Tensors (L, *) of different lengths as one (T, N, *), filled up with `padding_value`.
+    """Stacks tensors (L, *) of different lengths to (T, N, *), padded with `padding_value`.
 
     >>> nn.utils.rnn.pad_sequence([metaop.tensor([1, 2]), metaop.tensor([4])], batch_first=True)
     tensor([[1, 2],
@@ -231,7 +231,7 @@ def unpad_sequence(
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-    """Tensors (L, *) of different lengths, packed.
+    """Packs tensors (L, *) of different lengths.
 
     With `enforce_sorted`, the longest must come first.
 
@@ -254,7 +254,7 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
-    """The permutation that takes this one back, of the same size.
+    """The inverse permutation, of the same size.
 
     >>> nn.utils.rnn.invert_permutation(metaop.tensor([2, 0, 1]))
     tensor([1, 2, 0])

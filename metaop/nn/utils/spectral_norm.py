@@ -1,4 +1,4 @@
-"""Weights divided by their largest singular value."""
+"""Spectral normalisation: weights divided by their largest singular value."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ AnyModule = TypeVar("AnyModule", bound=Module)
 class SpectralNorm:
     """Computes `name` from `name_orig` before every forward.
 
-    The singular vectors are the buffers `name_u` and `name_v`; training improves them by power
-    iteration.
+    The singular vectors are the buffers `name_u` and `name_v`, refined by power iteration in
+    training.
     """
 
     _version = 1
@@ -55,7 +55,7 @@ class SpectralNorm:
                 for _ in range(self.n_power_iterations):
                     v.copy_(F.normalize(matrix.t() @ u, dim=0, eps=self.eps))
                     u.copy_(F.normalize(matrix @ v, dim=0, eps=self.eps))
-            # Later steps write these buffers; backward needs what they hold now.
+            # Later steps overwrite these buffers, but backward needs their current values.
             u, v = u.clone(), v.clone()
         return weight / (u * (matrix @ v)).sum()
 
@@ -72,9 +72,9 @@ def spectral_norm(
 ) -> AnyModule:
     """Divides parameter `name` by its largest singular value, in every forward pass.
 
-    `dim` is the dimension of the outputs. The value comes from `n_power_iterations`, which continue
-    from call to call. From Miyato et al., "Spectral normalization for generative adversarial
-    networks" (2018).
+    `dim` is the output dimension. The value is estimated by `n_power_iterations` per call, which
+    continue from the last call. From Miyato et al., "Spectral normalization for generative
+    adversarial networks" (2018).
 
     >>> layer = nn.utils.spectral_norm(nn.Linear(2, 2), n_power_iterations=50)
     >>> result = layer(metaop.ones(2))
@@ -111,7 +111,7 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: AnyModule, name: str = "weight") -> AnyModule:
-    """Makes the divided weight a plain parameter again, of the same shape.
+    """Makes the normalised weight a plain parameter again, of the same shape.
 
     Raises ArgumentError for a module without it.
 

@@ -1,4 +1,4 @@
-"""Calling a module with other values than its own."""
+"""Calling a module with given parameters and buffers instead of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """`module(*args, **kwargs)` with the named parameters and buffers replaced meanwhile.
+    """Calls `module(*args, **kwargs)` with the given parameters and buffers.
 
     With `tie_weights` a tensor that the module has under several names is replaced under all of
     them; with `strict` every parameter and buffer must be given.

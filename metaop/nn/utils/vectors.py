@@ -10,7 +10,7 @@ from metaop.tensor.gradients import no_grad
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """All parameters flattened and joined: a vector of the size of all together.
+    """Flattens and concatenates all parameters into one vector of their total size.
 
     >>> nn.utils.parameters_to_vector([metaop.ones(1, 2), metaop.zeros(1)])
     tensor([1., 1., 0.])
@@ -19,9 +19,9 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Writes pieces of a vector into the parameters: the inverse of `parameters_to_vector`.
+    """Writes slices of a vector to the parameters: the inverse of `parameters_to_vector`.
 
-    Its length is the number of all their elements.
+    Its length is the total number of their elements.
 
     >>> x = nn.Parameter(metaop.zeros(1, 2))
     >>> nn.utils.vector_to_parameters(metaop.tensor([1.0, 2.0]), [x])

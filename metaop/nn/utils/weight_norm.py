@@ -1,4 +1,4 @@
-"""Weights as length times direction."""
+"""Weight normalisation: weights as norm times direction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AnyModule = TypeVar("AnyModule", bound=Module)
 
 
 def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
-    """The norms of the slices along `dim` (of the whole when `dim` is -1), broadcastable.
+    """The norms of the slices along `dim` (of the whole tensor if `dim` is -1), broadcastable.
 
     >>> from metaop.nn.utils.weight_norm import norm_except_dim
     >>> norm_except_dim(metaop.tensor([[3.0, 4.0], [0.0, 1.0]]))
@@ -27,14 +27,14 @@ def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
 
 
 class WeightNorm:
-    """Computes `name` from `name_g` (length) and `name_v` (direction) before every forward."""
+    """Computes `name` from `name_g` (norm) and `name_v` (direction) before every forward."""
 
     def __init__(self, name: str, dim: int | None) -> None:
         self.name = name
         self.dim = -1 if dim is None else dim
 
     def compute_weight(self, module: Module) -> Tensor:
-        """The weight: direction scaled to its length."""
+        """The weight: the direction scaled to its norm."""
         length, direction = (getattr(module, f"{self.name}_{kind}") for kind in "gv")
         return direction * (length / norm_except_dim(direction, 2, self.dim))
 
@@ -43,10 +43,10 @@ class WeightNorm:
 
 
 def weight_norm(module: AnyModule, name: str = "weight", dim: int | None = 0) -> AnyModule:
-    """Replaces parameter `name` by its length `name_g` and direction `name_v`.
+    """Replaces parameter `name` by its norm `name_g` and direction `name_v`.
 
-    `dim` is the dimension whose slices have lengths of their own; None gives the whole weight one
-    length. From Salimans and Kingma, "Weight normalization" (2016).
+    `dim` is the dimension whose slices have their own norm; with None the whole weight has one
+    norm. From Salimans and Kingma, "Weight normalization" (2016).
 
     >>> layer = nn.utils.weight_norm(nn.Linear(2, 3))
     >>> {name: value.shape for name, value in layer.named_parameters()}
