@@ -1,4 +1,4 @@
-"""Adam and AdamW, and what their relatives share with them."""
+"""Adam and AdamW, and the base of their variants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NodeNumbers = dict[str, Node]
 
 
 def check_settings(lr: float, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
-    """ArgumentError unless the settings that all relatives of Adam share are legal."""
+    """Raises ArgumentError unless the settings common to all variants of Adam are valid."""
     check("learning rate", lr, lr >= 0.0)
     check("epsilon value", eps, eps >= 0.0)
     for position, beta in enumerate(betas):
@@ -24,7 +24,7 @@ def check_settings(lr: float, betas: tuple[float, float], eps: float, weight_dec
 
 
 def means(gradient: Node, state: Nodes, numbers: NodeNumbers) -> tuple[Node, Node]:
-    """The running means of the gradient and of its square after this step."""
+    """The running means of the gradient and its square after this step."""
     first, second = state[:2]
     first = first + (gradient - first) * numbers["gradient_share"]
     second = second * numbers["beta2"] + gradient * gradient * numbers["square_share"]
@@ -34,7 +34,7 @@ def means(gradient: Node, state: Nodes, numbers: NodeNumbers) -> tuple[Node, Nod
 def decayed(
     x: Node, gradient: Node, numbers: NodeNumbers, flags: tuple[str, ...]
 ) -> tuple[Node, Node]:
-    """Parameter and gradient after weight decay, which shrinks one or adds to the other."""
+    """Parameter and gradient after weight decay, decoupled or added to the gradient."""
     if "weight_decay" not in flags:
         return x, gradient
     if "decoupled_weight_decay" in flags:
@@ -43,7 +43,7 @@ def decayed(
 
 
 class Moments(UpdateRule):
-    """The common base of Adam and its relatives."""
+    """The base class of Adam and its variants."""
 
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq")
@@ -71,12 +71,12 @@ class Moments(UpdateRule):
 
 
 class Adam(Moments):
-    """Steps of the mean gradient over the root of the mean square (Kingma & Ba 2015).
+    """Steps by the mean gradient over the root of the mean square (Kingma & Ba 2015).
 
     `amsgrad` divides by the largest mean square so far. `foreach`, `fused`, `capturable` and
-    `differentiable` are accepted for PyTorch's sake and change nothing.
+    `differentiable` are accepted for compatibility with PyTorch and have no effect.
 
-    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+    Raises ArgumentError for settings outside their range, such as a negative `lr`.
 
     >>> x = metaop.tensor([1.0], requires_grad=True)
     >>> optimizer = metaop.optim.Adam([x], lr=0.1)
@@ -148,9 +148,9 @@ class Adam(Moments):
 
 
 class AdamW(Adam):
-    """Adam whose weight decay shrinks the parameters directly (Loshchilov & Hutter 2019).
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019).
 
-    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+    Raises ArgumentError for settings outside their range, such as a negative `lr`.
 
     >>> x = metaop.tensor([1.0], requires_grad=True)
     >>> optimizer = metaop.optim.AdamW([x], lr=0.1)

@@ -1,4 +1,4 @@
-"""Relatives of Adam: NAdam, RAdam, Adamax, LAMB, SparseAdam."""
+"""Variants of Adam: NAdam, RAdam, Adamax, LAMB, SparseAdam."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metaop.unified_graph.node import Node
 class NAdam(Moments):
     """Adam with Nesterov momentum (Dozat 2016).
 
-    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+    Raises ArgumentError for settings outside their range, such as a negative `lr`.
 
     >>> x = metaop.tensor([1.0], requires_grad=True)
     >>> optimizer = metaop.optim.NAdam([x], lr=0.1)
@@ -91,9 +91,9 @@ class NAdam(Moments):
 
 
 class RAdam(Moments):
-    """Adam that waits until the variance of its step is known (Liu et al. 2020).
+    """Adam with a rectified step while its variance is unreliable (Liu et al. 2020).
 
-    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+    Raises ArgumentError for settings outside their range, such as a negative `lr`.
 
     >>> x = metaop.tensor([1.0], requires_grad=True)
     >>> optimizer = metaop.optim.RAdam([x], lr=0.1)
@@ -141,7 +141,7 @@ class RAdam(Moments):
         length = longest - 2 * step * beta2**step / correction
         numbers = self.shared_numbers(group)
         step_size = float(group["lr"]) / (1 - beta1**step)
-        # Below length 5 the step is plain; the two sizes choose without another program.
+        # Below length 5 the step is not adaptive; two factors select it without recompiling.
         adaptive = 0.0
         if length > 5:
             rectified = (length - 4) * (length - 2) * longest
@@ -164,9 +164,9 @@ class RAdam(Moments):
 
 
 class Adamax(UpdateRule):
-    """Adam with the largest decayed gradient in place of the mean square (Kingma & Ba 2015).
+    """Adam with the decayed maximum of gradients in place of the mean square (Kingma & Ba 2015).
 
-    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+    Raises ArgumentError for settings outside their range, such as a negative `lr`.
 
     >>> x = metaop.tensor([1.0], requires_grad=True)
     >>> optimizer = metaop.optim.Adamax([x], lr=0.1)
@@ -232,7 +232,7 @@ class Adamax(UpdateRule):
 
 
 class LAMB(Moments):
-    """AdamW whose step is scaled by norm of parameter over norm of update (You et al. 2020).
+    """AdamW with steps scaled by the parameter's norm over the update's (You et al. 2020).
 
     States have the shapes of the parameters. Raises ArgumentError for a negative rate.
 
@@ -292,9 +292,9 @@ class LAMB(Moments):
 
 
 class SparseAdam(Moments):
-    """Adam for tables of which a batch uses few rows: updates only those in the sparse gradient.
+    """Adam for embeddings with sparse gradients: updates only the rows in the gradient.
 
-    A step costs what its rows cost, not what the table would. States have the shapes of the
+    The cost of a step is proportional to its rows, not to the table. States have the shapes of the
     parameters. Raises ArgumentError for a negative rate, and in `step` GradientError for a dense
     gradient.
 
@@ -319,7 +319,7 @@ class SparseAdam(Moments):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
 
     def _taken(self, gradient: Any, group: Group) -> Any:
-        """Rows, and nothing else."""
+        """The sparse gradient; dense ones are refused."""
         if not gradient.is_sparse:
             raise GradientError(
                 "SparseAdam does not support dense gradients, please consider Adam instead",

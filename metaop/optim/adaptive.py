@@ -1,4 +1,4 @@
-"""Optimizers that divide by (running or total) squares of gradients: Adagrad, Adadelta, RMSprop."""
+"""Optimizers that divide by accumulated squared gradients: Adagrad, Adadelta, RMSprop."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from metaop.unified_graph.node import Node
 
 
 def decay_number(group: Group) -> Numbers:
-    """The number that `decayed` takes."""
+    """The weight decay, the number that `decayed` reads."""
     return {"weight_decay": float(group["weight_decay"])}
 
 
 class Adagrad(UpdateRule):
     """Gradients over the root of the sum of all their squares (Duchi et al. 2011).
 
-    A sparse gradient costs what its rows cost.
-    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+    A sparse gradient updates only its rows.
+    Raises ArgumentError for settings outside their range, such as a negative `lr`.
 
     >>> x = metaop.tensor([1.0], requires_grad=True)
     >>> optimizer = metaop.optim.Adagrad([x], lr=0.1)
@@ -68,13 +68,13 @@ class Adagrad(UpdateRule):
                 self._begin(parameter, self.state[parameter], group, ("sum",))
 
     def share_memory(self) -> None:
-        """Moves the states into memory that processes share."""
+        """Moves the states to shared memory."""
         for state in self.state.values():
             for value in state.values():
                 value.share_memory_()
 
     def _taken(self, gradient: Any, group: Group) -> Any:
-        """Rows: what others have summed up stays."""
+        """The gradient, sparse or dense: rows not in it keep their sums."""
         if gradient.is_sparse and group["weight_decay"]:
             raise GradientError(
                 "Adagrad: weight_decay option is not compatible with sparse gradients",
@@ -107,9 +107,9 @@ class Adagrad(UpdateRule):
 
 
 class Adadelta(UpdateRule):
-    """Gradients scaled by the root mean square of past steps over that of gradients (Zeiler).
+    """Gradients scaled by the RMS of past steps over the RMS of gradients (Zeiler 2012).
 
-    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+    Raises ArgumentError for settings outside their range, such as a negative `lr`.
 
     >>> x = metaop.tensor([1.0], requires_grad=True)
     >>> optimizer = metaop.optim.Adadelta([x], lr=1.0, eps=1.0)
@@ -180,7 +180,7 @@ class RMSprop(UpdateRule):
 
     `centered` subtracts the square of the running mean; `momentum` accumulates the steps.
 
-    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+    Raises ArgumentError for settings outside their range, such as a negative `lr`.
 
     >>> x = metaop.tensor([1.0], requires_grad=True)
     >>> optimizer = metaop.optim.RMSprop([x], lr=0.01)

@@ -17,7 +17,7 @@ from metaop.tensor.gradients import no_grad
 
 
 class LBFGS(Optimizer):
-    """Directions from the last `history_size` changes of the gradient (Liu & Nocedal 1989).
+    """L-BFGS with the last `history_size` changes of the gradient (Liu & Nocedal 1989).
 
     `step` needs a closure, which it calls several times. `line_search_fn` is None or
     "strong_wolfe".
@@ -80,7 +80,7 @@ class LBFGS(Optimizer):
 
     @no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Up to `max_iter` moves; returns the loss before the first."""
+        """Runs up to `max_iter` iterations; returns the loss before the first."""
         if closure is None:
             raise ArgumentError("LBFGS needs a closure that computes the loss again")
         group = self.param_groups[0]
@@ -129,7 +129,7 @@ class LBFGS(Optimizer):
         size: float,
         move: int,
     ) -> tuple[float, Tensor, float, int]:
-        """Moves along `direction`: the new loss and gradient, the length, and the evaluations."""
+        """Moves along `direction`; returns loss, gradient, step length and evaluation count."""
         values = [parameter.detach().clone() for parameter in self._params]
 
         def evaluate(length: float) -> tuple[float, Tensor]:
@@ -151,7 +151,7 @@ class LBFGS(Optimizer):
         return loss, gradient, size, 1
 
     def _direction(self, state: dict[str, Any], gradient: Tensor, history_size: int) -> Tensor:
-        """The two-loop recursion over the remembered changes."""
+        """The two-loop recursion over the stored changes."""
         if state["n_iter"] == 1:
             state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1.0)
             return -gradient
@@ -181,5 +181,5 @@ def _largest(vector: Tensor) -> float:
 
 
 def _numbers(x: Tensor) -> Tensor:
-    """The real numbers that a tensor holds: both parts of complex ones."""
+    """The real numbers of a tensor; complex numbers as their two parts."""
     return view_as_real(x) if x.dtype.is_complex else x

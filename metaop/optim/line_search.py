@@ -10,7 +10,7 @@ from metaop.tensor.core import Tensor
 
 
 class Point(NamedTuple):
-    """A length along the line with the loss, the gradient and the slope there."""
+    """A step length with the loss, gradient and slope there."""
 
     length: float
     loss: float
@@ -19,7 +19,7 @@ class Point(NamedTuple):
 
 
 def _cubic_minimum(a: Point, b: Point, bounds: tuple[float, float] | None = None) -> float:
-    """The minimum of the cubic through two points with their slopes, inside the bounds."""
+    """The minimum, within bounds, of the cubic through two points and their slopes."""
     low, high = bounds or sorted((a.length, b.length))
     if a.length > b.length:
         a, b = b, a
@@ -44,7 +44,10 @@ def strong_wolfe(
     tolerance_change: float = 1e-9,
     max_evaluations: int = 25,
 ) -> tuple[float, Tensor, float, int]:
-    """A length with enough decrease and a flat slope: loss, gradient, length, evaluations."""
+    """Finds a step length that satisfies both Wolfe conditions.
+
+    Returns loss, gradient, step length and the number of evaluations.
+    """
 
     def at(where: float) -> Point:
         found, gradient = evaluate(where)
@@ -92,7 +95,7 @@ def _zoom(
     limit: int,
     smallest: float,
 ) -> tuple[Point, int]:
-    """Narrows a bracket: the best point in it, and the evaluations that took."""
+    """Narrows a bracket; returns the best point in it and the number of evaluations."""
     low, high = sorted(bracket, key=lambda point: point.loss)
     calls = 0
     stuck = False
@@ -101,7 +104,7 @@ def _zoom(
         left, right = sorted((low.length, high.length))
         margin = 0.1 * (right - left)
         if min(right - length, length - left) < margin:
-            # Too near to an edge, and that twice: take a tenth of the way instead.
+            # Twice too near an edge of the bracket: move a tenth of its length inside instead.
             if stuck or length >= right or length <= left:
                 nearer = abs(length - right) < abs(length - left)
                 length = right - margin if nearer else left + margin

@@ -1,4 +1,4 @@
-"""Optimizers that know parameters as matrices: Muon and Adafactor."""
+"""Optimizers that treat parameters as matrices: Muon and Adafactor."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _ADJUSTMENTS = (None, "original", "match_rms_adamw")
 class Muon(UpdateRule):
     """Steps along the orthogonal matrix nearest to the momentum (Jordan et al. 2024).
 
-    It is found by `ns_steps` Newton-Schulz iterations in bfloat16. Parameters are matrices; the
-    others of a model belong to another optimizer. `adjust_lr_fn` scales the rate by the shape:
-    "original" (None) or "match_rms_adamw".
+    `ns_steps` Newton-Schulz iterations in bfloat16 compute it. Parameters must be matrices; give
+    the others to another optimizer. `adjust_lr_fn` scales the rate by the shape: "original" (None)
+    or "match_rms_adamw".
 
     Raises ShapeError for parameters that are not matrices.
 
@@ -76,7 +76,7 @@ class Muon(UpdateRule):
                     raise ShapeError(
                         "Muon only supports 2D parameters whereas we found a parameter with size: "
                         f"{list(parameter.shape)}",
-                        fix="give the others to AdamW",
+                        fix="pass the others to AdamW",
                     )
 
     def state_names(self, group: Group) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ class Muon(UpdateRule):
 
 
 def _orthogonalised(matrix: Node, numbers: NodeNumbers, iterations: int) -> Node:
-    """The nearest orthogonal matrix, roughly: a polynomial of the singular values, repeated."""
+    """The approximate nearest orthogonal matrix: iterates a polynomial in the singular values."""
     tall = matrix.shape[0] > matrix.shape[1]
     X = cast(transpose(matrix, 0, 1) if tall else matrix, dtypes.bfloat16)
     wide = cast(X, dtypes.float32)
@@ -140,11 +140,11 @@ def _rounded(node: Node) -> Node:
 
 
 class Adafactor(Optimizer):
-    """Adam without momentum whose mean squares are kept by rows and columns (Shazeer & Stern).
+    """Adam without momentum, with factored second moments (Shazeer & Stern 2018).
 
-    The state of an (n, m) matrix has n + m numbers. `eps` bounds the mean square and the relative
-    step from below (None: the float type's epsilon), `d` the root mean square of an update from
-    above.
+    The state of an (n, m) matrix has n + m numbers. `eps` holds lower bounds for the mean square
+    and the relative step (None: the float type's epsilon); `d` is an upper bound for the root mean
+    square of an update.
 
     Raises ArgumentError for a negative rate.
 
@@ -187,7 +187,7 @@ class Adafactor(Optimizer):
 
     @no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates all parameters that have a gradient; `closure` computes the loss again."""
+        """Updates all parameters that have a gradient; `closure` recomputes the loss."""
         loss = None if closure is None else run_closure(closure)
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -217,7 +217,7 @@ class Adafactor(Optimizer):
 
 
 def _mean_square(state: dict[str, Any], gradient: Tensor, share: float, smallest: float) -> Tensor:
-    """The running mean of squares: the product of that by rows and by columns for matrices."""
+    """The running mean of squares; for matrices, the product of its row and column factors."""
     square = gradient * gradient
     if gradient.ndim < 2:
         state.setdefault("variance", zeros_like(gradient))

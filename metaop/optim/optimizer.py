@@ -1,9 +1,9 @@
-"""Optimizer: parameter groups, state, and the mechanism by which a step is recorded.
+"""Optimizer: parameter groups, state, and how a step is recorded.
 
 The update of all parameters of a group is one composite call. Its inputs are the parameters,
 their gradients and states, and 0-d numbers (the learning rate, factors that depend on the step),
-so a changed number needs no new program. The results become the new values of the parameters and
-states; then the step is run.
+so changing a number does not recompile. The results become the new values of the parameters and
+states; then the step runs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHand
 
 
 class _Required:
-    """Marks a setting that every group must provide."""
+    """A default that marks a setting as required in every group."""
 
     def __repr__(self) -> str:
         return "<required parameter>"
@@ -52,7 +52,7 @@ class Optimizer:
 
     `params` is an iterable of tensors, of (name, tensor) pairs, or of dicts with "params" and their
     own settings; `defaults` apply to groups that do not override them. A subclass defines `step`,
-    usually by being an `UpdateRule`.
+    usually by subclassing `UpdateRule`.
 
     Raises ArgumentError if there are no parameters, ArgumentTypeError for non-tensors.
 
@@ -87,7 +87,7 @@ class Optimizer:
         if not groups:
             raise ArgumentError(
                 "optimizer got an empty parameter list",
-                fix="does the model have parameters? A generator can be used up only once",
+                fix="check that the model has parameters, and that no generator was used twice",
             )
         if not isinstance(groups[0], dict):
             groups = [{"params": groups}]
@@ -110,7 +110,7 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates all parameters that have a gradient.
 
-        `closure` computes the loss again and returns it; so does `step` then.
+        `closure` recomputes the loss and returns it; `step` then returns that loss.
         """
         raise NotImplementedError
 
@@ -178,7 +178,7 @@ class Optimizer:
             self._repeats_parameters = True
             warnings.warn(
                 "optimizer contains a parameter group with duplicate parameters: each is updated "
-                "as often as it stands there; pass every parameter once",
+                "once per occurrence; pass every parameter once",
                 stacklevel=3,
             )
         if not seen.isdisjoint(numbers):
@@ -320,19 +320,19 @@ def refuse_sparse(optimizer: Optimizer) -> NoReturn:
 
 
 def _names(group: Group) -> Group:
-    """The names of a group's parameters, if any: they survive loading a state without names."""
+    """The names of a group's parameters, if any; loading a state without names keeps them."""
     return {"param_names": group["param_names"]} if "param_names" in group else {}
 
 
 def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
-    """`step` with its hooks; everything pending runs at the end."""
+    """`step` with its hooks; all pending work runs at the end."""
     if getattr(step, "_has_hooks", False):
         return step
 
     def wrapped(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         self._opt_called = True  # type: ignore[attr-defined]
         if "_step_pre_hooks" not in vars(self):
-            # It wraps another optimizer, which has the hooks, and was never initialised itself.
+            # A wrapper that never called __init__; the wrapped optimizer has the hooks.
             return step(self, *args, **kwargs)
         if not (
             _everywhere_pre or _everywhere_post or self._step_pre_hooks or self._step_post_hooks
@@ -363,7 +363,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _moved(value: Any, parameter: Tensor, key: str | None = None) -> Any:
-    """Loaded state in the dtype and on the device of its parameter; counters are unchanged."""
+    """Loaded state in the dtype and on the device of its parameter; counters stay unchanged."""
     if isinstance(value, Tensor):
         if key == "step":
             return value.detach().clone()

@@ -1,4 +1,4 @@
-"""Rprop, which looks at signs only, and averaged gradient descent."""
+"""Rprop, which uses only signs of gradients, and averaged gradient descent."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from metaop.unified_graph.node import Node
 
 
 class Rprop(UpdateRule):
-    """Steps that grow while the gradient keeps its sign and shrink when it changes (1993).
+    """Steps that grow while the gradient keeps its sign, else shrink (Riedmiller & Braun 1993).
 
-    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+    Raises ArgumentError for settings outside their range, such as a negative `lr`.
 
     >>> x = metaop.tensor([1.0], requires_grad=True)
     >>> optimizer = metaop.optim.Rprop([x], lr=0.1)
@@ -78,7 +78,7 @@ class Rprop(UpdateRule):
 
 
 class ASGD(UpdateRule):
-    """Gradient descent that also keeps the average of the parameters (Polyak & Juditsky 1992).
+    """SGD that also maintains the average of the parameters (Polyak & Juditsky 1992).
 
     The averages are the state tensors "ax".
 

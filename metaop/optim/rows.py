@@ -1,4 +1,4 @@
-"""Update rules on sparse gradients: only the rows of a table that were looked up take a step."""
+"""Update rules for sparse gradients: only the rows that were looked up are updated."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from metaop.unified_graph.node import Node, Shape
 def rows_composite(name: str, rule: Callable[..., tuple[Node, ...]]) -> Composite:
     """The composite that applies `rule` to the rows of a parameter in its sparse gradient.
 
-    Its inputs are the parameter, the places (dimensions, count) and values (count, …) of the
-    gradient, the states, then the numbers. Its results are the new parameter and states. Every
-    place computes its row from the sum of all gradients of that row, so equal places write equal
-    rows, and the sizes of a program do not depend on how many are equal.
+    Its inputs are the parameter, the indices (dimensions, count) and values (count, …) of the
+    gradient, the states, then the numbers. Its results are the new parameter and states. Each
+    index computes its row from the sum of all gradients of that row, so duplicate indices write
+    equal rows, and the sizes in a program do not depend on the number of duplicates.
     """
 
     def expansion(
@@ -50,9 +50,9 @@ def rows_composite(name: str, rule: Callable[..., tuple[Node, ...]]) -> Composit
 
 
 def _row_numbers(places: Node, shape: Shape) -> Node:
-    """The numbers (1, count) of the rows at places (dimensions, count).
+    """The flat row numbers (1, count) of indices (dimensions, count).
 
-    With one dimension, these are the places themselves, which are already checked.
+    With one dimension these are the indices themselves, which are already checked.
     """
     found = slice_dimension(places, 0, 0, 1)
     for dim in range(1, places.shape[0]):
@@ -68,7 +68,7 @@ def _rows(table: Node, index: Node, row: Shape) -> Node:
 
 
 def _sums(index: Node, values: Node, rows: int) -> Node:
-    """For each place, the sum of the values of its row, added in their order."""
+    """For each index, the sum of the values of its row, in order."""
     count = index.size
     index = reshape(index, (count,))
     short = rows <= dtypes.int32.highest

@@ -14,11 +14,11 @@ class SGD(UpdateRule):
     """Gradient descent, optionally with (Nesterov) momentum.
 
     `buffer = momentum · buffer + (1 - dampening) · gradient`, `parameter -= lr · buffer`.
-    A sparse gradient costs what its rows cost; with momentum it is made dense, because
+    A sparse gradient updates only its rows; with momentum it is converted to a dense one, because
     the momentum of all rows decays. `foreach`, `fused` and `differentiable` are accepted for
-    PyTorch's sake and change nothing.
+    compatibility with PyTorch and have no effect.
 
-    Raises ArgumentError for settings outside their range, as a negative `lr` is.
+    Raises ArgumentError for settings outside their range, such as a negative `lr`.
 
     >>> x = metaop.tensor([1.0], requires_grad=True)
     >>> optimizer = metaop.optim.SGD([x], lr=0.25)
@@ -69,12 +69,12 @@ class SGD(UpdateRule):
         return ("momentum_buffer",) if group["momentum"] else ()
 
     def _taken(self, gradient: Any, group: Group) -> Any:
-        """Rows, or with momentum, by which all rows that were ever used move on, dense."""
+        """The sparse gradient, or a dense one with momentum, which moves all rows used so far."""
         if not gradient.is_sparse:
             return gradient
         if group["weight_decay"]:
             raise GradientError(
-                "SGD: weight_decay changes all rows, so it does not go with sparse gradients",
+                "SGD: weight_decay changes all rows, so it does not support sparse gradients",
                 fix="set weight_decay=0 for the group of this parameter",
             )
         return gradient.to_dense() if group["momentum"] else gradient
@@ -91,7 +91,7 @@ class SGD(UpdateRule):
             numbers["weight_decay"] = float(group["weight_decay"])
         if group["momentum"]:
             numbers["momentum"] = float(group["momentum"])
-            # The first gradient becomes the buffer undamped.
+            # The first gradient initialises the buffer, without dampening.
             numbers["fraction"] = 1.0 if fresh else 1.0 - group["dampening"]
         return numbers, ()
 

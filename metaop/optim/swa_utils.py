@@ -20,7 +20,7 @@ Average = Callable[[Tensor, Tensor, Any], Tensor]
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Average:
-    """The rule of an exponential moving average."""
+    """The update rule of an exponential moving average."""
     if not 0.0 <= decay <= 1.0:
         raise ArgumentError(
             f"Invalid decay value {decay} provided. Please provide a value in [0,1]"
@@ -33,7 +33,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
 
 
 def get_swa_avg_fn() -> Average:
-    """The rule of an equally weighted average."""
+    """The update rule of an equally weighted average."""
 
     def average(averaged: Tensor, current: Tensor, count: Any) -> Tensor:
         return averaged + (current - averaged) / (float(count) + 1)
@@ -45,7 +45,7 @@ MultiAverage = Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]
 
 
 def _for_all(rule: Average) -> MultiAverage:
-    """A rule for one tensor as one that changes a list of averages in place."""
+    """Makes a rule for one tensor one that updates a list of averages in place."""
 
     @no_grad()
     def update(averages: Sequence[Tensor], values: Sequence[Tensor], count: Any) -> None:
@@ -56,17 +56,17 @@ def _for_all(rule: Average) -> MultiAverage:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
-    """The rule of an exponential moving average, for all parameters at once."""
+    """The update rule of an exponential moving average, for all parameters at once."""
     return _for_all(get_ema_avg_fn(decay))
 
 
 def get_swa_multi_avg_fn() -> MultiAverage:
-    """The rule of an equally weighted average, for all parameters at once."""
+    """The update rule of an equally weighted average, for all parameters at once."""
     return _for_all(get_swa_avg_fn())
 
 
 class AveragedModel(Module):
-    """A copy of `model` whose parameters are averages of those seen by `update_parameters`."""
+    """A copy of `model` whose parameters are averages over calls of `update_parameters`."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class AveragedModel(Module):
 
     @no_grad()
     def update_parameters(self, model: Module) -> None:
-        """Takes the present values of `model` into the averages."""
+        """Adds the current parameters of `model` to the averages."""
         count = self.n_averaged.item()
         own, other = self._averaged(self.module), self._averaged(model)
         if count == 0:
@@ -160,7 +160,7 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _share(self, step: int) -> float:
-        """How far the rates have come after `step` steps, from 0 to 1."""
+        """The progress of the rates after `step` steps, from 0 to 1."""
         part = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
         return (1 - math.cos(math.pi * part)) / 2 if self._anneal_strategy == "cos" else part
 

@@ -1,7 +1,7 @@
 """Update rules: optimizers whose step is one formula per parameter.
 
-A rule is written on nodes for a single parameter; the mechanism here applies it to all
-parameters of a group in one composite call.
+A rule is written on nodes for a single parameter; this module applies it to all parameters of a
+group in one composite call.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from metaop.unified_graph.tracing import refuse, repeated, state
 
 Numbers = dict[str, float]
 Rule = Callable[..., tuple[Node, ...]]
-# A parameter that takes part in a step: itself, its gradient, its state.
+# A parameter that is updated in a step: itself, its gradient, its state.
 Member = tuple[Tensor, Tensor, dict[str, Any]]
-# Device, dtype, whether this is the first step, the counters, and the place of a parameter of which
-# only rows change: each such parameter is a separate bucket.
+# Device, dtype, whether this is the first step, the counters, and the index of a parameter with a
+# sparse gradient: each such parameter is a separate bucket.
 Key = tuple[Device, DType, bool, tuple[float, ...], int | None]
 _NO_STATE: dict[str, Any] = {}
 
@@ -45,8 +45,8 @@ def update_composite(name: str, rule: Rule) -> Composite:
     """The composite that applies `rule` to many parameters.
 
     Its inputs are all parameters, all gradients, then every state tensor for all parameters, then
-    the numbers. Its results are the new parameters, then the new states. Arithmetic is done in
-    float32 for 16-bit parameters. Both parts of complex ones are parameters of their own.
+    the numbers. Its results are the new parameters, then the new states. 16-bit parameters are
+    updated in float32. The two parts of complex parameters are updated like separate parameters.
     """
 
     def expansion(
@@ -71,17 +71,17 @@ def update_composite(name: str, rule: Rule) -> Composite:
 
 
 def _as_before(new: Node, old: Node) -> Node:
-    """A new value in the type of the old one."""
+    """A new value in the dtype of the old one."""
     found = cast(new, old.dtype.part)
     return as_numbers(found) if old.dtype.is_complex else found
 
 
 class UpdateRule(Optimizer):
-    """An optimizer defined by `rule` and by what the host computes for it.
+    """An optimizer defined by `rule` and by the numbers that the host computes for it.
 
     `rule(x, gradient, state, numbers, flags)` returns the new parameter and the new states.
-    `counters` are state values on the host (with their initial values); they are only inputs of
-    `advance`.
+    `counters` are state values on the host (with their initial values); only `advance` reads
+    them.
     """
 
     counters: ClassVar[tuple[str, ...]] = ("step",)
@@ -98,7 +98,7 @@ class UpdateRule(Optimizer):
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         super().__init__(params, defaults)
-        # Initial values are computed now, so that the first step compiles the program of all steps.
+        # Initial values are computed now, so that the first step compiles the program for all.
         realize(*(p.call for group in self.param_groups for p in group["params"]))
 
     # --- what subclasses define -------------------------------------------------------------
@@ -112,22 +112,22 @@ class UpdateRule(Optimizer):
         return 0.0
 
     def flags(self, group: Group) -> tuple[str, ...]:
-        """The settings that are compiled into the program."""
+        """The settings that are compile-time constants of the program."""
         return tuple(name for name in ("maximize", "weight_decay") if group.get(name))
 
     def advance(
         self, group: Group, counts: tuple[float, ...], fresh: bool
     ) -> tuple[Numbers, tuple[float, ...]]:
-        """The numbers that the rule uses in this step, and the counters after it.
+        """The numbers that the rule reads in this step, and the counters after it.
 
-        `fresh` says that this is the first step of the parameters.
+        `fresh` is true in the first step of the parameters.
         """
         raise NotImplementedError
 
     def _taken(self, gradient: Any, group: Group) -> Any:
-        """The gradient as the rule uses it: sparse, unchanged, or dense.
+        """The gradient in the form that the rule reads: sparse or dense.
 
-        Raises GradientError if the rule changes elements that a sparse gradient omits, as most do.
+        Raises GradientError if the rule changes elements that a sparse gradient omits; most do.
         """
         if gradient.is_sparse:
             refuse_sparse(self)
@@ -142,7 +142,7 @@ class UpdateRule(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates all parameters that have a gradient.
 
-        `closure` computes the loss again and returns it; so does `step` then.
+        `closure` recomputes the loss and returns it; `step` then returns that loss.
         """
         loss = None if closure is None else run_closure(closure)
         for position, group in enumerate(self.param_groups):
@@ -153,9 +153,9 @@ class UpdateRule(Optimizer):
         return loss
 
     def _buckets(self, group: Group, parameters: Sequence[Tensor]) -> dict[Key, list[Member]]:
-        """Parameters with a gradient, by what their numbers depend on: usually one bucket.
+        """Parameters with a gradient, grouped by what their numbers depend on: usually one bucket.
 
-        Buckets of rows come first: their indices are checked before any parameter is overwritten.
+        Sparse buckets come first: their indices are checked before any parameter is overwritten.
         """
         names = self.state_names(group)
         counters = self.counters
@@ -182,7 +182,7 @@ class UpdateRule(Optimizer):
     def _begin(
         self, parameter: Tensor, state: dict[str, Any], group: Group, names: Sequence[str]
     ) -> bool:
-        """Creates missing state; returns whether there was none at all."""
+        """Creates missing state; returns whether there was none."""
         fresh = not any(name in state for name in names)
         for name in self.counters:
             if name not in state:
@@ -236,9 +236,9 @@ class UpdateRule(Optimizer):
     ) -> None:
         """Tells the trace of a captured function how to advance the numbers of this update."""
         if fresh:
-            refuse("the optimizer made its state")
+            refuse("the optimizer created its state")
         states, groups, parameters = self.state, self.param_groups, len(group["params"])
-        # The gradients of the traced call are not kept alive.
+        # Do not keep the gradients of the traced call alive.
         owners = [(target, target, own) for target, _, own in members]
         first = members[0][2]
 
@@ -251,7 +251,7 @@ class UpdateRule(Optimizer):
             return (len(owners), tuple(numbers), self.flags(group)) == attributes
 
         def run() -> tuple[float, ...]:
-            # A schedule may have stepped inside the captured function since the check.
+            # A schedule may have stepped in the captured function since the check.
             counts = tuple([count_of(first[name]) for name in self.counters])
             numbers, counted = self.advance(group, counts, False)
             self._count(owners, counted)
@@ -273,7 +273,7 @@ class UpdateRule(Optimizer):
 
 
 def constant_like(parameter: Tensor, value: float) -> Tensor:
-    """A new state tensor; in host memory it exists at once, so that no step computes it."""
+    """A new state tensor; on the host it is filled at once, so that no step computes it."""
     kind = parameter._call.type
     number = value * (1 + 1j) if kind.dtype.is_complex else value
     if kind.device is not CPU:
@@ -284,7 +284,7 @@ def constant_like(parameter: Tensor, value: float) -> Tensor:
 
 
 def run_closure(closure: Callable[[], Any]) -> Any:
-    """Computes the loss of `closure` with gradients enabled."""
+    """Calls `closure` with gradients enabled and returns its loss."""
     previous, modes.gradients = modes.gradients, True
     try:
         return closure()
@@ -299,7 +299,7 @@ def check(name: str, value: float, holds: bool) -> None:
 
 
 def _turns(parameters: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Arranges parameters in turns without duplicates: a repeated one goes to the next turn."""
+    """Splits parameters into rounds without duplicates: a repeated one goes to the next round."""
     turns: list[list[Tensor]] = []
     times: Counter[Tensor] = Counter()
     for parameter in parameters:

@@ -78,16 +78,16 @@ class LRScheduler:
             self._is_initial = False
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimizer."""
+        """All attributes except the optimizer."""
         return {name: value for name, value in self.__dict__.items() if name != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes back what `state_dict` gave."""
+        """Restores what `state_dict` returned."""
         self.__dict__.update(state_dict)
 
     def get_last_lr(self) -> list[float]:
-        """The learning rates that were set last, one for every group."""
-        refuse("it asks a schedule for its learning rates")
+        """The last learning rates set, one per group."""
+        refuse("it reads the learning rates of a schedule")
         return self._last_lr
 
     def get_lr(self) -> list[float]:
@@ -96,7 +96,7 @@ class LRScheduler:
 
     @_as_host_step
     def step(self, epoch: int | None = None) -> None:
-        """Goes on by one (or to `epoch`) and sets the learning rates."""
+        """Advances by one epoch (or to `epoch`) and sets the learning rates."""
         if self._step_count == 1 and not getattr(self.optimizer, "_opt_called", False):
             warnings.warn(_ORDER_WARNING, UserWarning, stacklevel=2)
         self._step_count += 1
@@ -125,26 +125,26 @@ class LRScheduler:
         if len(values) != len(groups):
             raise ArgumentError(
                 f"{type(self).__name__} has {len(values)} rates for {len(groups)} groups",
-                fix="make the schedule after all groups were added",
+                fix="create the schedule after adding all groups",
             )
         for group, lr in zip(groups, values):
             set_lr(group, lr)
         self._last_lr = self._current_rates()
 
     def _current_rates(self) -> list[float]:
-        """The learning rates that the groups have now."""
+        """The current learning rates of the groups."""
         return [number_of(group["lr"]) for group in self.optimizer.param_groups]
 
 
 class GroupSchedule(LRScheduler):
     """A schedule that treats every group alike.
 
-    `following` gives the next rate from the present one; `closed` (where there is a formula)
-    gives it from the initial one.
+    `following` computes the next rate from the current one; `closed`, if there is a closed form,
+    computes it from the initial one.
     """
 
     def following(self, lr: float, base_lr: float) -> float:
-        """The rate at `last_epoch` after `lr`."""
+        """The rate at `last_epoch`, from the previous rate `lr`."""
         raise NotImplementedError
 
     def get_lr(self) -> list[float]:
@@ -156,12 +156,12 @@ class GroupSchedule(LRScheduler):
                 stacklevel=2,
             )
         rates = self._current_rates()
-        # A group that was added after the schedule was made has no other base than its rate.
+        # A group added after the schedule has only its current rate as base.
         bases = [*self.base_lrs, *rates[len(self.base_lrs) :]]
         return [self.following(lr, base) for lr, base in zip(rates, bases)]
 
     def closed(self, base_lr: float) -> float | None:
-        """The rate at `last_epoch` by formula; None where there is none."""
+        """The rate at `last_epoch` in closed form; None if there is none."""
         return None
 
     def _get_closed_form_lr(self) -> list[float]:
@@ -183,13 +183,13 @@ def set_lr(group: Group, lr: float) -> None:
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """ArgumentTypeError unless it is an optimizer."""
+    """Raises ArgumentTypeError unless it is an optimizer."""
     if not isinstance(optimizer, Optimizer):
         raise ArgumentTypeError(f"{type(optimizer).__name__} is not an Optimizer")
 
 
 def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
-    """One value for every group: `value` itself when it is a list of the right length."""
+    """One value per group; a list or tuple must have one entry for each."""
     count = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
         return [value] * count
@@ -203,7 +203,7 @@ def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
 
 
 def is_instance_state(function: Callable[..., Any]) -> bool:
-    """Whether a callable is an object with state of its own that files should keep."""
+    """Whether a callable is an object whose own state must be saved."""
     import types
 
     return not isinstance(function, types.FunctionType)

@@ -1,4 +1,4 @@
-"""Several schedules together, and the schedule that watches a measured value."""
+"""Combinations of schedules, and ReduceLROnPlateau."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from metaop.optim.optimizer import Optimizer
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """Times `factor` when a value has not improved for more than `patience` epochs.
+    """Multiplies the rate by `factor` after more than `patience` epochs without improvement.
 
-    Call `step(value)`; after a reduction `cooldown` epochs are not judged.
+    Call `step(value)`; the `cooldown` epochs after a reduction are not counted.
 
     Raises ArgumentError for a factor of 1 or more.
 
@@ -80,7 +80,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.num_bad_epochs = 0
 
     def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore
-        """Judges a measured value and reduces the rates when it is time."""
+        """Records a measured value, and reduces the rates if it is time."""
         current = float(metrics)
         if epoch is not None:
             warnings.warn(EPOCH_WARNING, UserWarning, stacklevel=2)
@@ -117,7 +117,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     @property
     def in_cooldown(self) -> bool:
-        """Whether a reduction is too recent for judging."""
+        """Whether the last reduction is too recent for another one."""
         return self.cooldown_counter > 0
 
     def _is_better(self, value: float, best: float) -> bool:
@@ -130,7 +130,7 @@ class ReduceLROnPlateau(LRScheduler):
 
 
 class _Several(LRScheduler):
-    """The common base of schedules that consist of schedules."""
+    """The base class of schedules that combine schedules."""
 
     _schedulers: list[LRScheduler]
 
@@ -147,7 +147,7 @@ class _Several(LRScheduler):
                 raise ArgumentError(
                     f"{name} does not support `ReduceLROnPlateau` (at index {position}), which "
                     "needs a value at every step",
-                    fix="step it by itself",
+                    fix="step it separately",
                 )
             optimizer = scheduler.optimizer if optimizer is None else optimizer
             if scheduler.optimizer is not optimizer:
@@ -171,9 +171,9 @@ class _Several(LRScheduler):
 
 
 class SequentialLR(_Several):
-    """One schedule after the other; each milestone is the epoch at which the next one begins.
+    """Runs schedules one after another; each milestone is the epoch at which the next one starts.
 
-    Raises ArgumentError unless there is one milestone less than schedules.
+    Raises ArgumentError unless there is one fewer milestone than schedules.
 
     >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
     >>> schedules = metaop.optim.lr_scheduler
@@ -206,7 +206,7 @@ class SequentialLR(_Several):
         self._milestones = milestones
         self.last_epoch = last_epoch + 1
         self.optimizer = optimizer
-        # The schedules have each taken their first step; only the first one's should count.
+        # Each schedule has taken its first step; only that of the first schedule counts.
         for group in optimizer.param_groups:
             set_lr(group, group["initial_lr"])
         self.recursive_undo()
@@ -215,7 +215,7 @@ class SequentialLR(_Several):
         self._last_lr = first._last_lr
 
     def recursive_undo(self, sched: Any = None) -> None:
-        """Takes back the first step of all schedules inside."""
+        """Undoes the first step of all nested schedules."""
         schedule = self if sched is None else sched
         if hasattr(schedule, "_schedulers"):
             for inner in schedule._schedulers:
@@ -224,7 +224,7 @@ class SequentialLR(_Several):
             schedule.last_epoch -= 1
 
     def step(self) -> None:  # type: ignore[override]
-        """Goes on by one in the schedule whose turn it is."""
+        """Advances the current schedule by one."""
         self.last_epoch += 1
         index = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[index]
@@ -236,9 +236,9 @@ class SequentialLR(_Several):
 
 
 class ChainedScheduler(_Several):
-    """Several schedules that all change the rate at every step.
+    """Applies several schedules at every step.
 
-    Raises ArgumentError where there is none, or where they are of different optimizers.
+    Raises ArgumentError for no schedules, or if their optimizers differ.
 
     >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
     >>> schedules = metaop.optim.lr_scheduler
@@ -261,7 +261,7 @@ class ChainedScheduler(_Several):
         self._last_lr = self._current_rates()
 
     def step(self) -> None:  # type: ignore[override]
-        """Steps all of them, in order."""
+        """Steps all schedules in order."""
         for scheduler in self._schedulers:
             scheduler.step()
         self._last_lr = self._current_rates()

@@ -18,7 +18,7 @@ from metaop.optim.optimizer import Group, Optimizer
 
 
 class _WithMomentum(LRScheduler):
-    """A schedule that moves the momentum (or the first beta) against the learning rate."""
+    """A schedule that moves momentum (or the first beta) inversely to the learning rate."""
 
     cycle_momentum: bool
     use_beta1: bool
@@ -49,10 +49,10 @@ class _WithMomentum(LRScheduler):
 
 
 class CyclicLR(_WithMomentum):
-    """Straight up to `max_lr` and down to `base_lr`, again and again (Smith 2017).
+    """Cycles linearly between `base_lr` and `max_lr` (Smith 2017).
 
-    `mode` "triangular2" halves every cycle's height, "exp_range" multiplies it by `gamma` at
-    every step; `scale_fn` replaces both.
+    `mode` "triangular2" halves the amplitude every cycle, "exp_range" multiplies it by `gamma`
+    every step; `scale_fn` overrides both.
 
     `step_size_up` and `step_size_down` count steps. Raises ArgumentError for another `mode`.
 
@@ -113,7 +113,7 @@ class CyclicLR(_WithMomentum):
         self.base_lrs = base_lrs
 
     def scale_fn(self, x: float) -> float:
-        """How high cycle (or step) `x` goes, from 0 to 1."""
+        """The amplitude of cycle (or step) `x`, from 0 to 1."""
         if self._scale_fn_custom is not None:
             return self._scale_fn_custom(x)
         if self.mode == "triangular2":
@@ -148,9 +148,9 @@ class CyclicLR(_WithMomentum):
 
 
 class OneCycleLR(_WithMomentum):
-    """One rise to `max_lr`, then down to almost nothing (Smith & Topin 2019).
+    """Raises the rate to `max_lr` once, then lowers it to almost 0 (Smith & Topin 2019).
 
-    It lasts `total_steps`, or `epochs · steps_per_epoch`; further steps raise ArgumentError.
+    The cycle takes `total_steps`, or `epochs · steps_per_epoch`; more steps raise ArgumentError.
 
     >>> optimizer = metaop.optim.SGD([nn.Parameter(metaop.ones(1))], lr=1.0)
     >>> schedule = metaop.optim.lr_scheduler.OneCycleLR(
@@ -270,7 +270,7 @@ def _total_steps(total: int | None, epochs: int | None, per_epoch: int | None) -
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half cosines down to `eta_min`, each `T_mult` times as long as the one before (SGDR).
+    """Cosine decay to `eta_min` with restarts, each period `T_mult` times the last (SGDR).
 
     Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
@@ -313,7 +313,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
     def step(self, epoch: float | None = None) -> None:
-        """Goes on by one, or to any (also fractional) epoch."""
+        """Advances by one, or to any (possibly fractional) epoch."""
         if epoch is None and self.last_epoch < 0:
             epoch = 0
         if epoch is None:

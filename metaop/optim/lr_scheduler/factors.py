@@ -16,7 +16,7 @@ Factor = Callable[[int], float]
 
 
 class _Functions(GroupSchedule):
-    """A function of the epoch for every group."""
+    """The base class of schedules with one function of the epoch per group."""
 
     def __init__(
         self, optimizer: Optimizer, lr_lambda: Factor | list[Factor], last_epoch: int = -1
@@ -37,7 +37,7 @@ class _Functions(GroupSchedule):
         super().__init__(optimizer, last_epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimizer; of the functions only the state of callable objects."""
+        """All attributes except the optimizer; of the functions only callable objects' state."""
         state = super().state_dict()
         state["lr_lambdas"] = [
             function.__dict__.copy() if is_instance_state(function) else None
@@ -77,7 +77,7 @@ class LambdaLR(_Functions):
 
 
 class MultiplicativeLR(_Functions):
-    """The present rate times `lr_lambda(epoch)`.
+    """The current rate times `lr_lambda(epoch)`.
 
     Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
@@ -100,7 +100,7 @@ class MultiplicativeLR(_Functions):
 
 
 class StepLR(GroupSchedule):
-    """Times `gamma` every `step_size` epochs.
+    """Multiplies the rate by `gamma` every `step_size` epochs.
 
     Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
@@ -131,7 +131,7 @@ class StepLR(GroupSchedule):
 
 
 class MultiStepLR(GroupSchedule):
-    """Times `gamma` at every milestone.
+    """Multiplies the rate by `gamma` at each milestone.
 
     Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
@@ -168,7 +168,7 @@ class MultiStepLR(GroupSchedule):
 
 
 class ConstantLR(GroupSchedule):
-    """Times `factor` until epoch `total_iters`, then as it was.
+    """Multiplies the rate by `factor` until epoch `total_iters`, then restores it.
 
     Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
@@ -209,7 +209,7 @@ class ConstantLR(GroupSchedule):
 
 
 class LinearLR(GroupSchedule):
-    """Times a factor that goes from `start_factor` to `end_factor` in `total_iters` epochs.
+    """Multiplies the rate by a factor from `start_factor` to `end_factor` in `total_iters` epochs.
 
     Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
@@ -263,7 +263,7 @@ class LinearLR(GroupSchedule):
 
 
 class ExponentialLR(GroupSchedule):
-    """Times `gamma` every epoch.
+    """Multiplies the rate by `gamma` every epoch.
 
     Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
@@ -290,7 +290,7 @@ class ExponentialLR(GroupSchedule):
 
 
 class PolynomialLR(GroupSchedule):
-    """Down to 0 in `total_iters` epochs, as a power of what remains.
+    """Decays the rate to 0 in `total_iters` epochs, as a power of the remaining fraction.
 
     Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
@@ -329,7 +329,7 @@ class PolynomialLR(GroupSchedule):
 
 
 class CosineAnnealingLR(GroupSchedule):
-    """Half a cosine from the initial rate to `eta_min` in `T_max` epochs, and back.
+    """Follows a cosine from the initial rate to `eta_min` in `T_max` epochs, and back.
 
     Epochs are calls of `step()`. Raises ArgumentTypeError if `optimizer` is not an optimizer.
 
@@ -357,7 +357,7 @@ class CosineAnnealingLR(GroupSchedule):
         if self._step_count == 1 and self.last_epoch > 0:
             return self.closed(base_lr)
         if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
-            # At the bottom the quotient below would divide by zero.
+            # At the minimum the quotient below would divide by zero.
             return lr + (base_lr - self.eta_min) * (1 - math.cos(math.pi / self.T_max)) / 2
         now, before = (
             1 + math.cos(math.pi * epoch / self.T_max)
