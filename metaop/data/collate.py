@@ -1,4 +1,4 @@
-"""Making a batch of a list of samples."""
+"""Collating a list of samples into a batch."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from metaop.unified_graph.dtype import from_numpy_dtype
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """The samples stacked along a new first dimension, structure kept.
+    """Stacks samples along a new first dimension and keeps their structure.
 
     Tensors, NumPy arrays and numbers become tensors (of float64 when the first number is a float,
     else of int64 or the default type, as in PyTorch); tuples, lists and mappings are collated
-    element by element; texts stay a list.
+    element by element; strings become a list.
     Raises ArgumentTypeError for other types and ShapeError when the shapes differ.
 
     >>> metaop.data.default_collate([(1.0, "a"), (2.0, "b")])
@@ -27,7 +27,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     first = batch[0]
     if isinstance(first, Tensor):
         return _stack([sample.numpy(force=True) for sample in batch])
-    # NumPy's texts are Python's too.
+    # NumPy strings are instances of Python's str or bytes.
     if isinstance(first, (str, bytes)):
         return batch
     if isinstance(first, (np.ndarray, np.generic)):
@@ -51,9 +51,9 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 
 def default_convert(data: Any) -> Any:
-    """One sample with its NumPy arrays made tensors: what an unbatched DataLoader yields.
+    """Converts the NumPy arrays of one sample to tensors, as an unbatched DataLoader does.
 
-    The shape stays.
+    The shape is unchanged.
 
     >>> import numpy as np
     >>> metaop.data.default_convert([np.ones(2), "a"])
@@ -82,7 +82,7 @@ def _stack(arrays: Sequence[np.ndarray]) -> Tensor:
 def _collate_numpy(batch: Sequence[Any]) -> Tensor:
     if _is_text(batch[0]):
         raise ArgumentTypeError(
-            f"default_collate: found an array of {batch[0].dtype}, which no tensor can hold",
+            f"default_collate: found an array of {batch[0].dtype}, which tensors do not support",
             fix="return Python strings, or give DataLoader a collate_fn",
         )
     return _stack([np.asarray(sample) for sample in batch])
@@ -102,7 +102,7 @@ def _collate_sequences(first: Sequence[Any], batch: Sequence[Any]) -> Any:
 def _like_sequence(template: Sequence[Any], values: list[Any]) -> Any:
     if hasattr(template, "_fields"):
         return type(template)(*values)
-    # PyTorch gives lists for tuples: programs assign to `batch[0]`.
+    # Tuples become lists, as in PyTorch: programs assign to `batch[0]`.
     return values if isinstance(template, tuple) else _or_plain(type(template), values)
 
 
@@ -113,7 +113,7 @@ def _like_mapping(template: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
 def _or_plain(make: Callable[[Any], Any], values: Any) -> Any:
     try:
         return make(values)
-    except TypeError:  # a container whose constructor takes something else
+    except TypeError:  # a container whose constructor takes other arguments
         return values
 
 
@@ -121,7 +121,7 @@ def _tensor(array: np.ndarray) -> Tensor:
     dtype = from_numpy_dtype(array.dtype)
     if dtype is None:
         raise ArgumentTypeError(
-            f"default_collate: no tensor can hold elements of type {array.dtype}",
+            f"default_collate: tensors do not support elements of type {array.dtype}",
             fix="convert them in the data set, for example with .astype(numpy.float32)",
         )
     return from_array(array, dtype)

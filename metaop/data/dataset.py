@@ -1,4 +1,4 @@
-"""Data sets: things with samples, by index or in a stream."""
+"""Data sets: samples by index or as a stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Dataset(Generic[Sample]):
 
     A subclass may also define `__getitems__(indices)`, which returns a list of samples at once.
 
-    A position that it does not have raises IndexError.
+    An index out of range raises IndexError.
 
     >>> class Squares(metaop.data.Dataset):
     ...     def __len__(self):
@@ -41,11 +41,11 @@ class Dataset(Generic[Sample]):
 
 
 class IterableDataset(Dataset[Sample]):
-    """Samples in a stream: a subclass defines `__iter__`.
+    """Samples as a stream: a subclass defines `__iter__`.
 
-    Every worker process iterates its own copy; `get_worker_info()` tells which part is its share.
+    Every worker process iterates its own copy; use `get_worker_info()` to select its part.
 
-    It has no length, unless the subclass defines `__len__`; a `sampler` raises ArgumentError.
+    It has no length unless the subclass defines `__len__`; a `sampler` raises ArgumentError.
 
     >>> class Count(metaop.data.IterableDataset):
     ...     def __iter__(self):
@@ -62,7 +62,7 @@ class IterableDataset(Dataset[Sample]):
 
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
-    """Tensors of equal first dimension; sample `i` is the tuple of their elements `i`.
+    """Tensors with the same first dimension; sample `i` is the tuple of their elements `i`.
 
     Example: `TensorDataset(images, labels)[0]` is `(images[0], labels[0])`.
 
@@ -91,7 +91,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
 
 def _element(tensor: Tensor, index: Any) -> Tensor:
-    # Samples of plain data are NumPy views: no kernel runs for them, also in worker processes.
+    # Samples of computed host tensors are NumPy views: no kernel runs, even in worker processes.
     if tensor.requires_grad or tensor.device.type != "cpu":
         return cast(Any, tensor)[index]
     if isinstance(index, (int, np.integer, slice)):
@@ -102,8 +102,8 @@ def _element(tensor: Tensor, index: Any) -> Tensor:
 class StackDataset(Dataset[Any]):
     """Data sets side by side: sample `i` is the tuple of their samples `i`.
 
-    With keywords it is the dictionary of them. Lengths must agree. Raises ArgumentError for data
-    sets of several lengths, for none, and for both kinds at once.
+    With keyword arguments, samples are dictionaries. Raises ArgumentError if lengths differ, for
+    no data sets, and for positional and keyword arguments together.
 
     >>> pairs = metaop.data.StackDataset(image=[1, 2], label=["a", "b"])
     >>> len(pairs), pairs[1]
@@ -126,7 +126,7 @@ class StackDataset(Dataset[Any]):
         if len(set(lengths)) > 1:
             raise ArgumentError(
                 f"Size mismatch between datasets: lengths {lengths}",
-                fix="give data sets of one length",
+                fix="pass data sets of equal length",
             )
         self._length = lengths[0]
 
@@ -142,7 +142,7 @@ class StackDataset(Dataset[Any]):
         return self._together([one[index] for one in self._parts()])
 
     def __getitems__(self, indices: list[Any]) -> list[Any]:
-        """Several samples at once, by the parts that can do so."""
+        """Several samples at once, with `__getitems__` of the data sets that define it."""
         columns = []
         for one in self._parts():
             at_once = getattr(one, "__getitems__", None)
@@ -151,7 +151,7 @@ class StackDataset(Dataset[Any]):
                 raise ArgumentError(
                     "Nested dataset's output size mismatch. "
                     f"Expected {len(indices)}, got {len(column)}",
-                    fix="let __getitems__ give one sample for each index",
+                    fix="return one sample per index from __getitems__",
                 )
             columns.append(column)
         return [self._together(sample) for sample in zip(*columns)]
@@ -161,10 +161,10 @@ class StackDataset(Dataset[Any]):
 
 
 class ConcatDataset(Dataset[Sample]):
-    """Several data sets one after the other, as one.
+    """Concatenates several data sets.
 
     Its length is the sum of theirs. Raises ArgumentError for no data sets, and ArgumentTypeError
-    for streams.
+    for iterable ones.
 
     >>> both = metaop.data.ConcatDataset([[1, 2], [3]])
     >>> len(both), both[2]
@@ -198,9 +198,9 @@ class ConcatDataset(Dataset[Sample]):
 
 
 class ChainDataset(IterableDataset[Sample]):
-    """Several streams one after the other, as one.
+    """Chains several iterable data sets.
 
-    Its length is the sum of theirs, where each of them has one.
+    Its length is the sum of theirs, if each has one.
 
     >>> class Count(metaop.data.IterableDataset):
     ...     def __iter__(self):
@@ -223,7 +223,7 @@ class ChainDataset(IterableDataset[Sample]):
 class Subset(Dataset[Sample]):
     """The samples of `dataset` at `indices`, in that order.
 
-    Its length is that of `indices`; an index that `dataset` lacks raises its IndexError.
+    Its length is that of `indices`; an index out of range of `dataset` raises its IndexError.
 
     >>> list(metaop.data.Subset(["a", "b", "c"], [2, 0]))
     ['c', 'a']
@@ -254,7 +254,7 @@ def random_split(
 ) -> list[Subset[Sample]]:
     """Random disjoint subsets of the given lengths, or of the given fractions (which sum to 1).
 
-    Samples left over by rounding fractions go to the first subsets, one each.
+    Samples left over after rounding fractions go to the first subsets, one each.
     Raises ArgumentError when the lengths do not add up to the number of samples.
 
     >>> train, test = metaop.data.random_split(range(10), [0.8, 0.2])

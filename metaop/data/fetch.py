@@ -1,4 +1,4 @@
-"""Turning indices into collated batches, in whichever process."""
+"""Turns indices into collated batches, in the main process or in a worker."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-# Called with the indices of a batch (one index when not batched, None for a stream), gives the
-# collated batch; raises StopIteration when a stream is exhausted.
+# Maps the indices of a batch (one index when not batched, None for a stream) to the collated
+# batch; raises StopIteration when a stream is exhausted.
 Fetch = Callable[[Any], Any]
 
 

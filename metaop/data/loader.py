@@ -17,29 +17,29 @@ from metaop.data.worker_pool import WorkerPool
 from metaop.errors import ArgumentError
 from metaop.tensor.generator import Generator, default_generator
 
-# The order of the samples depends on these; they are fixed once workers run.
+# The order of samples depends on these, so they cannot change after construction.
 _FIXED = frozenset(
     ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
 )
 
 
-# These observe, for every batch, how many workers its loader has, and how many seconds the program
-# waited for it.
+# Observers, called for every batch with the loader's number of workers and the seconds that the
+# program waited.
 watchers: list[Callable[[int, float], None]] = []
 
 
 class DataLoader:
     """Iterates over a data set in batches.
 
-    The arguments are PyTorch's. With `num_workers > 0` processes fetch and collate batches
-    ahead of time, `prefetch_factor` each, and they arrive through shared memory in order.
-    `pin_memory` is accepted and changes nothing: batches are in ordinary memory.
-    An exception in a worker is raised here with the worker's traceback; a worker that dies, or
-    that needs more than `timeout` seconds for a batch, raises RuntimeError.
+    The arguments are PyTorch's. With `num_workers > 0`, processes fetch and collate batches in
+    advance, `prefetch_factor` each; batches arrive in order through shared memory.
+    `pin_memory` is accepted and has no effect: batches are in pageable memory.
+    An exception in a worker is raised here with the worker's traceback. A worker that dies, or
+    takes more than `timeout` seconds for a batch, raises RuntimeError.
 
     Example: `for images, labels in DataLoader(dataset, batch_size=64, shuffle=True): …`
 
-    Its length is the number of batches, where the data set has one.
+    Its length is the number of batches, if the data set has a length.
 
     >>> loader = metaop.data.DataLoader(range(5), batch_size=2)
     >>> len(loader), [batch.tolist() for batch in loader]
@@ -92,7 +92,7 @@ class DataLoader:
         if name in _FIXED and "_pool" in self.__dict__:
             raise ArgumentError(
                 f"{name} attribute should not be set after DataLoader is initialized",
-                fix="make another DataLoader",
+                fix="create another DataLoader",
             )
         object.__setattr__(self, name, value)
 
@@ -166,7 +166,7 @@ class DataLoader:
         return size // self.batch_size if self.drop_last else math.ceil(size / self.batch_size)
 
     def __orders(self) -> Iterable[Any]:
-        """What is fetched in turn: lists of indices, single indices, or None for streams."""
+        """The fetch requests in order: lists of indices, single indices, or None for streams."""
         if self._streams:
             return itertools.repeat(None)
         return self.sampler if self.batch_sampler is None else self.batch_sampler

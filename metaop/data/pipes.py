@@ -1,6 +1,6 @@
 """Data pipes: iterable data sets built from one another, `pipe.shuffle().batch(4).map(f)`.
 
-PyTorch has declared them outdated; a generator function in an IterableDataset does the same.
+PyTorch has deprecated them; a generator function in an IterableDataset does the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from metaop.tensor.generator import host_random
 
 
 class _Chained:
-    """A data set whose registered successors, the `functions` of its family, are its methods."""
+    """A data set that has the registered pipes, the `functions` of its family, as methods."""
 
     functions: ClassVar[dict[str, Callable[..., Any]]]
 
@@ -41,13 +41,13 @@ class _Chained:
 
 
 class IterDataPipe(_Chained, IterableDataset[Any]):
-    """An iterable data set whose registered successors are its methods."""
+    """An iterable data set that has the registered pipes as methods."""
 
     functions: ClassVar[dict[str, Callable[..., Any]]] = {}
 
 
 class MapDataPipe(_Chained, Dataset[Any]):
-    """A data set by key or index whose registered successors are its methods."""
+    """A data set by key or index that has the registered pipes as methods."""
 
     functions: ClassVar[dict[str, Callable[..., Any]]] = {}
 
@@ -59,7 +59,7 @@ class functional_datapipe:
         if enable_df_api_tracing:
             raise UnsupportedError(
                 "functional_datapipe: pipes traced as data frames (enable_df_api_tracing=True)",
-                fix="leave enable_df_api_tracing out",
+                fix="omit enable_df_api_tracing",
             )
         self.name = name
 
@@ -70,7 +70,7 @@ class functional_datapipe:
 
 
 class IterableWrapper(IterDataPipe):
-    """The elements of any iterable, of a copy of it with `deepcopy`."""
+    """The elements of any iterable, or with `deepcopy` of a copy of it."""
 
     def __init__(self, iterable: Iterable[Any], deepcopy: bool = True) -> None:
         self.iterable = iterable
@@ -84,7 +84,7 @@ class IterableWrapper(IterDataPipe):
 
 
 def _known(pipe: Any) -> int:
-    """The length that was given to a pipe."""
+    """The length passed to a pipe; raises ArgumentTypeError if it is unknown."""
     length: int = pipe.length
     if length < 0:
         name = type(pipe).__name__
@@ -95,8 +95,8 @@ def _known(pipe: Any) -> int:
 class FileLister(IterDataPipe):
     """The paths of the files in folders whose names match one of `masks`.
 
-    They come sorted, with `non_deterministic` as well. `len` is `length`, and raises
-    ArgumentTypeError when that is -1.
+    They are sorted, even with `non_deterministic`. `len` is `length`, and raises
+    ArgumentTypeError if that is -1.
     """
 
     def __init__(
@@ -151,13 +151,13 @@ class FileOpener(IterDataPipe):
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         mode = "rt" if self.mode == "t" else "rb" if self.mode == "b" else self.mode
         for path in self.datapipe:
-            # The reader of the file closes it.
+            # The consumer closes the file.
             yield path, open(path, mode, encoding=self.encoding)  # noqa: SIM115
 
 
 @functional_datapipe("map")
 class Mapper(IterDataPipe):
-    """`fn` of every element (of the columns `input_col`, put into column `output_col`)."""
+    """Applies `fn` to every element (or to columns `input_col`, into column `output_col`)."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class UnBatcher(IterDataPipe):
 
 @functional_datapipe("shuffle")
 class Shuffler(IterDataPipe):
-    """The elements in random order, as far as a buffer of `buffer_size` of them allows."""
+    """The elements shuffled within a buffer of `buffer_size` elements."""
 
     def __init__(
         self, datapipe: Iterable[Any], *, buffer_size: int = 10000, unbatch_level: int = 0
@@ -299,7 +299,7 @@ class Shuffler(IterDataPipe):
 
 @functional_datapipe("zip")
 class Zipper(IterDataPipe):
-    """Tuples of one element of each pipe, as long as all have one."""
+    """Tuples of one element per pipe, until the shortest is exhausted."""
 
     def __init__(self, *datapipes: Iterable[Any]) -> None:
         self.datapipes: Sequence[Iterable[Any]] = datapipes
@@ -310,7 +310,7 @@ class Zipper(IterDataPipe):
 
 @functional_datapipe("concat")
 class Concater(IterDataPipe):
-    """The elements of one pipe after those of another."""
+    """The elements of several pipes one after another."""
 
     def __init__(self, *datapipes: Iterable[Any]) -> None:
         self.datapipes: Sequence[Iterable[Any]] = datapipes
@@ -322,7 +322,7 @@ class Concater(IterDataPipe):
 
 @functional_datapipe("collate")
 class Collator(IterDataPipe):
-    """Batches as tensors."""
+    """Collates batches into tensors."""
 
     def __init__(
         self,

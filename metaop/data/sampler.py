@@ -1,4 +1,4 @@
-"""Samplers: which sample comes next."""
+"""Samplers: the order of samples."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Index = TypeVar("Index", covariant=True)
 
 
 class Sampler(Generic[Index]):
-    """An order of samples: a subclass defines `__iter__` and, where it can, `__len__`.
+    """An order of samples: a subclass defines `__iter__` and, if possible, `__len__`.
 
-    A sampler without a length cannot tell how many batches there are.
+    Without a length of the sampler, the number of batches is unknown.
 
     >>> class Backwards(metaop.data.Sampler):
     ...     def __init__(self, samples):
@@ -56,7 +56,7 @@ class SequentialSampler(Sampler[int]):
 class RandomSampler(Sampler[int]):
     """All samples in a new random order each time, or `num_samples` draws.
 
-    Without replacement, more draws than there are samples start a new order when one is used up.
+    Without replacement, further draws start a new order once all samples are used.
 
     Its length is the number of draws.
 
@@ -124,7 +124,7 @@ class SubsetRandomSampler(Sampler[int]):
 class WeightedRandomSampler(Sampler[int]):
     """`num_samples` draws of 0 … len(weights) - 1 with probabilities proportional to `weights`.
 
-    Its length is `num_samples`. Raises ArgumentError when that is not above 0.
+    Its length is `num_samples`. Raises ArgumentError unless that is positive.
 
     >>> list(metaop.data.WeightedRandomSampler([0.0, 1.0], 3))
     [1, 1, 1]
@@ -168,7 +168,7 @@ class WeightedRandomSampler(Sampler[int]):
 class BatchSampler(Sampler[list[int]]):
     """Lists of `batch_size` indices of another sampler; the last may be shorter.
 
-    Its length is the number of batches. Raises ArgumentError for a size that is not above 0.
+    Its length is the number of batches. Raises ArgumentError unless the size is positive.
 
     >>> list(metaop.data.BatchSampler(range(5), batch_size=2, drop_last=False))
     [[0, 1], [2, 3], [4]]
@@ -195,13 +195,13 @@ class BatchSampler(Sampler[list[int]]):
 
 
 class DistributedSampler(Sampler[int]):
-    """The share of one rank: every `num_replicas`-th sample of an order that all ranks agree on.
+    """The samples of one rank: every `num_replicas`-th of an order common to all ranks.
 
-    Without `drop_last` the order is filled up by repeating its start, so that all ranks have
-    equally many samples. `set_epoch` changes the shuffled order; it follows `seed` and the epoch
-    alone, never the state of a generator.
+    Without `drop_last` the order is padded by repeating its start, so that all ranks have the same
+    number of samples. `set_epoch` changes the shuffled order, which depends only on `seed` and the
+    epoch, not on a generator.
 
-    Its length is the share of one rank. Raises ArgumentError for a rank that does not exist.
+    Its length is the number of samples per rank. Raises ArgumentError for an invalid rank.
 
     >>> list(metaop.data.DistributedSampler(range(6), num_replicas=2, rank=1, shuffle=False))
     [1, 3, 5]

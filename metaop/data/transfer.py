@@ -1,7 +1,7 @@
 """Sending objects between processes, their arrays through shared memory.
 
-Arrays are sent in an anonymous memory file whose descriptor is passed over the socket. Nothing has
-a name, so nothing is left behind when a process is killed.
+Arrays are sent in an anonymous memory file whose descriptor is passed over the socket. The memory
+has no name, so nothing leaks when a process is killed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from metaop.codegen.memory.shared import has_memory_files
 
-# Below this many bytes a copy through the socket costs less than a mapping.
+# Below this many bytes, copying through the socket is cheaper than mapping memory.
 _SMALL = 16384
 _ALIGNMENT = 64
 
@@ -41,7 +41,7 @@ def send(connection: Connection, value: Any) -> None:
 def receive(connection: Connection) -> Any:
     """Receives the next object; raises EOFError if the other end is gone.
 
-    Its arrays are in memory shared with no other process, which is freed with them.
+    Its arrays own their memory, which no other process uses.
     """
     payload, spans, total = connection.recv()
     if not spans:

@@ -1,4 +1,4 @@
-"""The code that runs inside a worker process of a DataLoader."""
+"""The code that runs in the worker processes of a DataLoader."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from metaop.unified_graph.cut import recorder
 class WorkerInfo:
     """This worker's number `id`, the number of workers, its seed and its copy of the data set.
 
-    Raises AttributeError where a field is assigned.
+    Assigning to a field raises AttributeError.
 
     >>> metaop.data.get_worker_info() is None  # in the main process
     True
@@ -49,7 +49,7 @@ _info: WorkerInfo | None = None
 def get_worker_info() -> WorkerInfo | None:
     """The WorkerInfo inside a worker process, None in the main process.
 
-    It raises no error outside of workers.
+    It never raises an error.
 
     >>> metaop.data.get_worker_info() is None
     True
@@ -58,14 +58,14 @@ def get_worker_info() -> WorkerInfo | None:
 
 
 class Task(NamedTuple):
-    """Fetch the samples `indices` (None: the next batch of a stream) of an epoch."""
+    """A request to fetch the samples `indices` (None: the next batch of a stream) of an epoch."""
 
     epoch: int
     indices: Any
 
 
 class StartEpoch(NamedTuple):
-    """Begin an epoch: streams restart."""
+    """A request to start an epoch, which restarts streams."""
 
     epoch: int
 
@@ -75,29 +75,29 @@ class Exhausted:
 
 
 class Failure(NamedTuple):
-    """The answer of a worker in which something raised: the exception's class and its traceback."""
+    """The answer of a worker after an exception: its class and traceback."""
 
     kind: type[BaseException]
     text: str
 
     def reraise(self) -> None:
-        """Raises the exception again with the worker's traceback in its message."""
+        """Re-raises the exception with the worker's traceback in its message."""
         try:
             error = self.kind(_Message(self.text))
-        except Exception:  # its constructor wants something else
+        except Exception:  # its constructor takes other arguments
             error = RuntimeError(self.text)
         raise error
 
 
 class _Message(str):
-    """A text whose repr is itself, because str(KeyError(text)) is repr(text)."""
+    """A string whose repr is itself, because str(KeyError(text)) is repr(text)."""
 
     def __repr__(self) -> str:
         return str(self)
 
 
 class Plan(NamedTuple):
-    """What a worker receives once, at its start."""
+    """The data that a worker receives once, at its start."""
 
     dataset: Any
     collate: Callable[[list[Any]], Any]
@@ -164,7 +164,7 @@ def _failure(error: Exception, number: int) -> Failure:
     kind: type[BaseException] = type(error)
     try:
         pickle.dumps(kind)
-    except Exception:  # a class that only this process knows
+    except Exception:  # a class that exists only in this process
         kind = RuntimeError
     text = traceback.format_exc()
     header = f"Caught {type(error).__name__} in DataLoader worker process {number}."
@@ -172,7 +172,7 @@ def _failure(error: Exception, number: int) -> Failure:
 
 
 def _prepare_process(seed: int) -> None:
-    """Isolates the worker: one thread, no inherited work, and its own random numbers."""
+    """Isolates the worker: one thread, no inherited work, its own random numbers."""
     # The main process handles interrupts: it closes the connection.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["METAOP_NUM_THREADS"] = "1"
@@ -190,7 +190,7 @@ def _use_one_thread() -> None:
 
 
 def _read_tasks(connection: Connection, tasks: queue.SimpleQueue[Any]) -> None:
-    """Keeps the socket empty, so that the main process never waits to hand out a task."""
+    """Drains the socket, so that the main process never blocks when it sends a task."""
     parent = parent_process()
     watched = [connection] if parent is None else [connection, parent.sentinel]
     for message in _messages(connection, watched):

@@ -1,4 +1,4 @@
-"""The main process's side of a DataLoader's worker processes."""
+"""The main process's interface to a DataLoader's workers."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class WorkerPool:
             target=worker_main, args=(self._plan, number, theirs), daemon=True
         )
         with warnings.catch_warnings():
-            # Newer Pythons warn about forking while threads run. The threads of the kernel pool
-            # hold no lock that a worker takes: workers start with their own single thread.
+            # Newer Pythons warn about forking while threads run. It is safe here: the kernel pool's
+            # threads hold no lock that a worker takes, and workers start with a single thread.
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         theirs.close()
@@ -117,12 +117,12 @@ class WorkerPool:
         return bool(self._workers)
 
     def shutdown(self) -> None:
-        """Ends the workers: first by request, then by termination."""
+        """Stops the workers: first by request, then by termination."""
         workers, self._workers = self._workers, []
         for worker in workers:
             worker.connection.close()
         for worker in workers:
-            # A worker in the middle of a batch has no receiver for it.
+            # A worker that is still fetching a batch has no receiver for it.
             worker.process.join(0.05)
             if worker.process.is_alive():
                 worker.process.terminate()
